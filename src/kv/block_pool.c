@@ -9,7 +9,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-/* A slab is allocated at once: large enough that the system call and its page faults are rare, small beside a budget. */
+/* Bytes allocated at once: large enough that the system call and its page faults are rare, small compared to a
+ * budget. */
 #define SLAB_BYTES ((size_t)16 << 20)
 #define MAX_SLABS ((size_t)1 << 24)
 
@@ -22,11 +23,11 @@ struct kv_pool {
     void *reclaim_user;
 
     pthread_cond_t filled; /* with the lock: kv_pool_wait_filled */
-    pthread_mutex_t lock;  /* guards what follows */
+    pthread_mutex_t lock;  /* guards the members below */
     void **slabs;
     size_t n_slabs, cap_slabs;
     uint64_t n_blocks;    /* in all slabs */
-    void **free_blocks;   /* a stack; room for every block of every slab */
+    void **free_blocks;   /* a stack with capacity for every block of every slab */
     size_t n_free, cap_free;
     uint64_t taken_total; /* blocks */
     int64_t n_reserved;   /* blocks that sequences may still take */
@@ -99,7 +100,8 @@ void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user) {
 const kv_shape *kv_pool_shape(const kv_pool *p) { return &p->shape; }
 size_t kv_pool_block_bytes(const kv_pool *p) { return p->block_bytes; }
 
-/* Adds a slab of up to SLAB_BYTES (at least one block) within the budget. Locked. False: budget or memory is used up. */
+/* Adds a slab of up to SLAB_BYTES (at least one block) within the budget. The caller holds the lock. False: budget or
+ * memory is used up. */
 static bool add_slab(kv_pool *p) {
     uint64_t left = p->max_blocks - p->n_blocks;
     uint64_t n = BASE_MAX(SLAB_BYTES / p->block_bytes, 1);
@@ -118,7 +120,7 @@ static bool add_slab(kv_pool *p) {
     return true;
 }
 
-/* RP_ERR_BUDGET: the budget is used up; RP_ERR_MEMORY: it is not, and the machine has no more. */
+/* RP_ERR_BUDGET: the budget is used up; RP_ERR_MEMORY: it is not, but the machine is out of memory. */
 static int try_take(kv_pool *p, void **out, size_t n) {
     pthread_mutex_lock(&p->lock);
     while (p->n_free < n && add_slab(p)) {}
@@ -145,7 +147,7 @@ int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
 
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n) {
     pthread_mutex_lock(&p->lock);
-    BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5: nothing is given back twice */
+    BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5: no block is freed twice */
     for (size_t i = 0; i < n; i++) p->free_blocks[p->n_free++] = blocks[i];
     pthread_mutex_unlock(&p->lock);
 }

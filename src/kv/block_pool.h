@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_pool.h: memory for attention states, in blocks of 64 token slots of one layer, under a hard byte budget.
+/* block_pool.h: memory for the KV cache, in blocks of 64 token slots of one layer, under a hard byte budget.
  *
  * One block, element type by the format (docs/format.md has the same order on disk):
  *
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
  *
- * All blocks of a pool have one shape. They are taken and given back singly; their memory comes from the backend in slabs and stays
- * with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool asks its
- * reclaimer (the store) to let something go before it gives up.
+ * All blocks of a pool have one shape. They are taken and freed one by one. Their memory comes from the backend in
+ * slabs and stays with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool
+ * asks its reclaimer (the store) to evict spans before it fails.
  *
- * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs. A condition beside it is for those who wait until
- * blocks that another thread reads into are filled.
+ * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs. A condition variable serves
+ * threads that wait for blocks that another thread fills.
  */
 #ifndef KV_BLOCK_POOL_H
 #define KV_BLOCK_POOL_H
@@ -29,11 +29,13 @@ typedef enum kv_format { KV_F16 = 0, KV_F32 = 1 } kv_format;
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
-    const int32_t *windows; /* [n_layers], borrowed: a token reads those less than this behind it; 0: all. NULL: no layer has one */
+    /* [n_layers], borrowed: sliding windows: a token attends to tokens less than this before it; 0: all. NULL: no
+     * windows */
+    const int32_t *windows;
     kv_format format;
 } kv_shape;
 
-/* Where blocks live. The CPU's memory is the default; a device backend brings its own. */
+/* Allocator of block memory. The CPU's memory is the default; a device backend has its own. */
 typedef struct kv_memory {
     void *(*alloc)(void *user, size_t bytes); /* 64-byte aligned, NULL when there is none */
     void (*release)(void *user, void *p);
@@ -42,12 +44,12 @@ typedef struct kv_memory {
 
 typedef struct kv_pool kv_pool;
 
-/* Tries to release at least one block (by dropping a span that nobody holds). Returns false if nothing is left to drop. */
+/* Tries to free at least one block by evicting an unreferenced span. Returns false if no such span is left. */
 typedef bool (*kv_reclaim_fn)(void *user);
 
 /* memory NULL: the CPU's. RP_ERR_INVALID (shape), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err);
-void kv_pool_free(kv_pool *p); /* every block has been given back */
+void kv_pool_free(kv_pool *p); /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);
@@ -55,25 +57,27 @@ size_t kv_pool_block_bytes(const kv_pool *p);
 size_t kv_shape_element_bytes(const kv_shape *s);
 size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a block */
 size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
-/* Bytes that one token takes in all layers. */
+/* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
 
-/* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: the machine has no more. */
+/* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out
+ * of memory. */
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
 void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
 
-/* Waits until *count is n or more; whoever raises it calls kv_pool_notify_filled afterwards. */
+/* Waits until *count is n or more. The thread that increases it must call kv_pool_notify_filled afterwards. */
 void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);
 void kv_pool_notify_filled(kv_pool *p);
 
-/* Reserves (delta > 0) or releases blocks that a sequence may take later. The pool only counts them: kv_pool_take does not look at the
- * count. */
+/* Reserves (delta > 0) or releases blocks that a sequence may take later. The pool only counts them: kv_pool_take
+ * ignores the count. */
 void kv_pool_reserve(kv_pool *p, int64_t delta);
 
 typedef struct kv_pool_stats {
     uint64_t budget_bytes, used_bytes, slab_bytes;
     int64_t reserved_blocks;
-    uint64_t taken_bytes_total; /* ever: its growth over a stretch of code is what that code wrote or copied at most */
+    /* since creation; its growth over a piece of code is an upper bound of the bytes written or copied there */
+    uint64_t taken_bytes_total;
 } kv_pool_stats;
 kv_pool_stats kv_pool_get_stats(kv_pool *p);
 

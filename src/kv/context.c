@@ -22,7 +22,7 @@ void kv_context_clear(kv_context *c) {
     kv_context_init(c, c->pool);
 }
 
-/* Room for one more view in *v; the caller fills it in and counts it. */
+/* Makes capacity for one more view, *v. The caller fills it in and increments n_views. */
 static int next_view(kv_context *c, kv_view **v, rp_error *err) {
     int rc = base_grow((void **)&c->views, &c->cap_views, c->n_views + 1, KV_MAX_VIEWS, sizeof(kv_view));
     if (rc == RP_ERR_MEMORY) base_fail_memory(err, sizeof(kv_view) * c->n_views, "the views of a prompt");
@@ -61,7 +61,7 @@ bool kv_context_has_failed(const kv_context *c) {
     return false;
 }
 
-/* Can the last span take a token at pos? */
+/* Returns true if the last span can take a token at pos. */
 static bool kv_context_continues(const kv_context *c, int32_t pos) {
     if (!c->open) return false;
     const kv_span *s = c->views[c->n_views - 1].span;
@@ -91,7 +91,7 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     return RP_OK;
 }
 
-/* Spans that are not sealed are the context's own; their tokens stand unmoved, so its positions are theirs. */
+/* Unsealed spans belong to the context. Their shift is 0, so span positions equal context positions. */
 int64_t kv_context_trim(kv_context *c, int32_t from) {
     int64_t n = 0;
     if (!kv_pool_shape(c->pool)->windows) return 0;
@@ -107,7 +107,7 @@ void kv_context_truncate(kv_context *c, int32_t n) {
         int32_t tokens = kv_span_tokens(v->span), taken = BASE_MIN(n, tokens);
         n -= taken;
         if (taken == tokens) {
-            kv_context_drop(c, 1); /* and what stands before it may be closed */
+            kv_context_drop(c, 1); /* the view before it may be closed */
             continue;
         }
         kv_span_truncate(v->span, taken);

@@ -11,17 +11,17 @@
 
 struct kv_span {
     atomic_int refs;
-    atomic_int ready; /* layers; */
+    atomic_int ready; /* layers that may be read; see kv_span_layers_ready */
     atomic_bool failed;
     kv_pool *pool;
     base_key key;
     bool sealed;
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
-    int32_t n_trimmed; /* blocks given back before the span was */
+    int32_t n_trimmed; /* blocks freed before the span itself */
     int32_t readable_from;
-    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], behind the blocks; else NULL */
-    void *blocks[];    /* [block][layer]: so that one more block of every layer is taken at once; NULL: given back */
+    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
+    void *blocks[];    /* [block][layer], so that one block of every layer is taken at once; NULL: freed */
 };
 
 static int new_span(kv_span **out, kv_pool *pool, int32_t first_pos, bool scattered, rp_error *err) {
@@ -89,8 +89,8 @@ void kv_span_truncate(kv_span *s, int32_t n) {
     BASE_ASSERT(s->n_tokens >= 0 && s->n_tokens <= s->n_blocks * KV_BLOCK_SLOTS);
 }
 
-/* What a token at a position sees through a window ends at the token and begins `window` - 1 before it. Slots of the block that no token
- * has yet count: they may get one. */
+/* A window ends at the token's own position and starts `window` - 1 before it. Empty slots of the block count as well:
+ * they may get a token later. */
 bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later) {
     int64_t first = pos, last = first + KV_BLOCK_SLOTS - 1;
     if (window == 0 || last > (int64_t)from - window) return true;
@@ -123,7 +123,7 @@ void kv_span_seal(kv_span *s, const base_key *key) {
     s->sealed = true;
 }
 
-/* Only layers with windows may lack blocks. */
+/* Only layers with a window may lack blocks. */
 static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
     int32_t n_blocks = (f->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return false;
@@ -231,7 +231,7 @@ int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]) {
     return n;
 }
 
-/* Slots of a block of a scattered span that stand at pos or before. */
+/* Number of slots of a scattered span's block at position pos or before. */
 static int32_t slots_until(const kv_span *s, int32_t block, int64_t pos) {
     int32_t base = block * KV_BLOCK_SLOTS, low = 0, high = BASE_MIN(BASE_MAX(s->n_tokens - base, 0), KV_BLOCK_SLOTS);
     while (low < high) {

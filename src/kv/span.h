@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span.h: spans, the immutable attention states of up to 256 tokens, and views of them.
+/* span.h: spans, the immutable KV of up to 256 tokens, and views of them.
  *
  *   span   key, first position c, n tokens
  *     layer 0   [block 0][block 1][block 2][block 3]      slot j of block b: the token at position c + 64 b + j
  *     layer 1   [block 0][block 1][block 2][block 3]
  *     ...
  *
- * A scattered span says of each slot where its token stands: tokens that are computed here and there between views, without a block for each.
+ * A scattered span stores the position of each slot: recomputed tokens between views share its blocks instead of taking
+ * a block each.
  *
- * Life: new (open, one holder, slots are appended) -> sealed (named by its key, immutable, any number of holders) -> freed with the
- * last reference. Keys are stored rotated for their own position, R(c)k; a view that moves the span by `shift` rotates the
- * query to m - shift instead of touching them.
+ * Life: new (open, one reference, slots are appended) -> sealed (named by its key, immutable, any number of references)
+ * -> freed with the last reference. Keys are stored rotated for their own position, R(c)k; for a view that moves the
+ * span by `shift`, the query is rotated to m - shift and the keys stay unchanged.
  *
- * An open span belongs to one thread. A sealed one may be referenced and read by any.
+ * An open span belongs to one thread. Any thread may reference and read a sealed one.
  */
 #ifndef KV_SPAN_H
 #define KV_SPAN_H
@@ -28,72 +29,73 @@
 
 typedef struct kv_span kv_span;
 
-/* An open, empty span with one reference, whose first token will stand at first_pos. RP_ERR_MEMORY. */
+/* Creates an open, empty span with one reference; its first token will be at first_pos. RP_ERR_MEMORY. */
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
-/* The same, but scattered: its tokens may leave positions out. It is one context's for ever: never sealed, never trimmed. */
+/* The same, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
-/* Does the caller hold the only reference? (Then nobody else reads it.) */
+/* Returns true if the caller holds the only reference; no other thread reads the span then. */
 bool kv_span_is_unshared(const kv_span *s);
 
-/* Makes room for one more token in every layer and returns its slot in *slot (0..255). The span is open and not full.
+/* Takes a slot for one more token in every layer and returns it in *slot (0..255). The span must be open and not full.
  * RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
-/* Scattered, after every append: the token of the last slot stands at pos, which is higher than any before. */
+/* Scattered spans, after every append: sets the position of the last slot, which must be higher than all before. */
 void kv_span_place(kv_span *s, int32_t pos);
-/* Takes back the last n tokens of an open span; their blocks stay for those that come instead. */
+/* Removes the last n tokens of an open span; their blocks stay for the tokens that replace them. */
 void kv_span_truncate(kv_span *s, int32_t n);
 /* Positions: [begin, end). */
 typedef struct kv_positions {
     int32_t begin, end;
 } kv_positions;
 
-/* Does a token at `from` or behind it, or one at the n_later stretches, see anything of the block that begins at pos through a window? */
+/* Returns true if a token at `from` or after it, or in one of the n_later ranges, sees any slot of the block at pos
+ * through a window. */
 bool kv_block_is_reached(int32_t pos, int32_t window, int32_t from, const kv_positions *later, size_t n_later);
-/* Gives back the blocks that nobody will read: in layers with a window, those that no token at `from` or behind it reaches, nor one at
- * the n_later stretches of positions before that. All count as the span's own. The caller holds the only reference. The slots of such
- * blocks are gone: whoever takes a view of the span later reads from these positions alone, so the span's name must tell what it kept.
- * Returns how many blocks were given back. */
+/* Frees the blocks that no later token reaches: in layers with a window, blocks that neither a token at `from` or after
+ * it nor one in the n_later ranges of positions before `from` sees. Positions are the span's own. The caller must hold
+ * the only reference. The KV of freed blocks is lost: later views of the span are valid for readers at these positions
+ * only, so the span's key must cover the kept blocks. Returns the number of freed blocks. */
 int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t n_later);
-/* The first position that a reader of the whole span may stand at, for all that was given back; INT32_MIN if nothing was. */
+/* Lowest valid position of a reader of the whole span, given its freed blocks; INT32_MIN if none was freed. */
 int32_t kv_span_readable_from(const kv_span *s);
-/* Names the span and makes it immutable. */
+/* Sets the span's key and makes the span immutable. */
 void kv_span_seal(kv_span *s, const base_key *key);
 
-/* What of a span stands beside its blocks: enough to make room for states that come from elsewhere. */
+/* Description of a span without its blocks: enough to allocate blocks for KV that is loaded from a store. */
 typedef struct kv_span_form {
     int32_t first_pos, n_tokens, readable_from;
-    const uint8_t *kept; /* [n_layers], borrowed: bit b: block b of the layer is there (the others were given back) */
+    const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer has block b (the others were freed) */
 } kv_span_form;
 
-/* A sealed span with one reference whose blocks are there and not filled in yet: it is read layer by layer, and no layer may be looked at
- * before kv_span_layers_ready says so. RP_ERR_FORMAT (the form is not possible: nothing was taken), RP_ERR_BUDGET,
+/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer; no layer may
+ * be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form: no block was taken), RP_ERR_BUDGET,
  * RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
-/* By the thread that fills it in: layers [0, n) are there now. Wakes those who wait. */
+/* Called by the loading thread: layers [0, n) are loaded. Wakes waiting threads. */
 void kv_span_set_ready(kv_span *s, int32_t n);
-/* It cannot be filled in. All layers count as ready, so that nobody waits; what they hold is nothing to go by. */
+/* Marks the load as failed. All layers become ready, so that no thread waits; their contents are undefined. */
 void kv_span_set_failed(kv_span *s);
-/* How many layers may be looked at, from the first on: all, for a span that was computed. Any thread. */
+/* Number of layers, from layer 0, that may be read; all for a computed span. Any thread. */
 int32_t kv_span_layers_ready(const kv_span *s);
 bool kv_span_has_failed(const kv_span *s);
 /* Waits until layers [0, n) are ready. */
 void kv_span_wait(const kv_span *s, int32_t n);
-/* Bit b: block b of the layer is there. */
+/* Bit b: the layer has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);
 int32_t kv_span_position(const kv_span *s); /* of slot 0 */
-int32_t kv_span_end(const kv_span *s);      /* behind its last token */
+int32_t kv_span_end(const kv_span *s);      /* last position + 1 */
 bool kv_span_is_scattered(const kv_span *s);
-/* Scattered: of slots [0, kv_span_tokens), rising; NULL: kv_span_position + slot. Borrowed. */
+/* Scattered: positions of slots [0, kv_span_tokens), ascending; NULL: kv_span_position + slot. Borrowed. */
 const int32_t *kv_span_positions(const kv_span *s);
 const base_key *kv_span_key(const kv_span *s);
-uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without those given back */
+uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 
-/* The data of one block (0..3) of one layer (NULL: given back), and of one head's keys and values inside a block. */
+/* The data of one block (0..3) of one layer (NULL: freed), and of one head's keys and values inside a block. */
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
 static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
     return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);
@@ -103,25 +105,25 @@ static inline void *kv_block_values(const kv_shape *shape, void *block, int32_t 
            (size_t)kv_head * kv_shape_value_bytes(shape);
 }
 
-/* A span as one prompt sees it. Holds no reference by itself; a context does. */
+/* A span as one prompt sees it. Holds no reference; the context does. */
 typedef struct kv_view {
     kv_span *span;
     int32_t shift;                 /* positions that the span is moved by in this prompt */
-    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j counts */
+    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j is selected */
 } kv_view;
 
-/* The first n slots set. */
+/* Sets the first n slots and clears the others. */
 void kv_mask_first(uint64_t mask[KV_SPAN_BLOCKS], int32_t n);
-/* Slots [begin, end) set, 0 <= begin. */
+/* Sets slots [begin, end), 0 <= begin, and clears the others. */
 void kv_mask_range(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 /* Clears slots [begin, end), which may reach outside 0..256. */
 void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 
-/* Slots that are set. */
+/* Number of set slots. */
 int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]);
 
-/* The slots of one block of a view that a token at position pos sees: those that count and stand at pos or before, and, if there is a
- * window, less than `window` before. */
+/* Slots of one block of a view that a token at position pos sees: selected slots at pos or before it and, with a
+ * window, less than `window` before it. */
 uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h: the table of operations that the forward pass is written against.
  *
- * A backend owns buffers (rows of f32 activations, wherever it computes) and knows how to run each operation on them. Nothing above
- * this table dereferences a buffer or a block: a device backend keeps both in its own memory. The CPU's is cpu_backend.c.
+ * A backend owns buffers (rows of f32 activations, in its own memory) and implements each operation on them. Nothing
+ * above this table dereferences a buffer or a block: a device backend keeps both in device memory. The CPU's backend is
+ * cpu_backend.c.
  *
- * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same bits whatever
- * other rows are in the step (docs/architecture.md, "Why the bytes are equal"). Used by one thread.
+ * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same
+ * bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one
+ * thread.
  */
 #ifndef MODEL_BACKEND_H
 #define MODEL_BACKEND_H
@@ -13,11 +15,11 @@
 #include "kv/context.h"
 #include "model/model.h"
 
-/* One token of a step. Its states go to `slot` of `span`, which is the end of contexts[context]; of a probe: they are there, in a span
- * that the context has a view of. */
+/* One token of a step. Its KV is written to `slot` of `span`, the last span of contexts[context]. In a probe, the slot
+ * already holds the token's cached KV, and the context has a view of the span. */
 typedef struct model_row {
     int32_t token, pos;
-    int32_t context; /* index into the step's contexts; rows of one context stand together */
+    int32_t context; /* index into the step's contexts; rows of one context are adjacent */
     int32_t slot;
     kv_span *span;   /* borrowed */
     bool wants_logits;
@@ -26,11 +28,11 @@ typedef struct model_row {
 typedef struct model_step {
     const model_row *rows;
     int32_t n_rows;
-    const kv_context *const *contexts; /* all rows have been appended: causality is by position */
+    const kv_context *const *contexts; /* with all rows appended; causality is by position */
     int32_t n_contexts;
 } model_step;
 
-#define BACKEND_MAX_WEIGHTS 4 /* of one call to linear */
+#define BACKEND_MAX_WEIGHTS 4 /* per operation `linear` */
 
 typedef struct backend backend;
 typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
@@ -38,39 +40,42 @@ typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 typedef struct backend_ops {
     const char *name;
     void (*free)(backend *b);
-    const kv_memory *(*memory)(backend *b); /* where blocks must live */
+    const kv_memory *(*memory)(backend *b); /* allocator of KV blocks */
     int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
     void (*buffer_free)(backend *b, backend_buffer *buffer);
     /* Copies the first `rows` rows to the host, packed. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
 
-    /* Brings weights into the order of this backend's operations, with progress in bytes (on_progress may be NULL); done by the first
-     * begin otherwise. Once is enough. RP_ERR_MEMORY. */
+    /* Repacks the weights for this backend, with progress in bytes (on_progress may be NULL). Without it, the first
+     * begin repacks them. Repeated calls have no effect. RP_ERR_MEMORY. */
     int (*prepare)(backend *b, rp_on_progress on_progress, void *user, rp_error *err);
-    /* weights, file and activations of out. */
+    /* Fills in the weights, file and activations of out. */
     void (*usage)(backend *b, rp_memory *out);
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
-    /* dst row r = embedding of row r's token, scaled, and of its position where the model has such */
+    /* dst row r = scaled embedding of row r's token, plus its position embedding if the model has them */
     void (*embed)(backend *b, backend_buffer *dst);
     /* dst = norm(src), over each run of weight.n_in elements; dst may be src */
     void (*norm)(backend *b, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);
-    /* dst[i] = weights[i] * src + biases[i], for n <= BACKEND_MAX_WEIGHTS weights that share their input; a bias without data is none */
+    /* dst[i] = weights[i] * src + biases[i], for n <= BACKEND_MAX_WEIGHTS weights with the same input; a bias without
+     * data is absent */
     void (*linear)(backend *b, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
                    const model_weight *const *biases, backend_buffer *const *dst);
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
-    /* deviations[r] = sum of squared differences between row r's keys and values and those in its slot of this layer, had they been
-     * stored there: rotated to where the slot stands in its span, rounded as states are. */
+    /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
+     * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
+     * format. */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
-    /* dst = attention of each row's queries (not rotated yet) over its context, in context order, by the layer's window, rotation, sinks */
+    /* dst = attention of each row's queries (not yet rotated) over its context, in context order, with the layer's
+     * window, rotation, sinks */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     /* a = act(a) * up; up NULL: a = act(a) */
     void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);
-    /* dst = the mixture of this layer's experts for src; scores: the router's, [rows][n_experts] */
+    /* dst = output of this layer's mixture of experts for src; scores: router logits, [rows][n_experts] */
     void (*experts)(backend *b, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows, backend_buffer *dst);
-    /* each row of dst times the sigmoid of its gate, [rows][1] */
+    /* multiplies each row of dst by the sigmoid of its gate, [rows][1] */
     void (*gate_rows)(backend *b, backend_buffer *dst, const backend_buffer *gates, int32_t rows);
     /* dst += scale * src */
     void (*add)(backend *b, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows);
@@ -85,15 +90,15 @@ struct backend {
     const backend_ops *ops;
 };
 
-/* n_ctx: positions that the engine's contexts hold, which chooses the rotation of long-rope models; level: which kernels; n_threads >= 1;
- * max_rows: of one step. */
+/* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
+ * max_rows: rows of one step. */
 typedef struct cpu_backend_options {
     kv_format format;
     base_cpu_level level;
     int32_t n_ctx, n_threads, max_rows;
 } cpu_backend_options;
 
-/* The CPU. The model is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
+/* Creates the CPU's backend. The model is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */
 int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options *options, rp_error *err);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_format.c: the table of chat formats, and how a model's own is recognised.
+/* chat_format.c: the table of chat templates, and detection of a model's template.
  *
- * Texts follow the templates that the models were published with (vicuna: the program that it was trained with). The beginning-of-text
- * token is not part of a format; the assistant's `after` is what ends an answer. Messages that a template adds by itself (a default
- * system message, today's date, lists of tools) are not written.
+ * Texts follow the templates that were published with the models (vicuna: the program that it was trained with). The
+ * beginning-of-text token is not part of a format; the assistant's `after` ends an answer. Messages that a template
+ * adds by itself (a default system prompt, today's date, lists of tools) are omitted.
  */
 #include "model/chat_format.h"
 
 #include <string.h>
 
-/* Text around one role; `after_system` replaces `before` when a system message came directly before, and `again` when the message
- * is not the first and no system message came before. NULL: as `before`. */
+/* Text around one role. `after_system` replaces `before` directly after a system message; `again` replaces it if the
+ * message is not the first and does not follow a system message. NULL: as `before`. */
 typedef struct role_text {
     const char *before, *after_system, *again, *after;
 } role_text;
@@ -20,17 +20,18 @@ typedef struct role_text {
 struct chat_format {
     const char *name;
     role_text roles[CHAT_ROLE_COUNT]; /* system, user, assistant, tool */
-    const char *answer;               /* what opens an answer; NULL: the assistant's `before` */
-    const char *marks[MAX_MARKS];     /* texts that a template holds in this format alone; all of them are needed */
-    const char *eos;                  /* the end-of-text token, where a template names it by its role alone; NULL: any */
-    const char *token;                /* a special token that gives it away without a template */
+    const char *answer;               /* generation prompt; NULL: the assistant's `before` */
+    const char *marks[MAX_MARKS];     /* substrings that identify a template of this format; all are required */
+    /* required end-of-text token, for templates that only refer to it as eos_token; NULL: any */
+    const char *eos;
+    const char *token;                /* a special token that identifies the format of a model without a template */
 };
 
-/* DeepSeek's names stand between wide bars. */
+/* DeepSeek writes names between fullwidth vertical bars. */
 #define WIDE(name) "<\uFF5C" name "\uFF5C>"
 #define LOW "\u2581"
 
-/* The order is the order of recognition: what is more specific comes first. */
+/* In the order of detection: more specific formats come first. */
 static const chat_format chat_formats[] = {
     {.name = "phi-4",
      .roles = {{"<|im_start|>system<|im_sep|>", NULL, NULL, "<|im_end|>"},

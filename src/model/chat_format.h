@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_format.h: what a model was trained to see around system, user, assistant and tool messages.
+/* chat_format.h: chat templates: the text around system, user, assistant and tool messages.
  *
- * A table of texts before and after each role's content. They are the only text that is parsed for control tokens.
+ * A table of texts before and after each role's content. Control tokens are recognised in these texts only.
  */
 #ifndef MODEL_CHAT_FORMAT_H
 #define MODEL_CHAT_FORMAT_H
@@ -26,15 +26,15 @@ const chat_format *chat_format_at(int i);             /* NULL past the end */
 const chat_format *chat_format_find(const char *name); /* NULL if unknown */
 const char *chat_format_name(const chat_format *f);
 
-/* The format that the model's metadata asks for: by what distinguishes its tokenizer.chat_template, then by special tokens in its
- * vocabulary; "plain" when nothing says otherwise. Never NULL. *guessed (may be NULL): the file has a template of its own, and it is
- * none of those that are known. */
+/* Detects the model's format: by distinctive substrings of its tokenizer.chat_template, then by special tokens of its
+ * vocabulary, else "plain". Never NULL. *guessed (may be NULL): true if the file has a template that matches no known
+ * format. */
 const chat_format *chat_format_detect(const gguf_file *f, const tokenizer *t, bool *guessed);
 
-/* The texts around a message of `role`, when the message before it was of role `previous` (CHAT_ROLE_NONE: it is the first).
- * Formats that put the system message inside the first user message (llama-2, mistral, gemma) depend on it. */
+/* The texts around a message of `role` after a message of role `previous` (CHAT_ROLE_NONE: the message is the first).
+ * Formats that put the system prompt into the first user message (llama-2, mistral, gemma) depend on `previous`. */
 chat_text chat_format_around(const chat_format *f, chat_role role, int previous);
-/* What makes the model answer after a message of role `previous`: mostly the assistant's `before`. */
+/* The generation prompt after a message of role `previous`: usually the assistant's `before`. */
 const char *chat_format_answer(const chat_format *f, int previous);
 
 #endif

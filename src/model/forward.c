@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* X: the residual rows. MIXED: what the feed-forward gives. SHARED, ROUTES, GATES: of a mixture of experts. */
+/* X: the residual stream. MIXED: output of the feed-forward. SHARED, ROUTES, GATES: of a mixture of experts. */
 enum { X, NORMED, Q, K, V, ATTENDED, PROJECTED, GATE, UP, MIXED, ROUTES, SHARED, GATES, HEAD, LOGITS, N_BUFFERS };
 
 struct model_forward {
@@ -20,7 +20,7 @@ struct model_forward {
 static int new_buffers(model_forward *f, rp_error *err) {
     const model_hparams *hp = &f->model->hp;
     const int32_t n_ff = BASE_MAX(hp->n_experts > 0 ? 0 : hp->n_ff, hp->n_ff_shared);
-    const int32_t widths[N_BUFFERS] = { /* 0: not needed */
+    const int32_t widths[N_BUFFERS] = { /* 0: unused buffer */
         [X] = hp->n_embd,
         [NORMED] = hp->n_embd,
         [Q] = hp->n_heads * hp->key_dim,
@@ -71,12 +71,12 @@ void model_forward_free(model_forward *f) {
 
 typedef const model_weight *const weights[];
 
-/* States of earlier tokens may still be on their way from disk: layer by layer, as they are used. */
+/* KV of earlier tokens may still be loading from disk; layers are loaded in the order of their use. */
 static void wait_for_kv(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
 }
 
-/* Buffers [first, end), of Q, K and V, = what `in` is projected to */
+/* Buffers [first, end), of Q, K and V, = projections of `in` */
 static void model_forward_project(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows, int first, int end) {
     const model_layer *l = &f->model->layers[layer];
     const model_weight *const matrices[] = {&l->q, &l->k, &l->v}, *const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias};
@@ -93,7 +93,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     }
 }
 
-/* PROJECTED = attention over `in`. stores: the rows' states are to go to their slots. */
+/* PROJECTED = attention over `in`. stores: the rows' KV is written to their slots. */
 static void model_forward_attention(model_forward *f, const model_step *step, int32_t layer, const backend_buffer *in, bool stores) {
     const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
@@ -119,7 +119,7 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     op->linear(b, mixed, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 
-/* MIXED = the chosen experts' outputs, weighted, and that of the shared expert, if there is one */
+/* MIXED = weighted outputs of the selected experts, plus the shared expert's output if the model has one */
 static void model_forward_mixture(model_forward *f, int32_t layer, const backend_buffer *in, int32_t rows) {
     const model_layer *l = &f->model->layers[layer];
     backend *b = f->backend;
@@ -134,7 +134,7 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
 }
 
-/* norm x, or x itself where the layer has no norm before attention */
+/* norm x, or x itself if the layer has no norm before attention */
 static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t rows) {
     const model_norm *norm = &f->model->layers[layer].attn_norm;
     if (!norm->weight.data) return f->buffers[X];
@@ -142,7 +142,8 @@ static backend_buffer *attention_input(model_forward *f, int32_t layer, int32_t 
     return f->buffers[NORMED];
 }
 
-/* One block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both of the same x. */
+/* One transformer block: x += attention(norm x), then x += feed-forward(norm x); or, in parallel, both from the same
+ * x. */
 static void model_forward_block(model_forward *f, const model_step *step, int32_t layer, bool stores) {
     int32_t rows = step->n_rows;
     const model_layer *l = &f->model->layers[layer];
@@ -161,7 +162,7 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     op->add(b, buf[X], buf[MIXED], hp->residual_scale, rows);
 }
 
-/* Only the rows that asked pass the output head. */
+/* Only rows that request logits pass the output head. */
 static void model_forward_head(model_forward *f, const model_step *step, float *logits) {
     const rp_model *m = f->model;
     backend *b = f->backend;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.c: opening a model: its parts in their order.
+/* model.c: opening a model: the steps in order.
  *
- * Nothing of the file is trusted: shapes are checked against each other when it is opened, once, so that the forward pass need not.
+ * The file is untrusted: all shapes are checked against each other once, at opening, so that the forward pass needs no
+ * checks.
  */
 #include "model/model.h"
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h: an opened model: what the GGUF file says about shape, features and weights.
+/* model.h: an opened model: shape, features and weights of a GGUF file.
  *
- * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c). The forward
- * pass (forward.h) reads what they left in rp_model and has no branch for a name.
+ * Architectures are rows of a table (model_arch.c): a name and features. Tensors are rows of another (model_tensors.c).
+ * The forward pass (forward.h) reads the resulting rp_model only and has no branch on an architecture's name.
  *
  *   model_arch.c      the table of architectures
  *   model_hparams.c   shape and numbers, from the metadata
  *   model_tensors.c   weights: names, shapes, fused ones taken apart
- *   model_layers.c    what differs from layer to layer: windows, rotations, shared states
+ *   model_layers.c    properties of each layer: windows, rotations, shared KV
  *   model_rope.c      rotary frequencies
  *   model.c           opening
- *   model_fingerprint.c   a hash of every byte, when somebody needs it
+ *   model_fingerprint.c   a hash of every byte, computed on demand
  *
- * Immutable after opening, but for the fingerprint, which has a lock; any number of threads may use it.
+ * Immutable after opening, except the fingerprint, which has a lock; any number of threads may use it.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -30,14 +30,14 @@
 #include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 
-/* What an architecture does; a row of the table is a set of these. What its files say by having a tensor or not (biases, fused or tied
- * weights) needs none. */
+/* Features of an architecture; a row of the table is a set of these. Features that follow from the presence of a tensor
+ * (biases, fused or tied weights) need no bit. */
 enum {
     MODEL_LAYER_NORM = 1 << 0,       /* every norm is a LayerNorm; else RMSNorm */
     MODEL_PRE_NORM = 1 << 1,         /* attention reads normed rows (attn_norm) */
     MODEL_FFN_NORM = 1 << 2,         /* so does the feed-forward, by a norm of its own (ffn_norm) */
-    MODEL_FFN_NORM_RENAMED = 1 << 3, /* which the files call post_attention_norm */
-    MODEL_POST_NORM = 1 << 4,        /* what attention and feed-forward give is normed before it is added */
+    MODEL_FFN_NORM_RENAMED = 1 << 3, /* ... which the files name post_attention_norm */
+    MODEL_POST_NORM = 1 << 4,        /* the outputs of attention and feed-forward are normed before they are added */
     MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
     MODEL_EMBED_NORM = 1 << 6,
     MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
@@ -45,28 +45,31 @@ enum {
     MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
     MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a base of their own, and have no scaling */
     MODEL_ALIBI = 1 << 11,
-    MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: states cannot move */
+    MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: KV cannot be shifted */
     MODEL_FFN_GATED = 1 << 13,
     MODEL_EMBED_SQRT = 1 << 14,      /* embeddings times sqrt(n_embd) */
     MODEL_LOGIT_DIVISOR = 1 << 15,   /* logit_scale divides */
     MODEL_EXPERTS = 1 << 16,         /* always a mixture of experts */
-    MODEL_EXPERTS_SHARED = 1 << 17,  /* and one more that every row passes, through a gate */
-    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the chosen experts sum to 1, unless the file says otherwise */
-    MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, that stands for no token */
-    MODEL_PARALLEL_TOLD = 1 << 20,   /* whether they are parallel stands in the metadata; if it does not, they are */
+    MODEL_EXPERTS_SHARED = 1 << 17,  /* and a shared expert that every row passes, through a gate */
+    MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the selected experts sum to 1, unless the metadata override it */
+    MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, without a token */
+    MODEL_PARALLEL_TOLD = 1 << 20,   /* the metadata decide whether they are parallel; by default they are */
     MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel where the feed-forward has no norm of its own */
-    MODEL_YARN_EXACT = 1 << 22,      /* YaRN's range is not rounded to whole dimensions, unless the file says otherwise */
+    /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
+    MODEL_YARN_EXACT = 1 << 22,
 };
 
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
     uint32_t features;
     kernel_act act;
-    int32_t global_every;  /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
+    /* with a window: every n-th layer has none (the first such is layer n - 1); 0: all have it */
+    int32_t global_every;
     int32_t no_rope_every; /* every n-th layer has no positions */
-    int32_t wide_layers;   /* a model of so many layers scales scores by the width a head would have: n_embd / n_heads */
+    /* a model with this number of layers scales scores by n_embd / n_heads instead of the head's width */
+    int32_t wide_layers;
     double local_base;     /* of rotation in layers with a window; 0: that of the others */
-    int32_t window;        /* these three: of files so old that they do not say */
+    int32_t window;        /* this and the caps: defaults for old files without these metadata */
     float score_cap, logit_cap;
 } model_arch;
 
@@ -77,11 +80,12 @@ const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
-    bool experts_sum_1;   /* weights of the chosen experts sum to 1 */
+    bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
-    int32_t window;       /* a token sees those less than this behind it, in layers that have a window; 0: none has */
+    /* in layers with a sliding window, a token sees tokens less than this before it; 0: no layer has a window */
+    int32_t window;
     int32_t global_every; /* as in model_arch */
-    int32_t n_shared;     /* layers at the end that attend to the states of a layer before them */
+    int32_t n_shared;     /* layers at the end that use the KV of an earlier layer */
     bool parallel;        /* attention and feed-forward read the same rows */
     float norm_eps;
     float embed_scale, residual_scale, logit_scale;
@@ -94,20 +98,21 @@ typedef struct model_hparams {
         double magnitude;        /* cos and sin are multiplied by it, for q and k */
         bool yarn, yarn_truncate;
         double beta_fast, beta_slow;
-        int32_t n_ctx_original;  /* that the model had before its context was extended */
+        int32_t n_ctx_original;  /* context length before it was extended */
     } rope;
 } model_hparams;
 
-/* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL: the model has none. */
+/* One tensor of weights: rows of n_in elements; n_slices of n_out rows each for experts, else one. data NULL:
+ * absent. */
 typedef struct model_weight {
     const void *data;
     kernel_type type;
     int64_t n_in, n_out, n_slices;
     int64_t slice_bytes; /* from one slice to the next; may be negative */
-    int32_t matrix;      /* of those that rows are multiplied with: its number (model_matrix) */
+    int32_t matrix;      /* number of the matrix (model_matrix), for weights that rows are multiplied with */
 } model_weight;
 
-/* The i-th expert's. */
+/* The weights of expert i. */
 static inline model_weight model_weight_slice(const model_weight *w, int64_t i) {
     model_weight s = *w;
     s.n_slices = 1;
@@ -115,7 +120,7 @@ static inline model_weight model_weight_slice(const model_weight *w, int64_t i) 
     return s;
 }
 
-/* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) where there is no gate. Biases are F32 and optional. */
+/* A feed-forward: down(act(gate x) * (up x)), or down(act(up x)) without a gate. Biases are F32 and optional. */
 typedef struct model_ffn {
     model_weight gate, up, down;                /* [n_ff][n_embd] x 2, [n_embd][n_ff] */
     model_weight gate_bias, up_bias, down_bias;
@@ -123,7 +128,7 @@ typedef struct model_ffn {
 
 /* A norm works on runs of weight.n_in elements; weight.n_out > 1: each run of a row has its own weights. */
 typedef struct model_norm {
-    model_weight weight, bias; /* F32; without data: there is no norm, or no bias */
+    model_weight weight, bias; /* F32; without data: no norm, or no bias */
 } model_norm;
 
 /* Frequencies of rotation. */
@@ -147,7 +152,7 @@ typedef struct model_layer {
 
     int32_t window; /* 0: sees everything */
     int32_t rope;   /* MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE or MODEL_NO_ROPE */
-    int32_t states; /* where its keys and values are: layer of a span. Its own, or those of a layer before it */
+    int32_t states; /* layer of a span that holds its KV: its own, or that of an earlier layer */
     bool owns_kv;
 } model_layer;
 
@@ -155,10 +160,11 @@ struct rp_model {
     gguf_file *file;
     const model_arch *arch;
     model_hparams hp;
-    model_weight embedding, output, output_bias; /* output: the embedding where the file ties them */
+    model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
     model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
     model_norm embed_norm, output_norm;
-    model_weight rope_factors, rope_factors_long, rope_factors_short; /* F32 [rot_dim / 2], optional: frequencies are divided by them */
+    /* F32 [rot_dim / 2], optional: frequencies are divided by them */
+    model_weight rope_factors, rope_factors_long, rope_factors_short;
     model_layer *layers;
     model_rope ropes[MODEL_N_ROPES];             /* unused ones are empty */
     float *alibi_slopes;                         /* [n_heads]; NULL: none */
@@ -166,39 +172,42 @@ struct rp_model {
     int32_t n_kv_layers;
     tokenizer *tokenizer;
     const chat_format *chat;
-    bool chat_guessed; /* the file's own template is none of those that are known */
+    bool chat_guessed; /* the file's own template matches no known format */
     char *name;
     bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
-    base_key header_digest; /* of headers, metadata and chat format, without the weights: names KV in one process */
+    /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
+    base_key header_digest;
 
     bool has_lock;
     pthread_mutex_t lock;
-    atomic_bool has_fingerprint; /* what follows is filled in, and does not change any more */
+    atomic_bool has_fingerprint; /* the members below are set and final */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
-    uint64_t hashed_bytes;       /* of weights, that were read for it; 0: its digest was remembered */
+    uint64_t hashed_bytes;       /* bytes of weights that were hashed for it; 0: the digest was cached */
 };
 
-int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err); /* see rp_model_open */
-/* The same over an opened file, which the model takes over; on failure it is closed. */
+/* see rp_model_open */
+int model_open(rp_model **out, const char *path, const rp_model_options *options, rp_error *err);
+/* The same for an opened file. The model takes ownership of it; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
 /* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. */
 int model_check_whole(const rp_model *m, rp_error *err);
 
-/* Digests of models' files that were computed before, by what the files were like. NULL functions are not called. */
+/* Cache of digests of model files, keyed by the identity of the files. NULL functions are not called. */
 typedef struct model_digests {
-    bool (*find)(void *user, const base_key *files, base_key *digest); /* false: it is not known */
+    bool (*find)(void *user, const base_key *files, base_key *digest); /* false: cache miss */
     void (*keep)(void *user, const base_key *files, const base_key *digest);
     void *user;
 } model_digests;
 
-/* Fills in the fingerprint: BLAKE2b of every byte of all headers, metadata and weights, and of the chat format; the second call finds it. A tensor is
- * hashed in pieces, by n_threads threads; how many does not change the result.
- * known    may be NULL; asked before anything is read, and given what was computed, unless a file was changed so shortly before that a second
- *          change might have the same time.
+/* Fills in the fingerprint: BLAKE2b of every byte of all headers, metadata and weights, and of the chat format. Later
+ * calls return at once. A tensor is hashed in pieces by n_threads threads; their number does not change the result.
+ * known    may be NULL; looked up before any weight is read. A computed digest is added, unless a file was modified so
+ *          recently that a second modification could have the same time.
  * on_progress (bytes) may be NULL; called on the calling thread.
- * Any thread. RP_ERR_IO (a file was changed in place since it was opened: weights of two contents may be in use), RP_ERR_MEMORY. */
+ * Any thread. RP_ERR_IO (a file was modified in place since it was opened: old and new weights may be mixed),
+ * RP_ERR_MEMORY. */
 int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err);
 
 /* The matrices that rows are multiplied with, by number; some have no data. */
@@ -206,19 +215,19 @@ int32_t model_n_matrices(const rp_model *m);
 const model_weight *model_matrix(const rp_model *m, int32_t i);
 uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file has them */
 
-/* Can spans be moved to other positions than they were computed at? */
+/* Returns true if spans can be shifted to positions other than their own. */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
 /* The result borrows from the model. */
 kv_shape model_kv_shape(const rp_model *m, kv_format format);
 
-/* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions: models with
- * factors for long contexts (long-rope) take those if the context is longer than what they had before it was extended. */
+/* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
+ * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */
 const model_rope *model_layer_rope(const rp_model *m, int32_t rope, int32_t n_ctx);
-/* Does n_ctx choose other frequencies than the shortest context? Then states of the two do not mix. */
+/* Returns true if n_ctx selects the long-context frequencies. KV of the two kinds must not be mixed. */
 bool model_rope_is_long(const rp_model *m, int32_t n_ctx);
 
-/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim / 2.
- * Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
+/* Rotation angles of one position: cs[2i] = scale * cos, cs[2i+1] = scale * sin of position * frequency(i), i < rot_dim
+ * / 2. Computed in double, so that a position of 100,000 is as exact as one of 1. pos may be negative. */
 void model_rope_angles(const rp_model *m, const model_rope *rope, int32_t pos, float scale, float *cs);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_arch.c: the table of architectures. docs/models.md tells what each row stands for and how it was checked. */
+/* model_arch.c: the table of architectures. docs/models.md describes each row and how it was verified. */
 #include <string.h>
 
 #include "base/compiler.h"

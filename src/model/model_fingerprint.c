@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_fingerprint.c: what tells models apart: a hash of all that their files hold.
+/* model_fingerprint.c: the identity of a model: a hash of the whole contents of its files.
  *
  *   piece    BLAKE2b of PIECE_BYTES of a tensor's data, by any thread
  *   digest   BLAKE2b of the header of each part, and of the pieces of each tensor, in the file's order
- *   fingerprint   of the digest and the chat format, which is chosen when the model is opened
+ *   fingerprint   BLAKE2b of the digest and the chat format, which is selected when the model is opened
  *
- * Whoever changes one byte of a weight gets another fingerprint, and so other KV keys. Reading all of a model takes seconds,
- * so a digest is remembered (model_digests) by device, inode, size, mtime and ctime of every part. A hash that resists malice is used, as a
- * digest names what is shared between tenants.
+ * A change of one byte of a weight changes the fingerprint, and with it all KV keys. Hashing a whole model takes
+ * seconds, so digests are cached (model_digests) by device, inode, size, mtime and ctime of every part. The hash is
+ * cryptographic because tenants share the spans that it names.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "base/threads.h"
 #include "model/model_internal.h"
 
-#define PIECE_BYTES ((uint64_t)4 << 20) /* long enough that starting a hash is nothing, short enough that all threads end together */
+#define PIECE_BYTES ((uint64_t)4 << 20) /* large: starting a hash costs little; small: threads finish together */
 #define BATCH_PIECES 16                 /* between two calls of on_progress */
 
 static void hash_headers(const rp_model *m, base_hash *h) {
@@ -44,7 +44,8 @@ void model_identify(rp_model *m) {
 
 /* ---- files ---- */
 
-/* What all files of the model were like when they were mapped. false: it is not kept in files, or one had just been changed. */
+/* Hashes the identity of all files at the time they were mapped. false: the model is not in files, or one had just been
+ * modified. */
 static bool name_files(const rp_model *m, base_key *out) {
     base_hash h;
     base_hash_init(&h, "reprise model files 2"); /* the number is the digest's */
@@ -58,7 +59,8 @@ static bool name_files(const rp_model *m, base_key *out) {
     return true;
 }
 
-/* Were the files changed in place since they were mapped? One that was replaced by rename or removed is still mapped, unchanged. */
+/* Fails if a file was modified in place since it was mapped. A file that was replaced by rename or removed is still
+ * mapped, unchanged. */
 static int check_files(const rp_model *m, rp_error *err) {
     for (size_t i = 0; i < gguf_n_parts(m->file); i++) {
         base_file_id then, now;
@@ -83,7 +85,7 @@ typedef struct hashing {
 
 static uint64_t n_pieces(uint64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES; }
 
-/* The tensor that a piece is of: the last one whose first piece is not after it. */
+/* The tensor of a piece: the last tensor with a first piece at or before it. */
 static size_t tensor_of(const hashing *g, uint64_t piece) {
     size_t low = 0, high = gguf_n_tensors(g->m->file);
     while (high - low > 1) {
@@ -107,7 +109,7 @@ static void hash_pieces(void *arg, int64_t begin, int64_t end, int thread) {
         base_hash_init(&h, "reprise weights 2");
         base_hash_bytes(&h, bytes, (size_t)n);
         base_hash_final(&h, &g->pieces[p]);
-        gguf_forget(g->m->file, bytes, (size_t)n); /* what a limit of memory counts */
+        gguf_forget(g->m->file, bytes, (size_t)n); /* mapped pages count towards a memory limit */
     }
 }
 
@@ -169,7 +171,7 @@ static void set_fingerprint(rp_model *m, const base_key *digest) {
     atomic_store(&m->has_fingerprint, true);
 }
 
-/* Locked. */
+/* The caller holds the lock. */
 static int find_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err) {
     base_key files, digest;
     bool named = name_files(m, &files);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_hparams.c: a model's shape and numbers, from the metadata of its file, each checked against its range and the others. */
+/* model_hparams.c: hyper-parameters from the metadata of the file, each checked against its range and the others. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static bool read_flag(const rp_model *m, const char *key, bool fallback) {
     return v;
 }
 
-/* Numbers beyond these are mistakes: they would overflow or vanish in f32. */
+/* Numbers beyond these limits are invalid: they would overflow or underflow in f32. */
 #define SMALL 1e-12
 #define LARGE 1e12
 
@@ -126,7 +126,7 @@ static int read_rope(rp_model *m, rp_error *err) {
 
 /* ---- shape ---- */
 
-/* Which layers have the window stands in the file as a period, as a list (model_layers.c reads it), or not at all. */
+/* Files give the layers with a window as a period, as a list (model_layers.c reads it), or not at all. */
 static int read_window(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     char full[KEY_BYTES];
@@ -184,7 +184,7 @@ static int read_experts(rp_model *m, rp_error *err) {
         return rc;
     if ((rc = model_hparams_read_size(m, "expert_used_count", hp->n_experts, -1, &hp->n_experts_used, err)) || (rc = check_gating(m, err))) return rc;
     hp->experts_sum_1 = read_flag(m, "expert_weights_norm", (m->arch->features & MODEL_EXPERTS_SUM_1) != 0);
-    /* Files of early 2024 give the experts' width for all that a row passes together. */
+    /* Files of early 2024 give the summed width of all experts that a row passes. */
     int32_t width = m->arch->features & MODEL_EXPERTS ? BASE_MAX(hp->n_ff / hp->n_experts_used, 1) : hp->n_ff;
     return model_hparams_read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_layers.c: what differs from layer to layer: windows, rotations, whose states it attends to; and ALiBi's slopes. */
+/* model_layers.c: properties of each layer: window, rotation, the layer that owns its KV; and ALiBi's slopes. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ uint64_t model_weight_bytes(const rp_model *m) {
 
 /* ---- layers ---- */
 
-/* Is this the last of every n layers? */
+/* Returns true for every n-th layer: n - 1, 2n - 1, ... */
 static bool is_nth(int32_t layer, int32_t n) { return n > 0 && (layer + 1) % n == 0; }
 
 static bool has_window(const rp_model *m, int32_t i) {
@@ -54,7 +54,8 @@ static void set_kind(rp_model *m, int32_t i) {
     l->rope = l->window > 0 && (m->arch->features & MODEL_ROPE_LOCAL) ? MODEL_ROPE_LOCAL_BASE : MODEL_ROPE_GLOBAL;
 }
 
-/* A layer without states takes those of the last layer before all such that has the same window, and whose keys are rotated alike. */
+/* A layer without KV of its own uses that of the last KV-owning layer with the same window and the same rotation of
+ * keys. */
 static int share_kv(rp_model *m, int32_t i, rp_error *err) {
     model_layer *l = &m->layers[i];
     for (int32_t k = m->hp.n_layers - m->hp.n_shared - 1; k >= 0; k--) {
@@ -66,8 +67,8 @@ static int share_kv(rp_model *m, int32_t i, rp_error *err) {
                         "layer %d shares the KV of an earlier layer, but none has the same window and rotation", i);
 }
 
-/* Slopes fall geometrically from 2^(-max/n) to 2^-max, n the largest power of two that is not above the number of heads; heads beyond
- * that take every other slope of twice as many (Press et al., 2022). */
+/* Slopes fall geometrically from 2^(-max/n) to 2^-max; n is the largest power of two up to the number of heads. Further
+ * heads take every other slope of the sequence for 2n heads (Press et al., 2022). */
 static int set_slopes(rp_model *m, rp_error *err) {
     const model_hparams *hp = &m->hp;
     m->alibi_slopes = base_calloc((size_t)hp->n_heads, sizeof(float));

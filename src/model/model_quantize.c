@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_quantize.c: copies a GGUF file with its matrices in a smaller type.
+/* model_quantize.c: copies a GGUF file with quantized matrices.
  *
  *   plan      for each tensor: the type it gets and where its rows are
- *   metadata  as they are, but for general.file_type and what says that a file is one of several
- *   rows      as they are asked for while saving: read, decoded to floats, quantised, by all threads
+ *   metadata  copied, except general.file_type and the keys of split files
+ *   rows      on demand while saving: read, dequantized to floats, quantized, by all threads
  *
- * Nothing is held but one piece of a tensor (gguf_writer.c) and two rows a thread. Threads: the caller's and a pool.
+ * Memory: one piece of a tensor (gguf_writer.c) and two rows per thread. Threads: the caller's and a pool.
  */
 #include "model/model_quantize.h"
 
@@ -21,9 +21,9 @@
 #include "model/gguf/gguf_writer.h"
 
 #define ROWS_PER_TASK 4
-#define QUANTIZATION_VERSION 2 /* of the layouts of blocks, as other programs number them */
+#define QUANTIZATION_VERSION 2 /* GGML's number of the block layouts */
 
-/* What may be asked for; the next choice where rows are not whole blocks; general.file_type of llama.cpp ("mostly" of it). */
+/* A supported type; the fallback if rows are not whole blocks; general.file_type of llama.cpp ("mostly" this type). */
 typedef struct target {
     kernel_type type, otherwise;
     uint32_t file_type;
@@ -75,7 +75,8 @@ static int find_target(const target **out, const char *type, rp_error *err) {
 
 static bool is_float(kernel_type t) { return t == KERNEL_F32 || t == KERNEL_F16 || t == KERNEL_BF16; }
 
-/* Vectors, norms, biases, positions and routers (whose small differences choose experts) are few, and every bit of them counts. */
+/* Vectors, norms, biases, positions and routers (small differences select other experts) are small and sensitive to
+ * rounding. */
 static bool stays_f32(const gguf_tensor *t, const char *name) {
     static const char *const kept[] = {"norm", ".bias", "position_embd", "ffn_gate_inp"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept); i++)
@@ -139,7 +140,7 @@ static void convert_rows(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-/* Before every piece of a tensor. */
+/* Reports progress before every piece of a tensor. */
 static int model_quantize_report(job *j, const plan *p, int64_t row) {
     if (!j->options->on_step) return RP_OK;
     j->step.tensor = p->name;
@@ -209,7 +210,7 @@ static int write_copy(job *j, const char *out, rp_error *err) {
     return rc && j->cancelled ? base_fail(err, RP_ERR_CANCELLED, "cancelled: '%s' was not written", out) : rc;
 }
 
-/* The file would be replaced while its weights are read. */
+/* Refuses an output path that is an input file: it would be replaced while its weights are read. */
 static int check_out(const job *j, const char *out, rp_error *err) {
     for (size_t i = 0; i < gguf_n_parts(j->in); i++)
         if (base_file_same(gguf_part_name(j->in, i), out))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_quantize.h: a copy of a model with smaller weights. The types and rules are those of rp_model_quantize (reprise.h). */
+/* model_quantize.h: quantized copy of a model. The types and rules are those of rp_model_quantize (reprise.h). */
 #ifndef MODEL_MODEL_QUANTIZE_H
 #define MODEL_MODEL_QUANTIZE_H
 

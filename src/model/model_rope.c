@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_rope.c: frequencies of rotary positions.
  *
- * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each from the file
- * (Llama 3, long-rope), or YaRN's ramp (Peng et al., 2023), which leaves frequencies that turn often within the original context
- * and divides those that do not come round once.
+ * Frequency i of a head's rot_dim / 2 is base^(-2i / rot_dim), divided by a factor: one for all (linear), one for each
+ * from the file (Llama 3, long-rope), or YaRN's ramp (Peng et al., 2023), which keeps frequencies that turn often
+ * within the original context and divides those that do not complete one turn.
  */
 #include <math.h>
 
@@ -11,12 +11,12 @@
 #include "base/memory.h"
 #include "model/model_internal.h"
 
-/* The dimension whose frequency turns `turns` times within the original context. */
+/* The dimension with a frequency that turns `turns` times within the original context. */
 static double yarn_dimension(const model_hparams *hp, double turns) {
     return hp->rot_dim * log(hp->rope.n_ctx_original / (turns * 2.0 * 3.14159265358979323846)) / (2.0 * log(hp->rope.base));
 }
 
-/* How much of frequency i is divided by the factor: 0 up to the fast end of the ramp, 1 from its slow end on. */
+/* Share of frequency i that is divided by the factor: 0 up to the fast end of the ramp, 1 from its slow end on. */
 static double yarn_share(const model_hparams *hp, int32_t i) {
     double low = yarn_dimension(hp, hp->rope.beta_fast), high = yarn_dimension(hp, hp->rope.beta_slow);
     if (hp->rope.yarn_truncate) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_tensors.c: finds a model's weights in its file and checks their shapes, once, so that the forward pass need not.
+/* model_tensors.c: binds the tensors of a file to the model's weights and checks their shapes once, for the forward
+ * pass.
  *
- * Rows of two tables say what may stand in a file, under which name and with which shape, for which architectures. What files hold
- * fused is taken apart here: q, k and v are rows of one matrix, gate and up of another.
+ * Two tables list the tensors of a file: name, shape and architectures of each. Fused tensors are split here: q, k and
+ * v are rows of one matrix, gate and up of another.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "base/memory.h"
 #include "model/model_internal.h"
 
-/* A layer as its file has it. */
+/* A layer's tensors as stored in the file, before fused ones are split. */
 typedef struct file_layer {
     model_layer l;
     model_weight qkv, qkv_bias;
@@ -33,11 +34,11 @@ enum {
 };
 
 typedef struct tensor_row {
-    const char *name;      /* of a layer's: behind "blk.N." */
-    size_t offset;         /* of the model_weight in rp_model or file_layer */
+    const char *name;      /* of a layer's tensor: without "blk.N." */
+    size_t offset;         /* offset of the model_weight in rp_model or file_layer */
     enum dim in, out;
     unsigned flags;
-    uint32_t only, unless; /* features that an architecture must have (any of them), or must not */
+    uint32_t only, unless; /* an architecture must have any feature of `only`, and none of `unless` */
 } tensor_row;
 
 static const tensor_row model_rows[] = {
@@ -45,7 +46,8 @@ static const tensor_row model_rows[] = {
     {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
     {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
-    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0}, /* instead, in some */
+    /* instead, in some */
+    {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
     {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, 0},
@@ -105,12 +107,12 @@ static const tensor_row layer_rows[] = {
 };
 #undef L
 
-/* Copies of what the metadata say, that old converters wrote. */
+/* Copies of metadata, written by old converters. */
 static const char *const ignored_tensors[] = {"attn_rot_embd.weight", "attn_rot_embd"};
 
 typedef struct binding {
     rp_model *m;
-    bool *bound; /* by tensor of the file: has a place */
+    bool *bound; /* by tensor of the file: true if it is bound to a weight */
     rp_error *err;
 } binding;
 
@@ -143,7 +145,7 @@ static bool row_applies(const rp_model *m, const tensor_row *row) {
     return !(row->flags & SHARED) || m->hp.n_ff_shared > 0;
 }
 
-/* The shape that the metadata ask for; adjusted to the file's where it may choose. */
+/* The shape that follows from the metadata; adjusted to the file's where several are allowed. */
 static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t, int64_t dims[GGUF_MAX_DIMS]) {
     int n = 0;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
@@ -184,7 +186,8 @@ static int use_tensor(binding *b, const tensor_row *row, const gguf_tensor *t, c
     return RP_OK;
 }
 
-/* Files of early 2024 hold experts one by one: ffn_up.0.weight, ffn_up.1.weight ... They serve where they stand evenly. */
+/* Files of early 2024 hold one tensor per expert: ffn_up.0.weight, ffn_up.1.weight ... They are supported at equal
+ * distances. */
 static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer, model_weight *out) {
     int64_t dims[GGUF_MAX_DIMS] = {dim_of(&b->m->hp, row->in), dim_of(&b->m->hp, row->out), 1, 1};
     for (int32_t e = 0; e < b->m->hp.n_experts; e++) {
@@ -192,7 +195,7 @@ static int bind_single_experts(binding *b, const tensor_row *row, int32_t layer,
         model_weight w;
         snprintf(name, sizeof(name), "blk.%d.%.*s.%d.weight", layer, (int)(strstr(row->name, "_exps") - row->name), row->name, e);
         const gguf_tensor *t = gguf_find_tensor(b->m->file, name);
-        if (!t) return RP_OK; /* the caller misses the tensor */
+        if (!t) return RP_OK; /* the caller reports the missing tensor */
         int rc = use_tensor(b, row, t, dims, &w);
         if (rc) return rc;
         if (e == 0) *out = w;
@@ -250,7 +253,7 @@ static int binding_missing(const binding *b, int32_t layer, const char *name) {
                         name);
 }
 
-/* A bias is as long as all heads together, so it goes with a norm over all of them. */
+/* A bias has the length of all heads together, so it needs a norm over all of them. */
 static bool is_biased_by_head(const model_norm *n) { return n->bias.data && n->bias.n_in != n->weight.n_in; }
 
 static int settle_layer(binding *b, file_layer *f, int32_t layer) {
@@ -275,7 +278,7 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
         l->ffn.up = model_weight_part_of(&both, hp->n_ff, hp->n_ff);
     }
     if ((b->m->arch->features & MODEL_FFN_GATED) && hp->n_experts == 0 && !l->ffn.gate.data) return binding_missing(b, layer, "ffn_gate.weight");
-    if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention reads this norm, the feed-forward the other */
+    if (f->attn_norm_2.weight.data) { /* Falcon 40B: attention uses this norm, the feed-forward the other */
         l->ffn_norm = l->attn_norm;
         l->attn_norm = f->attn_norm_2;
     }
@@ -283,7 +286,8 @@ static int settle_layer(binding *b, file_layer *f, int32_t layer) {
     return RP_OK;
 }
 
-/* A sequential layer whose feed-forward had no norm would read raw rows: only architectures without any norm before do that. */
+/* A sequential feed-forward without a norm would read raw rows: valid only for architectures without any norm before
+ * it. */
 static int check_ffn_norm(const binding *b, int32_t layer) {
     rp_model *m = b->m;
     if (layer == 0 && (m->arch->features & MODEL_PARALLEL_BARE)) m->hp.parallel = !m->layers[0].ffn_norm.weight.data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document.c: the finished tree: where its strings live, how it is looked up and freed, and errors that point into it.
+/* document.c: the finished tree: string storage, lookup, freeing, and errors with a position in it.
  *
- * Owns storage. Does not parse: document_parse.c does. Everything but freeing is read-only; any thread may read.
+ * Owns storage. Does not parse: document_parse.c does. All functions except freeing are read-only; any thread may read.
  */
 #include "pml/document.h"
 
@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
-/* ---- Storage: a list of chunks. Small pieces fill the first; a large one gets a chunk of its own behind it. ---- */
+/* ---- Storage: a list of chunks. Small pieces fill the first; a large one gets a separate chunk after it. ---- */
 
 #define CHUNK_BYTES ((size_t)8192)
 #define LARGE_BYTES (CHUNK_BYTES / 4)
@@ -99,7 +99,7 @@ int32_t pml_union_of(const pml_document *d, int32_t module) {
 }
 
 size_t pml_named_modules(const pml_storage *s, int32_t holder) {
-    size_t low = 0, high = s->n_named; /* modules stand before the parameters of the same holder */
+    size_t low = 0, high = s->n_named; /* modules precede the parameters of the same holder */
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         if (s->named[mid].holder < holder) low = mid + 1;
@@ -174,7 +174,7 @@ const char *pml_path(const pml_document *d, int32_t module, char *out, size_t by
 
 /* ---- Errors at nodes ---- */
 
-#define SHOWN_DOCUMENT_BYTES 120 /* the end of the name is kept: it says more than its beginning */
+#define SHOWN_DOCUMENT_BYTES 120 /* the end of the name is kept: it is more specific than its start */
 
 void pml_where(char out[RP_ERROR_WHERE_BYTES], const char *name, int32_t line, int32_t column) {
     size_t n = strlen(name), skip = n > SHOWN_DOCUMENT_BYTES ? n - SHOWN_DOCUMENT_BYTES + 3 : 0;

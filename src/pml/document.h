@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* document.h: PML documents as checked trees: bytes -> nodes. Knows XML and names, no model and no tokens.
  *
- * After a parse has succeeded, everything that docs/pml.md says about elements, attributes, names and white space holds:
+ * After a successful parse, all rules of docs/pml.md about elements, attributes, names and white space hold:
  * texts have their final white space, unions hold modules only, names are unique, src files are read.
  *
  *   pml_document
@@ -81,11 +81,11 @@ typedef struct pml_document {
 /* XML's white space. */
 static inline bool pml_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Parses a schema or a prompt from n bytes. name: for errors. dir: the directory for src, NULL: src is refused (schemas only).
- * options: override the schema's attributes; NULL: none. A scaffold from options has the line and column of </schema>.
- * RP_ERR_SYNTAX (XML, UTF-8, structure, unknown element or attribute with the nearest name, missing attribute, bad value),
- * RP_ERR_CONFLICT (duplicate names), RP_ERR_NAME (scaffold paths and defaults that name nothing), RP_ERR_IO (src), RP_ERR_LIMIT,
- * RP_ERR_MEMORY. On error *out is NULL; err->where is "name:line:column". */
+/* Parses a schema or a prompt from n bytes. name: for errors. dir: the directory for src, NULL: src is refused (schemas
+ * only). options: override the schema's attributes; NULL: none. A scaffold from options has the line and column of
+ * </schema>. RP_ERR_SYNTAX (XML, UTF-8, structure, unknown element or attribute with the nearest name, missing
+ * attribute, bad value), RP_ERR_CONFLICT (duplicate names), RP_ERR_NAME (scaffold paths and defaults that name
+ * nothing), RP_ERR_IO (src), RP_ERR_LIMIT, RP_ERR_MEMORY. On error *out is NULL; err->where is "name:line:column". */
 int pml_schema_parse(pml_document **out, const char *bytes, size_t n, const char *name, const char *dir,
                      const rp_schema_options *options, rp_error *err);
 int pml_prompt_parse(pml_document **out, const char *bytes, size_t n, const char *name, rp_error *err);

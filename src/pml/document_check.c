@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_check.c: from drafts to nodes, and what only the whole document can tell.
+/* document_check.c: conversion of drafts to nodes, and checks that need the whole document.
  *
- *   finish_nodes      drafts without the texts that ended up empty, linked anew
- *   index_names       modules, imports and parameters by (holder, name); the index stays with the document for look-ups
- *   check_names       no two of the same holder and name
+ *   finish_nodes      drafts without empty texts, with new links
+ *   index_names       modules, imports and parameters by (holder, name); the document keeps the index for lookups
+ *   check_names       (holder, name) is unique
  *   check_defaults    a union's default is one of its members
  *   check_scaffolds   paths name modules, no two of them members of one union
  *
- * Linear or n log n in the document's size, whatever it holds.
+ * Linear or n log n in the document's size, for any contents.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
-/* What the checks of one document need. */
+/* Data of the checks of one document. */
 typedef struct checker {
     pml_builder *b;
     pml_document *d;
@@ -35,7 +35,7 @@ static void link_node(checker *c, pml_draft *draft, int32_t i) {
     *n = draft->node;
     n->first_child = n->next = -1;
     draft->final = i;
-    draft->last_child = -1; /* from here on: the last node linked under it */
+    draft->last_child = -1; /* from now on: the last node linked under it */
     if (n->parent < 0) return;
     pml_draft *parent = &c->b->drafts[n->parent];
     n->parent = parent->final;
@@ -97,7 +97,7 @@ static int fail_twice(checker *c, int32_t first, int32_t second) {
                             what, PML_SHOWN(b->name), (int)a->line);
 }
 
-/* Of all names given twice, the first in the document is told. */
+/* Reports the first duplicate name in document order. */
 static int checker_check_names(checker *c) {
     const pml_named *named = c->s->named;
     size_t found = 0;
@@ -122,7 +122,7 @@ static int check_default(checker *c, int32_t i) {
                             PML_SHOWN(name));
 }
 
-/* For each node, in the scaffold that is being checked (by its node; 0: none yet): */
+/* For each node, in the scaffold being checked (by its node; 0: none yet): */
 typedef struct scaffold_mark {
     int32_t scaffold; /* the last one that named the module, or chose a member of the union */
     int32_t member;   /* unions: the chosen one */
@@ -158,7 +158,7 @@ static int checker_find_path(checker *c, int32_t scaffold, const char *path, siz
     return 0;
 }
 
-/* The module and those around it join the scaffold: each is the only one of its union. */
+/* Adds the module and its enclosing modules to the scaffold. Each must be the only member of its union. */
 static int mark_module(checker *c, scaffold_mark *marks, int32_t scaffold, int32_t module) {
     if (marks[module].scaffold == scaffold)
         return pml_builder_fail(c->b, pml_builder_offset_of(c->b, scaffold), RP_ERR_CONFLICT, "modules names \"%.*s\" twice: name it once",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_elements.c: the elements and attributes of docs/pml.md: which there are, where they stand, what they may say.
+/* document_elements.c: the elements and attributes of docs/pml.md: names, allowed places and values.
  *
- * Two tables hold the language (elements, and each element's attributes with the function that reads its value); the rest
- * walks them and words what is wrong. What takes the whole document to tell (unique names, defaults, scaffold paths) is
- * document_check.c's.
+ * Two tables define the language: elements, and each element's attributes with the function that reads its value. The
+ * other code applies them and reports errors. document_check.c has the checks that need the whole document (unique
+ * names, defaults, scaffold paths).
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #include "pml/document_internal.h"
 #include "pml/quality.h"
 
-/* A value as it is read: of which draft, which attribute. */
+/* The attribute being read, and its draft. */
 typedef struct reading {
     pml_builder *b;
     pml_node *node;
     const char *element, *attribute;
-    const char *src; /* module: the path, read when all attributes are known */
+    const char *src; /* module: the path; the file is read after all attributes are known */
     bool says_path;  /* scope="path" is written */
 } reading;
 
@@ -36,8 +36,8 @@ typedef struct element_rule {
     const char *name;
     pml_kind kind;
     int role;                  /* or -1 */
-    const char *place;         /* where it may stand: the advice when it stands elsewhere */
-    const char *in_prompt;     /* what to do with it in a prompt; NULL: it may stand there */
+    const char *place;         /* allowed places: the advice if it is elsewhere */
+    const char *in_prompt;     /* advice if it is in a prompt; NULL: allowed in a prompt */
     attribute_rule attributes[MAX_ATTRIBUTES];
 } element_rule;
 
@@ -69,13 +69,13 @@ static int read_module_name(reading *r, const char *value) {
     return read_name(r, value);
 }
 
-/* An argument is an attribute, and those of the prefix xml are XML's own. */
+/* An argument is an attribute, and XML reserves attributes with the prefix xml. */
 static int read_param_name(reading *r, const char *value) {
     if (strncmp(value, "xml:", 4) == 0) return fail_value(r, value, "names that begin with xml: are reserved by XML: choose another");
     return read_name(r, value);
 }
 
-/* One of two words: sets *second to whether it is the second. */
+/* Reads one of two words: sets *second to true for the second. */
 static int read_choice(const reading *r, const char *value, const char *a, const char *b, bool *second) {
     char advice[64];
     *second = strcmp(value, b) == 0;
@@ -121,7 +121,7 @@ static int read_preserve(reading *r, const char *value) {
     return read_choice(r, value, "default", "preserve", &r->b->drafts[r->b->n_drafts - 1].preserve);
 }
 
-/* Digits at *s, at most max; moves *s behind them. -1 if there are none or it is more. */
+/* Reads a decimal number of at most max at *s and advances *s past it. -1: no digits, or too large. */
 static int64_t document_elements_take_number(const char **s, int64_t max) {
     int64_t n = 0;
     const char *start = *s;
@@ -226,7 +226,7 @@ static int pml_builder_fail_unknown(pml_builder *b, size_t offset, const char *n
                             "(write < in text as &lt;)", PML_SHOWN(name));
 }
 
-/* An element in one that holds nothing or modules only. */
+/* Refuses an element inside a parent that may contain nothing, or modules only. */
 static int check_parent(pml_builder *b, size_t offset, const char *name) {
     const pml_draft *parent = top_draft(b);
     if (parent->node.kind == PML_UNION && strcmp(name, "module") != 0)
@@ -268,7 +268,7 @@ static int check_prompt_place(pml_builder *b, size_t offset, const element_rule 
     return 0;
 }
 
-/* May an element of this name stand here? */
+/* Checks that an element of this name is allowed here. */
 static int check_place(pml_builder *b, size_t offset, const char *name, const element_rule *rule) {
     if (b->depth == 0) {
         const char *root = b->is_prompt ? "prompt" : "schema";
@@ -349,7 +349,7 @@ static int reading_read_attributes(reading *r, const element_rule *rule, const c
     return 0;
 }
 
-/* All attributes of an import but xml:space are arguments. */
+/* All attributes of an import except xml:space are arguments. */
 static int reading_read_arguments(reading *r, const char *name, const char **attributes) {
     size_t n = 0;
     if (reading_keep(r, name, &r->node->name) != 0) return r->b->rc;
@@ -393,7 +393,7 @@ static int add_src(pml_builder *b, size_t offset, const char *src) {
     return rc;
 }
 
-/* What the options say instead of the document. */
+/* Overrides the document's attributes by the options. */
 static void apply_options(const rp_schema_options *o, pml_node *n) {
     if (n->kind == PML_SCHEMA && o->layout != RP_LAYOUT_AS_WRITTEN)
         n->layout = o->layout == RP_LAYOUT_FIXED ? PML_LAYOUT_FIXED : PML_LAYOUT_PACKED;

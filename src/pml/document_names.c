@@ -16,7 +16,7 @@ static bool document_names_is_name_byte(unsigned char c) {
     return is_name_start(c) || (c >= '0' && c <= '9') || c == '-' || c == '.';
 }
 
-/* Which characters beyond ASCII a name may hold is expat's to say, for expat reads the imports: it is asked with <NAME/>. */
+/* expat decides which non-ASCII characters a name may contain, because expat parses the imports: it parses <NAME/>. */
 static int ask_expat(const char *name, size_t n) {
     static const XML_Memory_Handling_Suite memory = {base_alloc, base_realloc, base_free};
     XML_Parser parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
@@ -50,7 +50,7 @@ size_t pml_utf8_check(const char *bytes, size_t n) {
 
 void pml_count_lines(const char *bytes, size_t n, size_t from, size_t to, int32_t *line, size_t *line_start) {
     for (size_t i = from; i < to; i++) {
-        /* The CR of a CR LF ends no line; the LF may be just behind `to`, and is counted when the count goes on. */
+        /* The CR of a CR LF ends no line; the LF may be at `to`, and the next count includes it. */
         if (bytes[i] != '\n' && (bytes[i] != '\r' || (i + 1 < n && bytes[i + 1] == '\n'))) continue;
         ++*line;
         *line_start = i + 1;

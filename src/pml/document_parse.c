@@ -4,13 +4,13 @@
  *   bytes -- check size, byte order mark, UTF-8 -- expat --> on_start, on_text, on_end --> drafts
  *         --> pml_space_settle --> pml_document_finish --> document
  *
- * Owns the builder, which lives on the stack of one call. What an element means is document_elements.c's matter.
+ * Owns the builder, which lives on the stack of one parse. document_elements.c interprets the elements.
  *
- * Places are byte offsets into the input: expat reads it in one piece and names each event's offset, and lines are counted
- * here, in bytes. A DTD ends the parse before anything in it is read, so no entity is ever declared, let alone expanded.
- * Nothing here recurses by the depth of the input.
+ * Places are byte offsets into the input: expat reads it in one piece and reports each event's offset, and lines are
+ * counted here, in bytes. A DTD ends the parse before its contents are read, so no entity is ever declared or expanded.
+ * No recursion depends on the depth of the input.
  *
- * Threads: none shared; calls with documents of their own may run at once.
+ * Threads: no shared data; parses of different documents may run concurrently.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -102,7 +102,7 @@ int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t off
     return 0;
 }
 
-/* The text since the last tag becomes a draft: comments and CDATA sections do not cut it. */
+/* Turns the text since the last tag into a draft; comments and CDATA sections do not split it. */
 static int flush_text(pml_builder *b) {
     if (b->pending.len == 0) return 0;
     int rc = pml_builder_add_text(b, b->pending.data, b->pending.len, b->pending_offset);
@@ -129,7 +129,7 @@ static void XMLCALL document_parse_on_end(void *user, const XML_Char *name) {
     if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b, event_offset(b));
 }
 
-/* A piece of text within one line, a line's end, or a character that was written as a reference. */
+/* Receives a piece of text within one line, a line's end, or a character reference. */
 static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_signed) {
     pml_builder *b = user;
     size_t n = (size_t)n_signed, n_white = 0, offset = event_offset(b);
@@ -148,7 +148,7 @@ static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_
     if (base_buffer_append(&b->pending, s, n) != 0) pml_builder_memory(b, offset, b->pending.len + n, "a text");
 }
 
-/* expat tells of a DOCTYPE where its name or its brackets end; it is to be shown where it begins. */
+/* expat reports a DOCTYPE at the end of its name or brackets; the error must show its start. */
 static void XMLCALL document_parse_on_doctype(void *user, const XML_Char *name, const XML_Char *system, const XML_Char *public, int has_subset) {
     static const char opening[] = "<!DOCTYPE";
     pml_builder *b = user;
@@ -179,7 +179,7 @@ static void XMLCALL on_declaration(void *user, const XML_Char *version, const XM
 
 /* ---- What expat refuses ---- */
 
-/* What to do about the errors that people make. */
+/* Advice for common errors. */
 static const char *document_parse_advice(enum XML_Error code) {
     switch (code) {
     case XML_ERROR_INVALID_TOKEN: return "write & as &amp; and < as &lt; in text, and attributes as name=\"value\"";
@@ -197,14 +197,14 @@ static const char *document_parse_advice(enum XML_Error code) {
 
 /* Of the innermost open element. */
 static const char *open_element(const pml_builder *b, size_t *n) {
-    const char *start = b->bytes + b->drafts[b->frames[b->depth - 1].draft].offset + 1; /* behind '<' */
+    const char *start = b->bytes + b->drafts[b->frames[b->depth - 1].draft].offset + 1; /* after '<' */
     const char *end = start;
     while (*end != '>' && *end != '/' && !pml_is_space(*end)) end++; /* expat has seen the whole tag */
     *n = BASE_MIN((size_t)(end - start), (size_t)60);
     return start;
 }
 
-/* The document ended, or another element did, while one was open. */
+/* Reports an unclosed element at the end of the document or of another element. */
 static int fail_open_element(pml_builder *b, size_t offset, const char *what) {
     size_t n;
     const char *name = open_element(b, &n);
@@ -217,7 +217,7 @@ static int fail_expat(pml_builder *b) {
     enum XML_Error code = XML_GetErrorCode(b->parser);
     size_t offset = event_offset(b);
     if (code == XML_ERROR_NO_MEMORY) return pml_builder_memory(b, offset, b->n, "parsing XML");
-    if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat points behind "</" */
+    if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat's offset is after "</" */
         return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "the wrong element is closed here");
     if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");
     if (code == XML_ERROR_NO_ELEMENTS)

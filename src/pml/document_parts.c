@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_parts.c: from the parts of a prompt to a document (parts.h): the same drafts that a parse makes, with white space preserved.
+/* document_parts.c: from the parts of a prompt to a document (parts.h): the same drafts that a parse makes, with white
+ * space preserved.
  *
- * Owns the builder, which lives on the stack of one call. Nothing recurses.
+ * Owns the builder, which lives on the stack of one build. No recursion.
  */
 #include "pml/parts.h"
 
@@ -11,10 +12,10 @@
 #include "base/memory.h"
 #include "pml/document_internal.h"
 
-/* The path that was imported last. */
+/* The path of the last import. */
 typedef struct import_path {
     int32_t drafts[PML_MAX_PATH_NAMES];  /* imports, from the outermost inward */
-    int32_t modules[PML_MAX_PATH_NAMES]; /* what they name in the schema; -1: nothing */
+    int32_t modules[PML_MAX_PATH_NAMES]; /* their modules in the schema; -1: none */
     int depth;
 } import_path;
 
@@ -42,7 +43,7 @@ static int flush_texts(assembly *a) {
 
 /* ---- imports ---- */
 
-/* The import of that name which `parent` holds last, or -1. */
+/* The last import of that name in `parent`, or -1. */
 static int32_t last_import(const assembly *a, int32_t parent, const char *name, size_t n) {
     int32_t last = a->b.drafts[parent].last_child;
     if (last < 0 || a->b.drafts[last].node.kind != PML_IMPORT) return -1;
@@ -78,14 +79,14 @@ static int assembly_add_module(assembly *a, const pml_part *part) {
 
 /* ---- arguments ---- */
 
-/* The innermost import of the path whose module has the parameter; the innermost one, where none has. */
+/* The innermost import of the path with a module that has the parameter; the innermost one if none has. */
 static int32_t import_with(const assembly *a, const char *param) {
     for (int i = a->path.depth - 1; i >= 0; i--)
         if (a->path.modules[i] >= 0 && pml_find_param(a->schema, a->path.modules[i], param) >= 0) return a->path.drafts[i];
     return a->path.drafts[a->path.depth - 1];
 }
 
-/* An array in the storage, which grows at every power of two. */
+/* Grows an array in the storage at every power of two. */
 static bool grow_arguments(pml_storage *s, pml_node *n) {
     int32_t used = n->n_arguments;
     if ((used & (used - 1)) != 0) return true;
@@ -144,7 +145,7 @@ static int add_root(assembly *a) {
     if (pml_builder_add(&a->b, PML_PROMPT, 0, &root)) return a->b.rc;
     a->b.drafts[root].node.name = pml_storage_string(a->b.storage, schema, strlen(schema));
     if (!a->b.drafts[root].node.name) return pml_builder_memory(&a->b, 0, strlen(schema), "a name");
-    a->b.drafts[root].preserve = true; /* and so do all that it holds */
+    a->b.drafts[root].preserve = true; /* inherited by all its children */
     a->b.frames[a->b.depth++].draft = root;
     return RP_OK;
 }

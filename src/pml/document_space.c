@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document_space.c: white space, as docs/pml.md settles it.
+/* document_space.c: white space processing, as specified in docs/pml.md.
  *
- * One walk in document order over the drafts. It carries the border to the left of where it stands:
+ * One walk in document order over the drafts. It maintains the border to the left of the current position:
  *
- *      what stands there:   nothing (the edge of a role or the document)  |  text or a parameter
- *      white space since:   no | yes
+ *      content on the left:   none (the edge of a role or the document)  |  text or a parameter
+ *      white space since:     no | yes
  *
  *   text       takes the border's white space, or its own, as one leading space; leaves its trailing white space to the
  *              next border. White space alone only marks the border.
  *   parameter  its value takes the border's white space as one leading space.
- *   module     begins and ends without a trace: its texts meet their neighbours through its tags. One that ends with a role is
- *              passed over: what follows meets what precedes the module, as in a prompt that does not import it.
- *   union      each member meets the border that the union meets; behind it stands what stands behind any member that does not
- *              end with a role, and if all do, the union is passed over.
+ *   module     its tags have no effect: its texts meet their neighbours through them. A module that ends with a role is
+ *              skipped: the text after it meets the text before it, as in a prompt that does not import it.
+ *   union      each member starts at the union's border. The border after the union combines those of all members that
+ *              do not end with a role; if all do, the union is skipped.
  *   role       an edge on both sides.
  *
- * Texts change in place: each has a spare byte before it.
- * Those that end up empty have n_text 0 and are left out of the document. Recursion is bounded by PML_MAX_DEPTH.
+ * Texts are changed in place: each has a spare byte before it. Empty texts get n_text 0 and are omitted from the
+ * document. Recursion is bounded by PML_MAX_DEPTH.
  */
 #include <string.h>
 
 #include "pml/document_internal.h"
 
 typedef struct border {
-    bool content; /* text or a parameter stands on the left; else an edge */
-    bool space;   /* behind it, white space that belongs to nobody yet; at an edge it counts for what passes over the edge alone */
+    bool content; /* text or a parameter is on the left; else an edge */
+    bool space;   /* unassigned white space after it; at an edge, it is used only by text that skips the edge */
 } border;
 
-/* The final text: n bytes at `start` of the draft's raw bytes, a space before them if `lead`. */
+/* Sets the final text: n bytes at `start` of the draft's raw bytes, with a space before them if `lead`. */
 static void set_text(pml_draft *d, size_t start, size_t n, bool lead, bool continues) {
     char *text = d->raw + start;
     text[n] = '\0';
@@ -61,13 +61,13 @@ static void pml_draft_lay_text(pml_draft *d, border *left) {
     *left = (border){.content = true, .space = end < n};
 }
 
-/* The space goes to the parameter's value: " 3 days" is how a model knows these words inside a sentence. */
+/* The parameter's value takes the space: models know words inside a sentence with a leading space (" 3 days"). */
 static void pml_draft_lay_param(pml_draft *d, border *left) {
     d->node.border_space = left->content && left->space;
     *left = (border){.content = true};
 }
 
-/* In a prompt. What an import's modules say is not known here: the plan puts the space where it is wanted. */
+/* In a prompt. The texts of an import's modules are unknown here: the plan inserts the space. */
 static void lay_import(pml_draft *before, border *left) {
     if (before && before->node.kind == PML_TEXT && before->node.n_text > 0) before->node.border_space = left->space;
     *left = (border){.content = true};
@@ -75,8 +75,9 @@ static void lay_import(pml_draft *before, border *left) {
 
 static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *left);
 
-/* A module, or all members of a union: what follows meets the ends of those that do not end with a role; without any it meets what
- * precedes them, with the white space on both sides. Thus a text does not depend on which modules a prompt imports. */
+/* A module, or all members of a union. The following text meets the ends of members that do not end with a role; if
+ * there are none, it meets the preceding text, with the white space of both sides. A text is therefore independent of
+ * the modules that a prompt imports. */
 static void lay_modules(pml_builder *b, int32_t first, bool is_union, border *left) {
     border behind = {0}, passed = *left;
     for (int32_t i = first; i >= 0; i = is_union ? b->drafts[i].node.next : -1) {
@@ -104,7 +105,7 @@ static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *lef
             pml_builder_lay_children(b, i, left);
             *left = (border){0};
             break;
-        default: break; /* scaffolds hold nothing */
+        default: break; /* scaffolds have no contents */
         }
         before = d;
     }

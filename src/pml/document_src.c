@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* document_src.c: the texts of src files.
  *
- * The way to a file stays inside the schema's directory. Its spelling is checked first (relative, no ".."), then the
- * directory and the file are resolved through all links and compared, and then the resolved way, which holds no link any
- * more, is walked from the directory's descriptor, component by component, without following any: a link that is put
- * there in between makes the opening fail and leads nowhere.
+ * The path of a file must stay inside the schema's directory. First its syntax is checked (relative, no ".."). Then the
+ * directory and the file are resolved through all links and compared. Then the resolved path, now without links, is
+ * opened from the directory's descriptor, component by component, without following links: a link that is created in
+ * between makes the open fail.
  */
 #define _XOPEN_SOURCE 700
 
@@ -26,7 +26,7 @@
 
 typedef struct src_file {
     pml_builder *b;
-    size_t offset; /* of the module that asks for it */
+    size_t offset; /* of the module with the src attribute */
     const char *path;
 } src_file;
 
@@ -51,7 +51,7 @@ static int check_spelling(const src_file *s) {
     return 0;
 }
 
-/* The resolved directory, and where in `real` the resolved way to the file continues behind it. */
+/* Resolves the directory, and finds where in `real` the file's resolved path continues after it. */
 static int src_file_resolve(const src_file *s, char root[PATH_MAX], char real[PATH_MAX], char **rest) {
     char joined[PATH_MAX];
     if (!realpath(s->b->dir[0] ? s->b->dir : ".", root)) return fail_errno(s, "the schema's directory was not found");
@@ -83,7 +83,7 @@ static int open_below(const char *root, char *rest) {
     return -1;
 }
 
-/* Reads until the end: the size may have changed since it was looked at. */
+/* Reads to the end of the file: its size may have changed since it was checked. */
 static int src_file_read_all(const src_file *s, int fd, base_buffer *out) {
     char piece[16384];
     for (;;) {
@@ -116,7 +116,7 @@ static int check_utf8(const src_file *s, const base_buffer *text) {
                             PML_SHOWN(s->path), (int)line, bad - line_start + 1, (unsigned)(unsigned char)text->data[bad]);
 }
 
-/* Drops a byte order mark, and white space at both ends. */
+/* Removes a byte order mark, and white space at both ends. */
 static void document_src_trim(base_buffer *text) {
     size_t start = 0, end = text->len;
     if (end >= 3 && memcmp(text->data, "\xEF\xBB\xBF", 3) == 0) start = 3;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c: the walk through a schema that makes segments. Scaffolds are in layout_joint.c, keys in layout_keys.c. */
+/* layout.c: the walk over a schema that builds segments. Scaffolds are in layout_joint.c, keys in layout_keys.c. */
 #include "pml/layout.h"
 
 #include <string.h>
@@ -75,25 +75,25 @@ int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions 
 
 /* ---- the walk ---- */
 
-/* `certain` is the list of segments that whatever comes next surely has before it: the own segments of the open holders, and of
- * default members of unions that have ended. Entering a module leaves it; leaving the module cuts it back, unless the module
- * is its union's default, whose segments return at the union's end. */
+/* `certain` lists the segments that certainly precede the next text: the own segments of the open holders, and of
+ * default members of ended unions. Entering a module keeps the list; leaving the module truncates it. If the module is
+ * its union's default, its segments are added again at the union's end. */
 typedef struct walk {
     pml_layout *l;
     int32_t *certain;
     size_t n_certain, cap_certain;
     int32_t cursor;        /* fixed position */
     int32_t sequence;
-    int32_t node;          /* whose tokens come next */
+    int32_t node;          /* owner of the next tokens */
     int32_t previous_role; /* in document order */
     rp_error *err;
 } walk;
 
-/* One holder on the way: the schema or a module. */
+/* One open holder: the schema or a module. */
 typedef struct frame {
     int32_t node;
     int32_t open; /* its open segment, or -1 */
-    int role;     /* that its text stands in, opened by itself or around it */
+    int role;     /* role of its text, opened by itself or around it */
     bool at_edge; /* a role began or ended after its last token */
 } frame;
 
@@ -104,12 +104,12 @@ static int certain_push(walk *w, int32_t segment) {
     return RP_OK;
 }
 
-/* Is a segment in the scope of what comes next in the holder? */
+/* Returns true if a segment is in the scope of the holder's next text. */
 static bool is_in_scope(const pml_layout *l, int32_t holder, int32_t segment) {
     return l->scope_of[holder] != PML_SCOPE_MODULE || l->segments[segment].holder == holder;
 }
 
-/* The canonical position of what comes next in the holder. */
+/* The canonical position of the holder's next text. */
 static int32_t walk_next_position(const walk *w, int32_t holder) {
     const pml_layout *l = w->l;
     int32_t pos = pml_is_anchored(l, holder) ? 1 : 0;
@@ -119,7 +119,7 @@ static int32_t walk_next_position(const walk *w, int32_t holder) {
     return pos;
 }
 
-/* Begins the holder's next segment: fixes its scope and its position. */
+/* Opens the holder's next segment: sets its scope and its position. */
 static int open_segment(walk *w, frame *f) {
     pml_layout *l = w->l;
     pml_segment s = {.holder = f->node, .sequence = w->sequence++, .joint_of = -1, .scaffold = -1, .first_node = w->node,
@@ -144,7 +144,7 @@ static int open_segment(walk *w, frame *f) {
 
 static void close_segment(frame *f) { f->open = -1; }
 
-/* The tokens that were added to the list since `before` belong to the holder's open segment, which is opened for them. */
+/* Assigns the tokens added to the list since `before` to the holder's open segment; opens one if necessary. */
 static int walk_count_tokens(walk *w, frame *f, size_t before) {
     size_t n = w->l->tokens.n - before;
     if (n == 0) return RP_OK;
@@ -168,7 +168,7 @@ static int walk_text(walk *w, frame *f, const pml_node *node) {
     return rc ? rc : walk_count_tokens(w, f, before);
 }
 
-/* What fills up a placeholder: the unknown token, or what comes nearest to meaning nothing. */
+/* The token that pads a placeholder: the unknown token, or the most neutral alternative. */
 static int32_t filler_token(const tokenizer *t) {
     int32_t candidates[] = {tokenizer_unk(t), tokenizer_pad(t), tokenizer_eos(t), tokenizer_bos(t)};
     for (size_t i = 0; i < BASE_ARRAY_LEN(candidates); i++)
@@ -227,7 +227,7 @@ static int walk_module(walk *w, int32_t node, int role) {
     return walk_children(w, &f, node);
 }
 
-/* Members start together and are seen by each other as little as by a prompt that takes one of them. */
+/* Members start at the same position and do not attend to each other, as a prompt takes at most one of them. */
 static int walk_union(walk *w, int32_t node, int role) {
     const pml_document *d = w->l->schema;
     const char *chosen = d->nodes[node].scaffold;
@@ -268,7 +268,7 @@ static int walk_node(walk *w, frame *f, int32_t i) {
         w->n_certain = mark;
         return rc;
     case PML_UNION: close_segment(f); return walk_union(w, i, f->role);
-    default: return RP_OK; /* scaffolds hold no text */
+    default: return RP_OK; /* scaffolds have no text */
     }
 }
 
@@ -281,10 +281,11 @@ static int walk_children(walk *w, frame *f, int32_t node) {
     return RP_OK;
 }
 
-/* The token that every text begins with, or -1. */
+/* The first token of every text (beginning-of-text), or -1. */
 static int32_t first_token(const rp_model *m) { return tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1; }
 
-/* Scopes and anchors, inherited ones too: what a module inherits from stands before it. Returns whether a module wants an anchor. */
+/* Resolves scopes and anchors, inherited ones as well: a module inherits from an earlier node. Returns true if a module
+ * needs an anchor. */
 static bool resolve_scopes(pml_layout *l) {
     const pml_document *d = l->schema;
     bool wanted = false;
@@ -301,7 +302,7 @@ static bool resolve_scopes(pml_layout *l) {
     return wanted;
 }
 
-/* The anchor is the beginning of any text, as a segment of its own. */
+/* The anchor is the beginning-of-text token as a separate segment. */
 static int add_anchor(pml_layout *l, rp_error *err) {
     pml_segment s = {.sequence = -1, .joint_of = -1, .scaffold = -1, .last_role = CHAT_ROLE_NONE, .n_tokens = 1};
     if (token_list_push(&l->tokens, first_token(l->model))) return base_fail_memory(err, sizeof(int32_t), "tokens");

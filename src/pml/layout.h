@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Built once per schema.
+/* layout.h: a checked schema and a model -> segments: tokens, canonical positions, scopes and keys. Built once per
+ * schema.
  *
  *   <schema> A <module m> B <union/> C </module> D </schema>
  *
@@ -9,8 +10,9 @@
  *
  * A segment is prefilled as one run and becomes spans. Its KV is a function of its tokens, its position and its scope:
  * the list of segments that it attends to besides itself, each at a position in the segment's own frame (docs/pml.md,
- * Scope and Layout). Keys follow from that: the key of a segment's first span covers the scope, the key of each next span the
- * span before it. A scope that is one contiguous chain has the key of the chain's last span, as a plain prefix has.
+ * Scope and Layout). Keys follow from that: the key of a segment's first span covers the scope, the key of each next
+ * span the span before it. A scope that is one contiguous chain has the key of the chain's last span, as a plain prefix
+ * has.
  *
  * Immutable after building; any thread may read. Knows no prompt.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_joint.c: scaffolds: the segments that are computed together as well as alone.
+/* layout_joint.c: scaffolds: segments that are prefilled jointly in addition to separately.
  *
- * A scaffold is a prompt of its own: the modules that it names, what encloses them, and what is certain then. Its segments get
- * joint twins whose scope is every joint segment before them; a twin whose module is named and has scope `module` keeps to the
- * named modules, behind its anchor if it has one.
+ * A scaffold acts as a prompt: the modules that it names, their enclosing modules, and the segments that are then
+ * certain. Each of its segments gets a joint twin. The scope of a twin is every earlier joint segment. If the twin's
+ * module is named and has scope `module`, the scope is limited to the named modules, after its anchor if it has one.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "pml/layout_internal.h"
 
-/* The module that a path like "plan/miami" names; the parser has checked that there is one. */
+/* The module of a path such as "plan/miami"; the parser has checked that it exists. */
 static int32_t layout_joint_find_path(const pml_document *d, const char *path, size_t n) {
     int32_t node = 0;
     while (n > 0 && node >= 0) {
@@ -41,7 +41,7 @@ static int read_modules(const pml_layout *l, pml_scaffold *s, rp_error *err) {
     return RP_OK;
 }
 
-/* Marks what the scaffold's prompt holds. named: the modules it names. */
+/* Marks the modules of the scaffold's prompt. named: the modules that the scaffold names. */
 static int mark_included(const pml_layout *l, const pml_scaffold *s, bool *named, bool *included, rp_error *err) {
     const pml_document *d = l->schema;
     included[0] = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_keys.c: names of spans.
+/* layout_keys.c: keys of spans.
  *
  *   key of a span = H(salt, scope, position, tokens, blocks kept)
  *   scope of a segment's first span:  nothing             H(root, position)
@@ -7,14 +7,17 @@
  *                                     anything else       H(list of (last key, position))
  *   scope of its next spans:          the key of the span before
  *
- * The salt is that of the tenant whose schema it is; modules of a shared schema have the public one, and so one name for all tenants.
- * Nothing of a prompt is in a key here: arguments and own text are named behind the views, by the request's salt (engine/request.c).
+ * The salt belongs to the tenant that owns the schema. Modules of a shared schema have the public salt, so their keys
+ * are the same for all tenants. Keys here do not depend on prompts: keys of arguments and of the prompt's own text
+ * continue after the views, with the request's salt (engine/request.c).
  *
- * A chain is a scope whose last segment has the rest of it, at the same positions, for its own scope, and ends where the segment
- * begins. Then the last key already stands for all of it, and the segment has the key that a plain prefix of these tokens would have.
+ * A scope is a chain if its last segment has the other segments, at the same positions, as its own scope, and ends at
+ * the start of the new segment. The last key then covers the whole scope, and the segment has the key of a plain prefix
+ * of these tokens.
  *
- * Blocks kept: in layers with a window a span forgets blocks by what follows it in its segment and where the segment's holes are
- * (kv_span_trim), so those of two segments that begin alike may differ. Nothing is hashed where no layer has a window.
+ * Blocks kept: in layers with a window, the rest of the segment and its holes decide which blocks of a span are freed
+ * (kv_span_trim). Two segments with a common prefix may therefore keep different blocks. For models without windows
+ * this input is empty.
  */
 #include "base/error.h"
 #include "base/memory.h"
@@ -31,7 +34,7 @@ static bool is_chain(const pml_layout *l, const pml_segment *s) {
     if (last->n_scope != s->n_scope - 1 || last->pos + last->n_tokens != s->pos) return false;
     for (int32_t i = 0; i < last->n_scope; i++)
         if (last_scope[i] != scope[i]) return false;
-    return true; /* the same segments in the same order stand at the same positions, in either layout */
+    return true; /* the same segments in the same order have the same positions, in both layouts */
 }
 
 static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) {
@@ -50,7 +53,7 @@ static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) 
     base_hash_final(&h, out);
 }
 
-/* Does a segment keep a layer's block at pos? */
+/* Returns true if a segment keeps a layer's block at pos. */
 static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos, const kv_positions *readers) {
     return kv_block_is_reached(pos, shape->windows[layer], s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: from entries to items: what is a view, what a run; holes and arguments; exactness. */
+/* plan.c: conversion of entries to items: views and runs; holes and arguments; exactness. */
 #include "pml/plan.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ const pml_argument *plan_argument(const plan_build *b, int32_t holder, const cha
     return NULL;
 }
 
-/* A module's parameter without an argument: its place stays empty. */
+/* Records a module's parameter without an argument: its positions stay empty. */
 static int note_missing(plan_build *b, int32_t holder, int32_t import, int32_t param) {
     pml_plan *p = b->plan;
     char path[PARAM_PATH_BYTES];
@@ -76,7 +76,7 @@ static int plan_build_add_view(plan_build *b, const plan_entry *e) {
     return rc;
 }
 
-/* Tokens [begin, end) of a segment that is computed anew for this prompt. */
+/* Adds tokens [begin, end) of a segment that is recomputed for this prompt. */
 static int plan_build_add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
     const pml_segment *s = &b->layout->segments[e->segment];
     size_t first = b->plan->tokens.n;
@@ -111,7 +111,7 @@ static int add_entry_items(plan_build *b, const plan_entry *e) {
 
 /* ---- the last token ---- */
 
-/* Offset of the last slot of a view that counts. */
+/* Offset of the last counted slot of a view. */
 static int32_t last_counted(const pml_layout *l, const pml_item *view) {
     const pml_segment *s = &l->segments[view->segment];
     const pml_hole *holes = pml_segment_holes(l, s);
@@ -125,7 +125,7 @@ static int32_t last_position(const pml_layout *l, const pml_item *item) {
     return item->pos + (item->is_view ? last_counted(l, item) : item->n_tokens - 1);
 }
 
-/* The answer starts from the output of the token at the highest position. If that is a cached one, it is computed anew. */
+/* The answer starts from the output of the token at the highest position. If that token is cached, it is recomputed. */
 static int free_last_token(pml_plan *p, rp_error *err) {
     size_t last = 0;
     for (size_t i = 1; i < p->n_items; i++)
@@ -146,8 +146,8 @@ static int free_last_token(pml_plan *p, rp_error *err) {
 
 /* ---- exactness ---- */
 
-/* Is what a prompt holds what the scope of a segment names? An anchor is there where the anonymous text begins with that token alone,
- * computed in the same way. */
+/* Returns true if a segment of the prompt is the one that a scope names. The anchor is present if the anonymous text
+ * starts with this token, computed in the same way. */
 static bool pml_layout_is_named(const pml_layout *l, const pml_segment *s, int32_t held, int32_t named) {
     if (held == named) return true;
     const pml_segment *h = &l->segments[held];
@@ -155,7 +155,7 @@ static bool pml_layout_is_named(const pml_layout *l, const pml_segment *s, int32
     return named < l->first_plain && plain == l->first_plain && h->n_tokens == 1 && h->scaffold == s->scaffold;
 }
 
-/* Is the scope of a view just the views before it, all of them exact, at the same distances? */
+/* Returns true if the scope of a view equals the preceding views, all of them exact and at the same distances. */
 static bool view_is_exact(const pml_plan *p, size_t index) {
     const pml_item *v = &p->items[index];
     const pml_segment *s = &p->layout->segments[v->segment];
@@ -219,7 +219,7 @@ static int plan_build_build(plan_build *b) {
     return build_items(b);
 }
 
-/* Invariants 3 and 4: positions of counted tokens are distinct, so the flat prompt's rise; the last item is a run. */
+/* Invariants 3 and 4: positions of counted tokens are distinct, so the flat prompt's ascend; the last item is a run. */
 BASE_UNUSED static bool plan_is_valid(const pml_plan *p) {
     size_t n = (size_t)p->n_cached + (size_t)p->n_fresh;
     int32_t *flat = base_alloc(2 * n * sizeof(*flat));
@@ -270,7 +270,7 @@ static int plan_run(pml_plan *p, rp_error *err) {
     return plan_add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
 }
 
-/* Takes the plan over. */
+/* Takes ownership of the plan. */
 static int finish_run(pml_plan **out, pml_plan *p, int rc, rp_error *err) {
     if (!rc) rc = plan_run(p, err);
     if (rc) pml_plan_free(p);

@@ -3,8 +3,8 @@
  *
  *   prompt --resolve--> imports, arguments --order--> entries --place--> positions --items--> [view | run] ...
  *
- * docs/pml.md ('Order of a prompt', 'Layout', 'What attends to what') defines the result. A plan names segments of its layout
- * and does not access the store: the engine checks whether a segment's spans are cached.
+ * docs/pml.md ('Order of a prompt', 'Layout', 'What attends to what') defines the result. A plan names segments of its
+ * layout and does not access the store: the engine checks whether a segment's spans are cached.
  */
 #ifndef PML_PLAN_H
 #define PML_PLAN_H
@@ -14,7 +14,8 @@
 typedef struct pml_item {
     bool is_view;
     bool exact;       /* its KV is that of a full prefill of the whole prompt */
-    int32_t segment;  /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
+    /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
+    int32_t segment;
     int32_t holder;   /* schema node that owns the text or argument; -1: the prompt's own */
     int32_t node;     /* the prompt's own: its node in the prompt's document, a text or the role around it; else 0 */
     int32_t pos;      /* of its first token in this prompt */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_order.c: the order of a prompt, and the positions of what stands in it (docs/pml.md, 'Order of a prompt', 'Layout'). */
+/* plan_order.c: the order of a prompt and the positions of its entries (docs/pml.md, 'Order of a prompt', 'Layout'). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int plan_build_add_tokens(plan_build *b, int32_t node, size_t first, bool
                                       .opens_answer = opens_answer});
 }
 
-/* Emits what `holder` brings itself, as far as it stands before `until` in the schema. */
+/* Emits the own segments of `holder` that precede `until` in the schema. */
 static int emit_own(plan_build *b, int32_t holder, int32_t until) {
     int32_t i;
     for (i = b->first_own[holder]; i >= 0 && b->layout->segments[i].sequence < until; i = b->next_own[i]) {
@@ -55,11 +55,11 @@ static int emit_import(plan_build *b, int32_t holder, int32_t node) {
 
 /* ---- what a text meets ---- */
 
-/* How what follows a text begins: not at all (it gives no text in this prompt), with a character that is no white space, or apart
- * from the text: with white space, SentencePiece's dummy space, or a role's beginning or end. */
+/* The start of the content after a text: none (no text in this prompt), a character other than white space, or a
+ * separator: white space, SentencePiece's dummy space, or the start or end of a role. */
 typedef enum beginning_kind { BEGINS_NOT, BEGINS_WITH_WORD, BEGINS_APART } beginning_kind;
 
-/* Of a parameter without an argument nothing is in the prompt, so what counts is the text after it. */
+/* A parameter without an argument has no text in the prompt, so the text after it decides. */
 static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
     const pml_segment *s = &b->layout->segments[segment];
     const pml_node *nodes = b->schema->nodes;
@@ -77,7 +77,7 @@ static beginning_kind segment_beginning(const plan_build *b, int32_t segment) {
     return nodes[nodes[s->first_node].parent].kind == PML_ROLE ? BEGINS_APART : BEGINS_NOT;
 }
 
-/* Of what emit_own would emit. */
+/* The same for the segments that emit_own would emit. */
 static beginning_kind own_beginning(const plan_build *b, int32_t holder, int32_t until) {
     beginning_kind kind = BEGINS_NOT;
     for (int32_t i = b->first_own[holder]; i >= 0 && kind == BEGINS_NOT && b->layout->segments[i].sequence < until; i = b->next_own[i])
@@ -85,7 +85,7 @@ static beginning_kind own_beginning(const plan_build *b, int32_t holder, int32_t
     return kind;
 }
 
-/* Of what emit_import would emit. */
+/* The same for the segments that emit_import would emit. */
 static beginning_kind import_beginning(const plan_build *b, int32_t holder, int32_t node) {
     int32_t module = imported_module(b, holder, node);
     beginning_kind kind = own_beginning(b, holder, b->layout->sequence[module]);
@@ -94,7 +94,7 @@ static beginning_kind import_beginning(const plan_build *b, int32_t holder, int3
     return kind == BEGINS_NOT ? own_beginning(b, module, INT32_MAX) : kind;
 }
 
-/* Of what follows a node of the prompt. */
+/* The same for the content after a node of the prompt. */
 static beginning_kind next_beginning(const plan_build *b, int32_t node) {
     const pml_node *nodes = b->prompt->nodes;
     for (int32_t c = nodes[node].next; c >= 0 && nodes[c].kind != PML_ROLE; c = nodes[c].next) {
@@ -155,7 +155,7 @@ static int emit_children(plan_build *b, int32_t parent) {
     return rc;
 }
 
-/* The place in the schema up to which anonymous text comes before a text at the prompt's beginning. */
+/* The place in the schema up to which anonymous text precedes a text at the start of the prompt. */
 static int32_t plan_build_beginning(const plan_build *b) {
     for (int32_t i = 0; i < b->prompt->n_nodes; i++)
         if (b->prompt->nodes[i].kind == PML_IMPORT) return b->layout->sequence[imported_module(b, 0, i)];
@@ -215,14 +215,14 @@ static int32_t plan_order_next_position(const int32_t *sorted, size_t n, int32_t
     return low < n ? sorted[low] : -1;
 }
 
-/* Segments of a fixed layout by position, and where the next text after the schema comes; -1: none is there yet. */
+/* Segments of a fixed layout by position, and the position of the next text after the schema; -1: none yet. */
 typedef struct fixed_places {
     int32_t *sorted;
     size_t n;
     int32_t tail;
 } fixed_places;
 
-/* Would a text have a place if it came after the prompt's last import, where it does not yet? */
+/* Returns true if a text that precedes the prompt's last import would fit after it. */
 static bool fits_after_imports(const plan_build *b, const plan_entry *e, const fixed_places *places) {
     size_t last = b->n_entries - 1;
     int32_t start = 0;
@@ -237,8 +237,9 @@ static bool fits_after_imports(const plan_build *b, const plan_entry *e, const f
     return next <= start || next - start >= e->n_tokens;
 }
 
-/* A text of a fixed layout: into the gap after its predecessor, or after the schema if there is none, as all texts after it. Control
- * tokens, which nobody can shorten, go there as well if they do not fit. */
+/* Places a text of a fixed layout in the gap after its predecessor, or after the schema if there is no gap, with all
+ * later texts. Control tokens that do not fit are placed after the schema as well, because users cannot shorten
+ * them. */
 static int place_text(plan_build *b, plan_entry *e, int32_t start, fixed_places *places) {
     int32_t next = e->opens_answer || places->tail >= 0 ? -1 : plan_order_next_position(places->sorted, places->n, start);
     bool is_text = b->prompt->nodes[e->node].kind == PML_TEXT, fits = e->n_tokens <= next - start;
@@ -273,7 +274,7 @@ static int place_fixed(plan_build *b) {
         plan_entry *e = &b->entries[i];
         if (e->segment >= 0) e->pos = b->layout->segments[e->segment].pos;
         else rc = place_text(b, e, start, &places);
-        /* a text behind an import stands behind all of it, and its modules keep their canonical order */
+        /* a text after an import follows all of its modules, and the modules keep their canonical order */
         bool same_import = i > 0 && e->import >= 0 && e->import == b->entries[i - 1].import;
         start = same_import ? BASE_MAX(start, e->pos + e->n_tokens) : e->pos + e->n_tokens;
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_quality.c: the dial in a plan: what holds for each module, and tokens of views that are computed again where they stand in the prompt.
+/* plan_quality.c: the quality of each module of a plan, and the tokens of views that are recomputed in the prompt's
+ * context.
  *
  *   view   [. . . . . . . .]          again: slots 0 and 1        [x x . . . . . .]
  *                                                          run    [a b]
  *
- * A token that is computed again attends to all before it, as free text does, and is attended to in the place of the view's.
+ * A recomputed token attends to all tokens before it, as free text does, and replaces the view's token for later
+ * tokens.
  */
 #include <string.h>
 
@@ -33,7 +35,7 @@ rp_quality plan_quality_of(const plan_build *b, int32_t holder) {
     return is_asked_for(b) ? q : pml_quality_higher(q, b->least);
 }
 
-/* Anonymous text counts only where no module is imported: it stands before them all, or its states are as good as theirs. */
+/* Anonymous text counts only without imported modules: it precedes them all, or its KV is as accurate as theirs. */
 void plan_find_quality(plan_build *b) {
     rp_quality modules = {0}, text = {0};
     bool all_exact = true;
@@ -74,12 +76,13 @@ static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {
     int rc = plan_add_item(p, run, err);
     if (rc) return rc;
     size_t i = p->n_items - 1;
-    for (; i > 0 && p->items[i - 1].pos >= run->pos; i--) p->items[i] = p->items[i - 1]; /* before the view that it begins */
+    /* before the view that starts with it */
+    for (; i > 0 && p->items[i - 1].pos >= run->pos; i--) p->items[i] = p->items[i - 1];
     p->items[i] = *run;
     return RP_OK;
 }
 
-/* One run for slots that follow each other. */
+/* Adds one run for each group of consecutive slots. */
 static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int32_t n, const char *why, rp_error *err) {
     const int32_t *tokens = pml_segment_tokens(p->layout, &p->layout->segments[view->segment]);
     int rc = RP_OK;
@@ -93,7 +96,7 @@ static int add_runs(pml_plan *p, const pml_item *view, const int32_t *slots, int
     return rc;
 }
 
-/* Both lists rise, and differ. */
+/* Merges two ascending lists without common elements. */
 static void plan_quality_merge(int32_t *out, const int32_t *a, int32_t n_a, const int32_t *b, int32_t n_b) {
     for (int32_t i = 0, k = 0; i < n_a || k < n_b;) {
         bool first = k == n_b || (i < n_a && a[i] < b[k]);
@@ -102,7 +105,7 @@ static void plan_quality_merge(int32_t *out, const int32_t *a, int32_t n_a, cons
     }
 }
 
-/* What the list held of the view before stays in it, unused. */
+/* The view's previous part of the list remains, unused. */
 static int note_again(pml_plan *p, pml_item *view, const int32_t *slots, int32_t n, rp_error *err) {
     size_t first = p->n_again, need = first + (size_t)view->n_again + (size_t)n;
     int rc = base_grow((void **)&p->again, &p->cap_again, need, (size_t)1 << 30, sizeof(*p->again));
@@ -122,14 +125,14 @@ int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, co
     p->items[item].n_counted -= n;
     p->n_cached -= n;
     p->n_fresh += n;
-    pml_item view = p->items[item]; /* it moves */
+    pml_item view = p->items[item]; /* a copy: items move */
     if (view.n_counted == 0) memmove(&p->items[item], &p->items[item + 1], (--p->n_items - item) * sizeof(view));
     return add_runs(p, &view, slots, n, why, err);
 }
 
 /* ---- link and exact ---- */
 
-/* The first k tokens of a view. */
+/* Recomputes the first k tokens of a view. */
 static int begin_again(pml_plan *p, size_t item, int32_t k, const char *why, rp_error *err) {
     int32_t *list = base_alloc((size_t)k * sizeof(*list)), n = 0;
     pml_slots slots = pml_item_slots(p, &p->items[item]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_resolve.c: which modules a prompt takes, and which scaffolds fit it. */
+/* plan_resolve.c: the modules that a prompt includes, and the applicable scaffolds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 /* ---- imports ---- */
 
-/* The module of that name anywhere in the schema, for a hint; -1 if there is none. */
+/* A module of that name anywhere in the schema, for a hint; -1 if there is none. */
 static int32_t find_anywhere(const pml_document *d, const char *name) {
     for (int32_t i = 0; i < d->n_nodes; i++)
         if (d->nodes[i].kind == PML_MODULE && strcmp(d->nodes[i].name, name) == 0) return i;
@@ -65,7 +65,7 @@ static int take_import(plan_build *b, int32_t holder, int32_t node) {
     return rc;
 }
 
-/* Imports among the children of the prompt or of a role in it. */
+/* Takes the imports among the children of the prompt or of one of its roles. */
 static int take_imports(plan_build *b, int32_t parent) {
     int rc = RP_OK;
     for (int32_t c = b->prompt->nodes[parent].first_child; c >= 0 && !rc; c = b->prompt->nodes[c].next) {
@@ -111,8 +111,8 @@ static int choose_scaffolds(plan_build *b) {
 
 /* ---- own segments ---- */
 
-/* Lists the segments that the prompt takes by who brings them: the nearest imported module around them, or the schema. Segments of
- * defaults come with what encloses the union. */
+/* Lists the segments of the prompt by their source: the nearest enclosing imported module, or the schema. Segments of
+ * defaults belong to the source that encloses the union. */
 static int link_own_segments(plan_build *b) {
     int32_t n_nodes = b->schema->n_nodes;
     int32_t *last = base_alloc((size_t)n_nodes * sizeof(int32_t));

@@ -7,7 +7,7 @@
 
 #include "base/compiler.h"
 
-/* What each mode is called, and the largest amount; 0: it has none. */
+/* The name of each mode, and its largest amount; 0: the mode has no amount. */
 static const struct {
     const char *name;
     int32_t most;

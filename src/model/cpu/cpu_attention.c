@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_attention.c: attention over views, on the CPU.
  *
- * For one key-value head and a tile of rows (all heads of the group, up to CPU_TILE_QUERIES queries), in two passes:
+ * For one KV head and a tile of rows (all heads of the group, up to CPU_TILE_QUERIES queries), in two passes:
  *
  *   1  for each view: rotate the queries to (position - shift), once for each distinct shift in a row;
- *      for each block that the layer's window reaches: 64 scores a query, with ALiBi's bias where the model has it; those of visible
- *      slots are appended to the query's list of scores
- *      soft cap and softmax of each list; a head's sink takes part in it as one more score
- *   2  for each view, each block: add the visible slots' values, weighted; then the softmax's division, once for each query
+ *      for each block that the layer's window reaches: 64 scores per query, with ALiBi's bias if the model has it;
+ *      scores of visible slots are appended to the query's list of scores
+ *      soft cap and softmax of each list; a head's sink is one more score of its list
+ *   2  for each view, each block: add the weighted values of visible slots; then divide by the softmax's sum, per query
  *
- * A query's result is a function of the sequence of visible (key, value) pairs in context order: masked slots, later positions, block
- * and span borders leave no trace in the order of any sum. That is why a prompt composed of spans gives the bytes of the plain
- * run wherever the states are the same, and why the two passes keep all scores instead of merging partial results block by block.
+ * A query's result is a function of the sequence of visible (key, value) pairs in context order: masked slots, later
+ * positions, and block and span borders do not affect the order of any sum. A prompt composed of spans therefore gives
+ * the bytes of the ordinary full prefill if the KV is the same. For this, the two passes keep all scores instead of
+ * merging partial results block by block.
  *
- * Rows of several contexts may share a tile (cpu_attention_plan.c). Then a block that they share is visited once for all of them, and
- * each row has a view of its own: another shift, another mask, another place in its context. Every row's own views are visited in the
- * order of its context, so what else is in the tile leaves no trace either.
+ * Rows of several contexts may share a tile (cpu_attention_plan.c). A block that they share is then visited once for
+ * all of them. Each row has its own view of it: its shift, mask and place in the row's context. Every row's views are
+ * visited in the order of its context, so the other rows of the tile do not affect its result.
  *
- * Tasks are (tile, key-value head); scratch belongs to threads. Heads of a group beyond CPU_TILE_QUERIES make further tiles.
+ * Tasks are (tile, KV head); each thread has its own scratch. Heads of a group beyond CPU_TILE_QUERIES form further
+ * tiles.
  */
 #include <math.h>
 #include <string.h>
@@ -61,7 +63,7 @@ static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
     for (int64_t r = begin; r < end; r++) store_row(arg, r);
 }
 
-/* Rows next to each other write into the same cache lines of a block's keys, so a task takes many. */
+/* Adjacent rows write into the same cache lines of a block's keys, so a task takes many rows. */
 #define STORE_ROWS_PER_TASK 32
 
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
@@ -75,7 +77,7 @@ typedef struct attend_job {
     cpu_backend *b;
     const model_layer *layer;
     const cpu_angles *angles; /* NULL: queries are not rotated */
-    int32_t group, head_tiles, heads_per_tile; /* group: heads that share a key-value head, in head_tiles tiles */
+    int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
     const backend_buffer *queries;
     backend_buffer *dst;
 } attend_job;
@@ -83,10 +85,10 @@ typedef struct attend_job {
 /* The rows of one context. */
 typedef struct tile_part {
     const kv_context *context;
-    const int32_t *matches; /* see cpu_plan; NULL: this context leads */
+    const int32_t *matches; /* see cpu_plan; NULL: this context is the leader */
     size_t first_view;      /* in cpu_angles.views */
     int32_t first, end;     /* of the tile's rows */
-    int32_t lowest;         /* position of them */
+    int32_t lowest;         /* their lowest position */
 } tile_part;
 
 /* One task. Query q of the tile is head (first_head + q % n_heads) of row q / n_heads. */
@@ -98,19 +100,21 @@ typedef struct tile {
     tile_part parts[CPU_TILE_QUERIES];
     int32_t rows[CPU_TILE_QUERIES];            /* of the step */
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
-    const kv_view *rotated[CPU_TILE_QUERIES];  /* of each row: its queries stand rotated for this view's shift; NULL: not yet */
-    float factors[CPU_TILE_QUERIES];           /* of each query: what its sum of weighted values is still to be multiplied by */
-    int64_t done[CPU_TILE_QUERIES];            /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
+    const kv_view *rotated[CPU_TILE_QUERIES];
+    float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
+    /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
+    int64_t done[CPU_TILE_QUERIES];
 } tile;
 
 /* A span that rows [first, end) of a tile attend to. */
 typedef struct visit {
-    kv_span *span, *next; /* next: what is probably visited next, or NULL */
+    kv_span *span, *next; /* next: the span that is probably visited next, for memory prefetch, or NULL */
     int32_t first, end;
     const kv_view *views[CPU_TILE_QUERIES]; /* of each row; NULL: it does not see the span */
 } visit;
 
-/* Does its work for one block of a visit; visible: the slots that each row of the visit sees, by row of the tile. */
+/* Processes one block of a visit; visible: the slots that each row of the visit sees, by row of the tile. */
 typedef void (*block_fn)(tile *t, const visit *v, int32_t block, const uint64_t *visible);
 
 static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
@@ -129,7 +133,7 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
-/* Rotates the queries of a row to meet the keys of a view, unless they are. */
+/* Rotates the queries of a row for the shift of a view, unless they already are. */
 static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     const cpu_backend *b = t->j->b;
     const model_hparams *hp = &b->model->hp;
@@ -151,13 +155,13 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
 
 /* ---- visiting ---- */
 
-/* Does the view end before the window of the first row begins? Then no row sees any of it. */
+/* Returns true if the view ends before the first row's window: no row sees any of it. */
 static bool out_of_reach(const tile *t, const tile_part *part, const kv_view *v) {
     int64_t end = (int64_t)kv_span_end(v->span) + v->shift;
     return t->j->layer->window > 0 && end <= (int64_t)part->lowest - t->j->layer->window + 1;
 }
 
-/* Lets the rows of a part take part in a visit, with view i of their context. */
+/* Adds the rows of a part to a visit, with view i of their context. */
 static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i) {
     const kv_view *view = &part->context->views[i];
     if (out_of_reach(t, part, view)) return;
@@ -187,7 +191,7 @@ static void visit_blocks(tile *t, const visit *v, block_fn fn) {
         if (block_visibility(t, v, block, visible)) fn(t, v, block, visible);
 }
 
-/* View i of the leader: which view of the part's context is the same, or -1. */
+/* The view of the part's context with the same span as view i of the leader, or -1. */
 static int64_t match_of(const tile_part *part, size_t i) { return part->matches ? part->matches[i] : (int64_t)i; }
 
 /* Visits views [begin, end) of a part's context for its rows alone. */
@@ -200,8 +204,8 @@ static void visit_alone(tile *t, const tile_part *part, size_t begin, size_t end
     }
 }
 
-/* Calls fn for every block that a row sees, in an order that is each context's own: view by view of the leader, each after what its
- * followers have before it. */
+/* Calls fn for every block that a row sees, in each context's own order: view by view of the leader, each after the
+ * earlier unmatched views of its followers. */
 static void visit_all(tile *t, block_fn fn) {
     size_t next[CPU_TILE_QUERIES] = {0}; /* of each part: the first view that was not visited */
     for (size_t i = 0; i < t->leader->n_views; i++) {
@@ -242,21 +246,23 @@ static void append_scores(tile *t, int32_t r, uint64_t visible, const float *sco
     t->done[r] += base_popcount64(visible);
 }
 
-/* The end of the rows from r on that see the same slots as r, and have seen equally many before: one call serves them all. */
+/* End of the rows from r on that see the same slots as r and have seen as many slots before: one kernel call serves
+ * them all. */
 static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, int32_t end) {
     int32_t same = r + 1;
     while (same < end && visible[same] == visible[r] && t->done[same] == t->done[r]) same++;
     return same;
 }
 
-/* How far the slots of a block stand before a position. */
+/* Distances from the slots of a block to a later position. */
 static void find_distances(const kv_view *v, int32_t block, int32_t pos, float distances[KV_BLOCK_SLOTS]) {
     const int32_t *positions = kv_span_positions(v->span), first = block * KV_BLOCK_SLOTS;
     for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++)
         distances[i] = (float)(pos - v->shift - (positions ? positions[first + i] : kv_span_position(v->span) + first + i));
 }
 
-/* ALiBi: each score less the head's slope times the distance in positions, for the heads of a row. Scores of two are `stride` apart. */
+/* ALiBi, for the heads of a row: subtracts the head's slope times the distance in positions. Scores of two heads are
+ * `stride` apart. */
 static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
     float distances[KV_BLOCK_SLOTS];
     find_distances(v, block, tile_row_of(t, r)->pos, distances);
@@ -266,13 +272,14 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
     }
 }
 
-/* Rows [first, end), each of which sees some slots of the block; k: its keys; next: those to ask memory for. */
+/* Rows [first, end), all of them with visible slots in the block; k: its keys; next: keys to prefetch from memory. */
 static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *visible, int32_t first, int32_t end, const void *k,
                        const void *next) {
     const cpu_backend *b = t->j->b;
     int32_t dim = b->shape.key_dim, heads = t->n_heads;
     float some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
-    bool whole = visible[first] == ~UINT64_C(0) && end_of_same(t, visible, first, end) == end; /* straight to the lists */
+    /* write directly into the lists */
+    bool whole = visible[first] == ~UINT64_C(0) && end_of_same(t, visible, first, end) == end;
     float *scores = whole ? scores_of(t, first, 0) + t->done[first] : some;
     int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
     kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
@@ -298,11 +305,11 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
             continue;
         }
         score_rows(t, v, block, visible, r, end, k, next);
-        next = k; /* which is there already */
+        next = k; /* already in the cache */
     }
 }
 
-/* Scores become weights, but for a factor. The weight of a sink is left behind the others, and not used. */
+/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
 static void weigh_scores(tile *t, int32_t r, int32_t head) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
@@ -328,7 +335,7 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
         fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
            t->scratch->sums + (int64_t)r * heads * dim, dim, next);
         for (int32_t i = r, n = base_popcount64(visible[r]); i < end; i++) t->done[i] += n;
-        next = values; /* which are there already */
+        next = values; /* already in the cache */
     }
 }
 
@@ -367,7 +374,7 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
     }
 }
 
-/* Tiles of a group come in turns for each key-value head: what they share is still in a cache. */
+/* The tiles of a group run one after the other for each KV head: their shared blocks are still in a cache. */
 static void attend_tile(const attend_job *j, int64_t task, int thread) {
     cpu_backend *b = j->b;
     int32_t n_kv_heads = b->shape.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
@@ -399,7 +406,7 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
     int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads;
-    /* one row over few key-value heads: a block is read more than once rather than that threads have nothing to do */
+    /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < base_threads_count(b->threads) && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;
     j.head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_attention_plan.c: what attention needs to know of a step before its layers come: scratch, angles of every row's position and
- * every view's shift, and tiles, the rows that are attended together.
+/* cpu_attention_plan.c: preparation of attention for a step: scratch, angles of every row's position and every view's
+ * shift, and tiles, the rows that are computed together.
  *
- * Contexts that hold the same spans form a group. Its first context leads: its list of views is the order in which the group's blocks
- * are visited, and each other context says, for each view of the leader, which of its own views shows the same span:
+ * Contexts that share spans form a group. Its first context is the leader: its list of views is the order in which the
+ * group's blocks are visited. Each other context has, for each view of the leader, the index of its own view of the
+ * same span:
  *
- *     leader    A    B    C    D    p            visits:  A (both)  x (second)  B (leader)  C (both)  D (both)  p (leader)  q (second)
+ *     leader    A    B    C    D    p
  *     second    A  x      C    D       q
  *     matches   0   -1    2    3   -1
+ *     visits:   A (both)  x (second)  B (leader)  C (both)  D (both)  p (leader)  q (second)
  *
- * Matches rise, so that visits keep each context's own order, which is that of its sums (cpu_attention.c). Where contexts have the same
- * spans in different orders, the longest rising choice is taken; the views that are left are visited for their context alone.
+ * Matches ascend, so that visits keep each context's own order, the order of its sums (cpu_attention.c). If contexts
+ * have the same spans in different orders, the longest ascending subsequence is matched; other views are visited for
+ * their context alone.
  *
- * A context that shares less than a quarter of its views with every leader leads a group of its own: a better follower of it may come.
- * All this takes time in proportion to the views of the step's contexts: a table by span finds the leaders.
+ * A context that shares less than a quarter of its views with every leader becomes the leader of a new group: a later
+ * context may match it better. A hash table by span finds the leaders, so the time is proportional to the number of
+ * views of the step's contexts.
  */
 #include <string.h>
 
@@ -86,16 +90,16 @@ static int cpu_backend_reserve(cpu_backend *b, int64_t slots, rp_error *err) {
     return RP_OK;
 }
 
-/* Contexts up to here find their scratch allocated: 4 MiB a thread. */
+/* Scratch for contexts up to this size is allocated at opening: 4 MiB per thread. */
 #define OPEN_SLOTS 32768
 
-/* Room for the longest list of scores, and a sink, of a context of n_ctx slots. */
+/* Allocates scratch for the longest list of scores of a context of n_ctx slots, plus a sink. */
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
     return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
 }
 
-/* The same for the step's contexts. They may hold more slots than positions (what is masked), or be very long: grows by half, so that a
- * generated token rarely allocates. */
+/* The same for the step's contexts. They may be very long, or hold more slots than positions (masked slots). The
+ * capacity grows by half, so that decoding rarely allocates. */
 static int reserve_scratch(cpu_backend *b, rp_error *err) {
     int64_t most = 0;
     for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
@@ -137,10 +141,10 @@ static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
 /* The rows of one context. */
 struct cpu_run {
     cpu_part part;
-    int32_t leader;     /* run; itself: it leads */
+    int32_t leader;     /* a run; itself: this run is the leader */
     int32_t next, last; /* the next run of the group, or NONE; the last one, of a leader */
     int32_t n_rows;     /* of a leader: of the whole group */
-    int32_t votes;      /* of a leader: views that the context in question shares with it */
+    int32_t votes;      /* of a leader: number of views that it shares with the current context */
 };
 
 /* A view of a leader. */
@@ -160,11 +164,11 @@ static int collect_runs(cpu_backend *b, rp_error *err) {
     if (rc) return base_fail_memory(err, need * sizeof(*p->runs), "tiles");
     for (int32_t r = 0, context = 0; r < step->n_rows;) {
         int32_t end = r + 1;
-        /* contexts come in the order of the rows, or not */
+        /* contexts need not be in the order of the rows */
         if (step->rows[r].context < context) first_view = 0, context = 0;
         for (; context < step->rows[r].context; context++) first_view += step->contexts[context]->n_views;
         while (end < step->n_rows && step->rows[end].context == context) end++;
-        BASE_ASSERT(p->n_runs < need); /* rows of a context stand together */
+        BASE_ASSERT(p->n_runs < need); /* rows of a context are adjacent */
         p->runs[p->n_runs] = (cpu_run){.part = {r, end - r, context, first_view, CPU_LEADS}, .leader = (int32_t)p->n_runs, .next = NONE,
                                        .last = (int32_t)p->n_runs, .n_rows = end - r};
         p->n_runs++;
@@ -196,7 +200,7 @@ static int empty_table(cpu_backend *b, rp_error *err) {
     return RP_OK;
 }
 
-/* Backwards, so that the first of equal spans is found first. */
+/* Inserts in reverse order, so that lookup returns the first of equal spans first. */
 static void add_leader(cpu_backend *b, int32_t run) {
     cpu_plan *p = &b->plan;
     const kv_context *c = context_of(b, &p->runs[run]);
@@ -207,10 +211,10 @@ static void add_leader(cpu_backend *b, int32_t run) {
     }
 }
 
-/* Does a context with so many views follow a leader with which it shares n of them? */
+/* Returns true if a context with n_views views follows a leader with which it shares n of them. */
 static bool is_enough(size_t n, size_t n_views) { return n > 0 && 4 * n >= n_views; }
 
-/* The leader with which a context shares most views; NONE: with none enough. */
+/* The leader with which a context shares most views; NONE: it shares too few with each. */
 static int32_t find_leader(cpu_backend *b, int32_t run) {
     cpu_plan *p = &b->plan;
     const kv_context *c = context_of(b, &p->runs[run]);
@@ -224,7 +228,7 @@ static int32_t find_leader(cpu_backend *b, int32_t run) {
     return is_enough((size_t)p->runs[best].votes, c->n_views) ? best : NONE;
 }
 
-/* Where the leader has each view of the context. */
+/* The leader's index of each view of the context. */
 static void find_views(const cpu_plan *p, const kv_context *c, int32_t leader, int32_t *at) {
     for (size_t v = 0; v < c->n_views; v++) {
         int32_t f = *cpu_plan_bucket_of(p, c->views[v].span);
@@ -233,8 +237,8 @@ static void find_views(const cpu_plan *p, const kv_context *c, int32_t leader, i
     }
 }
 
-/* The longest choice of views whose at[] rise (Schensted 1961): ends[k] is the view that ends one of k + 1 with the least at[], before[v]
- * the view before v in it. Returns how many there are. */
+/* Longest ascending subsequence of at[] (Schensted 1961): ends[k] is the last view of a subsequence of k + 1 views with
+ * the least at[], before[v] the predecessor of v in it. Returns its length. */
 static size_t choose_rising(const int32_t *at, size_t n, int32_t *ends, int32_t *before) {
     size_t length = 0;
     for (size_t v = 0; v < n; v++) {
@@ -252,7 +256,7 @@ static size_t choose_rising(const int32_t *at, size_t n, int32_t *ends, int32_t 
     return length;
 }
 
-/* Makes a run follow a leader, if enough of their views stand in one order. */
+/* Makes a run follow a leader if enough of their views are in the same order. */
 static int cpu_backend_follow(cpu_backend *b, int32_t run, int32_t leader, rp_error *err) {
     cpu_plan *p = &b->plan;
     cpu_run *r = &p->runs[run], *l = &p->runs[leader];
@@ -294,7 +298,7 @@ static bool leads_others(const cpu_plan *p, size_t run) { return cpu_plan_leads(
 
 static int64_t tiles_of(int32_t n_rows, int32_t rows_per_tile) { return (n_rows + rows_per_tile - 1) / rows_per_tile; }
 
-/* Rows of several contexts in a tile: as many as there may be, unless threads would wait for more than an eighth of the time. */
+/* Rows of several contexts in a tile: as many as fit, unless threads would idle for more than an eighth of the time. */
 static int32_t shared_rows_per_tile(const cpu_backend *b) {
     const cpu_plan *p = &b->plan;
     int64_t threads = base_threads_count(b->threads);
@@ -308,7 +312,7 @@ static int32_t shared_rows_per_tile(const cpu_backend *b) {
     return n;
 }
 
-/* Cuts the rows of a group into tiles of n rows, and fewer at the end. */
+/* Cuts the rows of a group into tiles of n rows; the last one may have fewer. */
 static void cut_group(cpu_plan *p, int32_t leader, int32_t n) {
     const int32_t first = (int32_t)p->n_tiles, n_tiles = (int32_t)tiles_of(p->runs[leader].n_rows, n);
     cpu_row_tile *t = NULL;
@@ -325,7 +329,7 @@ static void cut_group(cpu_plan *p, int32_t leader, int32_t n) {
             part->row += done;
             part->n_rows = k;
             t->n_rows += k;
-            /* of one context: as if there were no others */
+            /* rows of one context: as without other contexts */
             t->leader = ++t->n_parts == 1 ? all->context : p->runs[leader].part.context;
         }
     }
@@ -342,7 +346,7 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
     for (size_t i = 0; i < p->n_runs; i++) {
         if (!cpu_plan_leads(p, i)) continue;
         int32_t rows = p->runs[i].n_rows, most = leads_others(p, i) ? shared : b->rows_per_tile;
-        /* shared tiles are equally large; a context's own are full but for the last */
+        /* shared tiles have equal sizes; tiles of a single context are full except the last */
         if (leads_others(p, i)) most = (int32_t)((rows + tiles_of(rows, most) - 1) / tiles_of(rows, most));
         cut_group(p, (int32_t)i, most);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_backend.c: the forward pass's operations on the CPU: opening, buffers, embeddings, and what works row by row or element by
- * element. The map is in cpu_backend.h. */
+/* cpu_backend.c: operations of the forward pass on the CPU: opening, buffers, embeddings, and row-wise and element-wise
+ * operations. cpu_backend.h lists all files. */
 #include "model/cpu/cpu_backend.h"
 
 #include <math.h>
@@ -71,7 +71,7 @@ static void dequantize_row(const model_weight *w, int64_t row, float *dst) {
     kernel_dequantize(w->type, (const char *)w->data + kernel_row_bytes(w->type, w->n_in) * row, dst, w->n_in);
 }
 
-/* Where the file ties the embedding and the output, they are one matrix in memory too: the packed one. */
+/* Tied embedding and output weights are one matrix in memory as well: the repacked one. */
 static void embedding_row(cpu_backend *b, int64_t token, float *dst) {
     const model_weight *w = &b->model->embedding, *output = cpu_packed(b, &b->model->output);
     bool is_packed = w->data == b->model->output.data && output->data != w->data;
@@ -106,7 +106,8 @@ static void norm_row(const norm_job *j, const float *x, float *y) {
     const kernel_table *k = &j->b->kernels;
     const float *w = j->norm->weight.data, *bias = j->norm->bias.data;
     float eps = j->b->model->hp.norm_eps;
-    int64_t n = j->norm->weight.n_in, step = j->norm->weight.n_out > 1 ? n : 0; /* from one run's weights to the next's */
+    /* from one run's weights to the next's */
+    int64_t n = j->norm->weight.n_in, step = j->norm->weight.n_out > 1 ? n : 0;
     for (int64_t i = 0; i < j->src->width; i += n, w += step) {
         if (j->b->model->arch->features & MODEL_LAYER_NORM) k->layer_norm(x + i, w, bias, eps, y + i, n);
         else k->rms_norm(x + i, w, eps, y + i, n);
@@ -243,7 +244,7 @@ static const backend_ops ops = {
     .gather = gather,
 };
 
-/* Which angles a step needs. */
+/* Selects the kinds of angles that a step needs. */
 static void choose_angles(cpu_backend *b, int32_t n_ctx) {
     for (int32_t l = 0; l < b->model->hp.n_layers; l++) {
         int32_t rope = b->model->layers[l].rope;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_backend.h: inside of the CPU backend.
+/* cpu_backend.h: internals of the CPU backend.
  *
- *   cpu_backend.c          opening, buffers, embeddings, what works element by element or row by row
- *   cpu_pack.c             weights in the order of this machine's products
+ *   cpu_backend.c          opening, buffers, embeddings, element-wise and row-wise operations
+ *   cpu_pack.c             repacked weights
  *   cpu_linear.c           linear layers
  *   cpu_experts.c          mixtures of experts
- *   cpu_attention.c        keys and values into blocks, attention over views
- *   cpu_deviate.c          keys and values beside those in blocks
- *   cpu_attention_plan.c   scratch and rotations of a step, which of its rows are attended together
+ *   cpu_attention.c        storing KV into blocks, attention over views
+ *   cpu_deviate.c          deviation of recomputed KV from cached KV
+ *   cpu_attention_plan.c   scratch and rotations of a step, its rows grouped into tiles
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
  */
@@ -27,8 +27,8 @@ struct backend_buffer {
 static inline const float *cpu_row_of(const backend_buffer *b, int64_t row) { return b->data + row * b->width; }
 static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data + row * b->width; }
 
-/* Queries (rows x heads of a group) that are attended together: a block is read once for all of them, and their scores, at
- * 8,192 slots, stay within 1 MiB. */
+/* Queries (rows x heads of a group) of a tile: each block is loaded once for all of them, and their scores, at 8,192
+ * slots, stay within 1 MiB. */
 #define CPU_TILE_QUERIES 32
 
 /* Scratch of one thread for attention. */
@@ -46,30 +46,31 @@ typedef struct cpu_part {
     size_t matches;    /* in cpu_plan.matches, or CPU_LEADS */
 } cpu_part;
 
-#define CPU_LEADS SIZE_MAX /* the views of this context are those that its group is led by */
+#define CPU_LEADS SIZE_MAX /* this context is the leader of its group */
 
-/* Rows that are attended together: some of a group's. Contexts of a group hold spans of its leader's, in the leader's order. */
+/* Rows of a group that are computed together. Contexts of a group share spans with its leader, in the leader's
+ * order. */
 typedef struct cpu_row_tile {
     int32_t first_part, n_parts, n_rows;
-    int32_t leader;              /* a context: of the group, or that of all rows */
+    int32_t leader;              /* a context: the group's leader, or the only context of the rows */
     int32_t first_tile, n_tiles; /* of the group */
 } cpu_row_tile;
 
-typedef struct cpu_run cpu_run;     /* cpu_attention_plan.c's own */
+typedef struct cpu_run cpu_run;     /* private to cpu_attention_plan.c */
 typedef struct cpu_found cpu_found;
 
-/* How the rows of a step are attended. */
+/* The tiles of a step's rows. */
 typedef struct cpu_plan {
     cpu_row_tile *tiles;
     cpu_part *parts;
-    int32_t *matches; /* of each context that does not lead: for each view of its leader its own view of that span, or -1 */
+    int32_t *matches; /* of each follower: for each view of its leader, its own view of that span, or -1 */
     size_t n_tiles, n_parts, n_matches, n_runs;
     size_t cap_tiles, cap_parts, cap_matches, cap_runs;
 
     cpu_run *runs;    /* of rows of one context */
     cpu_found *found; /* views of leaders, by span */
     int32_t *buckets; /* [n_buckets], a power of two: first of `found`, or -1 */
-    int32_t *order;   /* [3][views of a context]: the longest rising choice */
+    int32_t *order;   /* [3][views of a context]: scratch of the longest ascending subsequence */
     size_t n_found, n_buckets, cap_found, cap_buckets, cap_order;
 } cpu_plan;
 
@@ -83,13 +84,14 @@ typedef struct cpu_angles {
 
 #define CPU_N_ANGLES (MODEL_ROPE_LOCAL_BASE + 1) /* kinds that layers name */
 
-/* One matrix of a call to cpu_linear: rows [first_row, first_row + n_rows) of the source give those of dst. */
+/* One matrix of cpu_linear: rows [first_row, first_row + n_rows) of the source are the input of the same rows of
+ * dst. */
 typedef struct cpu_linear_part {
     model_weight weight;
     const float *bias; /* [n_out] or NULL */
     int32_t first_row, n_rows;
     backend_buffer *dst;
-    int64_t first_task; /* cpu_linear's own */
+    int64_t first_task; /* set by cpu_linear */
 } cpu_linear_part;
 
 typedef struct cpu_experts cpu_experts;
@@ -100,12 +102,12 @@ typedef struct cpu_backend {
     kv_shape shape;
     kernel_table kernels;
     base_threads *threads;
-    char *q8;     /* activations of the current linear, quantised once for all of its weights */
-    float *row;   /* [n_embd]: one row of embeddings, in floats or as the file has it */
+    char *q8;     /* activations of the current linear, quantized once for all of its weights */
+    float *row;   /* [n_embd]: one row of embeddings, in floats or in the file's type */
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts; /* NULL: the model has none */
-    model_weight *packed; /* [model_n_matrices]: those that are packed; the others have no data */
-    char *packed_data;    /* NULL: not yet, or nothing is packed */
+    model_weight *packed; /* [model_n_matrices]: repacked matrices; the others have no data */
+    char *packed_data;    /* NULL: not yet repacked, or no matrix is */
     bool prepared;
     uint64_t activation_bytes;
 
@@ -115,7 +117,7 @@ typedef struct cpu_backend {
     cpu_plan plan;
 
     cpu_scratch *scratch;  /* one for each thread */
-    int64_t scratch_slots; /* that the scratch has room for */
+    int64_t scratch_slots; /* capacity of the scratch */
 } cpu_backend;
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
@@ -125,25 +127,26 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
-/* Plans the packing of the model's matrices; packs them, once. RP_ERR_MEMORY. */
+/* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks them, once. RP_ERR_MEMORY. */
 int cpu_pack_open(cpu_backend *b, rp_error *err);
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err);
 uint64_t cpu_packed_total(const cpu_backend *b);  /* bytes */
-uint64_t cpu_packed_source(const cpu_backend *b); /* of the file, that they were made of */
+uint64_t cpu_packed_source(const cpu_backend *b); /* bytes of the file that were repacked */
 void cpu_pack_free(cpu_backend *b);
-/* The matrix as products read it, once prepared. */
+/* The matrix in the order that products read, after prepare. */
 static inline const model_weight *cpu_packed(const cpu_backend *b, const model_weight *w) {
     const model_weight *p = &b->packed[w->matrix];
-    BASE_ASSERT(!w->data || model_matrix(b->model, w->matrix)->data == w->data); /* else it was forgotten in model_layers.c */
+    /* a failure means: missing in matrix_at of model_layers.c */
+    BASE_ASSERT(!w->data || model_matrix(b->model, w->matrix)->data == w->data);
     return p->data ? p : w;
 }
 
-/* q8 for calls of at most so many rows. RP_ERR_MEMORY. */
+/* Allocates q8 for at most max_rows rows. RP_ERR_MEMORY. */
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err);
 /* Runs all parts over the first `rows` rows of src. */
 void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts);
 
-/* Scratch for a model with experts, in steps of at most max_rows rows. RP_ERR_MEMORY. */
+/* Allocates scratch for a model with experts and steps of at most max_rows rows. RP_ERR_MEMORY. */
 int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err);
 void cpu_experts_free(cpu_backend *b);
 void cpu_mix_experts(backend *self, int32_t layer, const backend_buffer *src, const backend_buffer *scores, int32_t rows,

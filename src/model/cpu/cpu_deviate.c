@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_deviate.c: how far keys and values of rows are from those that stand in their slots, on the CPU. Rows are split between threads; each
- * row's sum is one thread's, head by head, keys before values. */
+/* cpu_deviate.c: deviation of the rows' keys and values from the cached ones in their slots, on the CPU. Rows are split
+ * between threads; one thread computes each row's sum, head by head, keys before values. */
 #include "base/check.h"
 #include "model/cpu/cpu_backend.h"
 
@@ -17,10 +17,10 @@ static float cpu_backend_stored(const cpu_backend *b, const void *states, int64_
     return b->shape.format == KV_F32 ? ((const float *)states)[i] : kernel_f16_to_f32(((const uint16_t *)states)[i]);
 }
 
-/* What a state would be once it is stored. */
+/* Rounds an element to the KV format, as storing it does. */
 static float cpu_backend_rounded(const cpu_backend *b, float x) { return b->shape.format == KV_F32 ? x : kernel_f16_to_f32(kernel_f32_to_f16(x)); }
 
-/* Sum over n elements, of which two of the stored ones stand `stride` apart. */
+/* Sum over n elements; stored elements are `stride` apart. */
 static double squared_difference(const cpu_backend *b, const float *x, const void *states, int64_t first, int64_t stride, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {

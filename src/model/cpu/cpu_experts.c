@@ -7,9 +7,9 @@
  *     expert 0: row 3, row 7 | expert 2: row 0, row 3, row 5 | ...
  *
  *   rows gathered into slots -> gate, up -> act -> down, each expert over its slots, all in one loop of tasks
- *   each row adds its slots' outputs by rising expert
+ *   each row adds its slots' outputs in ascending order of experts
  *
- * so that a row's result does not depend on which other rows chose the same expert.
+ * Therefore a row's result does not depend on the other rows that chose the same expert.
  */
 #include <math.h>
 #include <string.h>
@@ -28,7 +28,7 @@ typedef struct choice {
 
 struct cpu_experts {
     int32_t n_used;              /* of each row */
-    choice *choices;             /* [max_rows][n_used], by rising expert */
+    choice *choices;             /* [max_rows][n_used], in ascending order of experts */
     int32_t *first_slot;         /* [n_experts + 1] */
     int32_t *slot_rows;          /* [max_rows * n_used] */
     backend_buffer *gathered, *gate, *up, *out; /* [max_rows * n_used][...] */
@@ -37,7 +37,7 @@ struct cpu_experts {
 
 /* ---- choosing ---- */
 
-/* The n_used best by score; of equal ones the first. Sorted by rising expert. */
+/* Selects the n_used best by score, the first of equal ones. Sorted by expert, ascending. */
 static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *out, int32_t n_used) {
     int32_t n = 0;
     for (int32_t e = 0; e < n_experts; e++) {
@@ -56,7 +56,7 @@ static void cpu_experts_choose(const float *scores, int32_t n_experts, choice *o
         }
 }
 
-/* The softmax over all experts, or, where chosen weights sum to 1, over the chosen ones. */
+/* The softmax over all experts, or over the chosen ones if their weights sum to 1. */
 static void cpu_experts_weigh(const rp_model *m, const float *scores, choice *choices) {
     const model_hparams *hp = &m->hp;
     bool sum_1 = hp->experts_sum_1;
@@ -67,7 +67,8 @@ static void cpu_experts_weigh(const rp_model *m, const float *scores, choice *ch
     for (int32_t i = 0; i < hp->n_experts_used; i++) choices[i].weight = (float)(exp(scores[choices[i].expert] - max) / sum);
 }
 
-/* Counts each expert's slots, sums up to their ends, and fills them in from the last row back, which leaves their beginnings. */
+/* Counting sort: counts each expert's slots, sums the counts to end offsets, and fills slots from the last row back,
+ * which turns the end offsets into start offsets. */
 static void assign_slots(cpu_experts *x, int32_t n_experts, int32_t rows) {
     int32_t n = rows * x->n_used;
     memset(x->first_slot, 0, sizeof(*x->first_slot) * (size_t)n_experts);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_linear.c: linear layers on the CPU: several matrices over rows that they share, as one loop of tasks. */
+/* cpu_linear.c: linear layers on the CPU: several matrices over shared input rows, as one loop of tasks. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
 
-/* Outputs that one task computes: enough to hide the cost of taking a task, few enough for threads to end together. While many rows of
- * activations pass, a task's weights (32 rows of a few KB) stay in the second-level cache; few rows read every weight once, and
- * the longer a thread reads on, the better its reads are foreseen (Q4_0: 8 %). */
+/* Outputs per task: enough to hide the cost of taking a task, few enough for threads to finish together. With many rows
+ * of activations, a task's weights (32 rows of a few KB) stay in the second-level cache. With few rows every weight is
+ * read once, and longer sequential reads improve hardware prefetching (Q4_0: 8 %). */
 #define OUTPUTS_PER_TASK 32
 #define MOST_OUTPUTS_PER_TASK 256
 #define TASKS_PER_THREAD 4
@@ -35,7 +35,7 @@ static void linear_job_add_bias(const linear_job *j, const cpu_linear_part *p, i
     }
 }
 
-/* The last part that begins at the task or before it: experts make hundreds. */
+/* The last part that begins at the task or before it. A binary search: experts have hundreds of parts. */
 static const cpu_linear_part *linear_job_part_of(const linear_job *j, int64_t task) {
     int32_t low = 0, high = j->n_parts - 1;
     while (low < high) {
@@ -90,7 +90,8 @@ void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_lin
     base_threads_for(b->threads, linear_tasks, &j, tasks, 1);
 }
 
-/* Room for the widest rows that a linear layer quantises. A model with experts has no dense layers of n_ff (model_tensors.c). */
+/* Allocates for the widest rows that a linear layer quantizes. A model with experts has no dense layers of n_ff
+ * (model_tensors.c). */
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err) {
     const model_hparams *hp = &b->model->hp;
     int64_t value = (int64_t)hp->n_heads * hp->value_dim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_pack.c: the model's matrices in the order that this machine's products want (kernel_pack), made once: when that is asked for, or
- * before the first step. What is packed is not read from the mapped file again. */
+/* cpu_pack.c: repacks the model's matrices for this machine's kernels (kernel_pack), once: by prepare, or before the
+ * first step. Repacked matrices are not read from the mapped file again. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
@@ -63,7 +63,7 @@ uint64_t cpu_packed_source(const cpu_backend *b) {
     return total;
 }
 
-/* Packs matrix i to `to`, and lets go of its part of the file. */
+/* Repacks matrix i into `to` and releases its part of the mapped file. */
 static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
     const model_weight *w = model_matrix(b->model, i);
     const int64_t side = b->kernels.side;
@@ -76,7 +76,8 @@ static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
         gguf_forget(b->model->file, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
 }
 
-/* The last matrix, the output, is often the largest: it goes first, while little else is there twice. */
+/* The last matrix, the output, is often the largest: it is repacked first, while few other matrices are in memory
+ * twice. */
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     if (b->prepared) return RP_OK;

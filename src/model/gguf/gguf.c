@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf.c: reads and checks one GGUF file, and looks things up in it. The format is drawn in gguf.h; gguf_open.c opens.
+/* gguf.c: reads and checks one GGUF file, and looks up its metadata and tensors. gguf.h shows the format; gguf_open.c
+ * opens files.
  *
- * Owns: the list of metadata and of tensors, and an index of each by name. Does not know what any key means but
- * general.alignment.
+ * Owns: the lists of metadata and of tensors, and an index of each by name. general.alignment is the only key that it
+ * interprets.
  *
- * One pass of a cursor over the header checks everything; what the getters do afterwards cannot fail:
+ * One pass of a cursor over the header checks everything; the getters cannot fail afterwards:
  *
  *   take_*      the only functions that read bytes; each checks the end of the file first
  *   read_*      one part of the file each (value, array, key, tensor, header)
  *   gguf_get_*  after opening
  *
- * Nothing is allocated by a count in the file until so many of the smallest possible entries would fit into the bytes
- * that are left, so memory stays below a few times the file's size whatever the counts say.
+ * A count of the file is used for an allocation only if that many entries of the smallest possible size fit into the
+ * remaining bytes. Memory therefore stays below a few times the file's size for any count.
  *
  * Threads: immutable after opening.
  */
@@ -36,7 +37,7 @@
 #define SHOWN_NAME_BYTES 80           /* of a name in a message */
 #define SHOWN_PATH_BYTES 120          /* of the path in a message; its end is kept */
 
-/* Where reading stands, and which part it is in (for messages). */
+/* The position of the reader, and the part of the file that it is in (for messages). */
 typedef struct cursor {
     const gguf_file *file;
     size_t pos;
@@ -52,7 +53,7 @@ static const uint8_t value_bytes[GGUF_VALUE_TYPE_COUNT] = {
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
-/* A name as text for a message: cut, and without bytes that would disturb a terminal. */
+/* A name as text for a message: truncated, and without control bytes. */
 static void show_name(gguf_string name, char out[SHOWN_NAME_BYTES + 4]) {
     size_t n = name.n < SHOWN_NAME_BYTES ? (size_t)name.n : SHOWN_NAME_BYTES;
     for (size_t i = 0; i < n; i++) {
@@ -131,7 +132,7 @@ static int take_string(cursor *c, gguf_string *out, const char *what) {
     return rc;
 }
 
-/* A key or a tensor's name: a string of 1 to GGUF_MAX_NAME bytes, which then names the part for messages. */
+/* A key or a tensor's name: a string of 1 to GGUF_MAX_NAME bytes. Later messages name the part by it. */
 static int cursor_take_name(cursor *c, gguf_string *out, const char *part) {
     size_t begin = c->pos;
     c->part = part;
@@ -177,7 +178,7 @@ static int take_fixed(cursor *c, gguf_value_type type, uint64_t n, const uint8_t
     return rc || type != GGUF_BOOL ? rc : check_bools(c, *out, n);
 }
 
-/* Reads an array's head and walks over its elements. `depth` is 1 for an array that is itself a value. */
+/* Reads an array's header and skips its elements. `depth` is 1 for an array that is itself a value. */
 static int read_array(cursor *c, int depth, gguf_value_type *type, uint64_t *n, const uint8_t **data) {
     size_t begin = c->pos;
     int rc = take_value_type(c, type);
@@ -233,7 +234,7 @@ static int gguf_compare_names(gguf_string a, gguf_string b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* Equal names stand in the order of the file, so that the later one is reported. */
+/* Equal names are ordered as in the file, so that the later one is reported. */
 static int gguf_compare_entries(const void *a, const void *b) {
     const gguf_name_entry *x = a, *y = b;
     int order = gguf_compare_names(x->name, y->name);
@@ -277,7 +278,7 @@ static const gguf_item *find_metadata(const gguf_file *f, const char *key) {
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
-/* GGML's names by type number, for messages about types that are not supported. */
+/* GGML's names by type number, for messages about unsupported types. */
 static const char *ggml_type_name(uint32_t number) {
     static const char *const names[] = {
         "F32",   "F16",     "Q4_0",     "Q4_1",   "Q4_2",    "Q4_3",   "Q5_0",     "Q5_1",    "Q8_0",     "Q8_1",
@@ -321,7 +322,7 @@ static int read_dims(cursor *c, gguf_tensor *t) {
     return RP_OK;
 }
 
-/* Sets t->bytes, refusing what cannot lie in the file; so no later product of the dimensions overflows. */
+/* Sets t->bytes and refuses sizes beyond the file's, so that no later product of the dimensions overflows. */
 static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     uint64_t block = (uint64_t)kernel_type_block(t->type), block_bytes = (uint64_t)kernel_type_bytes(t->type);
     uint64_t n = (uint64_t)t->dims[0];
@@ -342,7 +343,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     return RP_OK;
 }
 
-/* The data's offset is kept in *offset until the table's end, and so the data's start, is known. */
+/* *offset is the data's offset, from the start of the data section, which is known only at the table's end. */
 static int read_tensor(cursor *c, gguf_tensor *t, uint64_t *offset) {
     int rc = cursor_take_name(c, &t->name, "tensor");
     if (rc || (rc = read_dims(c, t))) return rc;
@@ -390,7 +391,7 @@ static int gguf_compare_places(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-/* Two tensors that share bytes are a damaged table, even if every byte is inside the file. */
+/* Tensors that overlap mean a corrupt table, even if every byte is inside the file. */
 static int check_overlap(cursor *c, const gguf_tensor **order) {
     const gguf_file *f = c->file;
     for (size_t i = 0; i < f->n_tensors; i++) order[i] = &f->tensors[i];
@@ -432,7 +433,7 @@ static int read_version(cursor *c, gguf_file *f) {
     return RP_OK;
 }
 
-/* Never NULL for an empty list, so that NULL always means out of memory. */
+/* Returns a pointer for an empty list as well, so that NULL always means out of memory. */
 static void *new_array(size_t n, size_t bytes) { return base_calloc(n ? n : 1, bytes); }
 
 static int cursor_read_header(cursor *c, gguf_file *f) {
@@ -552,7 +553,7 @@ bool gguf_has(const gguf_file *f, const char *key) { return find_metadata(f, key
 static bool gguf_is_signed(gguf_value_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
 static bool is_unsigned(gguf_value_type t) { return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64; }
 
-/* The value of a signed item: its top bit is spread upwards. */
+/* The value of a signed item, sign-extended. */
 static int64_t load_signed(const gguf_item *item) {
     size_t n = value_bytes[item->type];
     uint64_t v = load_le(item->value, n), sign = (uint64_t)1 << (8 * n - 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf.h: reads a model's GGUF v2 or v3 file, or files, through read-only maps.
+/* gguf.h: reader of a model's GGUF v2 or v3 file, or files, through read-only memory maps.
  *
- * Everything in the file is hostile until it was checked: every count, length, offset, alignment and type is validated
- * against the file's size (with overflow checks) before it is used. After gguf_open has succeeded, every pointer that
- * this interface gives out points at bytes inside a map, and every tensor's data lies wholly inside it.
+ * Files are untrusted: every count, length, offset, alignment and type is validated against the file's size (with
+ * overflow checks) before it is used. After gguf_open has succeeded, every pointer that this interface returns points
+ * at bytes inside a map, and every tensor's data lies wholly inside it.
  *
  * File, little-endian:
  *   "GGUF"  u32 version  u64 n_tensors  u64 n_metadata
@@ -48,19 +48,19 @@ typedef struct gguf_tensor {
     gguf_string name;
     kernel_type type;      /* as kernels know it */
     int32_t n_dims;
-    int64_t dims[GGUF_MAX_DIMS]; /* dims[0] runs fastest; unused ones are 1 */
+    int64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; unused ones are 1 */
     const void *data;
     uint64_t bytes;
 } gguf_tensor;
 
 typedef struct gguf_file gguf_file;
 
-/* A model that is split into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... is opened by the first of them: metadata
- * are those of the first, tensors those of all.
- * RP_ERR_IO (also: a part is missing), RP_ERR_FORMAT (what is wrong and at which byte; a part of another model),
- * RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_INVALID (not the first part), RP_ERR_MEMORY. */
+/* For a model that is split into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ..., path must name the first
+ * part. Metadata come from the first part, tensors from all. RP_ERR_IO (also: a part is missing), RP_ERR_FORMAT (with
+ * the byte offset of the error; also: a part of another model), RP_ERR_UNSUPPORTED (version, tensor type),
+ * RP_ERR_INVALID (not the first part), RP_ERR_MEMORY. */
 int gguf_open(gguf_file **out, const char *path, rp_error *err);
-/* The same over bytes in memory, which stay the caller's (fuzzing, tests). name: for messages. */
+/* The same for bytes in memory, owned by the caller (fuzzing, tests). name: for messages. */
 int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err);
 /* The parts of a split model in memory, in order, n_parts >= 1. */
 typedef struct gguf_bytes {
@@ -70,26 +70,29 @@ typedef struct gguf_bytes {
 int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, const char *name, rp_error *err);
 void gguf_close(gguf_file *f);
 
-/* Nobody will read these bytes of a tensor's data soon: a file's memory for them may go (base/file.h). */
+/* Hint that these bytes of a tensor's data are not needed soon: their pages of the map may be released
+ * (base/file.h). */
 void gguf_forget(const gguf_file *f, const void *data, size_t bytes);
 
 const char *gguf_name(const gguf_file *f); /* the path (of the first part), for messages */
 size_t gguf_n_parts(const gguf_file *f);
-const char *gguf_part_name(const gguf_file *f, size_t part); /* its path; of memory, the name it was opened with */
-/* What a part's file was like when it was mapped. false: the part is bytes in memory. */
+/* the part's path; for memory, the name given at opening */
+const char *gguf_part_name(const gguf_file *f, size_t part);
+/* Identity of a part's file at the time it was mapped. false: the part is bytes in memory. */
 bool gguf_part_id(const gguf_file *f, size_t part, base_file_id *out);
 uint32_t gguf_version(const gguf_file *f);
 size_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);
-const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name); /* NULL if absent; hashed or sorted look-up */
-/* The bytes of a part's header, metadata and tensor table: what a fingerprint covers besides the data. */
+/* NULL if absent; hashed or sorted look-up */
+const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name);
+/* The bytes of a part's header, metadata and tensor table, for a fingerprint. */
 const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes);
 size_t gguf_n_metadata(const gguf_file *f);
 gguf_string gguf_metadata_key(const gguf_file *f, size_t i);
-/* The i-th value as the file holds it, for copying. */
+/* The i-th value as encoded in the file, for copying. */
 gguf_bytes gguf_metadata_raw(const gguf_file *f, size_t i, gguf_value_type *type);
 
-/* Metadata. Return true if the key is there and of a fitting type (any integer type that holds the value for u64 and
+/* Metadata. Return true if the key is present with a compatible type (any integer type that holds the value for u64 and
  * i64; F32 or F64 for f64); else false, and *out is unchanged. */
 bool gguf_get_u64(const gguf_file *f, const char *key, uint64_t *out);
 bool gguf_get_i64(const gguf_file *f, const char *key, int64_t *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_internal.h: what gguf.c (one file) and gguf_open.c (the files of a model) share. */
+/* gguf_internal.h: declarations shared by gguf.c (one file) and gguf_open.c (the files of a model). */
 #ifndef MODEL_GGUF_INTERNAL_H
 #define MODEL_GGUF_INTERNAL_H
 
@@ -12,17 +12,17 @@ typedef struct gguf_item {
     const uint8_t *value; /* scalars: little-endian bytes; strings: their bytes; arrays: the first element */
     uint64_t n;           /* of a string's bytes or an array's elements */
     gguf_value_type element;
-    const uint8_t *raw; /* the value as it is encoded */
+    const uint8_t *raw; /* the encoded value */
     size_t raw_bytes;
 } gguf_item;
 
-/* Names in the order of their bytes, for look-up and to find duplicates. */
+/* Names sorted by bytes, for lookup and detection of duplicates. */
 typedef struct gguf_name_entry {
     gguf_string name;
     size_t index;
 } gguf_name_entry;
 
-/* One file; the first of a split model moreover owns the others, and its tensors are those of all. */
+/* One file. The first part of a split model owns the other parts, and lists the tensors of all parts. */
 struct gguf_file {
     base_map map; /* empty if the bytes are the caller's */
     char *name;
@@ -39,10 +39,11 @@ struct gguf_file {
     size_t n_others;
 };
 
-/* Reads and checks f->data and fills in the rest; f->others stays empty. f is closed by the caller also on failure. */
+/* Reads and checks f->data and fills in the other members; f->others stays empty. The caller closes f, on failure as
+ * well. */
 int gguf_read(gguf_file *f, rp_error *err);
 
-/* Sorts by name, entries of one name by index. Returns the first entry whose name is that of the one before, or n. */
+/* Sorts by name, then by index. Returns the first entry with the same name as the previous entry, or n. */
 size_t gguf_sort_names(gguf_name_entry *entries, size_t n);
 
 #endif

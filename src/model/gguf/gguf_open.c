@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_open.c: opens the files of a model: one, or the parts of a split one.
  *
- * A split model is cut into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... Each part is a GGUF file of its own with
- * split.no (from 0), split.count and split.tensors.count (of all parts) in its metadata; the first has all other metadata.
- * gguf.c reads and checks each; here they are found, told from strangers, and their tensors become one list.
+ * A split model is cut into NAME-00001-of-00003.gguf, NAME-00002-of-00003.gguf, ... Each part is a complete GGUF file
+ * with split.no (from 0), split.count and split.tensors.count (of all parts) in its metadata; the first has all other
+ * metadata. gguf.c reads and checks each part. This file locates the parts, rejects parts of other models, and joins
+ * the tensors to one list.
  *
  * Owns: the maps and names. Threads: immutable after opening.
  */
@@ -16,17 +17,17 @@
 #include "base/memory.h"
 #include "model/gguf/gguf_internal.h"
 
-#define SUFFIX_BYTES 64 /* "-00001-of-00003.gguf", however large the numbers */
+#define SUFFIX_BYTES 64 /* "-00001-of-00003.gguf", with numbers of any size */
 
-/* Where parts come from: files, or bytes of the caller. */
+/* The source of parts: files, or bytes of the caller. */
 typedef struct source {
-    const char *path; /* of the part that was asked for; NULL: memory */
+    const char *path; /* of the requested part; NULL: memory */
     const gguf_bytes *parts;
     size_t n_parts;
     const char *name;
 } source;
 
-/* What a file says about its place. A model in one file is part 0 of 1. */
+/* A file's place in a split model, from its metadata. A model in one file is part 0 of 1. */
 typedef struct place {
     uint64_t no, count, tensors;
 } place;
@@ -64,14 +65,14 @@ static int open_bytes(gguf_file **out, const gguf_bytes *b, const char *name, rp
 
 /* ---- names of parts -------------------------------------------------------------------------------------------- */
 
-/* The file's name without its suffix; 0 if `path` does not end as part `no` has to. */
+/* Length of the path without its suffix; 0 if `path` does not have the suffix of part `no`. */
 static size_t stem_bytes(const char *path, const place *p, char suffix[SUFFIX_BYTES]) {
     snprintf(suffix, SUFFIX_BYTES, "-%05" PRIu64 "-of-%05" PRIu64 ".gguf", p->no + 1, p->count);
     size_t n = strlen(path), end = strlen(suffix);
     return n > end && strcmp(path + n - end, suffix) == 0 ? n - end : 0;
 }
 
-/* The path of part `no` beside a part's path. NULL: no memory. */
+/* The path of part `no` in the folder of another part. NULL: out of memory. */
 static char *path_of_part(const char *path, size_t stem, uint64_t no, uint64_t count) {
     size_t bytes = stem + SUFFIX_BYTES;
     char *out = base_alloc(bytes);
@@ -102,7 +103,7 @@ static int read_place(const gguf_file *f, place *p, rp_error *err) {
     return RP_OK;
 }
 
-/* Part `no` of the model whose first part f is. */
+/* Opens part `no` of the model with first part f. */
 static int open_part(gguf_file **out, const source *s, const gguf_file *f, uint64_t no, uint64_t count, rp_error *err) {
     char suffix[SUFFIX_BYTES];
     if (!s->path) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_writer.c: builds GGUF files. The format is drawn in model/gguf/gguf.h.
+/* gguf_writer.c: writes GGUF files. model/gguf/gguf.h shows the format.
  *
- * Owns: the bytes of the metadata, the list of tensors and the tensors' data that came as floats. A tensor with a fill
+ * Owns: the bytes of the metadata, the list of tensors, and the data of tensors given as floats. A tensor with a fill
  * function is never whole in memory. Threads: none of its own.
  */
 #include "model/gguf/gguf_writer.h"
@@ -42,7 +42,7 @@ struct gguf_writer {
     int rc; /* the first failure */
 };
 
-/* Where bytes go: a file or a buffer. */
+/* The output: a file or a buffer. */
 typedef struct sink {
     FILE *file;
     base_buffer *buffer;

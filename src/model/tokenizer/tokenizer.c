@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c: opening a vocabulary, and the public functions. What differs by kind is in the files that tokenizer_internal.h lists.
- * Everything that comes from the file is checked when it is opened. */
+/* tokenizer.c: opening a vocabulary, and the public functions. tokenizer_internal.h lists the files of each kind.
+ * All data of the file are checked at opening. */
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -133,7 +133,8 @@ static size_t bytes_of_token(const tokenizer *t, int32_t id, char *out) {
 static int make_bytes(tokenizer *t, rp_error *err) {
     size_t total = 0;
     for (int32_t i = 0; i < t->n_vocab; i++) total += (size_t)t->texts[i].n + 1;
-    t->bytes = base_alloc(total + (size_t)t->n_vocab); /* a byte token's text is longer than its byte; "" still needs its NUL */
+    /* a byte token's text is longer than its byte; "" needs a NUL as well */
+    t->bytes = base_alloc(total + (size_t)t->n_vocab);
     if (!t->bytes) return base_fail_memory(err, total, "the vocabulary");
     size_t used = 0;
     for (int32_t i = 0; i < t->n_vocab; i++) {

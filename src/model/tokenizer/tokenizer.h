@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h: text to tokens and back, with the vocabulary of a GGUF file.
  *
- * Three kinds: "llama" (SentencePiece's BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5" (SentencePiece's unigram:
- * the most probable pieces) and "gpt2" (byte-level BPE: a pre-tokenizer's patterns cut the text, merges by rank, bytes shown as printable
- * characters). Tokens stand for the text to the byte, except where the vocabulary asks for less: composed characters (NFC) by its
- * pre-tokenizer, a table of normalisation, merged spaces; and where it has neither a piece nor bytes for a character.
- * Immutable after opening; any number of threads may use it.
+ * Three kinds: "llama" (SentencePiece BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5"
+ * (SentencePiece unigram: the most probable pieces) and "gpt2" (byte-level BPE: a pre-tokenizer's patterns split the
+ * text, merges by rank, bytes shown as printable characters). Tokens reproduce the text byte for byte, with these
+ * exceptions: the vocabulary normalises text (NFC by its pre-tokenizer, a normalisation table, merged spaces), or has
+ * neither a piece nor byte tokens for a character. Immutable after opening; any number of threads may use it.
  */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
@@ -35,33 +35,36 @@ int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err);
 void tokenizer_free(tokenizer *t);
 
 typedef struct tokenizer_options {
-    bool parse_special; /* control and user-defined tokens written in the text are recognised (user-defined ones always are) */
-    bool space_prefix;  /* the text stands at the beginning: SentencePiece's dummy space goes before it if the model wants one
-                           (also, as in llama.cpp, after every special token inside the text) */
+    /* recognise control tokens that are written in the text (user-defined tokens are always recognised) */
+    bool parse_special;
+    /* the text is the start of the input: insert SentencePiece's dummy space before it if the model requires one (also,
+     * as in llama.cpp, after every special token inside the text) */
+    bool space_prefix;
 } tokenizer_options;
 
-/* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added. Where the vocabulary merges
- * spaces, those at the text's end give nothing, and those at its beginning nothing (space_prefix) or one.
- * RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out keeps what it held before the call. */
+/* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added. If the
+ * vocabulary merges spaces, spaces at the text's end are removed, and those at its start are removed (space_prefix) or
+ * become one. RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out is unchanged. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out,
                      rp_error *err);
 
 int32_t tokenizer_n_vocab(const tokenizer *t);
-/* Bytes that a token stands for: U+2581 as space, byte tokens as their byte, byte-level characters as bytes.
- * special: control tokens as their name, else as nothing. Owned by the tokenizer, NUL-terminated; NULL if id is out of range. */
+/* The bytes of a token: U+2581 as space, byte tokens as their byte, byte-level characters as bytes.
+ * special: control tokens as their name, else as "". Owned by the tokenizer, NUL-terminated; NULL if id is out of
+ * range. */
 const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
-/* The id of a token by its text in the vocabulary ("<|im_end|>"), or -1. */
+/* The id of a token by its text in the vocabulary ("<|im_end|>"); -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n);
 
-/* Ids, or -1 where the vocabulary has none. */
+/* Token ids; -1 if the vocabulary has none. */
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 int32_t tokenizer_unk(const tokenizer *t);
 int32_t tokenizer_pad(const tokenizer *t);
 bool tokenizer_adds_bos(const tokenizer *t);
-/* Does the vocabulary write the space before a word into the word, and one before the first (SentencePiece)? */
+/* Returns true if pieces include the space before a word, with a dummy space before the first word (SentencePiece). */
 bool tokenizer_has_space_prefix(const tokenizer *t);
-/* Does generation end with this token? (eos, eot, and the known end-of-turn tokens of chat formats) */
+/* Returns true if generation ends with this token: eos, eot, and the known end-of-turn tokens of chat formats. */
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
 
 #endif

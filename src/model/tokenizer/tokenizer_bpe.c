@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_bpe.c: byte-level BPE (GPT-2, Radford et al. 2019): the bytes of a word, written in printable stand-ins, are merged by rank.
- * tokenizer_pre.c cuts a text into words. */
+/* tokenizer_bpe.c: byte-level BPE (GPT-2, Radford et al. 2019): the bytes of a word, written in printable stand-ins,
+ * are merged by rank. tokenizer_pre.c cuts a text into words. */
 #include <string.h>
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 
 /* ---- bytes and their stand-ins ---- */
 
-/* Printable bytes stand for themselves, the others for U+0100 and on, in order. */
+/* Printable bytes map to themselves, the others to U+0100 and following, in order. */
 static bool tokenizer_bpe_is_placed_for_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
 }
@@ -48,7 +48,8 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out) {
         int byte = two ? byte_of((c & 0x1f) << 6 | (text[i + 1] & 0x3f)) : c < 0x80 ? byte_of(c) : -1;
         if (byte >= 0) out[used++] = (char)byte;
         else
-            for (int k = 0; k < (two ? 2 : 1); k++) out[used++] = text[i + (size_t)k]; /* no stand-in: as it is */
+            /* no stand-in: copied unchanged */
+            for (int k = 0; k < (two ? 2 : 1); k++) out[used++] = text[i + (size_t)k];
         i += two ? 2 : 1;
     }
     return used;
@@ -124,10 +125,10 @@ static bool merge_work_propose(const merge_work *w, const merge_piece *left, con
 typedef struct encoder {
     merge_work work;
     token_list *out;
-    char *stand_ins; /* [longest + 1], scratch; NULL: no word is taken whole */
+    char *stand_ins; /* [longest + 1], scratch; NULL: whole words are not looked up */
 } encoder;
 
-/* The token that a whole word is, or -1. */
+/* The token of a whole word, or -1. */
 static int32_t whole_word(const encoder *e, const char *word, size_t n) {
     const tokenizer *t = e->work.t;
     size_t used = 0;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_charsmap.c: SentencePiece's normalisation (Kudo and Richardson 2018): a table from strings to strings, of which the longest
- * that fits replaces what stands in the text. Models carry it as "precompiled_charsmap":
+/* tokenizer_charsmap.c: SentencePiece's normalisation (Kudo and Richardson 2018): a table from strings to strings; the
+ * longest match at a position of the text is replaced. Models contain it as "precompiled_charsmap":
  *
- *   u32 bytes of the array | u32 units[] | replacements, each with a NUL behind it
+ *   u32 bytes of the array | u32 units[] | replacements, each NUL-terminated
  *
  * The array is a trie as a double array (Aoe 1989, in the compact form of Yata's Darts-clone). A unit, little-endian:
  *
  *   bits 0-7   label: the byte that leads here      bit 8   the node is a key: unit[base] holds its value
  *   bits 10-30 offset, times 256 if bit 9 is set    bit 31  this unit is a value: where its replacement begins (bits 0-30)
  *
- *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label says so
+ *   base(node) = node ^ offset          child(node, byte) = base(node) ^ byte, if its label matches
  *
- * Nodes that go on alike are one node, so it is a graph; a trie unfolded. Offsets come from the file and may point anywhere, so the whole
- * graph is walked when it is opened: without a cycle, and every value at a replacement. A step of a look-up reads a byte of text.
+ * Nodes with equal subtrees are shared, so the structure is a graph. Offsets come from an untrusted file, so the whole
+ * graph is checked at opening: it must have no cycle, and every value must refer to a replacement. A step of a lookup
+ * consumes one byte of text.
  */
 #include <string.h>
 
@@ -23,13 +24,13 @@
 #include "model/tokenizer/tokenizer_internal.h"
 
 #define KEY "tokenizer.ggml.precompiled_charsmap"
-#define MAX_BYTES (1u << 24) /* those of published models hold 250 KB */
+#define MAX_BYTES (1u << 24) /* published models have 250 KB */
 
 static bool is_key(uint32_t unit) { return unit >> 8 & 1; }
 static uint32_t base_of(uint32_t node, uint32_t unit) { return node ^ (unit >> 10) << ((unit >> 6) & 8); }
 static uint32_t tokenizer_charsmap_value_of(uint32_t unit) { return unit & 0x7fffffff; }
 
-/* The child of the node whose base is given, or 0: the root is nobody's child. */
+/* The child of the node with the given base; 0: none, as the root is no node's child. */
 static uint32_t charsmap_child(const charsmap *m, uint32_t base, unsigned char byte) {
     uint32_t node = base ^ byte;
     return byte && node < m->n_units && (m->units[node] & 0x800000ff) == byte ? node : 0;
@@ -37,7 +38,7 @@ static uint32_t charsmap_child(const charsmap *m, uint32_t base, unsigned char b
 
 /* ---- opening ---- */
 
-/* A node on the way from the root, and the byte that was last tried behind it. */
+/* A node on the path from the root, and the byte that was last tried as its child. */
 typedef struct step {
     uint32_t node, byte;
 } step;
@@ -49,7 +50,7 @@ static bool leads_to_text(const charsmap *m, uint32_t node) {
     return !is_key(unit) || (base < m->n_units && tokenizer_charsmap_value_of(m->units[base]) < m->texts_bytes);
 }
 
-/* Walks the trie, depth first. No node is twice on a path, so no path is longer than the array. */
+/* Checks the trie depth first. A node occurs at most once on a path, so no path is longer than the array. */
 static bool is_sound(const charsmap *m, uint8_t *state, step *path) {
     size_t n = 0;
     state[0] = ON_PATH;
@@ -113,7 +114,7 @@ void charsmap_close(charsmap *m) { base_free(m->units); }
 
 /* ---- use ---- */
 
-/* The longest key that text begins with: its bytes, 0 if there is none, and its value. */
+/* The longest key that is a prefix of text: its length, 0 if there is none, and its value. */
 static size_t charsmap_longest(const charsmap *m, const char *text, size_t n, uint32_t *value) {
     uint32_t node = 0, base = base_of(0, m->units[0]);
     size_t found = 0;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_internal.h: what the files of the tokenizer share. Nobody else includes it, but for tests of one part.
+/* tokenizer_internal.h: declarations shared by the files of the tokenizer. Other files must not include it, except unit
+ * tests.
  *
  *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions
- *   tokenizer_special.c    control and user-defined tokens in a text; which tokens end a turn
+ *   tokenizer_special.c    control and user-defined tokens in a text; end-of-turn tokens
  *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
- *   tokenizer_prefix.c     which texts of a list a text begins with
+ *   tokenizer_prefix.c     texts of a list that are a prefix of a text
  *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
- *   tokenizer_charsmap.c   SentencePiece: normalisation by the table that the model carries
+ *   tokenizer_charsmap.c   SentencePiece: normalisation by the model's table
  *   tokenizer_unigram.c    SentencePiece: the most probable pieces
  *   tokenizer_bpe.c        byte-level BPE: merges by rank
- *   tokenizer_pre.c        byte-level BPE: the table of pre-tokenizers, and cutting a text into words
+ *   tokenizer_pre.c        byte-level BPE: the table of pre-tokenizers, and splitting a text into words
  *   tokenizer_nfc.c        byte-level BPE: Unicode's composed form
  */
 #ifndef MODEL_TOKENIZER_INTERNAL_H
@@ -43,10 +44,12 @@ typedef struct token_pair {
 } token_pair;
 
 typedef struct pre_tokenizer {
-    const char *names;                      /* of tokenizer.ggml.pre, a space between; the first is the one that messages show */
-    const char *patterns[PRE_MAX_PATTERNS]; /* applied one after the other: each cuts the pieces of the one before; NULL ends them */
-    bool nfc;                               /* the text is composed first */
-    bool ignore_merges;                     /* a word that is a token is taken whole */
+    /* values of tokenizer.ggml.pre, separated by spaces; messages show the first */
+    const char *names;
+    /* applied in order, each to the pieces of the previous one; NULL ends them */
+    const char *patterns[PRE_MAX_PATTERNS];
+    bool nfc;                               /* the text is normalised to NFC first */
+    bool ignore_merges;                     /* a word that is a token is not split and merged */
     bool adds_bos;
 } pre_tokenizer;
 
@@ -58,12 +61,12 @@ typedef struct prefix_text {
 } prefix_text;
 
 typedef struct prefix_list {
-    prefix_text *texts; /* owned; sorted: by bytes, a text before those that it begins, equal ones by id */
+    prefix_text *texts; /* owned; sorted by bytes, a prefix before longer texts, equal ones by id */
     int32_t n;
 } prefix_list;
 
 typedef struct prefix_walk {
-    int32_t low, high; /* the texts that begin as the walk went */
+    int32_t low, high; /* range of the texts that start with the bytes walked */
     size_t depth;      /* bytes walked */
 } prefix_walk;
 
@@ -78,8 +81,8 @@ typedef struct charsmap {
 struct tokenizer {
     tokenizer_kind kind;
     bool space_prefix;  /* SentencePiece's dummy space */
-    bool merges_spaces; /* SentencePiece: runs of spaces become one, those at the ends none */
-    bool strips_right;  /* white space behind a special token belongs to it */
+    bool merges_spaces; /* SentencePiece: runs of spaces become one space; spaces at both ends are removed */
+    bool strips_right;  /* white space after a special token belongs to it */
     bool adds_bos;
     int32_t n_vocab, bos, eos, eot, unk, pad;
     gguf_string *texts; /* [n_vocab], in the file's map */
@@ -88,12 +91,12 @@ struct tokenizer {
     bool *ends;         /* [n_vocab] */
     token_map by_text;
 
-    char *bytes;        /* what every token stands for, NUL-terminated, one after the other */
+    char *bytes;        /* the bytes of all tokens, NUL-terminated, concatenated */
     size_t *byte_start; /* [n_vocab + 1] */
     int32_t byte_tokens[256];
 
-    prefix_list specials;       /* control, user-defined and unknown tokens, as they are written in a text */
-    int32_t special_first[257]; /* by first byte: where its specials begin */
+    prefix_list specials;       /* texts of control, user-defined and unknown tokens */
+    int32_t special_first[257]; /* by first byte: index of its first special token */
 
     /* SentencePiece */
     charsmap map;
@@ -114,40 +117,41 @@ struct tokenizer {
 uint64_t token_hash(const void *bytes, size_t n);
 int token_map_init(token_map *m, size_t n_entries); /* RP_ERR_MEMORY */
 int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n); /* id or -1 */
-/* Adds ids in order; of equal texts the first stays. */
+/* Adds ids in order; of equal texts the first is kept. */
 void tokenizer_map_fill(tokenizer *t);
 int32_t tokenizer_pair_rank(const tokenizer *t, int32_t left, int32_t right); /* -1: no merge */
 void tokenizer_pairs_fill(tokenizer *t);
 
 void prefix_sort(prefix_list *l);
 prefix_walk prefix_begin(const prefix_list *l);
-/* Walks on by a byte: is there a text that goes on with it? */
+/* Advances by a byte. Returns false if no text continues with it. */
 bool prefix_step(const prefix_list *l, prefix_walk *w, char next);
-/* The texts that are as long as the walk: their number, equal ones beside each other from *first on. The last step was true. */
+/* Number of texts that equal the bytes walked; they are adjacent, from *first on. The last step must have returned
+ * true. */
 int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first);
 
-/* After the bytes of tokens are known. RP_ERR_MEMORY. */
+/* Needs the bytes of tokens. RP_ERR_MEMORY. */
 int special_open(tokenizer *t, const gguf_file *f, rp_error *err);
-/* The longest special token that begins at text, or -1. control: all of them, else those that users defined. */
+/* The longest special token at the start of text, or -1. control: all special tokens, else user-defined ones only. */
 int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control);
-/* Bytes behind a special token that belong to it. */
+/* Number of bytes after a special token that belong to it. */
 size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n);
 
 /* RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int spm_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void spm_close(tokenizer *t);
-/* beginning: the dummy space, if the vocabulary has one, goes before the text. */
+/* beginning: insert the dummy space before the text, if the vocabulary has one. */
 int spm_encode(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err);
-/* Bytes of the character at s; 1 where none begins, so that bytes that are no UTF-8 stay apart and come back as they were. */
+/* Length of the character at s; 1 for invalid UTF-8, so that these bytes stay separate and are reproduced unchanged. */
 size_t spm_character_bytes(const char *s, size_t n);
-/* A character that no piece writes: byte tokens if the vocabulary has them; else the unknown token, once for a run of such characters:
- * *after_unknown tells whether the one before was one, and is updated. */
+/* Appends a character that no piece covers: as byte tokens if the vocabulary has them, else as the unknown token, once
+ * per run of unknown characters. *after_unknown: the previous character was unknown; updated. */
 int spm_add_unknown(const tokenizer *t, const char *text, size_t n, bool *after_unknown, token_list *out);
 
 /* Absent: no normalisation. RP_ERR_FORMAT, RP_ERR_MEMORY. */
 int charsmap_open(charsmap *m, const gguf_file *f, rp_error *err);
 void charsmap_close(charsmap *m);
-/* What stands at text (n > 0), normalised: returns the bytes of text that *out is for. */
+/* Normalises the start of text (n > 0) into *out. Returns the number of bytes of text consumed. */
 size_t charsmap_step(const charsmap *m, const char *text, size_t n, gguf_string *out);
 
 int unigram_open(tokenizer *t, rp_error *err); /* RP_ERR_MEMORY */
@@ -161,16 +165,16 @@ size_t bpe_text_to_bytes(const char *text, size_t n, char *out);
 /* The stand-in of a byte as UTF-8; returns its length (1 or 2). */
 int bpe_byte_to_text(uint8_t byte, char out[2]);
 
-/* RP_ERR_UNSUPPORTED (the message lists what there is), RP_ERR_MEMORY. */
+/* RP_ERR_UNSUPPORTED (the message lists the supported pre-tokenizers), RP_ERR_MEMORY. */
 int pre_open(tokenizer *t, const gguf_file *f, rp_error *err);
 void pre_close(tokenizer *t);
-/* Calls `word` for the words of a text, in order; together they are the text. Stops at the first that returns not 0, and returns
- * that. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Calls `word` for the words of a text, in order; their concatenation is the text. Stops at the first result other than
+ * 0 and returns it. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pre_cut(const tokenizer *t, const char *text, size_t n, int (*word)(void *user, const char *text, size_t n), void *user);
 
-/* Appends text in normal form C; bytes that are no UTF-8 stay as they are. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Appends text in normal form C; invalid UTF-8 is copied unchanged. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int nfc_append(base_buffer *out, const char *text, size_t n);
-bool nfc_is_plain(const char *text, size_t n); /* nothing in it can be composed */
+bool nfc_is_plain(const char *text, size_t n); /* true: already in NFC, judged by its bytes */
 
 /* ---- merging ----
  * A text as a list of pieces; the best adjacent pair is merged until none is left. */
@@ -181,9 +185,9 @@ typedef struct merge_piece {
 } merge_piece;
 
 typedef struct merge_candidate {
-    double priority; /* greater goes first; among equals the leftmost */
+    double priority; /* the greatest is merged first; among equals the leftmost */
     int32_t left, right, id;
-    size_t n; /* bytes of both when it was proposed: tells whether it is still true */
+    size_t n; /* bytes of both pieces when it was proposed; a different length means that it is stale */
 } merge_candidate;
 
 typedef struct merge_work {
@@ -193,7 +197,7 @@ typedef struct merge_work {
     size_t n_pieces, cap_pieces;
     merge_candidate *heap;
     size_t n_heap, cap_heap;
-    /* Proposes to merge two adjacent pieces: true, and fills in priority and id. */
+    /* Returns true if two adjacent pieces can be merged, and fills in priority and id. */
     bool (*propose)(const struct merge_work *w, const merge_piece *left, const merge_piece *right, merge_candidate *c);
 } merge_work;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_merge.c: the look-up tables, and merging adjacent pieces by priority: n log n with a heap whose stale entries are skipped. */
+/* tokenizer_merge.c: lookup tables, and merging adjacent pieces by priority: n log n with a heap that skips stale
+ * entries. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -107,7 +108,8 @@ int merge_run(merge_work *w) {
     while (w->n_heap > 0) {
         merge_candidate c = heap_pop(w);
         merge_piece *l = &w->pieces[c.left], *r = &w->pieces[c.right];
-        if (l->n == 0 || r->n == 0 || l->next != c.right || l->n + r->n != c.n) continue; /* one of them has changed since */
+        /* one of them has changed since */
+        if (l->n == 0 || r->n == 0 || l->next != c.right || l->n + r->n != c.n) continue;
         l->n = c.n;
         l->id = c.id;
         l->next = r->next;

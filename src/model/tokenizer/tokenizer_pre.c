@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_pre.c: the table of pre-tokenizers, and cutting a text into words by their patterns.
+/* tokenizer_pre.c: the table of pre-tokenizers, and splitting a text into words by their patterns.
  *
- * Patterns run one after the other, each over the pieces of the one before; what a pattern does not match is a piece as well. Bytes that
- * are no UTF-8 match nothing (PCRE2_MATCH_INVALID_UTF), and so become pieces of their own.
+ * Patterns run in order, each on the pieces of the previous one; text between matches is a piece as well. Invalid UTF-8
+ * matches no pattern (PCRE2_MATCH_INVALID_UTF) and forms separate pieces.
  *
- * A row says what the models' own tokenizers say (their published tokenizer.json or tiktoken source), its names are those that llama.cpp
- * gives to them in tokenizer.ggml.pre. White space is Unicode's White_Space: PCRE2's \s holds U+180E besides.
+ * Patterns follow the models' own tokenizers (their published tokenizer.json or tiktoken source); names are llama.cpp's
+ * values of tokenizer.ggml.pre. White space is Unicode's White_Space: PCRE2's \s contains U+180E as well.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,11 +24,12 @@
 /* GPT-2's. */
 #define GPT2 SUFFIXES "| ?\\p{L}+| ?\\p{N}+| ?[^" S "\\p{L}\\p{N}]+" SPACES
 
-/* tiktoken's cl100k and its kin: words of `letters` (a class's inside) with one character before them, numbers of `digits`. */
+/* tiktoken's cl100k and variants: words of `letters` (contents of a character class) with one character before them,
+ * numbers of `digits`. */
 #define CL100K(letters, digits) \
     "(?i:" SUFFIXES ")|[^\\r\\n\\p{L}\\p{N}]?[" letters "]+|" digits "| ?[^" S letters "\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+" SPACES
 
-/* tiktoken's o200k and its kin: a word begins anew at a capital letter; what it may end with. */
+/* tiktoken's o200k and variants: a capital letter starts a new word; letters that may end a word. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define O200K(ending, digits) \
@@ -38,7 +39,8 @@
 #define PUNCTUATION(more) "[\\p{P}$+<=>^~|" more "]+"
 #define BLOOM " ?[^(" S "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
-/* DeepSeek's: Chinese, Japanese and Korean; letters with case as the first model listed them; punctuation of ASCII, wide and quoting. */
+/* DeepSeek's: Chinese, Japanese and Korean; cased letters as the first model listed them; ASCII, fullwidth and
+ * quotation punctuation. */
 #define DEEPSEEK_CJK "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
 #define DEEPSEEK_LETTERS \
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}\\x{295}-\\x{2af}" \
@@ -82,11 +84,11 @@ static const pre_tokenizer pre_tokenizers[] = {
     {.names = "deepseek-coder", .patterns = {"[\\r\\n]", S "?\\p{L}+", S "?\\p{P}+", DEEPSEEK_CJK, "\\p{N}"}},
     {.names = "deepseek-v3 hunyuan-dense joyai-llm",
      .patterns = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{30ff}]+", DEEPSEEK_V3}},
-    /* of files that name none: llama.cpp's, from before names were given */
+    /* for files without tokenizer.ggml.pre: llama.cpp's pattern from before the key existed */
     {.names = "default", .patterns = {PUNCTUATION(""), GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
 };
 
-/* Steps of the matcher for one word; real texts need a few times their length. */
+/* Limit of the matcher's steps for one word; real texts need a few times their length. */
 #define MATCH_LIMIT 50000000u
 
 /* ---- opening ---- */
@@ -140,7 +142,7 @@ static int tokenizer_pre_compile(tokenizer *t, rp_error *err) {
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
         t->codes[i] = pcre2_compile((PCRE2_SPTR)t->pre->patterns[i], PCRE2_ZERO_TERMINATED, options, &code, &offset, c);
         if (!t->codes[i]) break;
-        (void)pcre2_jit_compile(t->codes[i], PCRE2_JIT_COMPLETE); /* where there is none, the interpreter serves */
+        (void)pcre2_jit_compile(t->codes[i], PCRE2_JIT_COMPLETE); /* without JIT, the interpreter runs */
         t->n_codes++;
     }
     bool all = c && (t->n_codes == PRE_MAX_PATTERNS || !t->pre->patterns[t->n_codes]);
@@ -168,7 +170,8 @@ typedef struct cutter {
     void *user;
 } cutter;
 
-/* The next match of a pattern at or after *at: true, with its borders. A failing matcher (limits) is RP_ERR_LIMIT in *rc. */
+/* Finds the next match of a pattern at or after *at and its borders. If the matcher exceeds its limits, *rc is
+ * RP_ERR_LIMIT. */
 static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_t at, size_t *begin, size_t *end, int *rc) {
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     const pcre2_code *code = c->t->codes[pattern];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_prefix.c: which of a list's texts a text begins with. The list is sorted by bytes, so that those that begin alike stand
- * together, and a walk along the text narrows a range of it:
+/* tokenizer_prefix.c: texts of a list that are a prefix of a text. The list is sorted by bytes, so texts with a common
+ * prefix are adjacent, and a walk along the text narrows a range of the list:
  *
  *   text "abd":   a.. -> [a, ab, abc, abd, b]   ab. -> [ab, abc, abd]   abd -> [abd]
  *                         ^ is whole                 ^ is whole             ^ is whole
@@ -22,7 +22,7 @@ void prefix_sort(prefix_list *l) { qsort(l->texts, (size_t)l->n, sizeof(*l->text
 
 prefix_walk prefix_begin(const prefix_list *l) { return (prefix_walk){0, l->n, 0}; }
 
-/* The first text of the walk that goes on with at least `byte`. */
+/* The first text of the walk's range with a next byte of at least `byte`. */
 static int32_t first_from(const prefix_list *l, const prefix_walk *w, int byte) {
     int32_t low = w->low, high = w->high;
     while (low < high) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_special.c: tokens that stand in a text as themselves, and those that end a turn.
+/* tokenizer_special.c: special tokens written in a text, and end-of-turn tokens.
  *
- * Control tokens are found where the caller trusts the text; user-defined ones always. Where several begin at one place the longest is
- * taken, and the text is searched from its left: what comes first wins over what is longer and overlaps it.
+ * Control tokens are recognised only in trusted text, user-defined ones always. The text is searched from left to
+ * right; at each position the longest token wins. An earlier token wins over a longer one that overlaps it.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ static bool is_special(const tokenizer *t, int32_t id) {
     return t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNKNOWN;
 }
 
-/* How a special token is written in a text. */
+/* The text of a special token. */
 static gguf_string tokenizer_special_spelling(const tokenizer *t, int32_t id) {
     size_t n;
     const char *bytes = tokenizer_bytes(t, id, true, &n);
@@ -39,7 +39,7 @@ static int list_specials(tokenizer *t, rp_error *err) {
     return RP_OK;
 }
 
-/* The first of n tokens, which are written alike, that may be recognised, or -1. */
+/* The first recognisable one of n tokens with the same text, or -1. */
 static int32_t tokenizer_special_recognised(const tokenizer *t, const prefix_text *same, int n, bool control) {
     for (int i = 0; i < n; i++)
         if (control || t->types[same[i].id] == TOKEN_USER_DEFINED) return same[i].id;
@@ -60,10 +60,10 @@ int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control)
     return found;
 }
 
-/* ---- white space behind them ---- */
+/* ---- white space after them ---- */
 
-/* GGUF keeps no flags for a token's neighbourhood. Of the models that are supported, Phi-3's SentencePiece vocabulary has them: every
- * special token but these takes the white space behind it. */
+/* GGUF has no rstrip flags of tokens. Of the supported models, Phi-3's SentencePiece vocabulary has them: every special
+ * token except these includes the white space after it. */
 static bool find_strips(const tokenizer *t, const gguf_file *f) {
     gguf_string arch;
     return t->kind == TOKENIZER_SPM && gguf_get_string(f, "general.architecture", &arch) && text_is(arch, "phi3");
@@ -78,7 +78,7 @@ size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n)
 
 /* ---- ends ---- */
 
-/* Names of tokens that end a turn in the models that we know. */
+/* Names of end-of-turn tokens of known models. */
 static const char *const end_names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
                                         "</s>", "<|eot|>", "<|eom|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>", "<EOT>", "<|EOT|>",
                                         "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
@@ -88,9 +88,9 @@ static int32_t find_special(const tokenizer *t, const char *name) {
     return id >= 0 && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_USER_DEFINED) ? id : -1;
 }
 
-/* "</s>" is also a tag of HTML (struck-out text), and vocabularies that keep HTML's tags whole have it as a user-defined token of plain
- * text (Gemma: 212). A vocabulary whose texts begin with another token than "<s>" is of that kind; in all others it ends a turn (Phi-3
- * calls its "</s>" user-defined, too). */
+/* "</s>" is also an HTML tag (struck-out text), and vocabularies with HTML tags have it as a user-defined token of
+ * plain text (Gemma: 212). A vocabulary with a beginning-of-text token other than "<s>" is of that kind. In all others
+ * "</s>" ends a turn (Phi-3 declares it as user-defined, too). */
 static bool is_tag(const tokenizer *t, int32_t id) {
     return text_is(t->texts[id], "</s>") && t->types[id] == TOKEN_USER_DEFINED && t->bos >= 0 && !text_is(t->texts[t->bos], "<s>");
 }
@@ -100,9 +100,9 @@ static void mark_ends(tokenizer *t) {
         int32_t id = find_special(t, end_names[i]);
         if (id < 0 || is_tag(t, id)) continue;
         t->ends[id] = true;
-        t->types[id] = TOKEN_CONTROL; /* whatever the file says: no text of a user's may end a turn */
+        t->types[id] = TOKEN_CONTROL; /* regardless of the file's type: user text must not be able to end a turn */
     }
-    /* harmony: <|end|> ends a message, and the turn goes on with the next */
+    /* harmony: <|end|> ends a message, and the turn continues with the next */
     int32_t end = find_special(t, "<|end|>");
     if (end >= 0 && find_special(t, "<|return|>") >= 0 && find_special(t, "<|call|>") >= 0) t->ends[end] = false;
     if (t->eos >= 0) t->ends[t->eos] = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_spm.c: SentencePiece (Kudo and Richardson 2018): spaces written as U+2581, and its two ways to cut. BPE, as in GGUF's "llama"
- * vocabularies, is here: characters are merged, the pair whose union has the highest score first, the leftmost among equals; what is no
- * token falls back to byte tokens. The most probable pieces ("t5") are in tokenizer_unigram.c.
+/* tokenizer_spm.c: SentencePiece (Kudo and Richardson 2018): spaces written as U+2581, and BPE as in GGUF's "llama"
+ * vocabularies: characters are merged, the pair with the highest score of its merged piece first, the leftmost among
+ * equals; text that is no token falls back to byte tokens. The unigram model ("t5") is in tokenizer_unigram.c.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ void spm_close(tokenizer *t) {
 
 /* ---- spaces ---- */
 
-/* Where spaces are merged, one is not written behind another, and none at the text's beginning (but the dummy space). */
+/* If spaces are merged, no space is written after a space or at the text's start (except the dummy space). */
 typedef struct escaper {
     base_buffer out;
     bool merges, after_space;
@@ -63,7 +63,7 @@ static int tokenizer_spm_normalise(const tokenizer *t, const char *text, size_t 
 
 /* ---- BPE ---- */
 
-/* The piece that is written so, or -1: no text becomes a control, byte or unknown token by being merged. */
+/* The piece with this text, or -1. Merging never yields a control, byte or unknown token. */
 static int32_t tokenizer_spm_find_piece(const tokenizer *t, const char *text, size_t n) {
     int32_t id = tokenizer_map_find(t, text, n);
     bool piece = id >= 0 && (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED || t->types[id] == TOKEN_UNUSED);

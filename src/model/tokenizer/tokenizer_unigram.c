@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_unigram.c: the most probable way to write a text in pieces (Kudo 2018): Viterbi over the sum of the pieces' scores, which are
- * logarithms of probabilities. A character that no piece writes costs 10 more than the worst piece; it becomes byte tokens if the
- * vocabulary has them, else a run of such characters becomes one unknown token.
+/* tokenizer_unigram.c: the most probable segmentation of a text (Kudo 2018): Viterbi over the sum of the pieces'
+ * scores, which are log-probabilities. A character that no piece covers scores 10 less than the worst piece. It becomes
+ * byte tokens if the vocabulary has them, else a run of these characters becomes one unknown token.
  */
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
 #define UNKNOWN_PENALTY 10.0f /* as SentencePiece */
-#define MAX_PIECE_BYTES 1024 /* longer ones are never taken: a text is walked that far from each of its characters */
+#define MAX_PIECE_BYTES 1024 /* longer pieces are ignored: the limit bounds the walk from each character */
 
 int unigram_open(tokenizer *t, rp_error *err) {
     prefix_list *l = &t->pieces;
@@ -27,8 +27,9 @@ int unigram_open(tokenizer *t, rp_error *err) {
 
 /* ---- the best path ---- */
 
-/* The best way to reach a byte of the text: from where, with which piece (-1: none writes the character). The score is a float as in
- * SentencePiece, and rounded where it rounds: pieces in another order have the same sum but for rounding, and that decides. */
+/* The best path to a byte of the text: its previous byte offset and its last piece (-1: unknown character). The score
+ * is a float with SentencePiece's rounding: pieces in another order have the same sum except for rounding, which
+ * decides. */
 typedef struct path {
     float score;
     uint32_t from; /* UINT32_MAX: not reached yet */
@@ -53,7 +54,7 @@ static void tokenizer_unigram_extend(const tokenizer *t, const char *text, size_
     if (!written) path_offer(&paths[at + character], paths[at].score + t->unknown_score, at, -1);
 }
 
-/* Turns the links of the best path around, so that it can be followed from its beginning. */
+/* Reverses the links of the best path, so that it can be followed from its start. */
 static void turn_around(path *paths, size_t n) {
     path ahead = {.from = UINT32_MAX};
     for (size_t at = n, next = n;;) {
@@ -66,7 +67,7 @@ static void turn_around(path *paths, size_t n) {
     }
 }
 
-/* Follows the path: from[at] is where the piece that begins at `at` ends, id what it is. */
+/* Writes the tokens of the path: from[at] is the end of the piece that starts at `at`, id its token. */
 static int write_path(const tokenizer *t, const char *text, size_t n, const path *paths, token_list *out) {
     bool after_unknown = false;
     int rc = RP_OK;
