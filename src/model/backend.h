@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.h: the table of operations that the forward pass is written against.
+/* backend.h: the table of operations that the forward pass uses.
  *
  * A backend owns buffers (rows of f32 activations, in its own memory) and implements each operation on them. Nothing
  * above this table dereferences a buffer or a block: a device backend keeps both in device memory. The CPU's backend is

@@ -24,7 +24,7 @@ struct chat_format {
     const char *marks[MAX_MARKS];     /* substrings that identify a template of this format; all are required */
     /* required end-of-text token, for templates that only refer to it as eos_token; NULL: any */
     const char *eos;
-    const char *token;                /* a special token that identifies the format of a model without a template */
+    const char *token; /* a special token that identifies the format of a model without a template */
 };
 
 /* DeepSeek writes names between fullwidth vertical bars. */

@@ -35,7 +35,7 @@
 enum {
     MODEL_LAYER_NORM = 1 << 0,       /* every norm is a LayerNorm; else RMSNorm */
     MODEL_PRE_NORM = 1 << 1,         /* attention reads normed rows (attn_norm) */
-    MODEL_FFN_NORM = 1 << 2,         /* so does the feed-forward, by a norm of its own (ffn_norm) */
+    MODEL_FFN_NORM = 1 << 2,         /* the feed-forward reads normed rows (ffn_norm) */
     MODEL_FFN_NORM_RENAMED = 1 << 3, /* ... which the files name post_attention_norm */
     MODEL_POST_NORM = 1 << 4,        /* the outputs of attention and feed-forward are normed before they are added */
     MODEL_QK_NORM = 1 << 5,          /* norms of q and k */
@@ -43,7 +43,7 @@ enum {
     MODEL_PARALLEL = 1 << 7,         /* attention and feed-forward read the same rows */
     MODEL_ROPE = 1 << 8,             /* rotary positions */
     MODEL_ROPE_HALVES = 1 << 9,      /* pairs (i, i + n/2) instead of (2i, 2i + 1) */
-    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a base of their own, and have no scaling */
+    MODEL_ROPE_LOCAL = 1 << 10,      /* layers with a window may have a separate base, and have no scaling */
     MODEL_ALIBI = 1 << 11,
     MODEL_POSITIONS = 1 << 12,       /* always learned positions, added to the embedding: KV cannot be shifted */
     MODEL_FFN_GATED = 1 << 13,
@@ -54,7 +54,7 @@ enum {
     MODEL_EXPERTS_SUM_1 = 1 << 18,   /* weights of the selected experts sum to 1, unless the metadata override it */
     MODEL_SINKS = 1 << 19,           /* one more logit in each head's softmax, without a token */
     MODEL_PARALLEL_TOLD = 1 << 20,   /* the metadata decide whether they are parallel; by default they are */
-    MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel where the feed-forward has no norm of its own */
+    MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel if the feed-forward has no separate norm */
     /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
     MODEL_YARN_EXACT = 1 << 22,
 };

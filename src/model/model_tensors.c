@@ -46,7 +46,7 @@ static const tensor_row model_rows[] = {
     {"token_embd_norm.weight", offsetof(rp_model, embed_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_EMBED_NORM, 0},
     {"token_embd_norm.bias", offsetof(rp_model, embed_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_EMBED_NORM, 0},
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
-    /* instead, in some */
+    /* some models of ALiBi architectures have learned positions instead */
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
     {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
     {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
@@ -228,7 +228,7 @@ static int bind_tensor(binding *b, void *base, const tensor_row *row, int32_t la
     return base_fail_at(b->err, RP_ERR_FORMAT, gguf_name(b->m->file), 0, "tensor '%s' is missing: the model file is incomplete", name);
 }
 
-/* ---- what is fused ---- */
+/* ---- fused tensors ---- */
 
 /* Rows [first, first + n) of a matrix, or elements of a vector. */
 static model_weight model_weight_part_of(const model_weight *w, int64_t first, int64_t n) {

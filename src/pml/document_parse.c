@@ -177,7 +177,7 @@ static void XMLCALL on_declaration(void *user, const XML_Char *version, const XM
         pml_builder_fail(b, event_offset(b), RP_ERR_SYNTAX, "XML version \"%.*s\": write version=\"1.0\"", PML_SHOWN(version));
 }
 
-/* ---- What expat refuses ---- */
+/* ---- expat's errors ---- */
 
 /* Advice for common errors. */
 static const char *document_parse_advice(enum XML_Error code) {

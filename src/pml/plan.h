@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h: a prompt as views to reuse and runs to compute, by rising position.
+/* plan.h: a prompt as views to reuse and runs to compute, by ascending position.
  *
  *   prompt --resolve--> imports, arguments --order--> entries --place--> positions --items--> [view | run] ...
  *
@@ -26,7 +26,7 @@ typedef struct pml_item {
     rp_quality quality; /* view: its effective quality */
     const char *why;    /* run of a module that is recomputed for quality: "link", "blend", "exact"; else NULL.
                            Static */
-    size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, rising */
+    size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, ascending */
     int32_t n_again;
 } pml_item;
 
@@ -68,7 +68,7 @@ typedef struct pml_plan {
  * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *prompt, bool continues,
                  rp_quality quality, rp_quality least, rp_error *err);
-/* Plans plain text: the beginning-of-text token, if the model wants one, and the text, as one run. */
+/* Plans plain text: the beginning-of-text token, if the model requires one, and the text, as one run. */
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
 /* Plans tokens as given, as one run. RP_ERR_INVALID (an id that is not in the vocabulary). */
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
@@ -87,7 +87,7 @@ void pml_plan_free(pml_plan *p);
 /* Appends the tokens of a conversation in the model's chat format. RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err);
 
-/* Marks tokens of a view to be recomputed in the prompt: n slots of its segment, rising, counted and not yet marked.
+/* Marks tokens of a view to be recomputed in the prompt: n slots of its segment, ascending, counted and not yet marked.
  * The view excludes them, and is removed if it becomes empty; runs take their places; other items may move. why: as
  * pml_item.why. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int pml_plan_again(pml_plan *p, size_t item, const int32_t *slots, int32_t n, const char *why, rp_error *err);
@@ -109,8 +109,8 @@ static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *v
 /* Moves the whole plan by n >= 0 positions (packed layouts). */
 void pml_plan_move(pml_plan *p, int32_t n);
 
-/* Writes tokens and positions of the whole prompt by rising position, as one plain run: n = n_cached + n_fresh of each,
- * into the caller's arrays. RP_ERR_MEMORY. */
+/* Writes tokens and positions of the whole prompt by ascending position, as one plain run: n = n_cached + n_fresh of
+ * each, into the caller's arrays. RP_ERR_MEMORY. */
 int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err);
 
 #endif

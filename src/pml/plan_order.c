@@ -53,7 +53,7 @@ static int emit_import(plan_build *b, int32_t holder, int32_t node) {
     return rc ? rc : emit_own(b, module, INT32_MAX);
 }
 
-/* ---- what a text meets ---- */
+/* ---- content after a text ---- */
 
 /* The start of the content after a text: none (no text in this prompt), a character other than white space, or a
  * separator: white space, SentencePiece's dummy space, or the start or end of a role. */

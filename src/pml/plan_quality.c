@@ -16,7 +16,7 @@
 #include "pml/plan_internal.h"
 #include "pml/quality.h"
 
-/* ---- what holds ---- */
+/* ---- effective quality ---- */
 
 static bool is_asked_for(const plan_build *b) {
     return b->quality.mode != RP_QUALITY_AS_WRITTEN || b->prompt->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN;

@@ -83,7 +83,7 @@ bool gguf_part_id(const gguf_file *f, size_t part, base_file_id *out);
 uint32_t gguf_version(const gguf_file *f);
 size_t gguf_n_tensors(const gguf_file *f);
 const gguf_tensor *gguf_tensor_at(const gguf_file *f, size_t i);
-/* NULL if absent; hashed or sorted look-up */
+/* NULL if absent */
 const gguf_tensor *gguf_find_tensor(const gguf_file *f, const char *name);
 /* The bytes of a part's header, metadata and tensor table, for a fingerprint. */
 const void *gguf_header(const gguf_file *f, size_t part, size_t *bytes);
