@@ -3,11 +3,11 @@
  *
  *   time = speed * (table(rows) + d sum(rows x slots they attend to) + e sum(slots of all contexts))
  *
- *   us                          .    table: linear between knots at 1, 2, 4, 8, ... rows. Few rows are bound by loading the
- *    |               .               weights, which does not depend on their number; many by arithmetic. The transition depends
- *    |      .                        on the machine. A knot without measurements is estimated: interpolated between its
- *    | .  .                          neighbours, equal to the next one above, or proportional to the next one below: too much
- *    +-1--2--4-------8------ rows    rather than too little.
+ *   us                          .    table: linear between knots at 1, 2, 4, 8, ... rows. Few rows are bound by
+ *    |               .               loading the weights, which does not depend on their number; many by arithmetic.
+ *    |      .                        The transition depends on the machine. A knot without measurements is estimated:
+ *    | .  .                          interpolated between its neighbours, equal to the next one above, or proportional
+ *    +-1--2--4-------8------ rows    to the next one below: too much rather than too little.
  *
  * Knots, d (arithmetic of attention) and e (loading the KV cache) are fitted by recursive least squares with forgetting
  * (Ljung and Söderström, 1983). `speed` follows the last steps: load of other processes slows all of them alike.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.c: the life of a call, and the functions of rp_job. */
+/* job.c: the life of a job, and the functions of rp_job. */
 #include "engine/job.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 
-#define JOB_MS_WEIGHT 0.2 /* of the last call in the average of how long calls take */
+#define JOB_MS_WEIGHT 0.2 /* weight of the last job in the average duration */
 
 int job_new(rp_job **out, rp_engine *e, job_kind kind, rp_error *err) {
     *out = NULL;
@@ -65,7 +65,7 @@ void job_free(rp_job *c) {
     base_free(c);
 }
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
 void job_publish(rp_job *c, int rc, const rp_error *err) {
     rp_engine *e = c->engine;
@@ -86,7 +86,7 @@ void job_publish(rp_job *c, int rc, const rp_error *err) {
     e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
     c->ended = true;
     pthread_cond_broadcast(&c->ended_cond);
-    pthread_mutex_unlock(&e->lock); /* the call may be gone from here on */
+    pthread_mutex_unlock(&e->lock); /* the job may be freed from here on */
 }
 
 /* ---- rp_job ---- */

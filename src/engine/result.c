@@ -256,7 +256,7 @@ static void fill_timings(rp_job *c) {
     uint64_t planned = result_between(arrived + c->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
     uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* KV that is not kept is the prompt's own */
+    bool missed = has_missed_modules(c), own = missed && c->options.reuse == RP_REUSE_OFF; /* not kept: its own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);

@@ -3,10 +3,11 @@
  *
  *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, besides paused ones) --> ended
  *
- * Admission precedes allocation. The blocks that a job may ever take are counted at admission: from then on it holds its
- * modules, its cached prefix and the blocks that others compute for it, and the rest is reserved. A running job therefore
- * never lacks a block, and the store may evict everything that no job holds. Small jobs do not bypass the head of the
- * queue. The hits of the next jobs are held, and read from disk, as far as the budget allows (span_prefetch.h).
+ * Admission precedes allocation. The blocks that a job may ever take are counted at admission: from then on it holds
+ * its modules, its cached prefix and the blocks that others compute for it, and the rest is reserved. A running job
+ * therefore never lacks a block, and the store may evict everything that no job holds. Small jobs do not bypass the
+ * head of the queue. The hits of the next jobs are held, and read from disk, as far as the budget allows
+ * (span_prefetch.h).
  */
 #include "base/check.h"
 #include "base/error.h"

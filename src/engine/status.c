@@ -52,7 +52,7 @@ void rp_engine_scaffold_stats(rp_engine *e, rp_scaffold_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->status.scaffolds;
     pthread_mutex_unlock(&e->lock);
-    out->budget_bytes = e->scaffolds.budget_bytes; /* as the engine was made */
+    out->budget_bytes = e->scaffolds.budget_bytes; /* as configured */
 }
 
 bool rp_engine_drain(rp_engine *e, int64_t timeout_ms) {

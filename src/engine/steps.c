@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* steps.c: composes the batch of a step, runs it, and settles the outcome of each part.
  *
- *   rows    | a token and drafts of every answer | chunks of prompts and modules, in order of turns, as far as the goal allows |
+ *   rows    | a token and drafts of every answer | chunks of prompts and modules, by turn, as far as the goal allows |
  *           | a chunk of a background task | alone, when there is nothing else (background.h)
  *
  * In the time that remains for chunks after the rows, module tokens of one job are probed in the context of its prompt
@@ -273,7 +273,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
 
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     bool decodes = c->phase == JOB_DECODE;
-    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected during the step: its rows are invalid */
+    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;

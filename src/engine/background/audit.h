@@ -9,7 +9,8 @@
  *
  * Sampling: every n-th, counted on the engine's thread, of the requests with RP_REUSE_ON that set no quality themselves
  * (nor does their prompt): their caller has chosen the quality, and no audit changes it. If AUDIT_MAX_WAITING samples
- * already wait, the request is skipped and counted. No answer waits: the copy is made after its first token was published.
+ * already wait, the request is skipped and counted. No answer waits: the copy is made after its
+ * first token was published.
  *
  * The results are kept in the store's folder (docs/store.md), unless records are encrypted: the file has the names of
  * schemas and modules in clear. The store's own thread writes it every AUDIT_WRITE_S seconds at most, and when the

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_table.h: how far reused KV moved the first token's logits from those of an exact run: by schema, and by pairs of
- * modules that were imported together. The auditor (audit.h) fills it in; a file of the store keeps it (docs/store.md).
+/* audit_table.h: how far reused KV moved the first token's logits from those of an exact run: by schema, and by pairs
+ * of modules that were imported together. The auditor (audit.h) fills it in; a file of the store keeps it
+ * (docs/store.md).
  *
  *   sample    first token's logits, reused and exact --audit_compare--> agrees? KL divergence, distance
  *   schema    a name and its tenant; figures of `all` samples, and of those `now`: since its quality was last raised
- *   pair      two modules of a schema with views that were not exact, in any order; a single module is a pair with itself
+ *   pair      two modules of a schema with views that were not exact, unordered; a single module pairs with itself
  *
  *             samples with the pair   | mean KL of these less mean KL of the others: the pair's excess. It separates
  *             samples without it      | a harmful pair from one that was only imported with it
@@ -21,17 +22,17 @@
 
 #define AUDIT_MAX_SCHEMAS 128
 #define AUDIT_MAX_PAIRS 512      /* of all schemas together */
-#define AUDIT_MOST_MODULES 16    /* that pairs are made of, per sample; of more modules, this many consecutive ones, rotating */
+#define AUDIT_MOST_MODULES 16    /* that form pairs, per sample; of more: consecutive ones, rotating */
 #define AUDIT_NAME_BYTES 256     /* of a schema's name or a module's path; longer ones are cut */
 #define AUDIT_LEAST_SAMPLES 8    /* fewer samples give no reliable mean */
 #define AUDIT_STEPS 3            /* of quality: link, blend, exact */
-#define AUDIT_MAX_FILE ((size_t)480 << 10) /* above the size of full tables; twice this is below the store's margin for data besides records */
+#define AUDIT_MAX_FILE ((size_t)480 << 10) /* > size of full tables; twice this < the store's margin for other data */
 
 /* Distance of the reused logits from the exact ones. */
 typedef struct audit_distance {
     bool agrees;     /* both have the same most likely token */
     double kl;       /* KL(exact || reused) over all tokens, in nats */
-    double distance; /* root mean square difference of all logits, less the mean difference, which changes no probability */
+    double distance; /* RMS difference of all logits, less the mean difference, which changes no probability */
 } audit_distance;
 
 /* Compares n logits, in double. false: some are not finite; there is no result. */

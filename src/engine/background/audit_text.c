@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_text.c: writes and parses the auditor's table as text. Numbers are hexadecimal, fractions the bits of a double: the
- * values survive a round trip, whatever the locale.
+/* audit_text.c: writes and parses the auditor's table as text. Numbers are hexadecimal, fractions the bits of a double:
+ * the values survive a round trip, whatever the locale.
  *
  *   reprise audit 1
  *   model <64 digits>

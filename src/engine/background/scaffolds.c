@@ -323,7 +323,7 @@ static void scaffolds_learn(rp_job *job, int rc) {
     if (rc || !job->other.tokens || job->other.n_combined == 0) return;
     combination *c = scaffolds_note(e, job);
     *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
-    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* on disk from an earlier engine, or computed by a plain prompt */
+    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* by an earlier engine, or a plain prompt */
     if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c);    /* it was evicted */
     if (c && !job->exact && c->state == KNOWN) scaffolds_want(s, c, job);
     compute_next(e);

@@ -2,7 +2,7 @@
 /* scaffolds.h: learned scaffolds: module combinations of prompts with quality="scaffold" are prefilled jointly in the
  * background (background.h). The next prompt with the same combination is exact.
  *
- *   prompt    [system][a][b] question            two forms: composed of its modules' KV, or flat, as RP_QUALITY_EXACT runs it
+ *   prompt    [system][a][b] question            two forms: composed of module KV, or flat, as RP_QUALITY_EXACT runs it
  *   admitted  flat, if the prefix tree has [system][a][b]; else composed
  *   ended     composed: the combination [system][a][b] is noted, and queued for the background
  *

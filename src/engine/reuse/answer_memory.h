@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer_memory.h: answers as the tokens that were sampled: the next turn of a conversation continues with these tokens,
- * not with a new tokenization of their text.
+/* answer_memory.h: answers as the tokens that were sampled: the next turn of a conversation continues with these
+ * tokens, not with a new tokenization of their text.
  *
  *   preceding context: a tenant's salt, tokens --+
  *                                                +-- key --> tokens

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blend.h: quality="blend:R": selects R per cent of the tokens of a prompt's modules for recomputation: three quarters at
- * the beginnings of modules (EPIC; Hu et al., 2025), the others where the KV deviates most from the KV that they would
- * have in this prompt (CacheBlend; Yao et al., 2025).
+/* blend.h: quality="blend:R": selects R per cent of the tokens of a prompt's modules for recomputation: three quarters
+ * at the beginnings of modules (EPIC; Hu et al., 2025), the others where the KV deviates most from the KV that they
+ * would have in this prompt (CacheBlend; Yao et al., 2025).
  *
  *   COMPOSING   modules are hit or prefilled, as for every job
  *   PROBING     their tokens are computed up to the second layer's keys and values, in chunks after steps, and compared
