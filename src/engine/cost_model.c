@@ -119,7 +119,7 @@ static void cost_model_fit(cost_model *m, const double x[COST_FEATURES], double 
             m->covariance[i][j] = (m->covariance[i][j] - px[i] * px[j] / sum) / FORGETTING;
     }
     for (int i = 0; i < COST_FEATURES; i++)
-        if (m->covariance[i][i] > variance_limit(i)) { /* clears its covariances as well: the matrix stays a covariance */
+        if (m->covariance[i][i] > variance_limit(i)) { /* and its row: the matrix stays a covariance */
             for (int j = 0; j < COST_FEATURES; j++)
                 if (j != i) m->covariance[i][j] = m->covariance[j][i] = 0;
             m->covariance[i][i] = variance_limit(i);

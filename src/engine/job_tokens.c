@@ -78,7 +78,7 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered spans */
+    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
     return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 

@@ -105,7 +105,7 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 }
 
 void queue_add(rp_engine *e, rp_job *c) {
-    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* a queued job holds nothing except prefetched spans */
+    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* queued: only prefetched spans */
     c->cost_us = queue_cost_of(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;

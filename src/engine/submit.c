@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* submit.c: hands jobs to the engine's thread: requests, the prefill of a schema's modules, the preparation of weights. */
+/* submit.c: hands jobs to the engine's thread: requests, prefill of a schema's modules, preparation of weights. */
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"

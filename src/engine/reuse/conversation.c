@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conversation.c: keeps sampled answers as tokens. An answer is remembered when its job ends (engine's thread) and replaces
- * the tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text
- * after exactly the same tokens.
+/* conversation.c: keeps sampled answers as tokens. An answer is remembered when its job ends (engine's thread) and
+ * replaces the tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly
+ * this text after exactly the same tokens.
  */
 #include <string.h>
 

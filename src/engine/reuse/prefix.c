@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c: prefix cache: lookup of the longest cached prefix, waiting for a job that computes it, insertion.
  *
- *   tree    root -- [256][256][100]           the path of a job, looked up at admission; extended with what the job inserts
- *   job     | hits: views | computed: own spans, inserted when full, at the end, or when another job needs them | to compute |
+ *   tree    root -- [256][256][100]           a job's path, looked up at admission; extended by the job's insertions
+ *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute |
  *
  * The last token of a prompt is always computed, for its logits.
  */

@@ -6,10 +6,10 @@
  *   the prompt    [ same | new piece | the rest ............ | more ]
  *                  hit     computed    k recomputed, then shifted  computed
  *
- * The reused KV never attended to the new piece. This is therefore never exact, and off unless a request enables it. The
- * first k tokens of the rest are recomputed at their new positions: they get most of the attention of later tokens (EPIC;
- * Hu et al., 2024). The longest piece of the old text that the new one contains is searched by hashes of WINDOW tokens
- * (Karp and Rabin, 1987).
+ * The reused KV never attended to the new piece. This is therefore never exact, and off unless a request enables it.
+ * The first k tokens of the rest are recomputed at their new positions: they get most of the attention of later tokens
+ * (EPIC; Hu et al., 2024). The longest piece of the old text that the new one contains is searched by hashes of WINDOW
+ * tokens (Karp and Rabin, 1987).
  *
  * KV computed after shifted KV is not kept for other requests. The engine's thread.
  */
