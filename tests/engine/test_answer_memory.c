@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_answer_memory.c: answers as tokens: the memory against a naive one, its limits; and turns of a conversation, which
- * continue with the sampled tokens where a new tokenization of the text would miss.
+/* test_answer_memory.c: answers as tokens: the memory against a naive one, its limits; and turns of a conversation,
+ * which continue with the sampled tokens where a new tokenization of the text would miss.
  */
 #include <setjmp.h>
 #include <stdarg.h>

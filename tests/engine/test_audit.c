@@ -2,13 +2,14 @@
 /* test_audit.c: the auditor with the bundled model: a schema that reuse damages is detected and logged, or its quality
  * raised; good schemas are unchanged; the results outlive the engine; answers do not depend on the auditor.
  *
- *   towns-apart   the subject in one module, the statement in another: "The river is Quinbeck." and "The river is Yelpass."
+ *   towns-apart   subject in one module, statement in another: "The river is Quinbeck." and "The river is Yelpass."
  *                 contradict each other without the line before them                           mean KL 2.0 to 4.0 nats
  *   towns-whole   the same texts, one module per town                                           mean KL below 0.01
  *   facts         modules that name the town of their river themselves
  *   mixed         these, and one town apart: h2 and t2 depend on each other; each is harmless with other modules
  *
- * MAX_DIVERGENCE: of the tasks of docs/quality.md with answers as good as exact, not-stated is the worst: 0.21 to 0.26 nats.
+ * MAX_DIVERGENCE: of the tasks of docs/quality.md with answers as good as exact, not-stated is the worst: 0.21 to 0.26
+ * nats.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>

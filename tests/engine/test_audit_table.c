@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_audit_table.c: the auditor's figures: comparisons against a plain computation in long double, the table against a
- * naive one, its limits, its text form, and damaged texts.
+/* test_audit_table.c: the auditor's figures: comparisons against a plain computation in long double, the table against
+ * a naive one, its limits, its text form, and damaged texts.
  */
 #include <setjmp.h>
 #include <stdarg.h>

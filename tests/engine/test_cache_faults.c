@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_faults.c: every file operation, and every allocation, fails in turn while a bundle is imported or exported and
- * a store is cleaned or rebuilt: the operation succeeds or reports an error; existing data stays whole; a retry succeeds.
+/* test_cache_faults.c: every file operation, and every allocation, fails in turn while a bundle is imported or exported
+ * and a store is cleaned or rebuilt: the operation succeeds or reports an error; existing data stays whole; a retry
+ * succeeds.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every seventh operation
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted, verified, pinned,
- * removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
+/* test_cache_store.c: stores on disk without a model (rp_cache_*): what an engine has written is listed, counted,
+ * verified, pinned, removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with
+ * what is left. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

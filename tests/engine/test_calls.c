@@ -470,7 +470,7 @@ static void what_was_dropped_says_so(void **state) {
     char *text = calls_text(0, 100), *others = NULL;
     rp_request q = calls_request(text, 1);
     rp_result_free(tiny_model_answer(e, &q));
-    for (int i = 1; i < 100; i++) { /* slow KV has a high eviction priority: one slow step must not outweigh this many */
+    for (int i = 1; i < 100; i++) { /* slow KV is kept longer: one slow step must not outweigh this many */
         others = calls_text(i, 100);
         rp_request other = calls_request(others, 1);
         rp_result_free(tiny_model_answer(e, &other));

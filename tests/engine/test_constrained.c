@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_constrained.c: grammar-constrained decoding through reprise.h: each answer is in the language of its grammar, or a
- * prefix of such a text, by the slow search of random_grammar.h; each token is the most likely one that the search
- * allows; drafts, stop strings, triggers, log-probabilities and other requests change nothing. Grammars and their limits:
- * tests/grammar.
+/* test_constrained.c: grammar-constrained decoding through reprise.h: each answer is in the language of its grammar, or
+ * a prefix of such a text, by the slow search of random_grammar.h; each token is the most likely one that the search
+ * allows; drafts, stop strings, triggers, log-probabilities and other requests change nothing. Grammars and their
+ * limits: tests/grammar.
  */
 #include <setjmp.h>
 #include <stdarg.h>

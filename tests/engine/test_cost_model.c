@@ -27,7 +27,7 @@ static double time_of(machine *m, const cost_load *l) {
     double us = fmax(m->read_us, m->row_us * l->rows) + m->slot_us * l->slots;
     if (m->noise == 0) return us;
     double share = random_share(m);
-    return us * (1 + 0.1 * share) * (random_share(m) < 0.02 ? 8 : 1); /* with occasional interference of other processes */
+    return us * (1 + 0.1 * share) * (random_share(m) < 0.02 ? 8 : 1); /* with occasional other processes */
 }
 
 static cost_load load_of(int32_t rows, double slots) { return (cost_load){rows, rows * slots, slots}; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_failures.c: the N-th allocation fails, for every N, while a model is opened, a schema is loaded and prompts run: each
- * failure is a clean error, nothing leaks (under ASan), and later requests succeed.
+/* test_failures.c: the N-th allocation fails, for every N, while a model is opened, a schema is loaded and prompts run:
+ * each failure is a clean error, nothing leaks (under ASan), and later requests succeed.
  */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, strdup */
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_idle.c: background tasks: their results, when they run, and the memory that they take.
  *
- * Tasks are submitted on the engine's thread, as the engine does it. Requests are submitted from on_step, on that thread
- * as well: the state between two steps is known, and nothing depends on time.
+ * Tasks are submitted on the engine's thread, as the engine does it. Requests are submitted from on_step, on that
+ * thread as well: the state between two steps is known, and nothing depends on time.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_keeping.c: retention as set by the owner: pins, TTL and quotas, through the public interface, in RAM, on disk and
- * after restarts.
+/* test_keeping.c: retention as set by the owner: pins, TTL and quotas, through the public interface, in RAM, on disk
+ * and after restarts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,7 +137,7 @@ static void pins_and_times_outlive_a_restart(void **state) {
     assert_true(ask(e, NULL, "<prompt schema='s'><kept/><brief/>3</prompt>", NULL) < all);
     assert_int_equal(stats_of(e).expired, 1);
     rp_engine_free(e);
-    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE label = 's/brief'"), 1); /* computed again, and kept */
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE label = 's/brief'"), 1); /* recomputed, kept */
     store_folder_remove(dir);
 }
 

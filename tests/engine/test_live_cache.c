@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_live_cache.c: an operator lists and changes the cache of a running engine: selections, order and limits; pins and
- * TTLs that survive a restart; removed entries are computed again, and KV held by a running job stays valid.
+/* test_live_cache.c: an operator lists and changes the cache of a running engine: selections, order and limits; pins
+ * and TTLs that survive a restart; removed entries are computed again, and KV held by a running job stays valid.
  */
 #include <setjmp.h>
 #include <stdarg.h>

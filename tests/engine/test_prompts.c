@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_prompts.c: prompts made part by part (rp_prompt): the plan, tokens and logits of the PML prompt with the same texts escaped; no text
- * becomes markup, whatever is in it; errors name the part, and the first one stays until the prompt is submitted.
+/* test_prompts.c: prompts built part by part (rp_prompt): the plan, tokens and logits of the PML prompt with the same texts,
+ * escaped; no text becomes markup, whatever its bytes; errors name the part, and the first one is kept until the prompt
+ * is submitted.
  */
 #include <setjmp.h>
 #include <stdarg.h>

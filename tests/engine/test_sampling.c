@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sampling.c: sampling as a caller of reprise.h meets it: what is refused, the same text on any number of threads, log-probabilities,
- * stop strings, bias and penalties, what callbacks are told. The parts alone: test_sampler.c, test_text_stream.c. */
+/* test_sampling.c: sampling through reprise.h: refused options, the same text on any number of threads,
+ * log-probabilities, stop strings, bias and penalties, callbacks. test_sampler.c and test_text_stream.c test the parts
+ * alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -216,7 +217,7 @@ typedef struct listener {
     int32_t n_logits;
     rp_token tokens[64];
     rp_token_logprob top[64][8];
-    int32_t n_tokens, stop_at; /* on_token returns false at this token; -1: never */
+    int32_t n_tokens, stop_at; /* received by on_text */
     char text[4096];           /* what on_text was given */
 } listener;
 

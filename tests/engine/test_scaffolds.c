@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_scaffolds.c: learned scaffolds: the first prompt that combines modules gives what reuse gives, the next one what exact gives, byte for
- * byte; what is learned stays within its budget, is one tenant's, and goes when it does not come again.
+/* test_scaffolds.c: learned scaffolds: the first prompt with a combination of modules gets the bytes of reuse, the next one
+ * those of exact; learned spans stay within their budget, belong to one tenant, and are evicted when unused.
  */
 #include <setjmp.h>
 #include <stdarg.h>

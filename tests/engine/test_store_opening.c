@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_opening.c: what happens when a store is opened: a call of SQLite fails and nothing is deleted, pins outlive the index, the lock
- * cannot be removed, a smaller budget holds before the first request, and the advice on budgets is true.
+/* test_store_opening.c: opening a store: a failing call of SQLite deletes nothing, pins outlive the index, the lock cannot
+ * be removed, a smaller budget applies before the first request, and the advice on budgets is correct.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tenants.c: what one tenant's requests have read, nobody else's find, are told of, wait for, or get sooner.
+/* test_tenants.c: tenant isolation: no tenant can hit, learn of, wait for, or profit from another tenant's entries.
  *
- * The pairs: a request of tenant "b" in two engines that differ in one thing: in the first, "a" has asked the same (or what leads to it),
- * in the second something else. Result, plan, reasons, keys and logits are equal to the byte, and so is the work: no time is measured here
- * (bench_tenants does that), the store's look-ups and the rows of every step are counted. Where "b" itself has asked before, it shows.
- * Each pair is run twice: in one engine's RAM, and with a store on disk and a restart between what was asked before and the request.
+ * Pairs: a request of tenant "b" in two engines with one difference: in the first, "a" has sent the same request (or its
+ * beginning), in the second another one. Result, plan, reasons, keys and logits are bit-identical. The work is equal as
+ * well: no time is measured here (bench_tenants does that); the store's lookups and the rows of every step are counted.
+ * Requests of "b" itself do make a difference. Each pair runs twice: in one engine's RAM, and with a store on disk and a
+ * restart before the request.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -501,8 +502,8 @@ static rp_job *submit(watched *w, const char *tenant, const rp_request *q) {
     return c;
 }
 
-/* Submits a request for each of two tenants while the engine stands still. Returns how many tokens were computed for both, and in *waits
- * in how many steps one of them waited. */
+/* Submits a request for each of two tenants while the engine stands still. Returns how many tokens were computed for
+ * both, and in *waits in how many steps one of them waited. */
 static int32_t run_together(watched *w, const char *const tenants[2], const rp_request *q, int32_t *waits) {
     gate g;
     rp_request hold = request("gate", NULL);
