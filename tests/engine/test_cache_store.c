@@ -55,7 +55,7 @@ static int remove_folders(void **state) {
     return 0;
 }
 
-/* One record of a module, whose path is told. */
+/* The only record of a module; path: its file. */
 static rp_cache_entry one_of(const char *name, char *path) {
     rp_cache *c = cache_world_cache(dir, NULL, true);
     rp_cache_listing *l;
@@ -134,7 +134,7 @@ static void is_listed(void **state) {
     assert_int_equal(s.owner, 0);
     rp_cache_close(c);
     assert_int_equal(s.total_bytes, store_folder_bytes(dir));
-    assert_non_null(l->entries[0].label); /* outlives the cache */
+    assert_non_null(l->entries[0].label); /* outlives the cache handle */
     rp_cache_listing_free(l);
 }
 
@@ -210,7 +210,7 @@ static void opening_fails(void **state) {
     assert_true(exists(path));
 }
 
-/* While an engine has it: looking works, changing does not. */
+/* The store of a running engine can be inspected, not changed. */
 static void one_changes_it(void **state) {
     (void)state;
     rp_error err = {0};
@@ -239,13 +239,13 @@ static void one_changes_it(void **state) {
     rp_cache_close(c);
     assert_true(cache_world_ask(&world, e, NULL, NULL));
     rp_engine_free(e);
-    c = cache_world_cache(dir, NULL, false); /* and a cache shuts an engine out */
+    c = cache_world_cache(dir, NULL, false); /* and an open cache blocks an engine */
     assert_null(cache_world_engine(&world, dir, NULL, &err));
     assert_int_equal(err.code, RP_ERR_CONFLICT);
     rp_cache_close(c);
 }
 
-/* Its index cannot be opened for the log beside it, as where nothing may be written. */
+/* The index cannot be opened with its log, as on a read-only file system. */
 static void index_is_read_as_it_lies(void **state) {
     (void)state;
     char path[PATH_BYTES], key[PATH_BYTES];
@@ -263,7 +263,7 @@ static void index_is_read_as_it_lies(void **state) {
     rmdir(path);
 }
 
-/* Without an index the files tell of themselves. */
+/* Without an index, the records' own headers are listed. */
 static void files_tell_of_themselves(void **state) {
     (void)state;
     char path[PATH_BYTES];
@@ -361,7 +361,7 @@ static void index_is_compared(void **state) {
     char text[256];
     snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'", e.label);
     sql(dir, text);
-    expect_one(RP_CACHE_OLD_ROW, "", path); /* as when a process was killed after it had written a record again */
+    expect_one(RP_CACHE_OLD_ROW, "", path); /* as after a kill between writing a record again and its row */
     rp_cache *cleaned = cache_world_cache(dir, NULL, false);
     rp_cache_cleaning cleaning;
     rp_error err = {0};
@@ -443,7 +443,7 @@ static void pins(void **state) {
     rp_cache_listing_free(l);
     rp_cache_close(c);
     assert_int_equal(n_pinned(), 3);
-    cache_world_fill(&world, dir, NULL); /* an engine's life */
+    cache_world_fill(&world, dir, NULL); /* one engine run */
     assert_int_equal(n_pinned(), 3);
     c = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_cache_pin(c, &(rp_cache_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
@@ -469,7 +469,8 @@ static void cleans(void **state) {
     assert_int_equal(rp_cache_pin(cache, &(rp_cache_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
     size_t all = count(cache, NULL);
     rp_cache_close(cache);
-    /* two texts are over, one module too and pinned; a file is missing, a row, a temporary file lies there, and a damaged record */
+    /* two texts are expired, a pinned module as well; a file and a row are missing; a temporary file and a corrupt
+     * record exist */
     sql(dir, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2)"
              " OR label = 'cities/plan/miami'");
     sql(dir, "DELETE FROM records WHERE label = 'cities/plan'");
@@ -536,7 +537,7 @@ static void rebuilds(void **state) {
         rp_cache_close(c);
         assert_int_equal(verify(dir, NULL).n, 0);
     }
-    /* no index at all: uses and times are gone with it, pins are not */
+    /* no index at all: use counts and times are lost with it, pins are not */
     int pins = n_pinned();
     assert_true(pins > 0);
     snprintf(path, sizeof path, "%s/index.db", dir);
@@ -556,7 +557,7 @@ static void rebuilds(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- shipping ---- */
+/* ---- bundles ---- */
 
 static void export_from(const char *folder, const char *key_file, const char *name, rp_cache_shipment *out) {
     rp_error err = {0};
@@ -572,7 +573,7 @@ static void import_into(const char *folder, const char *key_file, rp_cache_shipm
     rp_cache_close(c);
 }
 
-/* An engine in the folder finds what was imported there, on disk. */
+/* An engine hits the imported records on disk. */
 static void expect_reuse(const char *folder, const char *key_file) {
     rp_error err = {0};
     int32_t from_disk = 0;
@@ -596,7 +597,7 @@ static void ships(void **state) {
     assert_int_equal(verify(other, NULL).n, 0);
     import_into(other, NULL, &in);
     assert_int_equal(in.present, out.records);
-    export_from(other, NULL, "cities", &in); /* the same records are the same file */
+    export_from(other, NULL, "cities", &in); /* the same records give the same file */
     forged second = forge_load(bundle);
     assert_int_equal(first.n, second.n);
     assert_memory_equal(first.bytes, second.bytes, first.n);
@@ -607,7 +608,7 @@ static void ships(void **state) {
     assert_int_equal(out.records, 1);
 }
 
-/* A record of the store that is damaged is not shipped, and one that is damaged there is replaced. */
+/* A corrupt record is not exported, and an import replaces it. */
 static void ships_what_is_whole(void **state) {
     (void)state;
     char path[PATH_BYTES], there[PATH_BYTES];
@@ -649,7 +650,7 @@ static void ships_encrypted(void **state) {
     store_folder_make(secret);
     store_folder_key(secret, key, 5);
     cache_world_fill(&world, secret, key);
-    /* without the key: nothing has a name, nothing can be shipped, and the index keeps what it has */
+    /* without the key: no names, no bundles, and the index keeps its rows */
     rp_cache *c = cache_world_cache(secret, NULL, false);
     rp_cache_listing *l = cache_world_list(c);
     for (size_t i = 0; i < l->n_entries; i++) {
@@ -665,7 +666,7 @@ static void ships_encrypted(void **state) {
     rp_cache_close(c);
     rp_cache_listing_free(l);
     assert_string_equal(verify(secret, NULL).reason, "cipher");
-    /* with it */
+    /* with the key */
     c = cache_world_cache(secret, key, false);
     assert_int_equal(rp_cache_get_stats(c, &stats, &err), RP_OK);
     assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.modules &&
@@ -677,7 +678,7 @@ static void ships_encrypted(void **state) {
     forged plain = forge_load(bundle);
     export_from(dir, NULL, "cities", &s);
     forged same = forge_load(bundle);
-    assert_int_equal(plain.n, same.n); /* but for what computing took */
+    assert_int_equal(plain.n, same.n); /* except for the compute time */
     forge_free(&plain);
     forge_free(&same);
     /* into a store with another key */

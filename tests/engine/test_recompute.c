@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recompute.c: rp_cache_recompute and the model fingerprint: the KV of a store equals the KV that the model computes.
+/* test_recompute.c: rp_cache_recompute and the model fingerprint: the KV of a store equals the KV that the model
+ * computes.
  *
  *   fingerprint   depends on every byte of every part, not on threads; remembered by the files' metadata, and computed
  *                 again if that changed

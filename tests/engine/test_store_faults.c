@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_faults.c: every operation on the store's files, in several ways, and every allocation fails in turn: an engine
- * opens or reports an error, answers have the bytes of a cold run, and a later engine gets a working store.
+/* test_store_faults.c: every operation on the store's files, in several ways, and every allocation fails in turn: an
+ * engine opens or reports an error, answers have the bytes of a cold run, and a later engine gets a working store.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth operation
  */
