@@ -173,7 +173,7 @@ static void what_is_learned_has_a_budget(void **state) {
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).encoded, 1);
-    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* a single prompt is not heavier than another single one */
+    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* weight 1 does not replace weight 1 */
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).encoded, 1);
     for (int i = 0; i < 3; i++) {
@@ -196,7 +196,7 @@ static void what_does_not_come_again_is_forgotten(void **state) {
     assert_int_equal(before.encoded, 2);
     rp_request q = request(PROMPT("<d/>", "What?"), RP_QUALITY_SCAFFOLD);
     q.n_forced = 1;
-    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* its weight is below a quarter */
+    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* weight <= 1/4 */
     rp_scaffold_stats after = stats_of(e);
     assert_int_equal(after.known, 1);
     assert_int_equal(after.encoded, 1);

@@ -407,7 +407,7 @@ static void a_tenants_schemas_are_named_to_it_alone(void **state) {
     watched w;
     watched_open(&w, 0);
     load(w.engine, "<schema name='secret'><module name='m'>x</module></schema>", "a");
-    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* hides the shared one from "a" */
+    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* for "a" it hides the shared one */
     unknown(&w, "a", "none", "schema 'none' is not loaded (loaded: 'own', 'secret', 'shared')");
     unknown(&w, "b", "secret", "schema 'secret' is not loaded (loaded: 'own', 'shared')");
     unknown(&w, "c", "secret", "schema 'secret' is not loaded (loaded: 'shared')");

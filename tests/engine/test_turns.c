@@ -152,7 +152,7 @@ static void many_tenants_of_a_flow_have_one_turn(void **state) {
 
 typedef struct rows_seen {
     uint64_t heavy, light;              /* job numbers */
-    int32_t heavy_rows, light_rows, heavy_before; /* heavy_before: rows of heavy's prompt when light's last row was computed */
+    int32_t heavy_rows, light_rows, heavy_before; /* heavy_before: heavy's rows when light's prompt was done */
 } rows_seen;
 
 static void see_step(void *user, const rp_step *step) {
