@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_callers.c: many jobs at once under adverse conditions: several threads wait for them, cancel and free them at any
- * time, and allocations fail. Every job ends with its own bytes or a clean error, nothing leaks (ASan) or races (TSan),
- * and the engine continues.
+/* test_callers.c: many jobs at once under adverse conditions: several threads wait for them, cancel and free them at
+ * any time, and allocations fail. Every job ends with its own bytes or a clean error, nothing leaks (ASan) or races
+ * (TSan), and the engine continues.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  rounds of each test, 6 by default

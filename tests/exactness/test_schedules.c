@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedules.c: the exactness rule (docs/architecture.md) for many concurrent jobs: whatever runs with a job or before
- * it, on any number of threads, in any chunks, after any hits, evictions, drafts or cancellations, for any tenant, its
- * logits, tokens and text are bit-identical to those of a run alone; and no tenant hits another's entries.
+/* test_schedules.c: the exactness rule (docs/architecture.md) for many concurrent jobs: whatever runs with a job or
+ * before it, on any number of threads, in any chunks, after any hits, evictions, drafts or cancellations, for any
+ * tenant, its logits, tokens and text are bit-identical to those of a run alone; and no tenant hits another's entries.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its world
  *   REPRISE_TEST_ROUNDS=N  schedules, 48 by default; four over each world

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_golden.c: every family of tests/golden against the results of transformers: logits of several prompts and 64 greedy
- * tokens.
+/* test_golden.c: every family of tests/golden against the results of transformers: logits of several prompts and 64
+ * greedy tokens.
  *
  *   test_golden [-v] [NAME...]     -v: the worst error of each model; REPRISE_TEST_ROUNDS: how many sizes of steps, of 3
  */

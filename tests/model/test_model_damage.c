@@ -2,8 +2,8 @@
 /* test_model_damage.c: corrupt metadata and tensor tables: each model is refused with one line, or opens and computes
  * without harm.
  *
- * Every golden file, with every number of its metadata replaced by extremes, and with random bytes of its header changed.
- * A model that opens runs some tokens, so that a sanitizer checks the accepted values. REPRISE_TEST_SEED,
+ * Every golden file, with every number of its metadata replaced by extremes, and with random bytes of its header
+ * changed. A model that opens runs some tokens, so that a sanitizer checks the accepted values. REPRISE_TEST_SEED,
  * REPRISE_TEST_ROUNDS (changes of a file's header).
  */
 #include <math.h>

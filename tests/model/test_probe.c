@@ -3,8 +3,8 @@
  * measures how far cached KV deviates from that of the current prompt.
  *
  * Scattered spans: the same tokens at the same positions, in a context that scatters and in one that does not, give the
- * same logits. The probe: against a plain run of the same tokens, with KV taken from its blocks; and bit-identical for all
- * sizes of steps.
+ * same logits. The probe: against a plain run of the same tokens, with KV taken from its blocks; and bit-identical for
+ * all sizes of steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -224,8 +224,9 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
 static void check_probe(world *w) {
     float got[N_ALL], again[N_ALL];
     double expected[N_NEXT], most = 0, limit = w->format == KV_F32 ? 1e-4 : 2e-2;
-    /* Where the second module was computed. A key rounded to f16 at another position differs in its last bit, and where two experts are
-     * nearly equal that bit chooses another one: with experts and f16 the module is not moved, so that both runs read the same keys. */
+    /* Where the second module was computed. A key rounded to f16 at another position differs in its last bit, and where two
+     * experts are nearly equal that bit chooses another one: with experts and f16 the module is not moved, so that both
+     * runs read the same keys. */
     bool moves = model_is_movable(w->model) && (w->format == KV_F32 || w->model->hp.n_experts == 0);
     int32_t home = moves ? 5 : N_FIRST;
     kv_context first, next, c;

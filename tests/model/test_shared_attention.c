@@ -2,9 +2,9 @@
 /* test_shared_attention.c: rows of several contexts with common spans in one step, against each row in a step alone.
  *
  * Contexts are made of a few common views in one order, with differences: views are left out, exchanged, shifted
- * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every context
- * exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random mix, the
- * other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical.
+ * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
+ * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
+ * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */

@@ -86,8 +86,8 @@ static void close_vocabulary(vocabulary *v) {
 
 /* ---- the oracle ---- */
 
-/* Both families prefer the pieces in the order of the list. SPM merges any two neighbours that together are a piece; BPE only the two
- * that the merge names. */
+/* Both families prefer the pieces in the order of the list. SPM merges any two neighbours that together are a piece;
+ * BPE only the two that the merge names. */
 static int priority_of(bool spm, const char *left, const char *right) {
     char both[1100]; /* two neighbours of the longest text */
     snprintf(both, sizeof(both), spm ? "%s%s" : "%s %s", left, right);

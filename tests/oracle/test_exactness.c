@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_exactness.c: the exactness rule (docs/architecture.md), byte by byte: logits depend on model, scope, tokens and KV
- * format, not on reuse, threads, chunks, earlier requests or eviction. Also the two cases in which composing equals the
- * plain run.
+/* test_exactness.c: the exactness rule (docs/architecture.md), byte by byte: logits depend on model, scope, tokens and
+ * KV format, not on reuse, threads, chunks, earlier requests or eviction. Also the two cases in which composing equals
+ * the plain run.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  random schemas for each test, 6 by default

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows, ALiBi, learned
- * positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
+/* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows,
+ * ALiBi, learned positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_oracle.c: correctness of modular reuse: the engine's logits are those of the reference, which lays the whole prompt
- * out flat with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and prompts.
+/* test_oracle.c: correctness of modular reuse: the engine's logits are those of the reference, which lays the whole
+ * prompt out flat with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and
+ * prompts.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its own round
  *   REPRISE_TEST_ROUNDS=N  schemas to try, 80 by default; three prompts each, with f32 and with f16 KV

@@ -4,8 +4,8 @@
  * models. The KV cache is f32.
  *
  * Models with movable positions are tested with both layouts. Learned positions cannot move: gpt2 is tested with
- * layout="fixed" only, and must refuse a packed schema. Texts have about 6 tokens a word here, to make modules longer than
- * the windows of 24. Besides the golden models there are copies of some with shared KV in their last layers.
+ * layout="fixed" only, and must refuse a packed schema. Texts have about 6 tokens a word here, to make modules longer
+ * than the windows of 24. Besides the golden models there are copies of some with shared KV in their last layers.
  *
  *   REPRISE_TEST_SEED=N     another sequence; a failure prints the seed of its own round
  *   REPRISE_TEST_ROUNDS=N   schemas to try for each model, 6 by default; two prompts each

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weight_types.c: a model of every weight type through the whole pipeline: its logits are near those of an F32 model
- * with the same weights, and bit-identical with and without reuse, with one thread and three, in other chunks.
+/* test_weight_types.c: a model of every weight type through the whole pipeline: its logits are near those of an F32
+ * model with the same weights, and bit-identical with and without reuse, with one thread and three, in other chunks.
  */
 #include <setjmp.h>
 #include <stdarg.h>

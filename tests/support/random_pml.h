@@ -51,9 +51,9 @@ typedef struct random_pml {
 
 void random_pml_init(random_pml *p, tiny_random *r);
 void random_pml_free(random_pml *p);
-/* Makes p->schema, a schema called "s". */
+/* Generates p->schema, with the name "s". */
 void random_pml_schema(random_pml *p);
-/* Makes p->prompt for it. The tokenizer says how long arguments are. */
+/* Generates p->prompt for it. The tokenizer determines the lengths of arguments. */
 void random_pml_prompt(random_pml *p, const tokenizer *t);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h: the oracle: a prompt laid out flat, with an explicit position for every token and an explicit list of what it sees.
+/* reference.h: the oracle: a prompt laid out flat, with an explicit position and an explicit attention list for every token.
  *
- * Written from docs/pml.md alone, to be compared with the engine, which does the same with views, spans and plans. Parts:
+ * Written from docs/pml.md alone, and compared with the engine, which uses views, spans and plans instead. Parts:
  *
  *   reference_model    a transformer of one token at a time
  *   reference_schema   segments, scopes and canonical positions of a schema
- *   reference          a prompt over them: order, positions, scaffolds, what attends to what
+ *   reference          a prompt over them: order, positions, scaffolds, attention
  *
- * For tests: running out of memory ends the program. Not thread-safe.
+ * For tests: out of memory ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_REFERENCE_H
 #define SUPPORT_REFERENCE_H
@@ -38,9 +38,9 @@ int reference_prompt_new(reference_prompt **out, reference *r, const pml_documen
 reference_prompt *reference_plain_new(reference *r, const int32_t *ids, int32_t n);
 void reference_prompt_free(reference_prompt *p);
 
-/* The logits behind the last token (borrowed until the next call with p). */
+/* The logits after the last token (borrowed until the next use of p). */
 const float *reference_prompt_logits(const reference_prompt *p);
-/* Appends a token of the answer; the logits behind it. */
+/* Appends a token of the answer; returns the logits after it. */
 const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
@@ -48,9 +48,9 @@ int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with th
 int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
 double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_kv_margin */
-/* Segments that the prompt takes as a scaffold's joint states. */
+/* Number of segments with a scaffold's joint KV. */
 int32_t reference_prompt_joint(const reference_prompt *p);
-/* Tokens with positions and origin, for people. */
+/* Prints tokens with positions and origin. */
 void reference_prompt_print(const reference_prompt *p, FILE *to);
 
 /* Is a placeholder of the schema longer than its parameter? */

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Four sums, so that the processor need not wait for each addition. */
+/* Four sums: the processor need not wait for each addition. */
 static double dot(const float *w, const double *x, int n) {
     double sum[4] = {0};
     for (int i = 0; i < n; i++) sum[i % 4] += w[i] * x[i];
@@ -144,7 +144,7 @@ static double apply_experts(const reference_model *m, const reference_layer *l, 
     return margin;
 }
 
-/* The expert that every token takes, behind a sigmoid gate where there is one. */
+/* The expert of all tokens, with a sigmoid gate if there is one. */
 static void add_shared(const reference_model *m, const reference_layer *l, const double *x, double *y) {
     double *one = reference_alloc((size_t)m->n_embd, sizeof *one), gate = 0;
     apply_mlp(m->family->activation, &l->shared, x, one);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_space.h: where the white space of a document's texts goes, straight from docs/pml.md, 'White space', and the bytes of the
- * document. Looks backward from each text for what it meets, where the parser goes forward once.
+/* reference_space.h: the white space of a document's texts, from docs/pml.md, 'White space', and the bytes of the document. Searches backward from each text, while the parser works forward in one pass.
  *
- * For tests: running out of memory ends the program. Threads: none.
+ * For tests: out of memory ends the program. Threads: none.
  */
 #ifndef SUPPORT_REFERENCE_SPACE_H
 #define SUPPORT_REFERENCE_SPACE_H

@@ -160,7 +160,7 @@ static bool gate_is_in_up(reference_opening *o, int32_t i) {
     return up && up->dims[1] == 2 * (int64_t)o->m->n_ff && !exists(o, i, "ffn_gate");
 }
 
-/* Older files hold experts one by one: stacks what is called ffn_KIND.0, ffn_KIND.1, ... */
+/* Older files have experts as separate tensors: stacks ffn_KIND.0, ffn_KIND.1, ... */
 static reference_linear stack_experts(reference_opening *o, int32_t i, const char *kind, int32_t n_in) {
     reference_linear all = {0};
     float *w = NULL;

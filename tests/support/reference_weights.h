@@ -22,7 +22,7 @@ typedef enum reference_rotation { REFERENCE_HALVES, REFERENCE_ADJACENT, REFERENC
 /* Which layers the window holds for, counted from 0: all; 0, 2, 4, ...; all but 5, 11, 17, ... */
 typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX, REFERENCE_LOCAL_THREE_OF_FOUR } reference_locality;
 
-/* What no key of the file says. */
+/* Properties without a key in the file. */
 typedef struct reference_family {
     const char *name;                /* general.architecture */
     reference_activation activation;
@@ -89,7 +89,7 @@ struct reference_model {
     size_t n_owned, cap_owned;
 };
 
-/* Opening in progress: the first thing that is wrong stays in rc. */
+/* A model being opened: rc keeps the first error. */
 typedef struct reference_opening {
     const gguf_file *f;
     reference_model *m;
