@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_emulated.h: the AVX-512 and AVX-VNNI instructions of the kernels, emulated with AVX2, to run the kernels' own files
- * on processors without them. A file named *_on_avx2.c includes this and then the kernels' file. Intel's manual (SDM,
- * volume 2) defines each instruction; 512 bits are two halves here.
+/* avx512_emulated.h: the AVX-512 and AVX-VNNI instructions of the kernels, emulated with AVX2, to run the kernels' own
+ * files on processors without them. A file named *_on_avx2.c includes this and then the kernels' file. Intel's manual
+ * (SDM, volume 2) defines each instruction; 512 bits are two halves here.
  */
 #ifndef SUPPORT_AVX512_EMULATED_H
 #define SUPPORT_AVX512_EMULATED_H

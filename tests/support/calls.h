@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.h: shared by tests of jobs under way: requests of plain text, texts without common content, results, the order of
- * completion.
+/* calls.h: shared by tests of jobs under way: requests of plain text, texts without common content, results, the order
+ * of completion.
  *
  * A failing job ends the program. The caller owns texts (free), jobs (rp_job_free) and results (rp_result_free).
  */

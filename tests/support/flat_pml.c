@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flat_pml.c: see flat_pml.h. The schema becomes a list of events in document order; a prompt emits them as its imports come.
+/* flat_pml.c: see flat_pml.h. The schema becomes a list of events in document order; a prompt emits them as its imports
+ * come.
  *
  *   <schema><system>A<module m>B</module></system></schema>     open(schema) text A(schema) module m text B(m) close(schema)
  */

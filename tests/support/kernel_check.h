@@ -3,11 +3,11 @@
  *
  *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)
  *
- * A subject is one entry of kernel_table. For each variant of the machine (and some emulated ones: kernel_emulated.h) its
- * check runs once on seeded random, odd-sized, misaligned and extreme inputs and reports differences with check_that.
- * Results that differ between variants by rounding are compared with a double-precision result under a bound that the
- * check derives; all others are compared as bytes. A crash is a failure of its subject.
- * Single-threaded. The last line is "N passed, N failed"; the exit status is 0 only if none failed.
+ * A subject is one entry of kernel_table. For each variant of the machine (and some emulated ones: kernel_emulated.h)
+ * its check runs once on seeded random, odd-sized, misaligned and extreme inputs and reports differences with
+ * check_that. Results that differ between variants by rounding are compared with a double-precision result under a
+ * bound that the check derives; all others are compared as bytes. A crash is a failure of its subject. Single-threaded.
+ * The last line is "N passed, N failed"; the exit status is 0 only if none failed.
  */
 #ifndef SUPPORT_KERNEL_CHECK_H
 #define SUPPORT_KERNEL_CHECK_H
@@ -49,8 +49,9 @@ float check_float(check_kind kind);
 void check_fill(float *x, int64_t n, check_kind kind);
 
 /* ---- guarded memory ------------------------------------------------------------------------------------------------
- * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every float
- * format: what is read from there shows, under AddressSanitizer at once). check_release reports a guard that has changed. */
+ * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every
+ * float format: what is read from there shows, under AddressSanitizer at once). check_release reports a guard that has
+ * changed. */
 void *check_alloc(size_t bytes, size_t offset);
 void check_release(void *p);
 

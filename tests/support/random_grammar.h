@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_grammar.h: random grammars, and a slow, obvious membership test: a recursive search over all derivations of a text,
- * independent of the automata, stacks and byte tries of the library.
+/* random_grammar.h: random grammars, and a slow, obvious membership test: a recursive search over all derivations of a
+ * text, independent of the automata, stacks and byte tries of the library.
  *
- * Rules are never left-recursive, and every rule derives a text. The alphabet is small, with characters of 1 to 4 bytes.
+ * Rules are never left-recursive, and every rule derives a text. The alphabet is small, with characters of 1 to 4
+ * bytes.
  */
 #ifndef SUPPORT_RANDOM_GRAMMAR_H
 #define SUPPORT_RANDOM_GRAMMAR_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_pml.c: random valid schemas and prompts. Owns the selection of interesting features; independent of segments and
- * positions. Threads: none.
+/* random_pml.c: random valid schemas and prompts. Owns the selection of interesting features; independent of segments
+ * and positions. Threads: none.
  */
 #include "random_pml.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.c: a prompt laid out flat. Written only from docs/pml.md, its sections "Order of a prompt", "Layout" and "What
- * attends to what in a prompt". Threads: none.
+/* reference.c: a prompt laid out flat. Written only from docs/pml.md, its sections "Order of a prompt", "Layout" and
+ * "What attends to what in a prompt". Threads: none.
  *
  *   order     items: the segments and texts of the prompt, in its order
  *   place     each item's position
@@ -288,8 +288,8 @@ static const char *argument(const reference_prompt *p, int32_t module, const cha
 
 static bool begins_with_white(const char *text) { return text[0] && strchr(" \t\r\n", text[0]); }
 
-/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for the arguments that
- * it would begin with are not given. */
+/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for
+ * the arguments that it would begin with are not given. */
 static bool begins_with_word(const reference_prompt *p, const item *t, bool *empty) {
     *empty = false;
     if (t->at_role || (t->segment < 0 && t->node < 0)) return false;
@@ -564,9 +564,9 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
     free(firsts);
 }
 
-/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only. Packed:
- * one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments these are; *length: where it
- * stands behind them; *anchored: it has one. */
+/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only.
+ * Packed: one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments
+ * these are; *length: where it stands behind them; *anchored: it has one. */
 static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
                            bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
@@ -644,8 +644,8 @@ static bool belongs(const entry *e, const item *t) {
     return t->segment >= 0 && e->segment == t->segment && e->position >= t->position && e->position < item_end(t);
 }
 
-/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a parameter
- * without an argument, spoils nothing. */
+/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a
+ * parameter without an argument, spoils nothing. */
 static bool item_is_plain(const reference_prompt *p, const item *t) {
     bool is_empty = true;
     for (int32_t i = 0; i < p->n_entries; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h: the oracle: a prompt laid out flat, with an explicit position and an explicit attention list for every token.
+/* reference.h: the oracle: a prompt laid out flat, with an explicit position and an explicit attention list for every
+ * token.
  *
  * Written from docs/pml.md alone, and compared with the engine, which uses views, spans and plans instead. Parts:
  *
@@ -22,16 +23,17 @@
 typedef struct reference reference;
 typedef struct reference_prompt reference_prompt;
 
-/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as reference_model_open
- * takes it. */
+/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as
+ * reference_model_open takes it. */
 int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err);
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
-/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens blend computed again; it
- * is checked that it may have (docs/quality.md), and the rest of it is not looked at.
- * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
- * RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned positions. */
+/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens
+ * blend computed again; it is checked that it may have (docs/quality.md), and the rest of it is not looked at.
+ * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an
+ * import that the schema does not have. RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned
+ * positions. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
                          rp_quality quality, const rp_result *choice, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */

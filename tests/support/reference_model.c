@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's pass through the layers.
- * Does not own attention lists (reference.c). Threads: none.
+/* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's pass through the
+ * layers. Does not own attention lists (reference.c). Threads: none.
  */
 #include "reference_model.h"
 

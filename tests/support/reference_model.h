@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference_model.h: the slow, obvious transformer of every family in tests/golden, one token at a time.
  *
- * Independent of views, spans, blocks and plans: the caller passes for each token the earlier tokens that it attends to,
- * and their distances. Arithmetic is in double over weights dequantized to F32; keys and queries are kept un-rotated, and
- * a score is
+ * Independent of views, spans, blocks and plans: the caller passes for each token the earlier tokens that it attends
+ * to, and their distances. Arithmetic is in double over weights dequantized to F32; keys and queries are kept
+ * un-rotated, and a score is
  *
  *     score(t, u) = cap((R(distance(t, u)) q_t) . k_u scale) - slope distance(t, u)
  *
@@ -28,8 +28,9 @@ void *reference_alloc(size_t n, size_t bytes);
 
 typedef struct reference_model reference_model;
 
-/* The file may be closed behind it. n_ctx: positions that prompts may take, by which long-rope picks its factors; 0: what the
- * model was trained with. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or misshapen. */
+/* The file may be closed behind it. n_ctx: positions that prompts may take, by which long-rope picks its factors; 0:
+ * what the model was trained with. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or
+ * misshapen. */
 int reference_model_open(reference_model **out, const gguf_file *f, int32_t n_ctx, rp_error *err);
 void reference_model_close(reference_model *m);
 int32_t reference_model_n_vocab(const reference_model *m);
@@ -46,12 +47,13 @@ typedef struct reference_kv reference_kv;
 reference_kv *reference_kv_new(const reference_model *m);
 void reference_kv_free(reference_kv *s);
 int32_t reference_kv_count(const reference_kv *s);
-/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the others. Where
- * it is as small as rounding, another implementation may rightly choose another expert. Infinite without experts. */
+/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the
+ * others. Where it is as small as rounding, another implementation may rightly choose another expert. Infinite without
+ * experts. */
 double reference_kv_margin(const reference_kv *s);
 
-/* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not look at it.
- * logits: n_vocab floats, or NULL if nobody asks. */
+/* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not
+ * look at it. logits: n_vocab floats, or NULL if nobody asks. */
 void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
                           float *logits);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_schema.h: a schema as the reference sees it: segments, scopes and canonical positions, straight from docs/pml.md.
+/* reference_schema.h: a schema as the reference sees it: segments, scopes and canonical positions, straight from
+ * docs/pml.md.
  *
  * For tests: running out of memory ends the program. Immutable after it was made.
  */

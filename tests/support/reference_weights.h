@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the facts that
- * GGUF's keys and tensors leave to convention. Internal to reference_*.c.
+/* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the
+ * facts that GGUF's keys and tensors leave to convention. Internal to reference_*.c.
  *
  *   reference_family.c   which architectures there are, and the keys of a file
  *   reference_weights.c  the tensors of a file
@@ -45,8 +45,9 @@ typedef struct reference_linear {
     int32_t n_in, n_out;   /* of one expert, where several are stacked */
 } reference_linear;
 
-/* Cuts its input into pieces of n, each normed alone: piece i by row i % rows of w. So one struct serves norms of a whole row
- * (rows 1, n the width), of every head by the same weights (rows 1, n a head's size), and of every head by its own. */
+/* Cuts its input into pieces of n, each normed alone: piece i by row i % rows of w. So one struct serves norms of a
+ * whole row (rows 1, n the width), of every head by the same weights (rows 1, n a head's size), and of every head by
+ * its own. */
 typedef struct reference_norm {
     const float *w, *bias; /* [rows][n]; w NULL: there is none, and the input is the output */
     int32_t n, rows;
