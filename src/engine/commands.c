@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.c: what another thread wants done on the engine's: between two steps, in the order in which it was asked for. */
+/* commands.c: work for the engine's thread from other threads: done between two steps, first in, first out. */
 #include "base/error.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
@@ -7,7 +7,7 @@
 struct engine_command {
     engine_command *next;
     engine_command_fn fn;
-    engine_command_is_over is_over; /* NULL: when fn has returned */
+    engine_command_is_over is_over; /* NULL: over when fn has returned */
     void *arg;
     bool done;
     pthread_cond_t reported;
@@ -73,7 +73,7 @@ typedef struct quota_command {
 static void set_quota(rp_engine *e, void *arg) {
     quota_command *q = arg;
     q->rc = span_store_set_quota(e->store, q->tenant, q->quota.kv_bytes, q->quota.store_bytes);
-    e->budget_epoch++; /* there may be room */
+    e->budget_epoch++; /* memory may have been freed */
 }
 
 int rp_engine_set_quota(rp_engine *e, const char *tenant, const rp_quota *quota, rp_error *err) {

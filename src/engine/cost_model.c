@@ -4,22 +4,23 @@
 
 #include "base/compiler.h"
 
-/* Weight of a step against the one after it: what is older than some 200 steps is forgotten. */
+/* Weight of a step relative to the next one: the fit covers about the last 200 steps. */
 #define FORGETTING 0.995
-/* Of the last step in `speed`. */
+/* Weight of the last step in `speed`. */
 #define SPEED_GAIN 0.1
-/* Beyond this, or below its inverse, the weights have to follow: the two share one scale, and it must not drift. */
+/* Beyond this, or below its inverse, the weights must follow: both share one scale, which must not drift. */
 #define MOST_SPEED 4.0
-/* A step that took more times what was expected, or fewer, was disturbed: it counts as that. */
+/* A step that deviates from its prediction by a larger factor was disturbed: it counts as this factor. */
 #define MOST_SURPRISE 3.0
-/* Before anything was seen, and at least: enough rows for the weights' reading to be shared, few enough not to be felt. */
+/* Rows before any measurement, and at least: enough to share the loading of the weights, few enough not to delay
+ * answers. */
 #define FIRST_ROOM 16
 #define LEAST_ROOM 1
-/* The covariance before anything is known, and its limit: without it, features that do not change for long would let it grow. */
+/* The initial covariance, and its limit: without a limit, features that stay constant for long would let it grow. */
 #define FIRST_VARIANCE 1e4
-/* Of what slots cost: less than the knots', or it would explain what they do not know yet. */
+/* For the cost of slots: less than the knots', as it would otherwise explain costs that belong to unmeasured knots. */
 #define SLOTS_VARIANCE 1.0
-/* Slots are counted in thousands and row slots in hundred thousands, so that all features are of one size. */
+/* Slots are counted in thousands and row slots in hundred thousands, to give all features the same magnitude. */
 #define SLOTS_UNIT 1e3
 #define ROW_SLOTS_UNIT 1e5
 #define ROW_SLOTS COST_KNOTS
@@ -27,10 +28,10 @@
 
 static double knot_rows(int k) { return (double)(1 << k); }
 
-/* ---- where a load stands between the knots ---- */
+/* ---- a load between the knots ---- */
 
 typedef struct place {
-    int below;   /* the knot at or below it, which is not the last one */
+    int below;   /* the knot at or below it; never the last one */
     double share; /* of the knot above */
 } place;
 
@@ -59,7 +60,7 @@ static int seen_from(const cost_model *m, int k) {
 
 static double cost_model_guess(const cost_model *m, int below, int k) {
     int above = seen_from(m, k);
-    if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* as if every row cost the same */
+    if (above == COST_KNOTS) return m->table[below] * knot_rows(k) / knot_rows(below); /* in proportion to the rows */
     if (below < 0) return BASE_MAX(m->weights[above], 0);
     double share = (knot_rows(k) - knot_rows(below)) / (knot_rows(above) - knot_rows(below));
     return m->table[below] + share * (BASE_MAX(m->weights[above], m->table[below]) - m->table[below]);
@@ -67,7 +68,7 @@ static double cost_model_guess(const cost_model *m, int below, int k) {
 
 static void fill_table(cost_model *m) {
     int below = -1;
-    double least = 0; /* more rows take no less time */
+    double least = 0; /* the table never falls */
     for (int k = 0; k < COST_KNOTS; k++) {
         m->table[k] = BASE_MAX(m->seen[k] ? m->weights[k] : cost_model_guess(m, below, k), least);
         least = m->table[k];
@@ -75,8 +76,8 @@ static void fill_table(cost_model *m) {
     }
 }
 
-/* The knots beside a step are seen from now on. What was guessed of them is where learning begins, but for the nearer one if it is new:
- * that begins where the step says. */
+/* Marks the knots next to a step as measured. Learning starts from their estimates, except for the nearer knot if it is
+ * new: that starts from the measured step. */
 static void cost_model_see(cost_model *m, const double x[COST_FEATURES], const cost_load *load, double us) {
     int nearer = -1;
     double rest = us;
@@ -101,7 +102,7 @@ void cost_model_init(cost_model *m) {
     for (int i = 0; i < COST_FEATURES; i++) m->covariance[i][i] = variance_limit(i);
 }
 
-/* Recursive least squares: the weights, and how sure they are. */
+/* Recursive least squares: updates the weights and their covariance. */
 static void cost_model_fit(cost_model *m, const double x[COST_FEATURES], double us) {
     double px[COST_FEATURES], sum = FORGETTING, error = us;
     for (int i = 0; i < COST_FEATURES; i++) {
@@ -118,7 +119,7 @@ static void cost_model_fit(cost_model *m, const double x[COST_FEATURES], double 
             m->covariance[i][j] = (m->covariance[i][j] - px[i] * px[j] / sum) / FORGETTING;
     }
     for (int i = 0; i < COST_FEATURES; i++)
-        if (m->covariance[i][i] > variance_limit(i)) { /* forget the others' share in it too: it stays a covariance */
+        if (m->covariance[i][i] > variance_limit(i)) { /* and its row: the matrix stays a covariance */
             for (int j = 0; j < COST_FEATURES; j++)
                 if (j != i) m->covariance[i][j] = m->covariance[j][i] = 0;
             m->covariance[i][i] = variance_limit(i);
@@ -138,9 +139,9 @@ void cost_model_learn(cost_model *m, const cost_load *load, double us) {
     fill_table(m);
 }
 
-/* ---- asking ---- */
+/* ---- predictions ---- */
 
-/* Nothing costs less than nothing: a weight below 0 is noise. */
+/* No cost is negative: a weight below 0 is noise. */
 double cost_model_predict(const cost_model *m, const cost_load *load) {
     double x[COST_FEATURES], us = 0;
     if (m->n == 0) return 0;
@@ -166,7 +167,7 @@ static cost_load cost_load_joined(const cost_load *load, int32_t rows, double sl
 int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us) {
     if (most <= 0) return 0;
     if (m->n == 0) return BASE_MIN(most, FIRST_ROOM);
-    int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows have room, or must do */
+    int32_t low = BASE_MIN(most, LEAST_ROOM), high = most; /* `low` rows always join */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
         cost_load l = cost_load_joined(load, mid, slots);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost_model.h: how long a step will take, learned from those that were timed.
+/* cost_model.h: predicts the time of a step from measured steps.
  *
  *   time = speed * (table(rows) + d sum(rows x slots they attend to) + e sum(slots of all contexts))
  *
- *   us                          .    table: straight between knots at 1, 2, 4, 8, ... rows. Few rows wait for the weights, which are
- *    |               .               read whatever their number is, many for their products; where the one becomes the other is the
- *    |      .                        machine's matter. A knot that no step came near is guessed: between its neighbours, as much as
- *    | .  .                          the next one above, or in proportion to the next one below: too much rather than too little.
- *    +-1--2--4-------8------ rows
+ *   us                          .    table: linear between knots at 1, 2, 4, 8, ... rows. Few rows are bound by
+ *    |               .               loading the weights, which does not depend on their number; many by arithmetic.
+ *    |      .                        The transition depends on the machine. A knot without measurements is estimated:
+ *    | .  .                          interpolated between its neighbours, equal to the next one above, or proportional
+ *    +-1--2--4-------8------ rows    to the next one below: too much rather than too little.
  *
- * Knots, d (attention's products) and e (reading states) are fitted by recursive least squares that forgets (Ljung and Söderström, 1983);
- * speed follows the last steps, for a machine that others use too slows all of them alike.
+ * Knots, d (arithmetic of attention) and e (loading the KV cache) are fitted by recursive least squares with forgetting
+ * (Ljung and Söderström, 1983). `speed` follows the last steps: load of other processes slows all of them alike.
  *
- * A guess: schedules depend on it, results do not. One thread.
+ * Schedules depend on the prediction, results do not. One thread.
  */
 #ifndef ENGINE_COST_MODEL_H
 #define ENGINE_COST_MODEL_H
@@ -23,7 +23,7 @@
 #define COST_KNOTS 13 /* up to 4096 rows */
 #define COST_FEATURES (COST_KNOTS + 2)
 
-/* What a step computes. */
+/* The load of a step. */
 typedef struct cost_load {
     int32_t rows;
     double row_slots; /* sum over rows of the slots that each attends to */
@@ -33,23 +33,23 @@ typedef struct cost_load {
 typedef struct cost_model {
     double weights[COST_FEATURES];                   /* us at each knot; us for each unit of the other features */
     double covariance[COST_FEATURES][COST_FEATURES]; /* of the weights, up to a factor */
-    double table[COST_KNOTS];                        /* the knots' weights, rising, guessed where they were not seen */
-    bool seen[COST_KNOTS];                           /* some step was near */
+    double table[COST_KNOTS];                        /* the knots' weights, rising; estimated where not measured */
+    bool seen[COST_KNOTS];                           /* a measured step was near */
     double speed;
     uint64_t n;                                      /* steps it was fitted to */
 } cost_model;
 
 void cost_model_init(cost_model *m);
-/* A step of this load took so long. */
+/* Adds a measured step of this load. */
 void cost_model_learn(cost_model *m, const cost_load *load, double us);
-/* Microseconds that a step will take; 0: none was seen. */
+/* Predicted microseconds of a step; 0: none was measured. */
 double cost_model_predict(const cost_model *m, const cost_load *load);
 /* Predicted time to compute n tokens after `slots` others, alone in their steps, in us. */
 uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots);
-/* Was a step of about as many rows seen? */
+/* Was a step of about as many rows measured? */
 bool cost_model_knows(const cost_model *m, int32_t rows);
-/* How many of up to `most` rows of one context of `slots` slots may join a step of this load, so that it takes at most `us`. Some can
- * always: a prompt must come to its end. */
+/* The number of rows, up to `most`, of one context of `slots` slots that may join a step of this load so that it takes
+ * at most `us`. At least a minimum always joins, so that every prompt makes progress. */
 int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us);
 
 #endif

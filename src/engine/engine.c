@@ -10,7 +10,7 @@
 #include "engine/identity.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
-#define SCAFFOLD_SHARE 4 /* of the states, one part */
+#define SCAFFOLD_SHARE 4 /* divisor of the KV budget */
 #define MIN_KV_BYTES ((uint64_t)1 << 20)
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
@@ -56,7 +56,7 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
                      e->n_ctx, m->arch->name, m->hp.n_ctx_train);
 }
 
-/* Arrays that steps fill: nothing is allocated for a step. */
+/* Arrays that steps fill in: a step allocates nothing. */
 static int open_steps(rp_engine *e, rp_error *err) {
     size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
     e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
@@ -83,7 +83,7 @@ static int open_thread(rp_engine *e, rp_error *err) {
     return RP_OK;
 }
 
-/* A thread of the store: there is something to take up. */
+/* Called on a thread of the store: there is an outcome to take. */
 static void engine_wake(void *user) {
     rp_engine *e = user;
     pthread_mutex_lock(&e->lock);
@@ -114,7 +114,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!rc && stats.disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
-    if (!rc) span_store_settle_writer(e->store); /* the folder keeps its budget before the first request */
+    if (!rc) span_store_settle_writer(e->store); /* the folder is within its budget before the first request */
     return rc;
 }
 
@@ -123,13 +123,13 @@ const char *rp_store_state_name(rp_store_state state) {
     return (unsigned)state < RP_N_STORE_STATES ? names[state] : NULL;
 }
 
-/* What there is beside weights, file, activations and states: the program and its libraries, stacks, the vocabulary, what steps fill; and
- * a share of the states for the tables of spans. Measured, and rounded up. */
+/* Memory besides weights, file, activations and KV: the program and its libraries, stacks, the vocabulary, buffers of
+ * steps; and a share of the KV budget for the tables of spans. Measured, rounded up. */
 #define PROGRAM_BYTES ((uint64_t)24 << 20)
 #define TOKEN_BYTES 256
 #define TABLE_SHARE 64
 
-/* Bytes for states: of what the options say, as far as the rest leaves them. */
+/* Bytes for the KV cache: as set in the options, within what the rest leaves. */
 static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
     uint64_t logits = (uint64_t)e->max_logits * n_vocab * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
@@ -182,11 +182,11 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->token_goal_us = (double)o->token_goal_ms * 1e3;
     e->on_step = o->on_step;
     e->step_user = o->step_user;
-    /* a step: a token of each answer, one answer's drafts or some of several, a piece of prompts */
+    /* a step: a token of each answer, drafts of one answer or several, a chunk of prompts */
     e->max_running = e->max_sequences + e->max_queue;
     e->max_logits = e->max_sequences + RP_MAX_DRAFT;
     e->max_rows = e->max_logits + e->chunk_tokens;
-    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; calls in a step: max_sequences at most */
+    e->max_parts = 2 * e->max_sequences + ENGINE_STEP_PREFILLS; /* listed; jobs in a step: at most max_sequences */
     e->inbox_end = &e->inbox;
     e->budget_epoch = 1;
     e->observers = observers;

@@ -54,7 +54,7 @@ int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error 
     return RP_OK;
 }
 
-/* ---- what the store remembers ---- */
+/* ---- remembered fingerprints ---- */
 
 typedef struct finding {
     const rp_engine *e;

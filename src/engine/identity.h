@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity.h: what names an engine's KV: all that its bytes depend on besides scope and tokens.
+/* identity.h: the identity of an engine's KV: everything that its bytes depend on besides scope and tokens.
  *
- *   fingerprint   model, KV format, long-rope, arithmetic          a record's, and the index's
- *   salt          the fingerprint, and a tenant                    part of every key
+ *   fingerprint   model, KV format, long-rope, arithmetic          in each record, and in the index
+ *   salt          the fingerprint and a tenant                     part of every key
  *
- * With a store the model is named by every byte of its files (model_fingerprint). Without one, keys are used by this process alone, for one
- * opened model, and its header names it; where the fingerprint is known already, that names it, so that keys are those of stores.
+ * With a store, the model is identified by a hash of all bytes of its files (model_fingerprint). Without one, keys are
+ * used by this process only, for one opened model, and a hash of its header is enough; if the fingerprint is already
+ * known, it is used, and the keys are the same as with a store.
  */
 #ifndef ENGINE_IDENTITY_H
 #define ENGINE_IDENTITY_H
@@ -13,22 +14,23 @@
 #include "engine/engine_internal.h"
 #include "kernels/kernels.h"
 
-/* What the store is to remember once it is open. */
+/* What the store remembers once it is open. */
 typedef struct identity_note {
     bool is_new;
     base_key files, digest;
 } identity_note;
 
-/* Fills in e->states and e->salt by what is known of the model now. Needs backend and n_ctx. */
+/* Fills in e->states and e->salt from what is known of the model so far. Needs backend and n_ctx. */
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic);
-/* Has the model's fingerprint computed, or found in the store's folder, and fills in both again. Needs the cipher; no key was made before.
- * RP_ERR_IO, RP_ERR_MEMORY. */
+/* Computes the model's fingerprint, or takes it from the store's folder, and fills in both again. Needs the cipher;
+ * must precede the first key. RP_ERR_IO, RP_ERR_MEMORY. */
 int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note, rp_error *err);
-/* Writes down what was computed, in the folder of a store that is open for writing. What fails is a line in the log. */
+/* Writes a computed fingerprint to the folder of a store that is open for writing. Failures are logged. */
 void identity_keep(const rp_engine *e, const rp_engine_options *o, const identity_note *note);
-/* Records of these fingerprints hold this model's KV, computed with another arithmetic. out[KERNEL_ARITHMETIC_END]; returns how many. */
+/* The fingerprints of records with this model's KV, computed with another arithmetic. out[KERNEL_ARITHMETIC_END];
+ * returns their number. */
 size_t identity_others(const rp_engine *e, base_key *out);
-/* Is the engine's KV named by every byte of its model? */
+/* Is the engine's KV identified by all bytes of its model? */
 bool identity_is_whole(const rp_engine *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.c: creates, publishes and frees jobs; the functions of rp_job, and the part of a job that threads share. */
+/* job.c: the life of a job, and the functions of rp_job. */
 #include "engine/job.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 
-#define JOB_MS_WEIGHT 0.2 /* of the last job in the average duration */
+#define JOB_MS_WEIGHT 0.2 /* weight of the last job in the average duration */
 
 struct job_shared {
     atomic_bool cancelled, paused;
@@ -94,7 +94,7 @@ void job_free(rp_job *c) {
     base_free((whole_job *)(void *)c); /* job is its first member */
 }
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
 void job_publish(rp_job *c, int rc, const rp_error *err) {
     rp_engine *e = c->engine;
@@ -115,7 +115,7 @@ void job_publish(rp_job *c, int rc, const rp_error *err) {
     e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
     c->shared->ended = true;
     pthread_cond_broadcast(&c->shared->ended_cond);
-    pthread_mutex_unlock(&e->lock); /* the call may be gone from here on */
+    pthread_mutex_unlock(&e->lock); /* the job may be freed from here on */
 }
 
 /* ---- rp_job ---- */

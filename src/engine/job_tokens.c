@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_tokens.c: the tokens that a job computes itself, after its views: their list, the name of what precedes them, the blocks that they take. */
+/* job_tokens.c: the tokens that a job computes itself, after its views: their list, the key of their context, their
+ * blocks. */
 #include "base/hash.h"
 #include "engine/engine_internal.h"
 
@@ -21,8 +22,8 @@ int32_t job_count_runs(const int32_t *positions, int32_t n) {
     return runs;
 }
 
-/* What stands before the tokens: nothing, or the plan's views, each with all of its slots that count. The views may be shared; what stands
- * behind them is the tenant's. */
+/* The key of the context before the tokens: none, or the plan's views, each with its visible slots. The views may be
+ * shared; the tokens after them belong to the tenant. */
 static base_key name_root(const rp_job *c) {
     const pml_plan *p = c->plan;
     base_key key;
@@ -77,11 +78,11 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true); /* scattered */
+    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
     return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
-/* Blocks that the call's modules and n tokens take at one time: at least, where windows are not kept. */
+/* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
     int64_t blocks = job_own_blocks(c, n, keeps_windows);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts.c: rp_prompt: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h). Owns the parts; submitting a
- * request makes a document of them. One thread at a time changes a prompt. */
+/* prompts.c: rp_prompt: prompts that a program builds part by part, from texts that are never parsed (pml/parts.h).
+ * Owns the parts until they are freed; a job makes a document of them when it is submitted. One thread at a time
+ * changes a prompt. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,11 +22,11 @@ struct rp_prompt {
     size_t n_documents;
     pml_part *parts;
     size_t n, cap;
-    size_t bytes;        /* of all names and texts */
-    size_t number;       /* of the last part, as errors count them */
+    size_t bytes;        /* total of all names and texts */
+    size_t number;       /* number of the last part in error messages */
     bool role_is_open;
     bool takes_argument; /* the last part is a module, or an argument of it */
-    rp_error err;        /* the first failure; its code is RP_OK until there is one */
+    rp_error err;        /* the first failure; RP_OK: none */
 };
 
 int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err) {
@@ -54,7 +55,7 @@ void rp_prompt_free(rp_prompt *p) {
 
 /* ---- parts ---- */
 
-/* The first failure stays. Places are those of the part that is being added. Returns code. */
+/* The first failure is kept. Errors name the part that is being added. Returns code. */
 BASE_PRINTF(3, 4) static int prompt_fail(rp_prompt *p, rp_code code, const char *fmt, ...) {
     char where[RP_ERROR_WHERE_BYTES], message[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
@@ -65,7 +66,7 @@ BASE_PRINTF(3, 4) static int prompt_fail(rp_prompt *p, rp_code code, const char 
     return base_fail_at(&p->err, code, where, 0, "%s", message);
 }
 
-/* Checks n bytes of text, and that they have room. what: which text it is. */
+/* Checks n bytes of text, and the size limit. what: the name of the text. */
 static int prompt_check_text(rp_prompt *p, const char *text, size_t n, const char *what) {
     if (!text && n > 0) return prompt_fail(p, RP_ERR_INVALID, "%s is NULL", what);
     if (n > PML_MAX_BYTES - p->bytes) return prompt_fail(p, RP_ERR_LIMIT, "the prompt has more than %zu bytes: shorten it", PML_MAX_BYTES);
@@ -102,7 +103,7 @@ static int prompt_add_part(rp_prompt *p, pml_part part, const char *name, const 
     return RP_OK;
 }
 
-/* Can the prompt take another part? */
+/* Does the prompt accept another part? */
 static int prompts_check_prompt(const rp_prompt *p) { return p ? (int)p->err.code : RP_ERR_INVALID; }
 
 static int check_path(rp_prompt *p, const char *path) {
@@ -133,7 +134,7 @@ int rp_prompt_set_argument(rp_prompt *p, const char *param, const char *text, si
     return prompt_add_part(p, (pml_part){.kind = PML_PART_ARGUMENT, .n = n}, param, n > 0 ? text : "");
 }
 
-/* Texts that follow each other are one part. */
+/* Consecutive texts form one part. */
 static int extend_text(rp_prompt *p, const char *text, size_t n) {
     pml_part *last = &p->parts[p->n - 1];
     int rc = base_grow((void **)&last->text, &last->cap, last->n + n + 1, PML_MAX_BYTES + 1, 1);
@@ -197,7 +198,7 @@ int rp_prompt_end_role(rp_prompt *p) {
     return prompt_add_part(p, (pml_part){.kind = PML_PART_END}, NULL, NULL);
 }
 
-/* ---- for calls ---- */
+/* ---- for jobs ---- */
 
 const char *engine_prompt_schema(const rp_prompt *p) { return p->schema; }
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c: calls that wait, in the order in which they are to run: by priority; within a priority tenants take turns (turns.h); within a
- * tenant by deadline, then arrival. The engine's thread. */
+/* queue.c: queued jobs in scheduling order: by priority; within a priority by tenants' turns (turns.h); within a tenant
+ * by deadline, then arrival. The engine's thread. */
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/engine_internal.h"
 
-/* A token of a prompt or an answer before any step was timed: only relations count. */
+/* Cost of a token before any step was measured: only ratios matter. */
 #define UNKNOWN_TOKEN_US 100.0
-/* Of so many places or more the last is kept for a second tenant. */
+/* With this many sequences or more, the last one is reserved for a second tenant. */
 #define LEAST_FOR_OTHERS 4
 
 /* ---- cost ---- */
 
-/* A round gives each tenant a step's worth of prompt. */
+/* A round gives each tenant the time of one step's prompt rows. */
 static double quantum_us(const rp_engine *e) {
     uint64_t us = cost_model_tokens_us(&e->cost, e->chunk_tokens, 0);
     return us > 0 ? (double)us : UNKNOWN_TOKEN_US * e->chunk_tokens;
@@ -26,7 +26,7 @@ static double prompt_us(const rp_engine *e, int32_t n) {
     return us > 0 ? us : UNKNOWN_TOKEN_US * n;
 }
 
-/* n tokens of an answer: its share of steps that all sequences are in. */
+/* n tokens of an answer: its share of steps with all sequences. */
 static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
     cost_load load = {.rows = e->max_sequences,
                       .row_slots = (double)e->max_sequences * (double)slots,
@@ -35,7 +35,7 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
     return (us > 0 ? us : UNKNOWN_TOKEN_US) * BASE_MAX(n, 0);
 }
 
-/* All that the call may take. What it finds, and what it leaves of its answer, is given back (queue_settle). */
+/* The maximum cost of a job. Its hits, and the unused part of its answer, are refunded (queue_settle). */
 static double queue_cost_of(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) {
         const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
@@ -57,20 +57,20 @@ static bool has_same_turns(const rp_job *a, const rp_job *b) {
     return a->request->options.priority == b->request->options.priority && base_key_equal(&a->request->flow, &b->request->flow);
 }
 
-/* Of one tenant. */
+/* Within one tenant. */
 static bool is_more_urgent(const rp_job *a, const rp_job *b) {
     uint64_t da = a->request->deadline_us ? a->request->deadline_us : UINT64_MAX, db = b->request->deadline_us ? b->request->deadline_us : UINT64_MAX;
     return da != db ? da < db : a->request->number < b->request->number;
 }
 
-/* The place is one of the numbers of the tenant's own calls: equal ones are of one tenant. */
+/* The place is the number of one of the tenant's own jobs: equal places have the same tenant. */
 bool queue_precedes(const rp_job *a, const rp_job *b) {
     if (a->request->options.priority != b->request->options.priority) return a->request->options.priority > b->request->options.priority;
     if (a->turn.round != b->turn.round) return a->turn.round < b->turn.round;
     return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
 }
 
-/* Takes the calls of c's tenant and priority out of the queue. Returns them in their order. */
+/* Removes the jobs of c's tenant and priority from the queue. Returns them in order. */
 static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
     rp_job *own = NULL, **end = &own;
     for (rp_job **link = &e->waiting; *link;) {
@@ -87,7 +87,7 @@ static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
     return own;
 }
 
-/* Gives them turns, one after the other, and puts them back. */
+/* Assigns turns to them in order, and reinserts them. */
 static void queue_put_back(rp_engine *e, rp_job *own) {
     double quantum = quantum_us(e);
     uint64_t place = 0;
@@ -105,7 +105,7 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 }
 
 void queue_add(rp_engine *e, rp_job *c) {
-    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* a job that waits holds nothing but what was prefetched */
+    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* queued: only prefetched spans */
     c->cost_us = queue_cost_of(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
@@ -143,9 +143,9 @@ void queue_settle(rp_engine *e, rp_job *c) {
     queue_put_back(e, queue_take_out(e, c));
 }
 
-/* ---- pieces of prompts in steps ---- */
+/* ---- prompt rows in steps ---- */
 
-/* A tenant that comes again saves nothing up: it begins with what the least served of those that run has. */
+/* A returning tenant saves nothing up: it starts with the count of the least served running tenant. */
 void queue_begin_rows(const rp_engine *e, rp_job *c) {
     uint64_t least = UINT64_MAX;
     for (int32_t i = 0; i < e->n_running; i++) {
@@ -170,14 +170,14 @@ bool queue_piece_precedes(const rp_job *a, const rp_job *b) {
     return queue_precedes(a, b);
 }
 
-/* ---- the last place ---- */
+/* ---- the last sequence ---- */
 
 bool queue_keeps_place(const rp_engine *e, const rp_job *c) {
     bool others = false;
     if (e->n_running - e->n_paused + 1 < e->max_sequences || e->max_sequences < LEAST_FOR_OTHERS) return false;
     for (int32_t i = 0; i < e->n_running; i++)
         if (!base_key_equal(&e->running[i]->request->flow, &c->request->flow)) others = true;
-    if (others) return false; /* more than one tenant has places */
+    if (others) return false; /* more than one tenant has sequences */
     for (size_t i = 0; i < e->turns.n_tenants && !others; i++) others = !base_key_equal(&e->turns.tenants[i].salt, &c->request->flow);
     return others && e->n_running - e->n_paused > 0;
 }

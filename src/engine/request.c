@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.c: what a call asks for, on the submitting thread: copied, parsed, planned, checked. */
+/* request.c: a request on the submitting thread: copied, parsed, planned, checked. */
 #include <string.h>
 
 #include "base/error.h"
@@ -39,7 +39,7 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     return sampling_check(o, n_vocab, err);
 }
 
-/* n items, or NULL if there are none. False: no memory. */
+/* n items, or NULL if there are none. false: no memory. */
 static bool copy_items(void **out, const void *items, int32_t n, size_t bytes) {
     *out = NULL;
     if (!items || n <= 0) return true;
@@ -56,7 +56,8 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* tenant, flow, prompt, built, prompt_name, schema, messages, tokens and text are used up before the call is queued; what is read later is copied. */
+/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, messages, tokens and
+ * text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
@@ -85,7 +86,7 @@ static int request_find_schema(rp_job *c, const rp_request *o, const char *name,
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
 
-/* What is wrong with the schema of a document that was parsed is told with the place that names it. */
+/* An error in the schema of a parsed document is reported with the place that names the schema. */
 static int parse_prompt(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_error found;
     int rc = pml_prompt_parse(&job_draft(c)->document, o->prompt, strlen(o->prompt), name, err);
@@ -150,7 +151,7 @@ static int list_tokens(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* Room for the answer: its tokens are computed, and may be found, like those of the prompt. */
+/* Capacity for the answer: its tokens are computed, and may be hits, like those of the prompt. */
 static int extend_tokens(rp_job *c, rp_error *err) {
     size_t cap = (size_t)c->cap_tokens + (size_t)BASE_MAX(c->answer.most, 0);
     int32_t *tokens = base_realloc(c->tokens, cap * sizeof(int32_t));
@@ -162,11 +163,11 @@ static int extend_tokens(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* ---- what the budget holds ---- */
+/* ---- the budget ---- */
 
 static int64_t request_capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
-/* The answer ends where the budget does; there has to be room for one token. */
+/* The budget limits the answer; at least one token must fit. */
 static int request_check_budget(rp_job *c, rp_error *err) {
     int64_t room = request_capacity(c->engine);
     int64_t least = job_count_blocks(c, c->n_prompt, false);
@@ -187,7 +188,7 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 
 /* ---- all of it ---- */
 
-/* Penalties and drafts look back on the prompt as a plain run would have read it. */
+/* The history for penalties and drafts: the prompt as a plain run would have it. */
 static int read_back(rp_job *c, rp_error *err) {
     bool drafts = c->request->options.n_draft > 0 && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
@@ -201,7 +202,7 @@ static int read_back(rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* Does nothing stand before the answer but, perhaps, the beginning-of-text token? */
+/* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
     if (o->prompt || o->built || o->messages) return false;
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* result.c: what a call gave: how every token of the prompt was got, where it left what was read before, and what that took. */
+/* result.c: a job's result: the source of every token of the prompt, the divergence from the cached prefix, the times.
+ * */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,22 +13,22 @@
 
 #define WARNING_BYTES 320
 
-/* Strings that a result points to. */
+/* The strings of a result. */
 typedef struct result_owner {
     char *paths; /* [items of the plan][JOB_PATH_BYTES] */
     char *stop;
-    char *warnings; /* [RP_MAX_WARNINGS][WARNING_BYTES]; NULL: there are none */
+    char *warnings; /* [RP_MAX_WARNINGS][WARNING_BYTES]; NULL: none */
 } result_owner;
 
 /* ---- the plan ---- */
 
-/* Position of the first token that was not found; all before it were. */
+/* Position of the first token that missed; all before it were hits. */
 static int32_t found_until(const rp_job *c) {
     int32_t pos = c->n_found < c->n_prompt ? c->positions[c->n_found] : c->plan->end;
     return c->moved.n > 0 ? BASE_MIN(pos, c->moved.pos) : pos;
 }
 
-/* Tokens of an item that stand before a position: those of a view without its holes. */
+/* Tokens of an item before a position: for a view, without its holes. */
 static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos) {
     int32_t n = BASE_MAX(BASE_MIN(pos - item->pos, item->n_tokens), 0), counted = n;
     if (!item->is_view) return n;
@@ -40,30 +41,30 @@ static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos
     return counted;
 }
 
-/* Why a run was computed. */
+/* The miss reason of a run. */
 static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t first, int32_t n) {
     static const char *const by_end[] = {
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory"};
     if (item->why && !c->exact) return item->why;
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
     if (item->holder >= 0 && !c->exact) return "uncached";
-    if (c->blend.most > 0) return "new"; /* it does not look */
+    if (c->blend.most > 0) return "new"; /* no lookup is made */
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
 
-/* How the tokens of runs up to a position were got. */
+/* Tokens of runs up to a position, from one source. */
 typedef struct stretch {
     int32_t end;
     bool is_view, exact;
     int32_t shift;
     const char *reason; /* NULL: a run's own */
-    const span_step *step; /* view: the last one that gave it */
+    const span_step *step; /* view: its last step */
 } stretch;
 
 #define MAX_STRETCHES 5
 
-/* [found][computed][computed again][moved][computed]. Returns how many. */
+/* [hit][computed][recomputed][shifted][computed]. Returns their number. */
 static int list_stretches(const rp_job *c, stretch *list) {
     const job_moved *m = &c->moved;
     int n = 0;
@@ -92,7 +93,7 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     r->cached_tokens += n;
 }
 
-/* A run, or a module where scopes are ignored: what was read before, and what was computed. */
+/* A run, or a module if scopes are ignored: hits and computed tokens. */
 static void describe_run(rp_job *c, const pml_item *item, const char *path) {
     stretch list[MAX_STRETCHES];
     int n = list_stretches(c, list);
@@ -105,7 +106,7 @@ static void describe_run(rp_job *c, const pml_item *item, const char *path) {
     }
 }
 
-/* Of the first slot of a view that counts; holes and what is computed again have their own lines. */
+/* Of the first visible slot of a view; holes and recomputed tokens have their own lines. */
 static int32_t first_position(const pml_plan *p, const pml_item *view) {
     const int32_t *again = pml_item_again(p, view);
     pml_slots slots = pml_item_slots(p, view);
@@ -146,9 +147,9 @@ static int describe_plan(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* ---- what was found, before there is a result ---- */
+/* ---- hits, before there is a result ---- */
 
-/* Tokens of a view, and what computing them would have taken. */
+/* Tokens of a view, and the predicted time of computing them. */
 static int32_t count_view(rp_job *c, const kv_view *v) {
     int32_t n = kv_mask_count(v->mask);
     c->saved_us += span_store_cost(c->engine->store, kv_span_key(v->span)) * (uint64_t)n / (uint64_t)kv_span_tokens(v->span);
@@ -160,7 +161,7 @@ void job_count_found(rp_job *c) {
     size_t v = 0;
     int32_t n = 0;
     c->saved_us = 0;
-    for (int32_t k = 0; k < c->needs.n; k++) /* modules stand first */
+    for (int32_t k = 0; k < c->needs.n; k++) /* modules are first */
         for (int32_t i = 0; i < c->needs.items[k].n_spans; i++, v++)
             if (!c->needs.items[k].missed) n += count_view(c, &context->views[v]);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
@@ -187,7 +188,7 @@ static char *result_text_of(const rp_job *c, const int32_t *tokens, int32_t n) {
     return b.data ? base_buffer_take(&b) : base_strdup("");
 }
 
-/* The item that a token behind the views belongs to; exact: there are no views. */
+/* The item of a token after the views; exact: there are no views. */
 static const pml_item *pml_plan_item_at(const pml_plan *p, int32_t pos, bool exact) {
     const pml_item *item = &p->items[0];
     for (size_t i = 0; i < p->n_items; i++)
@@ -227,7 +228,7 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
         if (c->request->document && item->holder < 0) result_name_message(c->request->document, item->node, d->message, sizeof(d->message));
         if (!c->request->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
-        for (int32_t i = 0; i < c->result->n_plan; i++) /* views that stand before it count too */
+        for (int32_t i = 0; i < c->result->n_plan; i++) /* views before it count as well */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }
     d->before = result_text_of(c, c->tokens + at - before, any ? before : 0);
@@ -246,15 +247,16 @@ static bool has_missed_modules(const rp_job *c) {
     return c->blend.missed;
 }
 
-/* Five points in time in their order, from the arrival to the first token: the four components are the stretches between them, so their sum is
- * the whole. A point behind the first token is one of a call that began anew in the middle of its answer. */
+/* Five points in time in their order, from arrival to first token. The four components of TTFT are the intervals
+ * between them, so their sum is TTFT. A point after the first token belongs to a job that was requeued during its
+ * answer. */
 static void fill_timings(rp_job *c) {
     rp_timings *t = &c->result->timings;
     uint64_t end = base_clock_us(), arrived = c->request->submitted_us, first = c->answer.first_us ? c->answer.first_us : end;
     uint64_t planned = result_between(arrived + c->request->planned_us, arrived, first), admitted = result_between(c->admitted_us, planned, first);
     uint64_t composed = result_between(c->composed_us, admitted, first), composing = result_between(composed - c->compose_us, admitted, composed);
     double modules = (double)(composing - admitted) / 1e3, prompt = (double)(first - composed) / 1e3;
-    bool missed = has_missed_modules(c), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* what nobody keeps is the prompt's own */
+    bool missed = has_missed_modules(c), own = missed && c->request->options.reuse == RP_REUSE_OFF; /* not kept: its own */
     t->queue_ms = (double)(admitted - planned) / 1e3;
     t->module_prefill_ms = missed && !own ? modules : 0;
     t->plan_ms = (double)(planned - arrived + composed - composing) / 1e3 + (missed ? 0 : modules);
@@ -265,7 +267,7 @@ static void fill_timings(rp_job *c) {
     if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
 }
 
-/* ---- the dial ---- */
+/* ---- quality ---- */
 
 static bool computes_again(const pml_plan *p) {
     for (size_t i = 0; i < p->n_items; i++)
@@ -273,7 +275,7 @@ static bool computes_again(const pml_plan *p) {
     return false;
 }
 
-/* Nothing was computed again. */
+/* Why no token was recomputed. */
 static const char *why_not_again(const rp_job *c, rp_quality quality) {
     if (quality.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
     return c->blend.n_forgotten > 0 ? "window" : "plain";
@@ -304,7 +306,7 @@ static int describe_stop(rp_job *c, rp_error *err) {
 
 /* ---- warnings ---- */
 
-/* The next of the warnings; the last of them counts those that have no room. */
+/* The next warning; the last slot counts those that do not fit. */
 static char *next_warning(rp_result *r, int32_t left) {
     result_owner *owner = r->owner;
     if (r->n_warnings == RP_MAX_WARNINGS) return NULL;
@@ -345,7 +347,7 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* What the call's context holds, modules that others hold too included. */
+/* KV bytes of the job's context, shared modules included. */
 static uint64_t kv_bytes(const kv_context *c) {
     uint64_t n = 0;
     for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);

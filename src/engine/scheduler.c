@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scheduler.c: the engine's thread: takes calls, admits them, lets them compute step by step, ends them.
+/* scheduler.c: the engine's thread: takes jobs, admits them, runs them step by step, ends them.
  *
- *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, and those whose readers are behind) --> ended
+ *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, besides paused ones) --> ended
  *
- * Admission comes before allocation. What a call may ever take is counted in blocks when it is admitted: its modules and what was read
- * before are held from then on, so are the blocks that others compute for it, and the rest is reserved. So a call that runs never lacks a
- * block, and what nobody holds is the store's to drop. The first of those that wait is not overtaken by others which would fit. Of the next
- * ones the states that are there are held, and read from disk, as far as there is room (prefetch.h).
+ * Admission precedes allocation. The blocks that a job may ever take are counted at admission: from then on it holds
+ * its modules, its cached prefix and the blocks that others compute for it, and the rest is reserved. A running job
+ * therefore never lacks a block, and the store may evict everything that no job holds. Small jobs do not bypass the
+ * head of the queue. The hits of the next jobs are held, and read from disk, as far as the budget allows
+ * (span_prefetch.h).
  */
 #include "base/check.h"
 #include "base/error.h"
@@ -14,11 +15,11 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 
-/* Between two looks at callers while nothing can be computed. */
+/* Interval of checks for cancellation while nothing can be computed. */
 #define MOMENT_MS 2
-#define PAUSED_MS 50 /* while all that run are paused: deadlines */
+#define PAUSED_MS 50 /* while all running jobs are paused: deadlines */
 
-/* Does it go on, and is its reader behind? */
+/* Is a decoding job paused by its caller? */
 static bool is_paused(const rp_job *c) { return c->phase == JOB_DECODE && job_is_paused(c); }
 
 static void stop_running(rp_engine *e, const rp_job *c) {
@@ -36,7 +37,7 @@ static void stop_flushing(rp_engine *e, const rp_job *c) {
     *link = c->next;
 }
 
-/* Calls whose states are written end; all: the others, too. */
+/* Ends the jobs with a finished write of their KV; all: the others as well. */
 static void end_flushed(rp_engine *e, bool all) {
     for (rp_job *c = e->flushing, *next; c; c = next) {
         next = c->next;
@@ -47,7 +48,7 @@ static void end_flushed(rp_engine *e, bool all) {
     }
 }
 
-/* Nobody points to the call any more. */
+/* Removes the last references to the job. */
 static void scheduler_forget(rp_engine *e, const rp_job *c) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->asker == c) j->asker = NULL;
@@ -55,13 +56,14 @@ static void scheduler_forget(rp_engine *e, const rp_job *c) {
         if (w->waits_for == c) w->waits_for = NULL;
 }
 
-/* A running or waiting job is over: with a complete answer (rc 0), or an error. Releases what it holds, then publishes it. */
+/* Ends a running or waiting job: with a complete answer (rc 0), or an error. Releases its KV, then publishes the
+ * result. */
 static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     rp_error own = {0};
     bool began = c->phase == JOB_DECODE;
     BASE_ASSERT(c->phase != JOB_DONE && c->phase != JOB_FLUSHING && c->kind != JOB_BACKGROUND);
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
-        sequence_reserve(&c->seq, 0); /* it takes no more */
+        sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
         if (!rc) conversation_remember(c);
@@ -91,7 +93,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     job_publish(c, rc, err);
 }
 
-/* A read from disk failed under a running job: it begins again without the record, which is no hit any more. */
+/* A disk read failed under a running job: requeue it without the bad record, which is a miss from now on. */
 static void scheduler_requeue(rp_engine *e, rp_job *c) {
     BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->request->number);
     queue_settle(e, c);
@@ -100,7 +102,7 @@ static void scheduler_requeue(rp_engine *e, rp_job *c) {
     shifted_reuse_take_back(c);
     job_release(c);
     scaffold_requeue(c);
-    e->budget_epoch++; /* there is room again */
+    e->budget_epoch++; /* memory was freed */
     queue_add(e, c);
 }
 
@@ -131,7 +133,7 @@ static void scheduler_cancel(rp_engine *e, rp_job *c) {
     scheduler_end(e, c, RP_OK, NULL);
 }
 
-/* Ends the call if its caller or its deadline says so. */
+/* Ends the job if it was cancelled or missed its deadline. */
 static void end_early(rp_engine *e, rp_job *c, uint64_t now) {
     if (job_is_cancelled(c)) scheduler_cancel(e, c);
     else if (c->request->deadline_us && now >= c->request->deadline_us) scheduler_expire(e, c, now);
@@ -150,7 +152,7 @@ static void scheduler_end_expired(rp_engine *e) {
 
 static bool is_cached(const pml_layout *l, const pml_segment *s) { return s->holder == 0 || l->schema->nodes[s->holder].cache; }
 
-/* The next segment of a schema that is encoded; none: *need is false. */
+/* The next segment of a schema that is prefilled; none: *need is false. */
 static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
     const pml_layout *l = c->request->schema->layout;
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
@@ -174,7 +176,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* Own blocks: all that it may still take once its modules are there. */
+/* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
     int64_t room = span_store_free_blocks(e->store);
@@ -191,24 +193,24 @@ static bool scheduler_reserve(rp_engine *e, rp_job *c) {
 
 typedef enum verdict { ADMITTED, NO_ROOM, WAITS } verdict;
 
-/* Looks up all that a call needs, and reserves the rest. What is not admitted holds nothing. */
+/* Looks up all that a job needs, and reserves the rest. A job that is not admitted holds nothing. */
 static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     bool wait = false, need = true;
     int rc = RP_OK;
     *v = NO_ROOM;
     span_store_next_request(e->store);
     if (c->kind == JOB_REQUEST) c->prefill_done = 0;
-    c->prefill_total = c->prefill_done; /* of a schema: its segments before this one */
+    c->prefill_total = c->prefill_done; /* of a schema: its previous segments */
     if (c->kind == JOB_MODULE_PREFILL) rc = need_segment(e, c, &need, err);
     else if (!(rc = prefix_find(e, c, &wait, err)) && !wait) rc = need_views(e, c, err);
     if (!rc && wait) *v = WAITS;
     else if (!rc && scheduler_reserve(e, c)) *v = ADMITTED;
     if (rc || *v != ADMITTED) job_release(c);
-    else prefetch_release(c); /* it has its own references now */
+    else prefetch_release(c); /* the job has its own references now */
     return rc;
 }
 
-/* The flat form of a prompt that may have it, if its combination was computed; else the composed one. */
+/* The flat form of a prompt that has one, if its combination was computed; else the composed one. */
 static int try_admit(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     if (!scaffold_is_there(e, c)) return try_form(e, c, v, err);
     scaffold_swap(c);
@@ -219,7 +221,8 @@ static int try_admit(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     return try_form(e, c, v, err);
 }
 
-/* Even alone? Then once more without what was read before, of which views may take more than its tokens do. */
+/* Does the job fit alone? If not, tries again without the cached prefix: its views may take more blocks than its
+ * tokens. */
 static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
     c->shares = false;
     int rc = try_admit(e, c, v, err);
@@ -229,7 +232,7 @@ static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
                      "or ram_bytes, or shorten the prompt");
 }
 
-/* What follows: the prompt's tokens, or, before some more are chosen, a look at those of its modules. */
+/* The next phase: prefill of the prompt's tokens, or first the probing of its modules' tokens. */
 static int begin_phase(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     c->phase = JOB_PREFILL;
@@ -238,7 +241,7 @@ static int begin_phase(rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* All modules are there: a small struct for each span. */
+/* All modules are held: makes a small struct for each span. */
 static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
     kv_context *context = &c->seq.context;
@@ -257,7 +260,7 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* What a running call needs may be there now. */
+/* Advances a running job if its needs are met. */
 static void scheduler_advance(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     int rc = c->needs.rc;
@@ -268,14 +271,14 @@ static void scheduler_advance(rp_engine *e, rp_job *c) {
         c->next_segment++;
         stop_running(e, c);
         job_release(c);
-        e->budget_epoch++; /* there is room again */
+        e->budget_epoch++; /* memory was freed */
         queue_add(e, c);
         return;
     }
     if (rc) scheduler_end(e, c, rc, &err);
 }
 
-/* All that may be computed again was looked at: composes once more, without what is. */
+/* All candidates were probed: composes again, without the KV of the chosen tokens. */
 static void scheduler_choose(rp_engine *e, rp_job *c) {
     rp_error err = {0};
     uint64_t start = base_clock_us();
@@ -328,7 +331,7 @@ static void admit_all(rp_engine *e) {
             continue;
         }
         if (still_waits(c) || queue_keeps_place(e, c)) continue;
-        if (c->tried_at == e->budget_epoch) return; /* there was no room, and none has come since */
+        if (c->tried_at == e->budget_epoch) return; /* memory was short, and none was freed since */
         background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
@@ -342,7 +345,7 @@ static void admit_all(rp_engine *e) {
     }
 }
 
-/* Composes what can be, modules first: a call may wait for them. */
+/* Composes all prefills and jobs that can be composed; modules first, as jobs may wait for them. */
 static void compose_all(rp_engine *e) {
     for (segment_prefill *j = e->prefills, *next; j; j = next) {
         rp_error err = j->needs.err;
@@ -352,7 +355,7 @@ static void compose_all(rp_engine *e) {
         else if (!rc && j->composed && kv_context_has_failed(&j->seq.context)) rc = segment_prefill_requeue(e, j, &err);
         if (!rc) continue;
         segment_prefill_fail(e, j, &err);
-        next = e->prefills; /* others may have gone with it */
+        next = e->prefills; /* others may have been freed with it */
     }
     for (int32_t i = e->n_running; i-- > 0;) {
         rp_job *c = e->running[i];
@@ -378,7 +381,7 @@ static void run_prepare(rp_engine *e, rp_job *c) {
     scheduler_end(e, c, rc, &err);
 }
 
-/* Where nobody asked for it: before the first step, whose time would mislead the cost model. */
+/* Prepares the weights if no caller did: before the first step, as its time would mislead the cost model. */
 static void prepare_first(rp_engine *e) {
     rp_error err = {0};
     if (e->n_running == 0 || e->prepared) return;
@@ -395,7 +398,7 @@ static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
     }
 }
 
-/* Tokens of its prompt whose states are there: behind the views, and, once it is composed, those of the views. */
+/* Computed tokens of its prompt: those after the views and, once it is composed, those of the views. */
 static int32_t computed_tokens(const rp_job *c) {
     bool composed = c->phase >= JOB_PREFILL && c->kind == JOB_REQUEST;
     int32_t views = composed && !c->exact ? c->plan->n_cached : 0;
@@ -419,7 +422,7 @@ static bool has_work(const rp_engine *e) {
     return e->inbox || e->commands || e->stopping || e->disk_notified || e->waiting || e->n_running > 0 || background_is_due(e);
 }
 
-/* Until there is something to do, or a task of the background may begin. Locked. */
+/* Waits until there is work or a background task is due. Locked. */
 static void wait_for_work(rp_engine *e) {
     for (;;) {
         e->background_tasks.hurried = e->n_draining > 0;
@@ -433,14 +436,15 @@ static void wait_for_work(rp_engine *e) {
     }
 }
 
-/* Does nothing run but calls that are paused? Who resumes one sets that first, and wakes the engine under the lock then. */
+/* Are all running jobs paused? rp_job_resume clears that first, and then wakes the engine under the lock. */
 static bool only_paused(const rp_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++)
         if (!is_paused(e->running[i]) || job_is_cancelled(e->running[i])) return false;
     return e->n_running > 0;
 }
 
-/* All that run, or wait for room, wait for the disk or for readers: until it tells, or a moment is over, for callers may cancel. Locked. */
+/* All running jobs wait for the disk or are paused, or queued ones wait for memory: waits for a notification, or an
+ * interval, as callers may cancel. Locked. */
 static void wait_for_disk(rp_engine *e) {
     struct timespec until = base_clock_after(only_paused(e) ? PAUSED_MS : MOMENT_MS);
     if (!e->inbox && !e->commands && !e->stopping && !e->disk_notified) pthread_cond_timedwait(&e->wake, &e->lock, &until);
@@ -453,7 +457,7 @@ static void end_all(rp_engine *e) {
     background_end_all(e);
 }
 
-/* Invariant 9, and that nothing is reserved for nobody; true as well while somebody may hold KV. */
+/* Invariant 9, and no reservation without an owner; also true while a job may hold KV. */
 BASE_UNUSED static bool scheduler_is_consistent(const rp_engine *e) {
     if (e->n_running > 0 || e->waiting || e->prefills || e->flushing || e->background_tasks.current || e->open_commands) return true;
     kv_pool_stats pool = kv_pool_get_stats(e->pool);
@@ -475,7 +479,7 @@ static bool scheduler_step(rp_engine *e) {
 
 void *scheduler_main(void *arg) {
     rp_engine *e = arg;
-    bool stopping = false, stalled = false; /* stands: nothing was computed, admitted or ended */
+    bool stopping = false, stalled = false; /* stalled: nothing was computed, admitted or ended */
     while (!stopping) {
         engine_publish(e);
         pthread_mutex_lock(&e->lock);
@@ -491,7 +495,7 @@ void *scheduler_main(void *arg) {
         pthread_mutex_unlock(&e->lock);
         engine_run_commands(e);
         uint64_t before = e->budget_epoch + e->n_admitted;
-        if (span_store_poll(e->store)) e->budget_epoch++; /* there may be room again */
+        if (span_store_poll(e->store)) e->budget_epoch++; /* memory may have been freed */
         engine_end_commands(e);
         end_flushed(e, false);
         scheduler_accept_queued(e, inbox);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schemas.c: schemas by tenant and name. A call that was planned over one keeps it, though another of its name may take its place. */
+/* schemas.c: schemas by tenant and name. A planned job keeps its schema, even if another one of that name replaces it.
+ * */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,13 +56,13 @@ const char *rp_schema_name(const rp_schema *schema) { return schema->name; }
 
 /* ---- by salt, then by name; locked ---- */
 
-/* Names are compared within a salt alone: how long a search takes says nothing of what others call theirs. */
+/* Names are compared within a salt only: the time of a search reveals nothing of other tenants' names. */
 static int schema_compare(const rp_schema *s, const base_key *salt, const char *name) {
     int c = memcmp(&s->salt, salt, sizeof(*salt));
     return c ? c : strcmp(s->name, name);
 }
 
-/* The index of a schema, or where it would stand; of "": the first of the salt. */
+/* The index of a schema, or its insertion index; of "": the first one of the salt. */
 static size_t schemas_schema_index(const rp_engine *e, const base_key *salt, const char *name) {
     size_t low = 0, high = e->n_schemas;
     while (low < high) {
@@ -77,7 +78,7 @@ static rp_schema **find_slot(const rp_engine *e, const base_key *salt, const cha
     return i < e->n_schemas && schema_compare(e->schemas[i], salt, name) == 0 ? &e->schemas[i] : NULL;
 }
 
-/* Adds the names of a salt's schemas to a list, as far as there is room, without those that `but` has, too. */
+/* Appends the names of a salt's schemas to a list, as far as they fit, except those that `but` has as well. */
 static void list_names(const rp_engine *e, const base_key *salt, const base_key *but, char *list, size_t bytes) {
     for (size_t i = schemas_schema_index(e, salt, ""); i < e->n_schemas && base_key_equal(&e->schemas[i]->salt, salt); i++) {
         size_t used = strlen(list);
@@ -87,7 +88,7 @@ static void list_names(const rp_engine *e, const base_key *salt, const base_key 
     }
 }
 
-/* Names what the tenant may know of. */
+/* Fails with the names that the tenant may see. */
 static int schemas_fail_unknown(const rp_engine *e, const base_key *salt, const char *name, rp_error *err) {
     char list[256] = "";
     list_names(e, salt, NULL, list, sizeof(list));
@@ -96,7 +97,7 @@ static int schemas_fail_unknown(const rp_engine *e, const base_key *salt, const 
     return base_fail(err, RP_ERR_NAME, "schema '%.100s' is not loaded (loaded: %s)", name, list);
 }
 
-/* ---- found and loaded ---- */
+/* ---- lookup and loading ---- */
 
 int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err) {
     int rc = RP_OK;
@@ -128,7 +129,7 @@ static int add_schema(rp_engine *e, rp_schema *s) {
     return RP_OK;
 }
 
-/* Takes the schema over: replaces the tenant's of its name, or adds it. */
+/* Takes ownership of the schema: adds it, or replaces the tenant's schema of that name. */
 static int register_schema(rp_engine *e, rp_schema *s, rp_error *err) {
     rp_schema *old = NULL;
     int rc = RP_OK;

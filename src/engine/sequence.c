@@ -11,7 +11,7 @@ int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t 
     int64_t whole = blocks_for(n) + runs, sum = 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;
-        /* before a piece is trimmed its window stands there too; a window's ends may each lie in the middle of a block */
+        /* before a chunk is trimmed its window is held as well; each end of a window may lie within a block */
         int64_t reached = window > 0 ? blocks_for((int64_t)window + max_piece) + 2 + runs : whole;
         sum += BASE_MIN(whole, reached);
     }
@@ -38,7 +38,7 @@ int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_
     return RP_OK;
 }
 
-/* Blocks of a layer that begin in the last n tokens: those of them that stay will be counted again when they are appended to. */
+/* Blocks of a layer that begin in the last n tokens: those that stay are counted again when they are appended to. */
 static int64_t begun_blocks(const kv_context *c, int32_t n) {
     int64_t blocks = 0;
     for (size_t i = c->n_views; n > 0; n -= BASE_MIN(n, kv_span_tokens(c->views[i].span))) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.c: what other threads see of an engine: the engine's thread copies it into rp_engine.status, under the lock. */
+/* status.c: status for other threads: the engine's thread copies it into rp_engine.status, under the lock. */
 #include <errno.h>
 
 #include "base/file.h"

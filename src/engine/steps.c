@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.c: what a step computes, and what becomes of it.
+/* steps.c: composes the batch of a step, runs it, and settles the outcome of each part.
  *
- *   rows    | a token and drafts of every answer | pieces of prompts and modules, the first ones first, as far as the goal allows |
- *           | a piece of the background | alone, where there is nothing else (background.h)
+ *   rows    | a token and drafts of every answer | chunks of prompts and modules, by turn, as far as the goal allows |
+ *           | a chunk of a background task | alone, when there is nothing else (background.h)
  *
- * Behind the rows, in the time that is left to pieces: tokens of modules of one call are compared with what they would be in its prompt
+ * In the time that remains for chunks after the rows, module tokens of one job are probed in the context of its prompt
  * (blend.h).
  *
- * So no answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows share a step changes no result
+ * No answer waits for a prompt (Sarathi-Serve; Agrawal et al., 2024). Which rows share a step changes no result
  * (docs/architecture.md, "Why the bytes are equal").
  */
 #define _POSIX_C_SOURCE 200809L /* sched_yield */
@@ -22,11 +22,12 @@
 #include "base/log.h"
 #include "engine/engine_internal.h"
 
-/* How much longer than without them a step may take for prompts' sake, where no goal was given: what answers lose, prompts win. */
+/* Upper bound of a step's time with chunks, as a multiple of its time without them, if no goal is set: answers slow
+ * down by as much as prompts gain. */
 #define DEFAULT_SLOWDOWN 1.75
-/* Pieces wait for one step in so many, so that what answers take alone stays known. */
+/* One step in this many has no chunks, to keep the time of answers alone measured. */
 #define PLAIN_EVERY 32
-/* Pieces of more rows than this are cut to multiples of 8, which products are best at. */
+/* Chunks of more rows are rounded to multiples of 8, the most efficient for matrix products. */
 #define ROUND_FROM 16
 #define ROUND_TO 8
 
@@ -43,9 +44,9 @@ typedef struct step {
 
 static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq : &p->prefill->seq; }
 
-/* ---- filling rows ---- */
+/* ---- composing rows ---- */
 
-/* Appends n tokens of a sequence: those from seq->done on, and behind them drafts. */
+/* Appends n tokens of a sequence from seq->done on, and drafts after them. */
 static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
     sequence *seq = sequence_of(p);
@@ -62,7 +63,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     return rc;
 }
 
-/* Adds a part to the step; one that cannot be appended ends its call or job afterwards. */
+/* Adds a part to the step; if it cannot be appended, its job or prefill fails after the step. */
 static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, bool wants_logits, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
     step_part *p = &e->parts[s->n_parts];
@@ -95,28 +96,29 @@ static void add_answers(step *s) {
         drafts -= c->prompt_lookup.n_tokens;
         step_add_part(s, c, NULL, 1, true, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
     }
-    e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several were resumed at once */
+    e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
 }
 
-/* ---- pieces of prompts and modules ---- */
+/* ---- chunks of prompts and modules ---- */
 
-/* Whoever asked for a piece says when it is its turn. */
+/* The turn of a chunk is that of the job that missed it first. */
 static const rp_job *asker_of(const step_part *p) { return p->job ? p->job : p->prefill->asker; }
 
 static int compare_turns(const void *a, const void *b) {
     const step_part *x = a, *y = b;
     const rp_job *c = asker_of(x), *d = asker_of(y);
     if (c != d && c && d) return queue_piece_precedes(c, d) ? -1 : 1;
-    if (c != d) return c ? 1 : -1; /* a module whose asker is gone is waited for by others */
+    if (c != d) return c ? 1 : -1; /* a module without its asker: other jobs wait for it */
     return x->first_row < y->first_row ? -1 : 1;
 }
 
-/* Has a call tokens to compute, or to look at? */
+/* Does the job have tokens to compute or to probe? */
 static bool has_piece(const rp_job *c) {
     return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && c->blend.done < c->blend.n);
 }
 
-/* Where nothing else can be computed: the first call whose states are on their way from disk. Each layer waits for its own. */
+/* If nothing else can be computed: the first job with KV still being read from disk. Each layer waits for its own KV.
+ * */
 static int32_t list_reading(const step *s, step_part *list) {
     const rp_engine *e = s->e;
     for (int32_t i = 0; i < e->n_running; i++) {
@@ -127,7 +129,7 @@ static int32_t list_reading(const step *s, step_part *list) {
     return 0;
 }
 
-/* Lists what has tokens to compute behind the step's parts, in the order of their turns. Returns how many. */
+/* Lists parts with tokens to compute after the step's parts, in order of their turns. Returns their number. */
 static int32_t list_waiting(const step *s) {
     rp_engine *e = s->e;
     step_part *list = e->parts + s->n_parts;
@@ -147,20 +149,21 @@ static double goal_us(const step *s) {
     return s->e->token_goal_us > 0 ? s->e->token_goal_us : DEFAULT_SLOWDOWN * cost_model_predict(&s->e->cost, &s->load);
 }
 
-/* Is this step's time to be measured without pieces, because theirs depends on it? */
+/* Must this step run without chunks, to measure the time that their size depends on? */
 static bool must_be_plain(const step *s) {
     const rp_engine *e = s->e;
     if (s->n_parts == 0 || e->token_goal_us > 0) return false;
     return !cost_model_knows(&e->cost, s->load.rows) || e->n_steps - e->last_plain >= PLAIN_EVERY;
 }
 
-/* Rows of a piece of up to `most`, behind a load. Rounded, where there are many: products are best at multiples of 8. */
+/* Rows of a chunk of up to `most`, added to a load. Many are rounded: matrix products are most efficient at multiples
+ * of 8. */
 static int32_t fitting_rows(const cost_model *m, const cost_load *load, int64_t slots, int32_t most, double us) {
     int32_t rows = isinf(us) ? most : cost_model_overhead(m, load, (double)slots, most, us);
     return rows < most && rows > ROUND_FROM ? rows - rows % ROUND_TO : rows;
 }
 
-/* Of one call in a step. *goal: less what it takes. Was there time for all that it has? */
+/* Probes one job in a step. *goal: reduced by the time of the probe. Returns whether all of its candidates fitted. */
 static bool add_probe(step *s, rp_job *c, double *goal) {
     rp_engine *e = s->e;
     if (s->probed) return true;
@@ -179,7 +182,7 @@ static void add_pieces(step *s) {
     if (must_be_plain(s)) return;
     int32_t n = list_waiting(s), left = e->chunk_tokens;
     const step_part *list = e->parts + s->n_parts;
-    int32_t places = e->max_sequences - s->n_parts; /* for calls: their logits */
+    int32_t places = e->max_sequences - s->n_parts; /* limit of jobs in a step: their logits */
     for (int32_t i = 0; i < n && left > 0; i++) {
         step_part p = list[i]; /* add_part writes where the list begins */
         if (p.job && places-- <= 0) continue;
@@ -198,7 +201,7 @@ static void add_pieces(step *s) {
     }
 }
 
-/* Only where nothing else is computed. */
+/* Only if nothing else is computed. */
 static void add_background(step *s) {
     rp_engine *e = s->e;
     rp_job *c = s->n_parts == 0 ? background_next(e) : NULL;
@@ -209,13 +212,13 @@ static void add_background(step *s) {
     step_add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 
-/* ---- what becomes of it ---- */
+/* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
     return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->hp.n_vocab;
 }
 
-/* A token of the answer is to be computed next. Its place was made with the call. */
+/* The next token of the answer to compute. Its slot was allocated with the job. */
 static void push_token(rp_job *c, int32_t token) {
     BASE_ASSERT(c->n_tokens < c->cap_tokens);
     c->positions[c->n_tokens] = c->plan->end + c->n_tokens - c->n_prompt;
@@ -228,7 +231,7 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
     rp_error err = p->err;
     rp_job *asker = j->asker;
     int rc = p->rc;
-    if (kv_context_has_failed(&j->seq.context)) return; /* its rows are worth nothing: scheduler.c lets it begin anew */
+    if (kv_context_has_failed(&j->seq.context)) return; /* its rows are invalid: scheduler.c requeues it */
     if (!rc) {
         j->seq.done += p->n_rows;
         BASE_ASSERT(j->seq.done <= j->seq.n);
@@ -246,7 +249,7 @@ static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float
         if ((*o)->first_logits) (*o)->first_logits(c, logits);
 }
 
-/* Draws tokens as far as drafts were right: the first logits are those after the first of `rows` rows. */
+/* Samples tokens as long as drafts are accepted: the first logits are those after the first of `rows` rows. */
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
     int32_t right = 0, token, n_drafts = rows - 1;
     bool first = !c->answer.first_us;
@@ -270,7 +273,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
 
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     bool decodes = c->phase == JOB_DECODE;
-    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* found out in the middle of the step: its rows are worth nothing */
+    if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
@@ -288,7 +291,7 @@ static void step_settle(const step *s, int step_rc, const rp_error *err) {
     rp_engine *e = s->e;
     for (int32_t i = 0; i < s->n_parts; i++) {
         step_part *p = &e->parts[i];
-        BASE_ASSERT(p->rc != RP_ERR_BUDGET); /* invariant 6: what was admitted never lacks a block */
+        BASE_ASSERT(p->rc != RP_ERR_BUDGET); /* invariant 6: an admitted job never lacks a block */
         if (step_rc && !p->rc) {
             p->rc = step_rc;
             p->err = *err;
@@ -300,7 +303,7 @@ static void step_settle(const step *s, int step_rc, const rp_error *err) {
     }
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 static rp_step_kind step_part_kind_of(const step_part *p) {
     if (!p->job) return RP_STEP_MODULE;
@@ -317,7 +320,7 @@ static void step_trace(const step *s) {
                s->n_parts, s->e->n_running, s->e->n_waiting, (unsigned long long)(s->end_us - s->start_us), s->predicted_us);
 }
 
-/* Before the parts' calls change. */
+/* Called before the parts' jobs change. */
 static void step_report(const step *s) {
     rp_engine *e = s->e;
     if (base_trace_enabled(BASE_COMPONENT_ENGINE)) step_trace(s);
@@ -372,13 +375,13 @@ bool steps_run(rp_engine *e, step_result *out) {
     add_background(&s);
     if (s.n_parts == 0 && !s.probed) return false;
     if (s.n_rows > 0) {
-        rp_step_kind last = step_part_kind_of(&e->parts[s.n_parts - 1]); /* pieces stand last */
+        rp_step_kind last = step_part_kind_of(&e->parts[s.n_parts - 1]); /* chunks are last */
         model_step rows = {.rows = e->rows, .n_rows = s.n_rows, .contexts = e->contexts, .n_contexts = s.n_parts};
         bool waits = waits_for_disk(&s);
         BASE_ASSERT(s.n_rows <= e->max_rows && s.n_parts <= e->max_parts && s.n_logits <= e->max_logits);
         e->n_steps++;
         if (last == RP_STEP_DECODE) e->last_plain = e->n_steps;
-        else if (last == RP_STEP_BACKGROUND) e->last_plain++; /* what runs beside answers does not notice it */
+        else if (last == RP_STEP_BACKGROUND) e->last_plain++; /* a step without answers does not count */
         s.predicted_us = cost_model_predict(&e->cost, &s.load);
         s.start_us = base_clock_us();
         rc = model_forward_step(e->forward, &rows, e->logits, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* submit.c: hands jobs to the engine's thread: requests, the prefill of a schema's modules, the preparation of weights. */
+/* submit.c: hands jobs to the engine's thread: requests, prefill of a schema's modules, preparation of weights. */
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -9,7 +9,7 @@
 #define LEAST_RETRY_MS 50
 #define MOST_RETRY_MS 600000.0
 
-/* When a place will probably be free: calls before it end max_sequences at a time. */
+/* Estimates when a sequence will be free: earlier jobs end max_sequences at a time. */
 static uint32_t retry_after_ms(const rp_engine *e) {
     double ms = e->job_ms * (e->n_live - e->max_sequences - e->max_queue + 1) / e->max_sequences;
     return (uint32_t)BASE_MAX(BASE_MIN(ms, MOST_RETRY_MS), LEAST_RETRY_MS);
@@ -63,9 +63,9 @@ int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_e
     return rc;
 }
 
-/* ---- jobs that the caller waits for ---- */
+/* ---- jobs with a waiting caller ---- */
 
-/* Queues a call, waits for it, frees it. */
+/* Queues a job, waits for it, frees it. */
 static int job_run(rp_job *c, rp_result **out, rp_error *err) {
     rp_result *nothing;
     int rc = job_queue(c, err);
@@ -83,7 +83,7 @@ int rp_engine_run(rp_engine *e, const rp_request *request, rp_result **out, rp_e
     return rc ? rc : job_run(c, out, err);
 }
 
-/* A call that computes a schema's modules, not queued yet. */
+/* A job that prefills a schema's modules, not queued yet. */
 static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const char *name, rp_on_progress on_progress, void *user,
                       rp_error *err) {
     int rc = job_new(out, e, JOB_MODULE_PREFILL, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* turns.c: see turns.h. Lists that are searched from their beginning: tenants that are not ahead of their level are dropped from time to
- * time, so about as many are left as have requests. */
+/* turns.c: see turns.h. Linear lists: tenants that are not ahead of their level are removed from time to time, so the
+ * length is about the number of tenants with requests. */
 #include "engine/turns.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 #define LEAST_SWEEP 64
 #define MAX_LEVELS ((size_t)1 << 16)
-#define MAX_ROUNDS 1e15 /* that a request is moved by: the counter does not overflow */
+#define MAX_ROUNDS 1e15 /* of one request; the counter cannot overflow */
 
 void turns_free(turns *t) {
     base_free(t->tenants);
@@ -47,7 +47,8 @@ turn turns_next(turn from, double cost_us, double quantum_us) {
     return (turn){from.round + (uint64_t)rounds, BASE_MAX(rounds * quantum_us - missing, 0)};
 }
 
-/* Drops tenants of which nothing waits and whose levels have come to their round: those begin anew with a quantum. */
+/* Removes tenants without queued requests whose level has reached their round: they would start with a quantum anyway.
+ * */
 static void sweep_tenants(turns *t) {
     size_t kept = 0;
     for (size_t i = 0; i < t->n_tenants; i++) {
@@ -99,7 +100,7 @@ void turns_refund(turns *t, const base_key *salt, int32_t priority, double us, d
     uint64_t round = round_of(t, priority);
     if (!tenant || quantum_us <= 0) return;
     if (!tenant->waits && tenant->last.round < round) {
-        if (us >= 0) return; /* it begins anew with a quantum, and saves nothing */
+        if (us >= 0) return; /* it starts with a quantum, and saves nothing */
         tenant->last = (turn){round, quantum_us};
     }
     double left = tenant->last.left_us + us, rounds = floor(left / quantum_us); /* > 0: back */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_answer_memory.c: answers as tokens: the memory beside a naive one, its bounds; and turns of a conversation, which go on with the tokens
- * that were sampled where a text's own cut would leave them.
+/* test_answer_memory.c: answers as tokens: the memory against a naive one, its limits; and turns of a conversation,
+ * which continue with the sampled tokens where a new tokenization of the text would miss.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void put(answer_memory *m, uint64_t i, size_t n) {
     answer_memory_put(m, &key, tokens, n);
 }
 
-/* So many of its tokens are known; 0: none. */
+/* Number of its tokens that are known; 0: none. */
 static size_t known(answer_memory *m, uint64_t i) {
     base_key key = key_of(i);
     size_t n = 0;
@@ -48,7 +48,7 @@ static size_t known(answer_memory *m, uint64_t i) {
 
 static void what_was_used_last_is_known(void **state) {
     (void)state;
-    static uint64_t used[N_KEYS]; /* when; 0: it is not there */
+    static uint64_t used[N_KEYS]; /* when; 0: not in the memory */
     static size_t length[N_KEYS];
     tiny_random r = {20260101};
     answer_memory *m;
@@ -82,9 +82,9 @@ static void tokens_are_bounded(void **state) {
     put(m, 1, ANSWER_MEMORY_TOKENS / 2);
     put(m, 2, ANSWER_MEMORY_TOKENS / 2);
     assert_int_equal(known(m, 1), ANSWER_MEMORY_TOKENS / 2);
-    put(m, 3, 1); /* 2 was used longest ago */
+    put(m, 3, 1); /* 2 is the least recently used */
     assert_true(known(m, 1) > 0 && known(m, 2) == 0 && known(m, 3) == 1);
-    put(m, 3, ANSWER_MEMORY_TOKENS + 1); /* more than there may be: nothing of that key is known */
+    put(m, 3, ANSWER_MEMORY_TOKENS + 1); /* over the limit: the key has no tokens */
     assert_true(known(m, 1) > 0 && known(m, 3) == 0);
     put(m, 4, ANSWER_MEMORY_TOKENS);
     assert_true(known(m, 1) == 0 && known(m, 4) == ANSWER_MEMORY_TOKENS);
@@ -109,7 +109,7 @@ static rp_request ask(const turn *t, int32_t n_messages) {
     return q;
 }
 
-/* What the messages are without a memory. *tokens: the caller's. */
+/* The tokens of the messages without a memory. *tokens: owned by the caller. */
 static size_t cut(const turn *t, int32_t n, int32_t **tokens) {
     size_t n_tokens;
     rp_error err;
@@ -126,7 +126,7 @@ static bool is_text(const turn *t, const rp_result *r) {
     return done > 0 && r->text[done] == '\0';
 }
 
-/* Samples answers until one is its tokens' text, and other tokens than its text's own cut. */
+/* Samples answers until one matches the text of its tokens, but not the tokenization of that text. */
 static void open_turn(turn *t) {
     tiny_model_shape shape = tiny_model_defaults();
     rp_engine_options o = rp_engine_options_defaults();
@@ -159,7 +159,7 @@ static void close_turn(turn *t) {
     rp_model_close(t->model);
 }
 
-/* The last token of an answer is sampled and, if the answer does not end with it, not computed. */
+/* The last token of an answer is sampled but, unless it ends the answer, not computed. */
 static int32_t earlier_tokens(const turn *t) { return t->first->prompt_tokens + t->first->n_tokens - 1; }
 
 static void the_next_turn_goes_on_with_the_tokens(void **state) {
@@ -170,7 +170,7 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     size_t n = cut(&t, 3, &tokens);
     rp_request q = ask(&t, 0);
     q.messages = NULL;
-    q.tokens = tokens; /* the same conversation, cut anew: it leaves the earlier turn within its answer */
+    q.tokens = tokens; /* the same conversation, newly tokenized: it leaves the earlier turn within its answer */
     q.n_tokens = (int32_t)n;
     rp_result *anew = tiny_model_answer(t.engine, &q);
     assert_true(anew->cached_tokens < earlier_tokens(&t));
@@ -178,7 +178,7 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     q = ask(&t, 3);
     rp_result *goes_on = tiny_model_answer(t.engine, &q);
     assert_true(goes_on->cached_tokens >= earlier_tokens(&t));
-    /* another turn: both answers stand in it as they were sampled */
+    /* another turn: both answers are in it as they were sampled */
     rp_message messages[5] = {t.messages[0], t.messages[1], t.messages[2], {RP_ROLE_ASSISTANT, goes_on->text, strlen(goes_on->text)},
                               {RP_ROLE_USER, "Where?", 6}};
     q.messages = messages;
@@ -193,7 +193,8 @@ static void the_next_turn_goes_on_with_the_tokens(void **state) {
     close_turn(&t);
 }
 
-/* Its text is cut anew: in ways of reuse that promise it, for others, and where it is not the very text behind the very tokens. */
+/* The text is tokenized again: for reuse modes that promise it, for other tenants, and unless both text and preceding
+ * tokens are identical. */
 static void elsewhere_the_text_counts(void **state) {
     (void)state;
     turn t;
@@ -220,7 +221,7 @@ static void elsewhere_the_text_counts(void **state) {
         rp_result_free(same);
     }
     rp_free(tokens);
-    t.messages[1].n--; /* a client that trims what it sends back */
+    t.messages[1].n--; /* a client that trims what it sends */
     n = cut(&t, 3, &tokens);
     rp_request q = ask(&t, 3);
     rp_result *trimmed = tiny_model_answer(t.engine, &q);

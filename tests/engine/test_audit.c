@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_audit.c: the auditor over the bundled model: a schema that reuse spoils is found, told or moved up the dial, and good ones are left
- * alone; what was found outlives the engine; answers are what they are without it.
+/* test_audit.c: the auditor with the bundled model: a schema that reuse damages is detected and logged, or its quality
+ * raised; good schemas are unchanged; the results outlive the engine; answers do not depend on the auditor.
  *
- *   towns-apart   what a text is about in one module, what it says in another: "The river is Quinbeck." and "The river is Yelpass."
- *                 contradict each other for whoever has not read the line before them          mean KL 2.0 to 4.0 nats
- *   towns-whole   the same texts, a town a module                                               mean KL below 0.01
- *   facts         modules that say of themselves whose river they name
- *   mixed         these, and one town apart: h2 and t2 must be read together, and each beside others does no harm
+ *   towns-apart   subject in one module, statement in another: "The river is Quinbeck." and "The river is Yelpass."
+ *                 contradict each other without the line before them                           mean KL 2.0 to 4.0 nats
+ *   towns-whole   the same texts, one module per town                                           mean KL below 0.01
+ *   facts         modules that name the town of their river themselves
+ *   mixed         these, and one town apart: h2 and t2 depend on each other; each is harmless with other modules
  *
- * MAX_DIVERGENCE: of the tasks of docs/quality.md the worst that answers as well as exact does is not-stated, 0.21 to 0.26 nats.
+ * MAX_DIVERGENCE: of the tasks of docs/quality.md with answers as good as exact, not-stated is the worst: 0.21 to 0.26
+ * nats.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -131,7 +132,7 @@ static void ask_once(rp_engine *e, kind k, unsigned imports, int of, bool river)
     assert_true(rp_engine_drain(e, -1));
 }
 
-/* Two towns at a time, each of them asked for, `rounds` times. */
+/* Two towns at a time, each of them queried, `rounds` times. */
 static void ask_pairs(rp_engine *e, kind k, int rounds) {
     for (int i = 0; i < rounds; i++) {
         int a = i % N_TOWNS, b = (a + 1 + i / N_TOWNS % (N_TOWNS - 1)) % N_TOWNS;
@@ -178,7 +179,8 @@ static void a_schema_that_reuse_spoils_is_found_and_good_ones_are_not(void **sta
     rp_engine_free(e);
 }
 
-/* The first module of a prompt is exact: t0 always is. Whoever asks for a town that is told as a whole gets the answer of an exact run. */
+/* The first module of a prompt, t0, is always exact. A question about a town in one module gets the answer of an exact
+ * run. */
 static void the_pair_that_must_be_read_together_stands_out(void **state) {
     (void)state;
     enum { T0 = 1 << 1, T1 = 1 << 3, H2 = 1 << 4, T2 = 1 << 5, T3 = 1 << 7 };
@@ -231,7 +233,7 @@ static void a_schema_is_moved_up_until_it_is_near_enough(void **state) {
     rp_result_free(r);
     assert_true(rp_engine_drain(e, -1));
 
-    for (int i = 0; i < 40; i++) ask_pairs(e, APART, 1); /* far enough for every step */
+    for (int i = 0; i < 40; i++) ask_pairs(e, APART, 1); /* enough for every quality step */
     a = audit(e);
     const rp_audit_schema *s = find_schema(a, APART);
     print_message("%.4f nats; then %s: %.4f (%d samples)\n", before, s->raised_to, s->now.mean_kl, (int)s->now.samples);
@@ -239,7 +241,7 @@ static void a_schema_is_moved_up_until_it_is_near_enough(void **state) {
     assert_true(s->now.samples > 0 || strcmp(s->raised_to, "exact") == 0); /* exact prompts are no samples */
     rp_audit_free(a);
 
-    /* What a request or its prompt asks for is left alone, and no sample. */
+    /* An explicit quality of a request or its prompt is not changed, and not sampled. */
     a = audit(e);
     uint64_t sampled = a->sampled;
     rp_audit_free(a);
@@ -254,7 +256,7 @@ static void a_schema_is_moved_up_until_it_is_near_enough(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- which, and what it does to answers ---- */
+/* ---- sampling, and its effect on answers ---- */
 
 static void one_in_n_modular_requests_is_chosen(void **state) {
     (void)state;
@@ -311,7 +313,7 @@ static void what_is_chosen_is_compared_or_dropped(void **state) {
     assert_int_equal(a->waiting, 0);
     rp_audit_free(a);
     rp_engine_free(e);
-    e = open_engine(&o); /* freed while some wait */
+    e = open_engine(&o); /* freed while some are queued */
     char prompt[1024];
     write_prompt(APART, BOTH(0, 1), 0, true, "", prompt, sizeof(prompt));
     for (int i = 0; i < 3; i++) rp_result_free(ask(e, prompt));
@@ -345,7 +347,7 @@ static int remove_folder(void **state) {
     return 0;
 }
 
-/* What `reprise cache stat` shows; NULL: nothing. */
+/* The output of `reprise cache stat`; NULL: none. */
 static rp_audit *kept(const char *key) {
     rp_audit *a;
     char text[65] = "";
@@ -381,7 +383,7 @@ static void what_was_found_outlives_the_engine(void **state) {
     assert_true(a->n_pairs > 0);
     rp_audit_free(a);
     run_with_store(3, NULL, false, 5, 0);
-    run_with_store(2, NULL, true, 8, 1); /* read-only: known, and nothing is written */
+    run_with_store(2, NULL, true, 8, 1); /* read-only: loaded, and nothing is written */
     run_with_store(1, NULL, false, 8, 1);
     a = kept(NULL);
     assert_int_equal(find_schema(a, APART)->all.samples, 9);
@@ -391,7 +393,7 @@ static void what_was_found_outlives_the_engine(void **state) {
 
     assert_int_equal(truncate(path, 100), 0);
     assert_null(kept(NULL));
-    run_with_store(1, NULL, false, 0, 0); /* begins anew */
+    run_with_store(1, NULL, false, 0, 0); /* starts empty */
     a = kept(NULL);
     assert_int_equal(find_schema(a, APART)->all.samples, 1);
     rp_audit_free(a);
@@ -399,7 +401,7 @@ static void what_was_found_outlives_the_engine(void **state) {
     assert_null(kept(NULL));
 }
 
-/* Names of schemas and modules would stand there in clear. */
+/* The file would have names of schemas and modules in clear. */
 static void an_encrypted_store_keeps_none(void **state) {
     (void)state;
     char key[STORE_FOLDER_BYTES];
@@ -410,7 +412,7 @@ static void an_encrypted_store_keeps_none(void **state) {
     unlink(key);
 }
 
-/* Each call in turn fails: the file is the old one or the new one. */
+/* Each file operation fails in turn: the file is the old one or the new one. */
 static void a_write_that_fails_leaves_a_whole_file(void **state) {
     (void)state;
     static const base_io_fault faults[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_SHORT};
@@ -436,7 +438,7 @@ static void a_write_that_fails_leaves_a_whole_file(void **state) {
     disk_folder_close(&f);
 }
 
-/* A foreign file that the store's folder links to is not read. */
+/* A symbolic link in the store's folder is not followed. */
 static void a_symbolic_link_is_not_read(void **state) {
     (void)state;
     char path[DISK_PATH_BYTES];

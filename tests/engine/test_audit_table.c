@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_audit_table.c: the auditor's figures: comparisons beside a plain computation in long double, the table beside a naive one, its
- * bounds, its text and what becomes of a damaged one.
+/* test_audit_table.c: the auditor's figures: comparisons against a plain computation in long double, the table against
+ * a naive one, its limits, its text form, and damaged texts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,7 +152,7 @@ static void a_schema_is_told_once_or_moved_up_step_by_step(void **state) {
         assert_int_equal(t->schemas[1].raised, steps);
         assert_int_equal(t->schemas[1].now.samples, 0);
         assert_int_equal(t->schemas[1].all.samples, steps * AUDIT_LEAST_SAMPLES);
-        add(t, &o, 9, &raises); /* planned before it was moved: says nothing of what is now */
+        add(t, &o, 9, &raises); /* planned before it was raised: not counted for the new quality */
         assert_int_equal(t->schemas[1].now.samples, 0);
         assert_int_equal(t->schemas[1].all.samples, ++i + 1);
         o.raised = o.level = steps;
@@ -164,7 +164,7 @@ static void a_schema_is_told_once_or_moved_up_step_by_step(void **state) {
     assert_int_equal(t->schemas[1].raised, AUDIT_STEPS);
 
     o = origin("v", NULL, 0);
-    o.level = 1; /* its views stand at link already: link is no step for it */
+    o.level = 1; /* its views already have link: raising to link has no effect */
     for (int i = 0; i < AUDIT_LEAST_SAMPLES; i++) add(t, &o, 0.6, &raises);
     assert_int_equal(t->schemas[2].raised, 2);
     audit_table_free(t);
@@ -196,7 +196,7 @@ static void another_text_begins_anew(void **state) {
 static void what_was_added_to_longest_ago_goes_first(void **state) {
     (void)state;
     enum { N = 3 * AUDIT_MAX_SCHEMAS };
-    static uint64_t used[N]; /* when; 0: it is not there */
+    static uint64_t used[N]; /* when; 0: not in the table */
     tiny_random random = {99};
     audit_table *t = audit_table_new();
     size_t n = 0, most_pairs = 0;
@@ -305,7 +305,7 @@ static void what_is_read_is_what_was_written(void **state) {
     audit_table_free(again);
 }
 
-/* Reads a damaged text from a block of its own size, so that a sanitizer sees a byte too many. */
+/* Parses a damaged text from a block of its own size, to let a sanitizer detect reads past the end. */
 static int read_copy(const char *text, size_t n) {
     audit_table *t;
     base_key model;
@@ -344,7 +344,7 @@ static void a_damaged_text_is_none(void **state) {
     audit_table_free(t);
 }
 
-/* Somebody who knows how an end is made writes lines of his own. */
+/* Forged lines with a valid end line. */
 static int read_forged(const char *lines) {
     base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
     char hex[2 * BASE_KEY_BYTES + 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_blend.c: quality="blend:R" through the engine: which tokens are chosen, what the result says of it, and where nothing can be chosen.
- * That the logits are right is tests/oracle's matter, that they do not depend on schedules tests/exactness's.
+/* test_blend.c: quality="blend:R" through the engine: the chosen tokens, the result's report of them, and cases without
+ * candidates. tests/oracle checks the logits, tests/exactness that they do not depend on schedules.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@
 
 #define N_CTX 2048
 
-/* Modules that have seen the schema's own text alone, at positions that do not move. */
+/* Modules with only the schema's own text as context, at fixed positions. */
 static const char schema[] =
     "<schema name='s' layout='fixed'>Here is what is known. <module name='a'>The river runs slowly past the old mill, and a grey horse stands "
     "there in the rain every morning.</module><module name='b'>People say that the harbour was built by two brothers, one of whom never saw it, "
@@ -82,7 +82,7 @@ static int32_t count_reason(const rp_result *r, const char *reason) {
 
 /* ---- by a naive computation ---- */
 
-/* The states of the probed layer, token by token, of a plain run. out: [n][width] */
+/* The KV of the probed layer, token by token, of a plain run. out: [n][width] */
 static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t *positions, int32_t n, float *out) {
     enum { ROWS = 512 };
     rp_error err = {0};
@@ -121,7 +121,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     return width;
 }
 
-/* How far each token of module b is from a plain run of all. Returns how many there are; *first: where they stand. */
+/* The deviation of each token of module b from a plain run of all. Returns their number; *first: their first index. */
 static int32_t naive_deviations(const rp_model *m, const pml_plan *p, double *out, int32_t *first) {
     enum { MOST = 512, WIDTH = 512 };
     static float plain[MOST * WIDTH], alone[MOST * WIDTH];
@@ -152,9 +152,9 @@ static bool is_chosen(const rp_result *r, int32_t pos) {
     return false;
 }
 
-enum { BEGINNING = 8 }; /* tokens of each module, in three quarters of what is chosen */
+enum { BEGINNING = 8 }; /* tokens of each module: three quarters of the chosen ones */
 
-/* The module's first tokens are chosen; what is chosen behind them deviates at least as much as what is not. */
+/* The module's first tokens are chosen; further chosen tokens deviate at least as much as all others. */
 static void check_choice(const rp_model *m, const rp_result *r, int32_t percent) {
     static double deviations[512];
     rp_error err = {0};
@@ -200,7 +200,7 @@ static void beginnings_and_what_deviates_most_are_chosen(void **state) {
     }
 }
 
-/* Tokens at the beginning of a module's view that are computed again. */
+/* Recomputed tokens at the beginning of a module's view. */
 static int32_t count_leading(const rp_result *r, const char *module) {
     int32_t i = 0;
     while (i < r->n_plan && strcmp(r->plan[i].module, module)) i++;
@@ -210,7 +210,7 @@ static int32_t count_leading(const rp_result *r, const char *module) {
     return n;
 }
 
-/* Of each the first token, then of each the second. */
+/* The first token of each module, then the second of each. */
 static void modules_begin_evenly(void **state) {
     static const char own[] =
         "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a'>The river runs slowly past the old mill, and a grey "
@@ -233,7 +233,7 @@ static void modules_begin_evenly(void **state) {
     close_world(&w);
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 static void the_result_tells_what_was_done(void **state) {
     (void)state;
@@ -250,7 +250,7 @@ static void the_result_tells_what_was_done(void **state) {
     assert_int_equal(q->recomputed_tokens, count_reason(blend.result, "blend"));
     assert_int_equal(blend.result->cached_tokens + blend.result->fresh_tokens, reuse.result->prompt_tokens);
     oracle_run_free(&blend);
-    run(&w, prompt, (rp_quality){RP_QUALITY_BLEND, 100}, &blend); /* nothing of b is left as it was */
+    run(&w, prompt, (rp_quality){RP_QUALITY_BLEND, 100}, &blend); /* all of b is recomputed */
     run(&w, prompt, (rp_quality){RP_QUALITY_EXACT, 0}, &exact);
     assert_true(oracle_deviation(blend.logits, exact.logits, exact.n_vocab) < 1e-4);
     assert_true(oracle_deviation(reuse.logits, exact.logits, exact.n_vocab) > 1e-3);
@@ -260,7 +260,7 @@ static void the_result_tells_what_was_done(void **state) {
     close_world(&w);
 }
 
-/* Each says another percentage, and one says nothing of it. */
+/* Modules with different percentages, and one without any. */
 static void every_module_has_its_own_share(void **state) {
     static const char own[] =
         "<schema name='s'>Known: <module name='z'>Zero.</module><module name='a' quality='blend:50'>The river runs slowly past the mill.</module>"
@@ -285,7 +285,7 @@ static void every_module_has_its_own_share(void **state) {
     close_world(&w);
 }
 
-/* ---- where nothing can be chosen ---- */
+/* ---- no candidates ---- */
 
 static void check_nothing_is_chosen(world *w, const char *pml, const char *why) {
     oracle_run reuse, blend;
@@ -315,7 +315,7 @@ static void modules_that_are_exact_are_left(void **state) {
     close_world(&w);
 }
 
-/* Longer than the window and a block: what its own tokens saw is not there any more. */
+/* Longer than the window and a block: the KV that its own tokens attended to is gone. */
 static void windows_forget_what_tokens_inside_modules_saw(void **state) {
     (void)state;
     char pml[4096], words[2048] = "";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_calls.c: calls under way: waiting, their order, cancelling, deadlines, budgets; what was read before; drafts; what results and steps
- * tell. That answers do not depend on any of it is shown in tests/exactness.
+/* test_calls.c: jobs under way: queueing, order, cancellation, deadlines, budgets; prefix caching; drafts; reports of
+ * results and steps. tests/exactness shows that answers depend on none of these.
  *
- * An engine is held where a test wants it by a call whose on_token waits at a gate.
+ * A job whose on_token waits at a gate holds an engine at a chosen point.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +25,14 @@
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
-/* The engine stands in the middle of an answer of two tokens until gate_end. */
+/* The engine is held in the middle of an answer of two tokens until gate_end. */
 static void close_gate(gate *g, rp_engine *e) {
     rp_request q = calls_request("gate", 2);
     gate_close(g, e, &q);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+/* ---- queueing -----------------------------------------------------------------------------------------------------
+ * */
 
 static void a_full_queue_refuses_and_says_when_to_come_back(void **state) {
     (void)state;
@@ -189,7 +190,8 @@ static void a_prompt_that_never_fits_is_refused_and_an_answer_ends_with_the_budg
     rp_engine_free(e);
 }
 
-/* ---- what was read before ------------------------------------------------------------------------------------------ */
+/* ---- prefix cache --------------------------------------------------------------------------------------------------
+ * */
 
 static const rp_plan_item *last_item(const rp_result *r) { return &r->plan[r->n_plan - 1]; }
 
@@ -210,7 +212,7 @@ static void a_text_is_read_once(void **state) {
     assert_string_equal(last_item(second)->reason, "last");
     assert_int_equal(second->mismatch.token, -1);
     assert_memory_equal(first->tokens, second->tokens, 4 * sizeof(int32_t));
-    assert_true(longer->cached_tokens >= first->prompt_tokens - 2); /* the last token may be another one before a space */
+    assert_true(longer->cached_tokens >= first->prompt_tokens - 2); /* before a space the last token may differ */
     assert_string_equal(longer->plan[0].tier, "ram");
     assert_int_equal(strlen(longer->plan[0].key), 16);
     off.no_prefix = true;
@@ -231,7 +233,7 @@ static void a_text_is_read_once(void **state) {
     rp_engine_free(e);
 }
 
-/* Behind the same modules a conversation goes on where it was; behind others nothing of it is found. */
+/* After the same modules a conversation hits its prefix; after other modules it misses. */
 static void a_conversation_goes_on_behind_its_modules(void **state) {
     (void)state;
     static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
@@ -260,9 +262,9 @@ static void a_conversation_goes_on_behind_its_modules(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- what a call and its engine say meanwhile ---- */
+/* ---- reports while a job runs ---- */
 
-/* Holds a request at its first token and compares what its call says with its result, which is the caller's. */
+/* Holds a request at its first token and compares the job's status with its result, which the caller owns. */
 static rp_result *run_watched(rp_engine *e, const rp_request *q) {
     rp_job_status held = {.struct_size = sizeof(held)}, ended = {.struct_size = sizeof(ended)};
     gate g;
@@ -283,7 +285,7 @@ static rp_result *run_watched(rp_engine *e, const rp_request *q) {
     return r;
 }
 
-/* Modules, found and missed, text that was read before, and what stands behind an edit: all count before the first token. */
+/* Modules, hits and misses, a cached prefix, and tokens after an edit: all are counted before the first token. */
 static void a_call_counts_its_prompt_before_the_first_token(void **state) {
     (void)state;
     static const char schema[] = "<schema name='s'><module name='a'>The first module.</module><module name='b'>Another.</module></schema>";
@@ -345,7 +347,7 @@ static void an_engine_describes_itself(void **state) {
     rp_engine_free(e);
 }
 
-/* A schema that is computed by a call can be waited for, or cancelled in the middle, and what it has by then is kept. */
+/* The prefill of a schema can be waited for, or cancelled halfway; the finished part is kept. */
 static void computing_a_schema_can_be_cancelled(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
@@ -385,7 +387,7 @@ static void computing_a_schema_can_be_cancelled(void **state) {
 
 /* ---- prompts of token ids ---- */
 
-/* They are the prompt as they are: a text's are found where the text was read, and give its answer. */
+/* They are the prompt as given: those of a text hit the text's prefix, and give its answer. */
 static void token_ids_are_a_prompt(void **state) {
     (void)state;
     rp_engine *e = open_engine(NULL);
@@ -424,7 +426,7 @@ static void token_ids_are_a_prompt(void **state) {
 
 /* ---- stop strings ---- */
 
-/* Three ASCII characters of a text, of which the last two stand nowhere before. */
+/* Three ASCII characters of a text; the last two occur nowhere before. */
 static const char *find_stop(const char *text) {
     for (const char *s = text; strlen(s) > 3; s++) {
         char two[3] = {s[1], s[2]};
@@ -468,7 +470,7 @@ static void what_was_dropped_says_so(void **state) {
     char *text = calls_text(0, 100), *others = NULL;
     rp_request q = calls_request(text, 1);
     rp_result_free(tiny_model_answer(e, &q));
-    for (int i = 1; i < 100; i++) { /* what was slow to compute stays longer: one slow step does not make up for so many */
+    for (int i = 1; i < 100; i++) { /* slow KV is kept longer: one slow step must not outweigh this many */
         others = calls_text(i, 100);
         rp_request other = calls_request(others, 1);
         rp_result_free(tiny_model_answer(e, &other));
@@ -484,7 +486,7 @@ static void what_was_dropped_says_so(void **state) {
     rp_engine_free(e);
 }
 
-/* Eight callers come with one new prompt: one computes it. */
+/* Eight callers submit one new prompt: one job computes it. */
 static void the_same_new_prompt_is_computed_once(void **state) {
     (void)state;
     rp_engine_options o = rp_engine_options_defaults();
@@ -537,7 +539,7 @@ static void drafts_change_steps_and_nothing_else(void **state) {
 /* ---- steps --------------------------------------------------------------------------------------------------------- */
 
 typedef struct seen_steps {
-    uint64_t number, mixed, late; /* late: steps with rows of prompts and without the answer that was under way */
+    uint64_t number, mixed, late; /* late: steps with prompt rows and without the answer under way */
     bool decoding;
 } seen_steps;
 
@@ -570,7 +572,7 @@ static void no_answer_waits_for_a_prompt(void **state) {
     rp_engine_options o = rp_engine_options_defaults();
     o.on_step = see_step;
     o.step_user = &seen;
-    o.token_goal_ms = 0.01f; /* pieces as small as can be */
+    o.token_goal_ms = 0.01f; /* chunks of minimal size */
     rp_engine *e = open_engine(&o);
     char *text = calls_text(4, 200);
     rp_request answer = calls_request("x", 400), prompt = calls_request(text, 1);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_constrained.c: answers under a grammar, as a caller of reprise.h meets them: each is a text of its grammar, or the beginning of one,
- * by the slow search of random_grammar.h; each token is the one that is to be drawn of those that the search allows; drafts, stop strings,
- * triggers, log-probabilities and other calls change nothing of it. What a grammar is, and its limits: tests/grammar. */
+/* test_constrained.c: grammar-constrained decoding through reprise.h: each answer is in the language of its grammar, or
+ * a prefix of such a text, by the slow search of random_grammar.h; each token is the most likely one that the search
+ * allows; drafts, stop strings, triggers, log-probabilities and other requests change nothing. Grammars and their
+ * limits: tests/grammar.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +101,7 @@ static void answers_are_texts_of_their_grammars(void **state) {
         size_t m = (size_t)round % LEN(kinds);
         random_grammar_make(g, &r, true);
         rp_request q = request_of(g->text);
-        if (round % 4 == 3) q.text = ""; /* a space before the first word is no part of the text */
+        if (round % 4 == 3) q.text = ""; /* a space before the first word is not part of the text */
         q.sampling.temperature = (float)(round / 2 % 2);
         q.sampling.seed = tiny_random_u64(&r);
         q.ignore_eos = round % 5 == 4;
@@ -123,7 +125,7 @@ typedef struct watch {
     const random_grammar *g;
     char text[RANDOM_GRAMMAR_MOST + 1];
     size_t n;
-    int32_t best;  /* of those that the search allows; -1: none */
+    int32_t best;  /* of the tokens that the search allows; -1: none */
     bool may_end, over;
     int n_seen;
 } watch;
@@ -138,7 +140,7 @@ static bool allows(watch *w, int32_t token) {
     return random_grammar_judge(w->g, text, w->n + n).beginning;
 }
 
-/* Whether the model would rather end cannot be asked here: its end-of-text tokens are left out, and may be drawn instead. */
+/* End-of-text tokens are left out here, as the search cannot judge them; they may be sampled instead. */
 static void on_logits(void *user, const float *logits, int32_t n_vocab) {
     watch *w = user;
     w->best = -1;
@@ -186,7 +188,7 @@ static void each_token_is_the_likeliest_that_fits(void **state) {
     free(g);
 }
 
-/* A grammar is a bias of -infinity for what it rules out, before all other steps. */
+/* A grammar is a bias of -infinity for all tokens that it excludes, before all other sampling steps. */
 static void drawing_is_as_with_a_bias_for_all_others(void **state) {
     (void)state;
     static rp_logit_bias bias[MOST_VOCAB];
@@ -265,7 +267,7 @@ static void where_no_token_fits_the_answer_says_so(void **state) {
     expect_text(&q, "", "grammar");
     q.sampling.temperature = 1;
     expect_text(&q, "", "grammar");
-    q.grammar = "root ::= \"a\"?"; /* where it may end it does */
+    q.grammar = "root ::= \"a\"?"; /* ends as soon as the grammar may end */
     expect_text(&q, "", "stop");
 }
 
@@ -291,7 +293,7 @@ static void forced_tokens_are_not_asked(void **state) {
     rp_result_free(r);
 }
 
-/* Every way of ending one is a way of going on, so that no place is like another: too many of them, in the end. */
+/* Every way to end is also a way to continue, and no state repeats: the number of states finally exceeds the limit. */
 static void what_cannot_be_followed_ends_by_its_name(void **state) {
     (void)state;
     char text[4096] = "root ::= r0 \"!\"\n";
@@ -317,7 +319,8 @@ static void what_cannot_be_followed_ends_by_its_name(void **state) {
 
 /* ---- triggers ---- */
 
-/* Any two neighbouring characters of an answer as its trigger: it is the same up to there, and then in the language. */
+/* Any two adjacent characters of an answer as its trigger: the answer is unchanged up to the trigger, then in the
+ * language. */
 static void up_to_the_trigger_the_answer_is_free(void **state) {
     (void)state;
     for (size_t m = 0; m < LEN(kinds); m++) {
@@ -334,7 +337,7 @@ static void up_to_the_trigger_the_answer_is_free(void **state) {
             q.grammar_trigger = trigger;
             rp_result *r = run(m, &q);
             char *found = strstr(r->text, trigger);
-            if (found) { /* else it never came: the token that brought it had more in it */
+            if (found) { /* else the token with the trigger had further characters */
                 int digits, length = 0;
                 size_t at = (size_t)(found - r->text) + 2;
                 if (at == place) assert_memory_equal(r->text, plain->text, place);

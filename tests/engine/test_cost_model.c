@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cost_model.c: the model of a step's time on machines whose times are known: what it predicts, and how much room it leaves. */
+/* test_cost_model.c: the cost model on simulated machines with known times: its predictions, and the rows that it
+ * allows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include "engine/cost_model.h"
 
-/* Rows that wait for weights up to `read_us`, and compute from there on. */
+/* Rows wait for the weights up to `read_us`; beyond, their computation is the limit. */
 typedef struct machine {
     double read_us, row_us, slot_us;
     unsigned noise; /* state; 0: none */
@@ -26,7 +27,7 @@ static double time_of(machine *m, const cost_load *l) {
     double us = fmax(m->read_us, m->row_us * l->rows) + m->slot_us * l->slots;
     if (m->noise == 0) return us;
     double share = random_share(m);
-    return us * (1 + 0.1 * share) * (random_share(m) < 0.02 ? 8 : 1); /* and somebody else's turn now and then */
+    return us * (1 + 0.1 * share) * (random_share(m) < 0.02 ? 8 : 1); /* with occasional other processes */
 }
 
 static cost_load load_of(int32_t rows, double slots) { return (cost_load){rows, rows * slots, slots}; }
@@ -41,7 +42,8 @@ static double predict(const cost_model *c, int32_t rows, double slots) {
     return cost_model_predict(c, &l);
 }
 
-/* Answers of `rows` rows beside a prompt that never ends, as steps.c would have it; the longest step against one without pieces. */
+/* Answers of `rows` rows with an endless prompt, as steps.c composes them; the longest step relative to one without
+ * chunks. */
 static double serve(cost_model *c, machine *m, int32_t rows, int steps, int32_t *last_piece) {
     double worst = 0;
     for (int i = 0; i < steps; i++) {
@@ -87,7 +89,7 @@ static void test_guesses_are_cautious(void **state) {
     }
 }
 
-/* A prompt beside one answer gets what the time of reading the weights leaves, soon, and without a step that is felt. */
+/* A prompt besides one answer soon gets the time spent on loading the weights, without a noticeably longer step. */
 static void test_rooms_of_machines(void **state) {
     (void)state;
     static const struct {
@@ -97,14 +99,14 @@ static void test_rooms_of_machines(void **state) {
         {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 1, 4, 4},   /* two cores, 1.1 G weights of 8 bits */
         {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 3, 2, 2},
         {{.read_us = 20000, .row_us = 300, .slot_us = 1}, 4, 90, 120}, /* many cores: memory is the limit for long */
-        {{.read_us = 50, .row_us = 50, .slot_us = 0}, 8, 4, 6},         /* nothing is read */
+        {{.read_us = 50, .row_us = 50, .slot_us = 0}, 8, 4, 6},         /* no loading of weights */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cost_model c;
         machine m = cases[i].m;
         int32_t piece = 0;
         cost_model_init(&c);
-        run(&c, &m, 79, 79); /* a prompt that came before any answer */
+        run(&c, &m, 79, 79); /* a prompt before any answer */
         double worst = serve(&c, &m, cases[i].rows, 400, &piece);
         if (piece < cases[i].least || piece > cases[i].most || worst > 2)
             fail_msg("case %zu: pieces of %d rows, not %d to %d; longest step %.2f times one without", i, (int)piece, (int)cases[i].least,
@@ -122,7 +124,7 @@ static void test_noise(void **state) {
     assert_in_range(piece, 3, 6);
 }
 
-/* All steps get slower: pieces stay what they were. */
+/* All steps become slower: the chunk size does not change. */
 static void test_a_slower_machine(void **state) {
     (void)state;
     cost_model c;
@@ -137,7 +139,8 @@ static void test_a_slower_machine(void **state) {
     assert_in_range(piece, 3, 5);
 }
 
-/* Hundreds of thousands of steps of all sizes, and now and then the process stands still for ten minutes: what is learned does not drift. */
+/* Hundreds of thousands of steps of all sizes, with the process suspended for ten minutes now and then: the fit does
+ * not drift. */
 static void test_hours_and_stops(void **state) {
     (void)state;
     cost_model c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_edits.c: what stands behind an edit is taken from where it was read: the logits are, byte for byte, those of the same views put
- * together by hand; the plan tells; off it changes nothing.
+/* test_edits.c: reuse after an edit at shifted positions: the logits are, bit for bit, those of the same views composed
+ * by hand; the plan reports it; without the option nothing changes.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  random edits, 40 by default
@@ -79,7 +79,7 @@ static void free_edit(edit *x) {
 
 /* ---- by hand ---- */
 
-/* Adds views of the slots that stand at positions [begin, end), moved by shift. */
+/* Adds views of the slots at positions [begin, end), with a shift. */
 static void add_views(kv_context *to, const kv_context *from, int32_t begin, int32_t end, int32_t shift) {
     for (size_t i = 0; i < from->n_views; i++) {
         kv_span *span = from->views[i].span;
@@ -92,7 +92,7 @@ static void add_views(kv_context *to, const kv_context *from, int32_t begin, int
     }
 }
 
-/* The logits after the new text, by the views that a plan with a moved item names. */
+/* The logits after the new text, from the views of a plan with a shifted item. */
 static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
     forward_run run;
     kv_context old;
@@ -176,10 +176,10 @@ static void check_edit(tiny_random *r, int32_t *n_moved) {
         free(expected);
     }
     *n_moved += moved > 0;
-    ask(&all, e, x.new_text, INT32_MAX); /* all of it computed again: nothing is moved */
+    ask(&all, e, x.new_text, INT32_MAX); /* all of it recomputed: nothing is shifted */
     assert_int_equal(moved_tokens(all.result), 0);
     oracle_run_free(&all);
-    /* what was computed behind moved states is found by nobody: a plain run gets the plain bytes */
+    /* KV computed after shifted KV is never a hit: a plain run gets the plain bytes */
     ask(&off, e, x.new_text, -1);
     rp_engine *fresh = new_engine();
     oracle_run plain;
@@ -205,8 +205,8 @@ static void what_stands_behind_an_edit_is_moved(void **state) {
     if (rounds >= 10) assert_true(n_moved > rounds / 2);
 }
 
-/* States on disk are there to be moved, and turn out to be damaged in the middle of the step: the prompt is again what it was, and read
- * as if nothing had been known of it. */
+/* The KV to shift is on disk, and found corrupt during the step: the prompt is restored and computed as after a miss.
+ * */
 static void what_cannot_be_read_is_not_moved(void **state) {
     tiny_random r = {.state = seed};
     char dir[STORE_FOLDER_BYTES];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_failures.c: the N-th allocation fails, for every N, while a model is opened, a schema is loaded and prompts are run: each failure is a
- * clean error, nothing leaks (under ASan), and what worked before works after. */
+/* test_failures.c: the N-th allocation fails, for every N, while a model is opened, a schema is loaded and prompts run:
+ * each failure is a clean error, nothing leaks (under ASan), and later requests succeed.
+ */
 #define _POSIX_C_SOURCE 200809L /* mkstemp, strdup */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +91,7 @@ static void free_all(things *t) {
     rp_model_close(t->model);
 }
 
-/* step: 1 for each of them; sanitizers have time for every step-th. */
+/* step: 1 tests each allocation; sanitizers have time only for every step-th. */
 static void fail_allocations(uint64_t step) {
     things t = {0};
     rp_error err = {0};
@@ -125,7 +126,7 @@ static void every_allocation_fails_cleanly(void **state) {
     fail_allocations(1);
 }
 
-/* Experts, shared and with biases; windows that forget blocks; sinks; frequencies of two kinds; ALiBi. */
+/* Experts, shared and with biases; windows that free blocks; sinks; two kinds of frequencies; ALiBi. */
 static void every_allocation_fails_cleanly_in_every_kind_of_model(void **state) {
     (void)state;
     static const char *const names[] = {"qwen2moe", "gpt-oss", "gemma3", "phi3-longrope", "mpt"};
@@ -138,7 +139,7 @@ static void every_allocation_fails_cleanly_in_every_kind_of_model(void **state) 
     golden_close(g);
 }
 
-/* After a request that failed, the engine serves the next one as if nothing had been. */
+/* After a failed request, the engine serves the next one normally. */
 static void an_engine_survives_failed_requests(void **state) {
     (void)state;
     things t = {0};

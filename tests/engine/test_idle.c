@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_idle.c: the background: what its tasks give, when they are computed, what becomes of the room that they take.
+/* test_idle.c: background tasks: their results, when they run, and the memory that they take.
  *
- * Tasks are submitted on the engine's thread, as the engine does it. Calls are submitted from on_step, on that thread too, so what stands
- * between two steps is known and nothing depends on time.
+ * Tasks are submitted on the engine's thread, as the engine does it. Requests are submitted from on_step, on that
+ * thread as well: the state between two steps is known, and nothing depends on time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 #define TOKENS 600 /* of a task: several spans, and many steps of the background */
 
-/* It is prepared, as it is when calls have been. */
+/* Prepared, as after the first request. */
 static rp_engine *new_engine(const rp_engine_options *options) {
     rp_engine *e = open_engine(options);
     rp_error err = {0};
@@ -79,7 +79,7 @@ static int32_t in_background(rp_engine *e) {
     return info.background;
 }
 
-/* ---- calls ---- */
+/* ---- requests ---- */
 
 /* An rp_on_logits of an answer of one token. */
 static void keep_logits(void *user, const float *logits, int32_t n) {
@@ -94,7 +94,7 @@ static rp_request request(const int32_t *tokens, int32_t n, int32_t max_tokens) 
     return q;
 }
 
-/* ---- what it gives ---- */
+/* ---- results ---- */
 
 static void a_task_gives_the_bytes_of_a_call(void **state) {
     (void)state;
@@ -142,7 +142,7 @@ static void one_more_than_the_limit_is_refused_and_the_engine_ends_them(void **s
     }
     rp_engine_info info = {.struct_size = sizeof(info)};
     rp_engine_describe(e, &info);
-    assert_int_equal(info.running + info.waiting, 1); /* tasks are no calls */
+    assert_int_equal(info.running + info.waiting, 1); /* tasks are not counted as requests */
     assert_int_equal(info.background, BACKGROUND_MAX_TASKS);
     assert_false(rp_engine_drain(e, 0));
     rp_job_free(c);
@@ -156,19 +156,19 @@ static void one_more_than_the_limit_is_refused_and_the_engine_ends_them(void **s
 
 /* ---- when ---- */
 
-/* Submits a call in every third step of the background, and looks at which steps follow. */
+/* Submits a request in every third background step, and records the following steps. */
 typedef struct watch {
     rp_engine *e;
     rp_job *calls[64];
     int32_t n_calls, n_background, tokens[40];
     bool under_way; /* one of them */
-    int32_t in_the_way, shared; /* steps of the background while one was; with other rows */
+    int32_t in_the_way, shared; /* background steps while a request ran; with other rows */
 } watch;
 
 static void call_is_over(void *user) { ((watch *)user)->under_way = false; }
 
 static void submit_call(watch *w) {
-    w->tokens[0] = 10 + w->n_calls; /* nothing is found */
+    w->tokens[0] = 10 + w->n_calls; /* a miss */
     rp_request q = request(w->tokens, 40, 3);
     q.on_done = call_is_over;
     q.user = w;
@@ -214,7 +214,7 @@ static void a_call_waits_for_one_step_of_the_background_at_most(void **state) {
     }
 }
 
-/* ---- room ---- */
+/* ---- memory ---- */
 
 typedef struct crowd {
     rp_engine *e;
@@ -253,7 +253,7 @@ static void a_task_gives_its_room_to_a_call(void **state) {
         rp_job_free(w.call);
         assert_int_equal(t.n_done, 1);
         assert_int_equal(t.rc, RP_OK);
-        if (!keeps) assert_true(w.rows > TOKENS); /* it began again */
+        if (!keeps) assert_true(w.rows > TOKENS); /* it was requeued */
         rp_engine_free(w.e);
         free(t.logits);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_keeping.c: what stays and what goes as its owner says: pins, times to live and quotas, through the public interface, in RAM, on disk and
- * over restarts.
+/* test_keeping.c: retention as set by the owner: pins, TTL and quotas, through the public interface, in RAM, on disk
+ * and after restarts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const c
     return cached;
 }
 
-/* n texts that come once. */
+/* n texts, each used once. */
 static void flood(rp_engine *e, const char *tenant, int from, int n) {
     for (int i = from; i < from + n; i++) {
         char text[128];
@@ -62,7 +62,7 @@ static rp_store_stats stats_of(rp_engine *e) {
     return stats;
 }
 
-/* A number out of the index of a store that nobody has open. */
+/* A number from the index of a store that is not open. */
 static int64_t query(const char *dir, const char *sql) {
     char path[STORE_FOLDER_BYTES + 16];
     sqlite3 *db;
@@ -77,7 +77,7 @@ static int64_t query(const char *dir, const char *sql) {
     return number;
 }
 
-/* Was the module found, or had it to be computed? */
+/* Was the module a hit? */
 static bool finds(rp_engine *e, const char *module, int i) {
     char prompt[128];
     rp_request q = rp_request_defaults();
@@ -93,8 +93,8 @@ static bool finds(rp_engine *e, const char *module, int i) {
     return found;
 }
 
-/* Two modules of the same size, each asked for once; then twice as many texts each time, until the other one is gone: what was slow to
- * compute stays longer. */
+/* Two modules of the same size, each used once; then twice as many texts each time, until the other one is evicted:
+ * slow KV has a higher priority. */
 static void a_pinned_module_stays(void **state) {
     (void)state;
     rp_engine *e = new_engine(NULL, 0);
@@ -137,11 +137,11 @@ static void pins_and_times_outlive_a_restart(void **state) {
     assert_true(ask(e, NULL, "<prompt schema='s'><kept/><brief/>3</prompt>", NULL) < all);
     assert_int_equal(stats_of(e).expired, 1);
     rp_engine_free(e);
-    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE label = 's/brief'"), 1); /* computed anew, and kept */
+    assert_int_equal(query(dir, "SELECT count(*) FROM records WHERE label = 's/brief'"), 1); /* recomputed, kept */
     store_folder_remove(dir);
 }
 
-/* a has a quota and many texts; b has one text, which stays. */
+/* Tenant a has a quota and many texts; b has one text, which is kept. */
 static void a_quota_holds_in_both_tiers(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
@@ -159,7 +159,7 @@ static void a_quota_holds_in_both_tiers(void **state) {
     rp_engine_free(e);
     assert_true(query(dir, "SELECT count(DISTINCT tenant) FROM records") == 2);
 
-    e = new_engine(dir, 0); /* whose records are is known after a restart, too */
+    e = new_engine(dir, 0); /* records keep their tenant over a restart */
     quota.store_bytes = 2 * one.disk_bytes;
     assert_int_equal(rp_engine_set_quota(e, "a", &quota, &err), RP_OK);
     flood(e, "a", N_TEXTS, N_TEXTS);
@@ -178,7 +178,7 @@ static void a_quota_needs_a_tenant_that_can_be(void **state) {
     name[sizeof(name) - 1] = '\0';
     assert_int_equal(rp_engine_set_quota(e, name, &(rp_quota){0}, &err), RP_ERR_LIMIT);
     assert_int_equal(rp_engine_set_quota(e, NULL, &(rp_quota){.kv_bytes = 1}, &err), RP_OK);
-    ask(e, NULL, "<prompt schema='s'><plain/></prompt>", NULL); /* nothing of it is kept for the next one, and it works */
+    ask(e, NULL, "<prompt schema='s'><plain/></prompt>", NULL); /* the next request does not depend on it */
     rp_engine_free(e);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_live_store.c: what an engine keeps, as its operator lists and changes it: selections, order and bounds; pins and times to live that hold
- * over a restart; what is removed is computed again, and what a running call holds of it stays right.
+/* test_live_cache.c: an operator lists and changes the cache of a running engine: selections, order and limits; pins
+ * and TTLs that survive a restart; removed entries are computed again, and KV held by a running job stays valid.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,7 +105,7 @@ static rp_store_listing *list(rp_engine *e, const rp_store_selection *s, const r
     return l;
 }
 
-/* The entry of a module, whose label is borrowed from nobody: it is not looked at. */
+/* The entry of a module; its label is not checked. */
 static rp_store_entry entry_of(rp_engine *e, const char *label) {
     rp_store_listing *l = list(e, &(rp_store_selection){.name = label}, NULL);
     assert_int_equal(l->n_entries, 1);
@@ -218,7 +218,7 @@ static void what_is_said_holds_over_a_restart(void **state) {
     assert_true(one.pinned && one.on_disk && one.in_ram && one.bytes > one.ram_bytes && one.expires == 0);
     assert_true(!two.pinned && two.expires >= two.last_use + 1000);
     rp_engine_free(e);
-    e = new_engine(dir, true); /* its index, which knows pins and times, is not open */
+    e = new_engine(dir, true); /* its index, which has pins and times, is not open */
     one = entry_of(e, "s/one");
     assert_true(one.on_disk && !one.in_ram);
     assert_int_equal(one.ram_bytes, 0);
@@ -245,8 +245,8 @@ static void what_is_said_holds_over_a_restart(void **state) {
     store_folder_remove(dir);
 }
 
-/* All that a call in the middle of its answer holds is removed: it goes on as if nothing had been, nobody else finds it, and when the
- * call has ended it is gone. */
+/* Everything that a decoding job holds is removed: the job continues unchanged, other jobs miss, and its end frees the
+ * memory. */
 static void what_is_held_stays_valid(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
@@ -260,7 +260,7 @@ static void what_is_held_stays_valid(void **state) {
         size_t n;
         gate g;
         q.max_tokens = 20;
-        gate_close(&g, e, &q); /* stands in its first token; the errand waits behind that step */
+        gate_close(&g, e, &q); /* held at its first token; the command waits until after that step */
         gate_open(&g);
         assert_int_equal(live_remove(e, &all, &n, &err), RP_OK);
         assert_true(n > 2);
@@ -268,7 +268,7 @@ static void what_is_held_stays_valid(void **state) {
         rp_job_free(g.call);
         assert_true(held->cached_tokens > 0);
         assert_memory_equal(held->tokens, before->tokens, 20 * sizeof(*held->tokens));
-        assert_int_equal(live_remove(e, &all, &n, &err), RP_OK); /* what the call gave meanwhile */
+        assert_int_equal(live_remove(e, &all, &n, &err), RP_OK); /* entries inserted by the job meanwhile */
         assert_int_equal(count(e, &all), 0);
         q.max_tokens = 200;
         after = tiny_model_answer(e, &q);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_look_ahead.c: calls that wait for their turn: their states are read from disk meanwhile, and not dropped; cancelled ones let go.
+/* test_look_ahead.c: prefetch for queued jobs: their KV is read from disk and not evicted; cancelled jobs release it.
  *
- * One call runs at a time. The one that runs submits the next from its first token's callback, on the engine's thread, so what is seen
- * in the callbacks after that is seen after so many turns of that thread: nothing waits for a time.
+ * One job runs at a time. The running job submits the next one in the callback of its first token, on the engine's
+ * thread: the number of loop iterations up to each later callback is known, and no test depends on time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static rp_engine *new_engine(const char *dir, uint64_t columns) {
     return open_engine(&o);
 }
 
-/* A text of n tokens, with the one that every text begins with, like no other one's. Owned by the caller. */
+/* A text of n tokens, begin-of-text included, that shares no prefix with another one. Owned by the caller. */
 static char *text_of(int number, size_t n) {
     char *text = malloc(8 * n + 32), *end = text + sprintf(text, "%d:", number * 7919);
     for (size_t have = 0; have < n;) {
@@ -50,7 +50,8 @@ static int32_t read_it(rp_engine *e, const char *text) {
     return cached;
 }
 
-/* ---- a call that runs while another one waits --------------------------------------------------------------------- */
+/* ---- a running job and a queued one --------------------------------------------------------------------------------
+ * */
 
 #define LOOK_AT 4 /* token of the running call's answer */
 
@@ -58,7 +59,7 @@ typedef struct pair {
     rp_engine *engine;
     rp_request waits; /* submitted by the running call's first token */
     rp_job *call;
-    bool cancels; /* the waiting call, after it was looked at */
+    bool cancels; /* cancels the queued job after the check */
     int n;
     rp_store_stats first, seen;
     rp_job_state state;
@@ -83,12 +84,12 @@ static bool on_token(void *user, const rp_token *token) {
     return true;
 }
 
-/* The waiting call's result; NULL: it was cancelled. */
+/* The queued job's result; NULL: it was cancelled. */
 static rp_result *run_pair(pair *p, const char *text, int32_t max_tokens) {
     rp_request q = calls_request(text, max_tokens);
     rp_result *r, *waited = NULL;
     rp_error err;
-    q.no_prefix = true; /* it finds nothing itself */
+    q.no_prefix = true; /* all lookups miss */
     q.on_token = on_token;
     q.user = p;
     if (rp_engine_run(p->engine, &q, &r, &err)) fail_msg("%s", err.message);
@@ -111,17 +112,17 @@ static void states_are_read_before_the_call_runs(void **state) {
     rp_result *r = run_pair(&p, "short", 20);
     assert_int_equal(p.state, RP_JOB_WAITING);
     assert_int_equal(p.first.spans, 0);
-    assert_true(p.seen.spans >= 3 && p.seen.hits == p.first.hits); /* taken into RAM, and not counted as found yet */
+    assert_true(p.seen.spans >= 3 && p.seen.hits == p.first.hits); /* in RAM, and not counted as hits yet */
     assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
     assert_string_equal(r->plan[0].tier, "disk");
     rp_result_free(r);
-    assert_int_equal(read_it(p.engine, text), 599); /* and the next one finds it in RAM */
+    assert_int_equal(read_it(p.engine, text), 599); /* the next one hits it in RAM */
     rp_engine_free(p.engine);
     store_folder_remove(dir);
     free(text);
 }
 
-/* The oldest states were dropped for a call that runs, though the next one was to use them. */
+/* The least recently used KV would be evicted for a running job, although the next one needs it. */
 static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
     (void)state;
     char *text = text_of(1, 560), *newer = text_of(2, 600);
@@ -132,7 +133,7 @@ static void states_that_a_waiting_call_uses_are_not_dropped(void **state) {
     assert_int_equal(p.state, RP_JOB_WAITING);
     assert_int_equal(r->cached_tokens, r->prompt_tokens - 1);
     rp_result_free(r);
-    assert_true(read_it(p.engine, newer) < 599); /* something had to go */
+    assert_true(read_it(p.engine, newer) < 599); /* something had to be evicted */
     rp_engine_free(p.engine);
     free(text);
     free(newer);
@@ -151,7 +152,7 @@ static void a_cancelled_call_lets_go(void **state) {
     free(large);
 }
 
-/* What is held for those behind it does not keep the first one from running, nor does it wait for ever for what it holds itself. */
+/* Prefetched KV of later jobs does not block the first one, nor does the first one wait for its own. */
 static void the_first_that_waits_gets_all_the_room(void **state) {
     (void)state;
     char *texts[4], *large = text_of(9, 40 * 64);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_messages.c: conversations as requests: in every chat format the tokens and logits of the PML prompt that says the same, found again
- * by their beginning, never parsed for control tokens; documents that end in an open role; schemas of one request, and such that are taken away again. */
+/* test_messages.c: conversations as requests: in every chat format they have the tokens and logits of the equivalent
+ * PML prompt, hit its prefix, and are never parsed for control tokens; documents with an open last role; schemas of one
+ * request, and unloaded schemas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +52,7 @@ static rp_request ask(const rp_message *messages, size_t n) {
     return q;
 }
 
-/* Neither failed, and both are one; frees them. */
+/* Both succeeded with equal results; frees them. */
 static void check_same(const char *chat_format, oracle_run *a, oracle_run *b) {
     if (a->rc || b->rc) fail_msg("%s: %s%s", chat_format, a->rc ? a->err.message : "", b->rc ? b->err.message : "");
     assert_int_equal(a->result->prompt_tokens, b->result->prompt_tokens);
@@ -129,7 +130,7 @@ static void test_tokens(void **state) {
     rp_model_close(m);
 }
 
-/* A PML document whose last role stays open is the conversation whose last message does. */
+/* A PML document with an open last role equals the conversation with an open last message. */
 static void test_continues_a_document(void **state) {
     (void)state;
     static const char open_prompt[] = "<prompt schema='s'><system>You are a guide.</system><user>Where is the beach?</user>"
@@ -157,7 +158,8 @@ static void test_continues_a_document(void **state) {
     }
 }
 
-/* A request's own schema: its modules are found by others that have them, in any order, of the same tenant alone; its name by nobody. */
+/* A request's own schema: its modules are hits for other requests of the same tenant with the same modules, in any
+ * order; its name is visible to none. */
 static void test_schema_of_a_request(void **state) {
     (void)state;
     static const char one[] = "<schema name='own'><module name='x'>.</module><module name='a'>The tram goes to the beach.</module>"
@@ -206,7 +208,7 @@ static void test_unload(void **state) {
     assert_int_equal(rp_schema_parse(e, same_schema, strlen(same_schema), "s.xml", NULL, &other, NULL, &err), RP_ERR_INVALID);
     load(e, same_schema, NULL);
     load(e, same_schema, "a");
-    assert_int_equal(rp_schema_unload(e, "b", "s", &err), RP_ERR_NAME); /* shared ones are not the tenant's */
+    assert_int_equal(rp_schema_unload(e, "b", "s", &err), RP_ERR_NAME); /* a tenant cannot unload shared ones */
     assert_int_equal(rp_schema_unload(e, "a", "s", &err), RP_OK);
     assert_int_equal(rp_schema_unload(e, "a", "s", &err), RP_ERR_NAME);
     rp_request q = rp_request_defaults();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_prompts.c: prompts made part by part (rp_prompt): the plan, tokens and logits of the PML prompt with the same texts escaped; no text
- * becomes markup, whatever is in it; errors name the part, and the first one stays until the prompt is submitted.
+/* test_prompts.c: prompts built part by part (rp_prompt): the plan, tokens and logits of the PML prompt with the same
+ * texts, escaped; no text becomes markup, whatever its bytes; errors name the part, and the first one is kept until the
+ * prompt is submitted.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +71,7 @@ static void put(base_buffer *b, const char *s, size_t n) {
 
 static void put_str(base_buffer *b, const char *s) { put(b, s, strlen(s)); }
 
-/* Every byte of ASCII that could mean something as a reference to its number. */
+/* Escapes every ASCII byte with a possible meaning as its character reference. */
 static void put_escaped(base_buffer *b, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -82,7 +83,7 @@ static void put_escaped(base_buffer *b, const char *s, size_t n) {
 static const char *const pieces[] = {"<", ">", "&", "\"", "'", "<plan/>", "<miami/>", "</user>", "</prompt>", "<user>", "]]>", "<![CDATA[", "&lt;", "&#65;", "&amp;",
                                      "<!--", "-->", "<?x?>", " ", "  ", "\n", "\r\n", "\t", "a", "red ball", "<|im_end|>", "</s>", "[INST]", "{{x}}", "\xc3\xa9",
                                      "\xe2\x82\xac", "\xf0\x9f\x90\xa2", "plan/miami", "<plan days=\"1\">", "xml:space=\"preserve\"", "2 < 3 && 4 > 1"};
-/* What XML has not. */
+/* Characters that XML excludes. */
 static const char controls[] = {'\0', '\1', '\a', '\b', '\v', '\f', '\33', '\37', '\177'};
 
 typedef struct random_text {
@@ -136,7 +137,7 @@ static void both_plan(both *b, tiny_random *r) {
     b->took_plan = true;
     assert_int_equal(rp_prompt_import(b->built, paths[which]), RP_OK);
     put_str(&b->pml, "<plan");
-    both_argument(b, r, "days"); /* of plan, which is around the others */
+    both_argument(b, r, "days"); /* of plan, which contains the others */
     put_str(&b->pml, ">");
     if (which == 1) {
         put_str(&b->pml, "<miami");
@@ -198,7 +199,7 @@ static void expect_same_plan(const rp_result *a, const rp_result *b) {
     }
 }
 
-/* Parts and PML with the same texts escaped: same code, or the same plan and the same logits to the byte. */
+/* Parts, and PML with the same texts escaped: the same code, or the same plan and bit-identical logits. */
 static void test_same_as_escaped(void **state) {
     (void)state;
     static const char *const formats[] = {"chatml", "llama-2"};
@@ -210,13 +211,13 @@ static void test_same_as_escaped(void **state) {
             both b = make_both(&r);
             oracle_run built, parsed;
             rp_request of_built = request_of(b.built, NULL), of_pml = request_of(NULL, b.pml.data);
-            of_built.no_prefix = of_pml.no_prefix = true; /* that plans are equal to the line */
+            of_built.no_prefix = of_pml.no_prefix = true; /* to give both plans the same lines */
             oracle_run_make(&built, w.engine, &of_built);
             oracle_run_make(&parsed, w.engine, &of_pml);
             if (built.rc != parsed.rc) fail_msg("%s gives %d (%s), its parts %d (%s)", b.pml.data, parsed.rc, parsed.err.message, built.rc, built.err.message);
             if (!oracle_run_same(&built, &parsed)) fail_msg("%s gives other logits than its parts", b.pml.data);
             if (built.rc == RP_OK) {
-                /* modules that the first run computed are found by the second: the rest is the same */
+                /* modules prefilled by the first run are hits of the second: the rest is the same */
                 rp_result *again = NULL;
                 assert_int_equal(rp_engine_run(w.engine, &of_built, &again, NULL), RP_OK);
                 expect_same_plan(again, parsed.result);
@@ -235,7 +236,7 @@ static void test_same_as_escaped(void **state) {
     assert_true(n_imports > ROUNDS / 2);
 }
 
-/* Whatever bytes of UTF-8 a text has, it is what the tokenizer makes of them, and nothing but the prompt's own. */
+/* Any UTF-8 text has exactly the tokens that the tokenizer gives it, and only the prompt's own besides. */
 static void test_text_is_text(void **state) {
     (void)state;
     world w = open_world("chatml");
@@ -308,7 +309,7 @@ static void test_errors_at_submission(void **state) {
     rp_prompt_set_argument(p, "days", longer, sizeof longer);
     expect_run(&w, p, RP_ERR_LENGTH, "prompt, part 1: argument 'days'");
     expect_run(&w, new_prompt("nobody"), RP_ERR_NAME, "schema 'nobody' is not loaded");
-    p = new_prompt("s"); /* the same module again is no second import */
+    p = new_prompt("s"); /* importing the same module again is no second import */
     rp_prompt_import(p, "plan/miami");
     rp_prompt_import(p, "plan");
     rp_prompt_set_argument(p, "days", "3\0\1", 3);
@@ -316,7 +317,7 @@ static void test_errors_at_submission(void **state) {
     close_world(&w);
 }
 
-/* The first error stays: programs may look at the end alone. */
+/* The first error is kept: a program may check once, at the end. */
 static void test_errors_are_kept(void **state) {
     (void)state;
     world w = open_world("chatml");
@@ -359,7 +360,6 @@ static void test_errors_are_kept(void **state) {
     close_world(&w);
 }
 
-/* One prompt for many requests, freed while they run; not beside another prompt. */
 /* ---- Documents ---- */
 
 #define N_DOCUMENTS 3
@@ -458,6 +458,7 @@ static void test_documents_have_rules(void **state) {
     close_world(&w);
 }
 
+/* One prompt for many requests, freed while they run; not together with another prompt. */
 static void test_used_by_many(void **state) {
     (void)state;
     world w = open_world("chatml");

@@ -33,7 +33,7 @@ static int open_folder(void **state) {
     return 0;
 }
 
-/* Fails if a test, or the library, has left anything behind. */
+/* Fails if a test, or the library, has left a file. */
 static int remove_folder(void **state) {
     (void)state;
     remove(in);
@@ -78,7 +78,7 @@ static const char *c_string(gguf_string s, char text[GGUF_MAX_NAME + 1]) {
 
 /* ---- the copy ------------------------------------------------------------------------------------------------------ */
 
-/* `b` holds what kernel_quantize makes of a's values. */
+/* `b` holds the blocks that kernel_quantize makes of a's values. */
 static void check_tensor(const gguf_tensor *a, const gguf_tensor *b, kernel_type type) {
     char name[GGUF_MAX_NAME + 1];
     int64_t n = a->dims[0] * a->dims[1];
@@ -190,7 +190,7 @@ static bool count_steps(void *user, const rp_quantize_step *step) {
     return s->tensors != s->stop_at;
 }
 
-/* 96 divides by 32, 48 by neither, 256 by both. */
+/* 96 is divisible by 32, 48 by neither, 256 by both. */
 static void check_fallback(const char *type, kernel_type wide, kernel_type narrow, int fallbacks) {
     steps s = {0};
     rp_error err = {0};
@@ -223,7 +223,8 @@ static void rows_that_are_not_whole_blocks_get_another_type(void **state) {
     check_fallback("Q4_0", KERNEL_Q4_0, KERNEL_Q4_0, 2);
 }
 
-/* What no product reads is F32 in every family, or the copy could not be opened (biases of experts) or would choose other experts. */
+/* Tensors that no matrix product uses are F32 in every family: otherwise the copy could not be opened (biases of
+ * experts) or would choose other experts. */
 static void copies_of_every_family_can_be_opened(void **state) {
     (void)state;
     static const char *const small[] = {".bias", "norm", "ffn_gate_inp", "position_embd"};
@@ -231,7 +232,7 @@ static void copies_of_every_family_can_be_opened(void **state) {
     for (int32_t k = 0; k < g->n_models; k++) {
         rp_error err = {0};
         rp_model *m;
-        if (strcmp(g->models[k].name, "gpt-oss-mxfp4") == 0) continue; /* is quantised already */
+        if (strcmp(g->models[k].name, "gpt-oss-mxfp4") == 0) continue; /* already quantized */
         for (int t = 0; t < 2; t++) {
             if (rp_model_quantize(g->models[k].path, out, t ? "Q4_K" : "Q8_0", NULL, &err)) fail_msg("%s", err.message);
             if (rp_model_open(&m, out, NULL, &err)) fail_msg("%s: %s", g->models[k].name, err.message);
@@ -306,7 +307,7 @@ static void no_part_of_a_split_model_is_replaced(void **state) {
     for (int i = 0; i < 2; i++) assert_int_equal(remove(parts[i]), 0);
 }
 
-/* The older file of the name is still there, and nothing else. */
+/* The older file of that name still exists, and nothing else. */
 static void stopping_leaves_the_older_file(void **state) {
     (void)state;
     tiny_model_shape shape = wide_shape(KERNEL_F16);

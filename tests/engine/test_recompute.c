@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recompute.c: rp_store_recompute and the fingerprint behind it: KV that a store holds is what the model computes.
+/* test_recompute.c: rp_store_recompute and the model fingerprint: the KV of a store equals the KV that the model
+ * computes.
  *
- *   fingerprint   every byte counts, of every part; threads do not; remembered by what the files were like, and never believed where that
- *                 was altered
- *   recompute     a record with valid checksums and another model's KV is found
- *   arithmetic    KV of another arithmetic is a miss, and its records say why
+ *   fingerprint   depends on every byte of every part, not on threads; remembered by the files' metadata, and computed
+ *                 again if that changed
+ *   recompute     detects a record with valid checksums and another model's KV
+ *   arithmetic    KV of another arithmetic is a miss, and its records have the reason
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -82,7 +83,7 @@ static void fingerprint_of(const char *path, int n_threads, char out[65]) {
     rp_model_close(m);
 }
 
-/* Bytes of the largest tensor that lie between two of the 64 pieces of 64 bytes that version 0.1 looked at. */
+/* Bytes of the largest tensor between two of the 64 pieces of 64 bytes that version 0.1 hashed. */
 static long between_pieces(const char *path) {
     rp_model *m = open_model(path);
     const gguf_tensor *t = gguf_tensor_at(m->file, 0);
@@ -127,7 +128,7 @@ static void every_byte_counts(void **state) {
     assert_string_equal(changed, original);
 }
 
-/* Opens the model with the store; returns how many bytes of weights were hashed. */
+/* Opens the model with the store; returns the number of hashed bytes of weights. */
 static uint64_t hashed_at_start(const char *path) {
     rp_model *m = open_model(path);
     rp_engine *e = NULL;
@@ -154,7 +155,7 @@ static void it_is_remembered(void **state) {
     (void)state;
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/" FINGERPRINTS_NAME, dir);
-    assert_true(hashed_at_start(copy) > 0); /* just written: a second change might have the same time */
+    assert_true(hashed_at_start(copy) > 0); /* just written: a second change may have the same mtime */
     assert_true(hashed_at_start(copy) > 0);
     base_file_set_clock(far_future);
     assert_true(hashed_at_start(copy) > 0);
@@ -190,7 +191,7 @@ static void damage_is_not_believed(void **state) {
         forge_save(path, f.bytes, f.n);
         flip(path, (long)i);
         assert_true(hashed_at_start(copy) > 0);
-        assert_int_equal(hashed_at_start(copy), 0); /* it was written anew */
+        assert_int_equal(hashed_at_start(copy), 0); /* it was written again */
     }
     forge_save(path, f.bytes, f.n / 2);
     assert_true(hashed_at_start(copy) > 0);
@@ -212,7 +213,7 @@ static void a_key_makes_it_unforgeable(void **state) {
         base_key more = {{3, (uint8_t)i}};
         assert_int_equal(fingerprints_keep(dir, mine, &more, &digest, NULL), RP_OK);
     }
-    assert_false(fingerprints_find(dir, mine, &files, &found)); /* the oldest are forgotten */
+    assert_false(fingerprints_find(dir, mine, &files, &found)); /* the oldest are removed */
     record_cipher_close(mine);
     record_cipher_close(other);
 }
@@ -230,7 +231,7 @@ static void split_model(void) {
     gguf_close(whole);
 }
 
-/* The fingerprint of all parts, once with the byte flipped. false: the model does not open with it. */
+/* The fingerprint of all parts, with one byte flipped. false: the model does not open with it. */
 static bool flipped_fingerprint(int part, long at, char out[65]) {
     rp_model *m = NULL;
     flip(part_path(part), at);
@@ -254,7 +255,7 @@ static void every_part_counts(void **state) {
     for (int part = 0; part < PARTS; part++) {
         size_t n_header, end = i + (n_tensors - (size_t)part + PARTS - 1) / PARTS;
         const char *file = gguf_header(m->file, (size_t)part, &n_header);
-        for (; i < end; i++) { /* parts in order, each with its tensors */
+        for (; i < end; i++) { /* in part order, each with its tensors */
             const gguf_tensor *t = gguf_tensor_at(m->file, i);
             const long places[3] = {0, (long)t->bytes / 2, (long)t->bytes - 1};
             assert_true(flipped_fingerprint(part, (long)((const char *)t->data - file) + places[i % 3], changed));
@@ -278,7 +279,7 @@ static struct stat stat_of(const char *path) {
     return st;
 }
 
-/* Changes the ctime alone: sets the mode again until the clock of files has ticked. */
+/* Changes only the ctime: sets the mode again until the clock of files has ticked. */
 static void change_ctime(const char *path) {
     for (struct stat was = stat_of(path), st = was; st.st_ctim.tv_sec == was.st_ctim.tv_sec && st.st_ctim.tv_nsec == was.st_ctim.tv_nsec;
          st = stat_of(path))
@@ -291,7 +292,7 @@ static void change_mtime(const char *path) {
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* Of the same bytes and mtime. */
+/* With the same bytes and mtime. */
 static void change_inode(const char *path) {
     char other[PATH_BYTES + 8];
     struct stat st = stat_of(path);
@@ -305,7 +306,7 @@ static void change_inode(const char *path) {
     assert_true(stat_of(path).st_ino != st.st_ino);
 }
 
-/* One byte after the last tensor, which no reader looks at; the mtime stays. */
+/* Appends one byte after the last tensor, which no reader uses; the mtime stays. */
 static void change_size(const char *path) {
     struct stat st = stat_of(path);
     struct timespec times[2] = {st.st_atim, st.st_mtim};
@@ -367,12 +368,12 @@ static void a_byte_of_the_second_part_makes_misses(void **state) {
     assert_true(oracle_run_same(&changed, &cold));
     flip(part_path(1), -2);
     oracle_run back = run_parts(dir, &on_disk);
-    assert_true(on_disk > 0 && oracle_run_same(&back, &original)); /* the first model's records stay */
+    assert_true(on_disk > 0 && oracle_run_same(&back, &original)); /* the first model's records are unchanged */
     oracle_run *const runs[] = {&original, &again, &changed, &cold, &back};
     for (size_t i = 0; i < BASE_ARRAY_LEN(runs); i++) oracle_run_free(runs[i]);
 }
 
-/* ---- computed again ---- */
+/* ---- recomputation ---- */
 
 static rp_engine *engine_for(const cache_world *w) {
     rp_error err = {0};
@@ -395,7 +396,7 @@ static rp_store_recomputed recompute(const cache_world *w) {
     return r;
 }
 
-/* The KV of a record becomes other KV: one bit of the first layer, and all checksums right. */
+/* Corrupts the KV of a record: flips one bit of the first layer and makes all checksums valid. */
 static void forge_kv(const char *path) {
     uint64_t private_bytes, kv_at;
     forged f = forge_load(path);
@@ -428,7 +429,7 @@ static void forged_kv_is_found(void **state) {
         forge_kv(path);
     }
     assert_int_equal(rp_store_verify(c, NULL, NULL, NULL, &v, &err), RP_OK);
-    assert_int_equal(v.flaws[RP_STORE_BAD_RECORD], 0); /* no checksum tells */
+    assert_int_equal(v.flaws[RP_STORE_BAD_RECORD], 0); /* no checksum detects it */
     rp_store_listing_free(l);
     rp_store_close(c);
     r = recompute(&w);
@@ -477,7 +478,7 @@ static void arithmetic_is_part_of_the_key(void **state) {
     rp_engine_free(e);
     setenv("REPRISE_CPU", "generic", 1);
     e = cache_world_engine(&w, dir, NULL, &err);
-    assert_true(cache_world_ask(&w, e, &cached, &from_disk)); /* and has a cold run's bytes */
+    assert_true(cache_world_ask(&w, e, &cached, &from_disk)); /* and equals the bytes of a cold run */
     assert_true(from_disk > 0);
     rp_engine_free(e);
     cache_world_close(&w);

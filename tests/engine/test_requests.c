@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_requests.c: what is wrong with a request gets its code, its place and what to do; encoding ahead; small budgets; sampling. */
+/* test_requests.c: errors in a request have a code, a place and advice; prefill in advance; small budgets; sampling. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static void weights_are_prepared_once_and_said_to_be(void **state) {
     assert_int_equal(rp_engine_prepare(e, count_progress, &done, NULL), RP_OK);
     assert_int_equal(rp_engine_prepare(e, count_progress, &again, NULL), RP_OK);
     rp_engine_memory(e, &m);
-    assert_true(done == m.weights && again == 0); /* both 0 where products read the file */
+    assert_true(done == m.weights && again == 0); /* both 0 if kernels use the file's weights */
     assert_true(m.weights + m.file >= info.weight_bytes && m.file <= info.weight_bytes && m.activations > 0 && m.kv == 0);
     assert_int_equal(run(e, "<prompt schema='s'/>", 0.0f, 0, &r, NULL), RP_OK);
     rp_engine_memory(e, &m);
@@ -144,7 +144,7 @@ static void a_seed_repeats_an_answer(void **state) {
     rp_engine_free(e);
 }
 
-/* Keys name scope and layout: the same keys, the same states. */
+/* Keys name scope and layout: equal keys, equal KV. */
 static void keys_of(rp_engine *e, const char *prompt, char *out, size_t bytes) {
     rp_inspection *i;
     out[0] = '\0';
@@ -163,7 +163,7 @@ static void options_of_a_schema_hold_instead_of_what_it_says(void **state) {
 #define BARE "One<module name='a'>two<module name='b'>three</module></module><module name='c'>four</module>"
     static const struct {
         rp_schema_options options;
-        const char *same; /* what the schema would have to say */
+        const char *same; /* the equivalent schema attribute */
     } cases[] = {
         {{.scope = RP_SCOPE_AS_WRITTEN}, "<schema name='o'>" BODY "</schema>"},
         {{.scope = RP_SCOPE_PATH}, "<schema name='o'>" BARE "</schema>"},
@@ -234,13 +234,13 @@ static void a_forced_answer_is_taken_as_it_is(void **state) {
     rp_engine_free(e);
 }
 
-/* Room for its text was made, and nothing written there. */
+/* Its text has a buffer that nothing was written to. */
 static void an_answer_of_no_tokens_has_an_empty_text(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);
     rp_request q = rp_request_defaults();
     q.text = "Once upon";
-    for (int i = 0; i < 20; i++) { /* memory that was used before is not empty */
+    for (int i = 0; i < 20; i++) { /* reused memory is not zeroed */
         rp_result *r;
         q.max_tokens = i % 2 ? 0 : 8;
         assert_int_equal(rp_engine_run(e, &q, &r, NULL), RP_OK);
@@ -250,7 +250,7 @@ static void an_answer_of_no_tokens_has_an_empty_text(void **state) {
     rp_engine_free(e);
 }
 
-/* What is used is told: nobody holds anything, so it is what the store has. */
+/* Memory in use is reported: no job holds any, so all of it is the store's. */
 static void bytes_in_use_are_told(void **state) {
     (void)state;
     rp_engine *e = new_engine(0, 0);

@@ -44,12 +44,12 @@ static void fill_logits(tiny_random *r, logits_kind kind, float *logits, int32_t
     if (kind == ONE_LEFT || kind == RULED_OUT) logits[tiny_random_below(r, (uint64_t)n)] = -2;
 }
 
-/* ---- the slow filters: whole lists of probabilities, sorted by the book ---- */
+/* ---- the slow filters: full sorted lists of probabilities ---- */
 
 typedef struct slow_token {
     int32_t id;
     float logit;
-    double p, rank; /* of two, the one with the lower rank comes first */
+    double p, rank; /* of equal ones, the lower rank is first */
 } slow_token;
 
 static int by_rank(const void *a, const void *b) {
@@ -143,7 +143,7 @@ static void the_best_come_first_and_nothing_is_lost(void **state) {
 
 /* ---- filters ---- */
 
-/* Each step is on in every second round or so. */
+/* Each step is enabled in about every second round. */
 static rp_sampling random_filters(tiny_random *r, int32_t n) {
     rp_sampling o = rp_sampling_defaults();
     uint64_t on = tiny_random_u64(r);
@@ -228,7 +228,7 @@ static void filters_and_penalties_are_those_of_llama_cpp(void **state) {
     assert_int_equal(vector_file_each("samplers.txt", 3, compare_with_llama_cpp, NULL), 250);
 }
 
-/* A vocabulary of a real size, with its mass in few tokens and in many, and with one token far below the others. */
+/* A vocabulary of realistic size, with its mass in few tokens and in many, and with one token far below the others. */
 static void a_large_vocabulary_is_no_different(void **state) {
     (void)state;
     enum { n = 150000 };
@@ -273,7 +273,7 @@ static void shares_of_none_and_of_all_leave_a_token(void **state) {
     assert_int_equal(sampler_filter(&o, none, 2, c), 0);
 }
 
-/* ---- drawing ---- */
+/* ---- sampling ---- */
 
 static int32_t draw_once(const rp_sampling *o, const float *logits, int32_t n) {
     sampler s = {0};
@@ -283,7 +283,7 @@ static int32_t draw_once(const rp_sampling *o, const float *logits, int32_t n) {
     return token;
 }
 
-/* The only token there is, whatever the options; the first if there is none. */
+/* The only remaining token, whatever the options; the first if none remains. */
 static void what_is_left_alone_is_drawn(void **state) {
     (void)state;
     tiny_random r = {.state = seed + 3};
@@ -299,7 +299,7 @@ static void what_is_left_alone_is_drawn(void **state) {
     }
 }
 
-/* Greedy, one candidate, and no temperature to speak of: the first of the likeliest. */
+/* Greedy, one candidate, or a temperature near zero: the first of the most likely tokens. */
 static void the_first_of_equals_is_the_likeliest(void **state) {
     (void)state;
     tiny_random r = {.state = seed + 4};
@@ -321,7 +321,8 @@ static void the_first_of_equals_is_the_likeliest(void **state) {
     }
 }
 
-/* A damaged model gives such logits: the answer is of no use, but nothing else happens, and an infinite one is the likeliest. */
+/* Logits of a corrupt model: the answer is useless, but nothing fails, and an infinite logit is the most likely token.
+ * */
 static void logits_that_are_no_numbers_do_no_harm(void **state) {
     (void)state;
     tiny_random r = {.state = seed + 7};
@@ -342,8 +343,8 @@ static void logits_that_are_no_numbers_do_no_harm(void **state) {
     }
 }
 
-/* Pearson's chi-square of the draws, under softmax(logits / temperature) of the tokens that the slow filters leave. The limit is five
- * deviations above the mean, and the seed is fixed: the test does not fail by chance. */
+/* Pearson's chi-square of the samples, under softmax(logits / temperature) of the tokens that the slow filters keep.
+ * The limit is five deviations above the mean, and the seed is fixed: the test cannot fail by chance. */
 static void check_distribution(const rp_sampling *o, const float *logits, int32_t n) {
     enum { draws = 40000 };
     slow_token left[MOST];
@@ -386,7 +387,7 @@ static void draws_follow_the_distribution(void **state) {
 
 /* ---- bias and penalties ---- */
 
-/* From the whole history, one token after the other. */
+/* From the whole history, token by token. */
 static float slow_adjust(const rp_sampling *o, const int32_t *history, int32_t n_history, float logit, int32_t token) {
     int32_t first = o->repeat_last < 0 || o->repeat_last > n_history ? 0 : n_history - o->repeat_last, count = 0;
     for (int32_t i = 0; i < o->n_bias; i++)
@@ -439,7 +440,7 @@ static void greedy_without_penalties_allocates_nothing(void **state) {
     rp_sampling o = rp_sampling_defaults();
     sampler s = {0};
     o.repeat_penalty = 1.5f;
-    o.repeat_last = 0; /* looks back on nothing */
+    o.repeat_last = 0; /* no history */
     assert_int_equal(sampler_open(&s, &o, 10, 10, NULL), RP_OK);
     assert_true(!s.adjusted && !s.candidates && !s.counts && !s.window);
     sampler_close(&s);

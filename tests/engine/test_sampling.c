@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sampling.c: sampling as a caller of reprise.h meets it: what is refused, the same text on any number of threads, log-probabilities,
- * stop strings, bias and penalties, what callbacks are told. The parts alone: test_sampler.c, test_text_stream.c. */
+/* test_sampling.c: sampling through reprise.h: refused options, the same text on any number of threads,
+ * log-probabilities, stop strings, bias and penalties, callbacks. test_sampler.c and test_text_stream.c test the parts
+ * alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +61,7 @@ static rp_request request_of(int32_t max_tokens) {
     return q;
 }
 
-/* All steps are on. */
+/* All sampling steps are enabled. */
 static rp_sampling all_on(uint64_t seed) {
     static const rp_logit_bias bias[] = {{300, 1.5f}, {301, -INFINITY}};
     return (rp_sampling){.temperature = 1.2f, .top_k = 100, .typical = 0.98f, .top_p = 0.97f, .min_p = 0.01f, .repeat_penalty = 1.2f,
@@ -68,7 +69,7 @@ static rp_sampling all_on(uint64_t seed) {
                          .seed = seed};
 }
 
-/* ---- what is refused ---- */
+/* ---- refused options ---- */
 
 static void expect_refused(const rp_request *q, rp_code code, const char *says) {
     rp_error err = {0};
@@ -216,8 +217,8 @@ typedef struct listener {
     int32_t n_logits;
     rp_token tokens[64];
     rp_token_logprob top[64][8];
-    int32_t n_tokens, stop_at; /* on_token returns false at this token; -1: never */
-    char text[4096];           /* what on_text was given */
+    int32_t n_tokens, stop_at; /* received by on_text */
+    char text[4096];           /* received by on_text */
 } listener;
 
 static void on_logits(void *user, const float *logits, int32_t n) {
@@ -272,7 +273,7 @@ static void check_logprobs(const rp_result *r, const listener *l) {
     }
 }
 
-/* Of the model, whatever is done to its logits then; for tokens that were forced too. */
+/* They are the model's, before any change to its logits; forced tokens have them as well. */
 static void logprobs_are_told_with_each_token(void **state) {
     (void)state;
     static const int32_t forced[] = {5, 2, 400, 400};
@@ -308,7 +309,7 @@ static void logprobs_are_left_out_unless_asked_for(void **state) {
     rp_result_free(r);
 }
 
-/* The token is there, its text is not. */
+/* The token is in the result, its text is not. */
 static void an_answer_ends_at_the_token_where_the_caller_says_so(void **state) {
     (void)state;
     rp_request q = request_of(10);
@@ -329,7 +330,7 @@ static void an_answer_ends_at_the_token_where_the_caller_says_so(void **state) {
 
 /* ---- stop strings ---- */
 
-/* Every piece of an answer, inside of tokens and across them. */
+/* Every piece of an answer, within tokens and across them. */
 static void an_answer_ends_before_its_stop_string(void **state) {
     (void)state;
     rp_request q = request_of(16);
@@ -354,7 +355,7 @@ static void an_answer_ends_before_its_stop_string(void **state) {
             assert_string_equal(l.text, r->text);
             assert_int_equal(l.n_tokens, r->n_tokens);
             assert_memory_equal(r->tokens, whole->tokens, (size_t)r->n_tokens * sizeof(int32_t));
-            /* It was complete with the last of the tokens and not before. */
+            /* The stop string was complete with the last of these tokens, not before. */
             rp_request shorter = request_of(r->n_tokens - 1);
             rp_result *before = r->n_tokens > 1 ? tiny_model_answer(engine, &shorter) : NULL;
             if (before) assert_null(strstr(before->text, stop));
@@ -372,7 +373,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     size_t end = strlen(whole->text) - 1;
     while (((unsigned char)whole->text[end] & 0xc0) == 0x80) end--;
     char stop[16];
-    snprintf(stop, sizeof stop, "%s\x01", whole->text + end); /* its end would be the beginning of this */
+    snprintf(stop, sizeof stop, "%s\x01", whole->text + end); /* the answer's end would be its beginning */
     const char *stops[] = {stop};
     listen(&l, &q);
     q.stops = stops;
@@ -382,7 +383,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     assert_string_equal(r->text, whole->text);
     assert_string_equal(l.text, whole->text);
     rp_result_free(r);
-    /* Forced tokens are taken as they are. */
+    /* Forced tokens are not matched against stop strings. */
     q.forced = whole->tokens;
     q.n_forced = 16;
     stop[strlen(stop) - 1] = '\0';
@@ -414,7 +415,7 @@ static void a_bias_forbids_and_forces(void **state) {
     rp_result_free(c);
 }
 
-/* A penalty beyond any logit: no token comes again while the window remembers it, and the prompt's tokens are in it. */
+/* A penalty above any logit: no token repeats within the window, which includes the prompt's tokens. */
 static void penalties_see_prompt_and_answer(void **state) {
     (void)state;
     rp_request q = request_of(60);
@@ -440,7 +441,7 @@ static void penalties_see_prompt_and_answer(void **state) {
     rp_free(prompt);
 }
 
-/* The order in which penalties see a composed prompt is that of the plain run. */
+/* The order in which penalties see a composed prompt is that of a plain run. */
 static void penalties_see_the_same_prompt_composed_and_plain(void **state) {
     (void)state;
     for (int32_t last = 1; last < 12; last++) {
@@ -466,13 +467,14 @@ typedef struct allocation_count {
 
 static bool count_allocations(void *user, const rp_token *token) {
     allocation_count *c = user;
-    uint64_t n = base_alloc_count(); /* since it was asked last */
+    uint64_t n = base_alloc_count(); /* since the last query */
     (void)token;
     if (c->n_tokens++ > 0) c->n += n;
     return true;
 }
 
-/* All that a token needs was there when the first came. Attention states come by spans of 256 tokens: this answer stays in its first. */
+/* Everything a token needs is allocated before the first one. KV is allocated by spans of 256 tokens: this answer stays
+ * in its first span. */
 static void a_generated_token_allocates_nothing(void **state) {
     (void)state;
     static const char *const stops[] = {"never in this text"};

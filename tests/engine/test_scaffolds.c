@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_scaffolds.c: learned scaffolds: the first prompt that combines modules gives what reuse gives, the next one what exact gives, byte for
- * byte; what is learned stays within its budget, is one tenant's, and goes when it does not come again.
+/* test_scaffolds.c: learned scaffolds: the first prompt with a combination of modules gets the bytes of reuse, the next
+ * one those of exact; learned spans stay within their budget, belong to one tenant, and are evicted when unused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static rp_request request(const char *prompt, rp_quality_mode mode) {
 #define PROMPT(modules, question) "<prompt schema=\"s\">" modules "<user>" question "</user></prompt>"
 #define C "<c who=\"you\"/>"
 
-/* How a request was served: RP_QUALITY_REUSE (and why), or _SCAFFOLD. */
+/* The quality of a request: RP_QUALITY_REUSE (with the reason), or _SCAFFOLD. */
 static rp_quality_mode ask(rp_engine *e, const char *prompt, const char *tenant) {
     rp_request q = request(prompt, RP_QUALITY_SCAFFOLD);
     q.tenant = tenant;
@@ -80,7 +80,7 @@ static rp_scaffold_stats stats_of(rp_engine *e) {
     return s;
 }
 
-/* What a prompt gives in an engine of its own. */
+/* The run of a prompt in an engine of its own. */
 static void run_alone(oracle_run *run, rp_kv_format format, const char *prompt, rp_quality_mode mode) {
     rp_engine *e = new_engine(format, 0);
     rp_request q = request(prompt, mode);
@@ -173,7 +173,7 @@ static void what_is_learned_has_a_budget(void **state) {
     ask(e, PROMPT("<a/><b/>", "What?"), NULL);
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).prefilled, 1);
-    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* once is not more than once */
+    assert_int_equal(ask(e, PROMPT("<d/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* weight 1 does not replace weight 1 */
     rp_engine_drain(e, -1);
     assert_int_equal(stats_of(e).prefilled, 1);
     for (int i = 0; i < 3; i++) {
@@ -182,7 +182,7 @@ static void what_is_learned_has_a_budget(void **state) {
         assert_int_equal(stats_of(e).prefilled, 1);
     }
     assert_int_equal(stats_of(e).dropped, 1);
-    assert_int_equal(ask(e, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* its states are gone, too */
+    assert_int_equal(ask(e, PROMPT("<a/><b/>", "What?"), NULL), RP_QUALITY_REUSE); /* its KV was erased as well */
     rp_engine_free(e);
 }
 
@@ -196,7 +196,7 @@ static void what_does_not_come_again_is_forgotten(void **state) {
     assert_int_equal(before.prefilled, 2);
     rp_request q = request(PROMPT("<d/>", "What?"), RP_QUALITY_SCAFFOLD);
     q.n_forced = 1;
-    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* a quarter is left, and less */
+    for (int i = 0; i < 2 * (int)SCAFFOLDS_HALF_LIFE + 2; i++) rp_result_free(tiny_model_answer(e, &q)); /* weight <= 1/4 */
     rp_scaffold_stats after = stats_of(e);
     assert_int_equal(after.known, 1);
     assert_int_equal(after.prefilled, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_faults.c: every call on the store's files fails in turn, in several ways, and so does every allocation: an engine opens or says why
- * not, answers have the bytes of a cold run, and a later engine finds a store that works.
+/* test_store_faults.c: every operation on the store's files, in several ways, and every allocation fails in turn: an
+ * engine opens or reports an error, answers have the bytes of a cold run, and a later engine gets a working store.
  *
- *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
+ *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth operation
  */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
@@ -78,7 +78,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* All requests twice; those that fail for want of memory may, where it does. */
+/* All requests twice; requests may fail with out of memory if may_fail. */
 static void ask(rp_engine *e, bool may_fail, int32_t *cached) {
     for (int i = 0; i < 2 * N_REQUESTS; i++) {
         rp_request q = request_of(i % N_REQUESTS);
@@ -91,7 +91,7 @@ static void ask(rp_engine *e, bool may_fail, int32_t *cached) {
     }
 }
 
-/* An engine's life; false: it did not begin. */
+/* One engine run; false: it did not open. */
 static bool live(const char *dir, bool may_fail) {
     rp_engine *e = NULL;
     rp_error err = {0};
@@ -103,7 +103,7 @@ static bool live(const char *dir, bool may_fail) {
     return !rc;
 }
 
-/* The first life writes and the second reads, one of them with faults; the third finds a store that works. */
+/* The first run writes and the second reads, one of them with faults; the third gets a working store. */
 static void check(base_io_fault fault, bool second) {
     uint64_t n = 1, met = 0, begun = 0;
     for (bool more = true; more; n += stride) {
@@ -130,7 +130,7 @@ static void check(base_io_fault fault, bool second) {
         store_folder_remove(dir);
     }
     printf("%llu calls met it, %llu engines began\n", (unsigned long long)met, (unsigned long long)begun);
-    assert_true(met > 0 && begun == (met + 1)); /* a store that cannot be used stops no engine */
+    assert_true(met > 0 && begun == (met + 1)); /* an unusable store does not stop an engine */
 }
 
 static void calls_fail_while_writing(void **state) {
@@ -174,7 +174,7 @@ static size_t n_pinned(const char *dir) {
     return n;
 }
 
-/* Records become folders of the same name, which can be neither read nor replaced, and records again. */
+/* Records become folders of the same name, which cannot be read or replaced, and then records again. */
 static void swap_records(const char *dir, bool away) {
     for (int i = 0; i < 16; i++) {
         char folder[STORE_FOLDER_BYTES + 8], path[sizeof folder + NAME_MAX + 2], aside[sizeof path + 8];
@@ -190,7 +190,7 @@ static void swap_records(const char *dir, bool away) {
     }
 }
 
-/* A pinned record cannot be read, and what is computed in its place cannot be written: the record and its pin stay. */
+/* A pinned record cannot be read, and its replacement cannot be written: the record and its pin remain. */
 static void a_pin_outlives_a_record_that_cannot_be_read(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES];
@@ -213,7 +213,7 @@ static void a_pin_outlives_a_record_that_cannot_be_read(void **state) {
     store_folder_remove(dir);
 }
 
-/* Rows that no writer writes: the files tell of themselves, and the store opens. */
+/* Rows that no writer writes: the records' headers decide, and the store opens. */
 static void rows_lie(void **state) {
     (void)state;
     static const char *const lies[] = {
@@ -249,10 +249,10 @@ static void rows_lie(void **state) {
     }
 }
 
-/* ---- what is set aside ---- */
+/* ---- records set aside ---- */
 
 #define SMALL_BUDGET ((uint64_t)4 << 20)
-#define BAD_SHARE 16 /* of it for records that could not be read, as span_store_disk.c has it */
+#define BAD_SHARE 16 /* share for unreadable records, as in span_store_disk.c */
 #define LONG_TEXTS 24
 #define LIVES 4
 
@@ -268,8 +268,8 @@ static void ask_long(rp_engine *e, int number) {
     rp_result_free(r);
 }
 
-/* Records set aside were counted by number alone, and their bytes, for a moment, by nobody: a folder that was nearly full went over its
- * budget. */
+/* Regression: records set aside were limited by number only, and their bytes were briefly not counted: a nearly full
+ * folder exceeded its budget. */
 static void records_set_aside_keep_the_budget(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES], bad[STORE_FOLDER_BYTES + 8];
@@ -288,7 +288,7 @@ static void records_set_aside_keep_the_budget(void **state) {
         o.store_budget_bytes = SMALL_BUDGET;
         if (rp_engine_new(&e, model, &o, &err)) fail_msg("%s", err.message);
         for (int i = 0; i < LONG_TEXTS; i++) {
-            ask_long(e, (life + 1) * (i % 2) * 100 + i); /* half of them are known, and their records broken */
+            ask_long(e, (life + 1) * (i % 2) * 100 + i); /* half of them are known, with corrupt records */
             uint64_t bytes = store_folder_bytes(dir), bad_bytes = store_folder_bytes(bad);
             if (bytes > SMALL_BUDGET) fail_msg("life %d: %llu bytes on disk", life, (unsigned long long)bytes);
             if (bad_bytes > SMALL_BUDGET / BAD_SHARE + 4096) fail_msg("life %d: %llu bytes set aside", life, (unsigned long long)bad_bytes);

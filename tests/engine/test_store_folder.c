@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_folder.c: stores on disk without a model (rp_store_*): what an engine has written is listed, counted, verified, pinned,
- * removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with what is left. */
+/* test_cache_store.c: stores on disk without a model (rp_store_*): what an engine has written is listed, counted,
+ * verified, pinned, removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with
+ * what is left. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +56,7 @@ static int remove_folders(void **state) {
     return 0;
 }
 
-/* One record of a module, whose path is told. */
+/* The only record of a module; path: its file. */
 static rp_store_entry one_of(const char *name, char *path) {
     rp_store *c = cache_world_cache(dir, NULL, true);
     rp_store_listing *l;
@@ -134,7 +135,7 @@ static void is_listed(void **state) {
     assert_int_equal(s.owner, 0);
     rp_store_close(c);
     assert_int_equal(s.total_bytes, store_folder_bytes(dir));
-    assert_non_null(l->entries[0].label); /* outlives the cache */
+    assert_non_null(l->entries[0].label); /* outlives the cache handle */
     rp_store_listing_free(l);
 }
 
@@ -210,7 +211,7 @@ static void opening_fails(void **state) {
     assert_true(exists(path));
 }
 
-/* While an engine has it: looking works, changing does not. */
+/* The store of a running engine can be inspected, not changed. */
 static void one_changes_it(void **state) {
     (void)state;
     rp_error err = {0};
@@ -239,13 +240,13 @@ static void one_changes_it(void **state) {
     rp_store_close(c);
     assert_true(cache_world_ask(&world, e, NULL, NULL));
     rp_engine_free(e);
-    c = cache_world_cache(dir, NULL, false); /* and a cache shuts an engine out */
+    c = cache_world_cache(dir, NULL, false); /* and an open cache blocks an engine */
     assert_null(cache_world_engine(&world, dir, NULL, &err));
     assert_int_equal(err.code, RP_ERR_CONFLICT);
     rp_store_close(c);
 }
 
-/* Its index cannot be opened for the log beside it, as where nothing may be written. */
+/* The index cannot be opened with its log, as on a read-only file system. */
 static void index_is_read_as_it_lies(void **state) {
     (void)state;
     char path[PATH_BYTES], key[PATH_BYTES];
@@ -263,7 +264,7 @@ static void index_is_read_as_it_lies(void **state) {
     rmdir(path);
 }
 
-/* Without an index the files tell of themselves. */
+/* Without an index, the records' own headers are listed. */
 static void files_tell_of_themselves(void **state) {
     (void)state;
     char path[PATH_BYTES];
@@ -361,7 +362,7 @@ static void index_is_compared(void **state) {
     char text[256];
     snprintf(text, sizeof text, "UPDATE records SET first_slot = first_slot, cost_us = cost_us + 1 WHERE label = '%s'", e.label);
     sql(dir, text);
-    expect_one(RP_STORE_OLD_ROW, "", path); /* as when a process was killed after it had written a record again */
+    expect_one(RP_STORE_OLD_ROW, "", path); /* as after a kill between writing a record again and its row */
     rp_store *cleaned = cache_world_cache(dir, NULL, false);
     rp_store_cleaning cleaning = {.struct_size = sizeof(cleaning)};
     rp_error err = {0};
@@ -443,7 +444,7 @@ static void pins(void **state) {
     rp_store_listing_free(l);
     rp_store_close(c);
     assert_int_equal(n_pinned(), 3);
-    cache_world_fill(&world, dir, NULL); /* an engine's life */
+    cache_world_fill(&world, dir, NULL); /* one engine run */
     assert_int_equal(n_pinned(), 3);
     c = cache_world_cache(dir, NULL, false);
     assert_int_equal(rp_store_pin(c, &(rp_store_selection){.name = "cities/plan/lisbon"}, false, NULL, &err), RP_OK);
@@ -469,7 +470,8 @@ static void cleans(void **state) {
     assert_int_equal(rp_store_pin(cache, &(rp_store_selection){.name = "cities/plan"}, true, NULL, &err), RP_OK);
     size_t all = count(cache, NULL);
     rp_store_close(cache);
-    /* two texts are over, one module too and pinned; a file is missing, a row, a temporary file lies there, and a damaged record */
+    /* two texts are expired, a pinned module as well; a file and a row are missing; a temporary file and a corrupt
+     * record exist */
     sql(dir, "UPDATE records SET expires = 1000 WHERE key IN (SELECT key FROM records WHERE kind = 1 LIMIT 2)"
              " OR label = 'cities/plan/miami'");
     sql(dir, "DELETE FROM records WHERE label = 'cities/plan'");
@@ -536,7 +538,7 @@ static void rebuilds(void **state) {
         rp_store_close(c);
         assert_int_equal(verify(dir, NULL).n, 0);
     }
-    /* no index at all: uses and times are gone with it, pins are not */
+    /* no index at all: use counts and times are lost with it, pins are not */
     int pins = n_pinned();
     assert_true(pins > 0);
     snprintf(path, sizeof path, "%s/index.db", dir);
@@ -556,7 +558,7 @@ static void rebuilds(void **state) {
     rp_engine_free(e);
 }
 
-/* ---- shipping ---- */
+/* ---- bundles ---- */
 
 static void export_from(const char *folder, const char *key_file, const char *name, rp_store_transfer *out) {
     rp_error err = {0};
@@ -572,7 +574,7 @@ static void import_into(const char *folder, const char *key_file, rp_store_trans
     rp_store_close(c);
 }
 
-/* An engine in the folder finds what was imported there, on disk. */
+/* An engine hits the imported records on disk. */
 static void expect_reuse(const char *folder, const char *key_file) {
     rp_error err = {0};
     int32_t from_disk = 0;
@@ -596,7 +598,7 @@ static void ships(void **state) {
     assert_int_equal(verify(other, NULL).n, 0);
     import_into(other, NULL, &in);
     assert_int_equal(in.present, out.records);
-    export_from(other, NULL, "cities", &in); /* the same records are the same file */
+    export_from(other, NULL, "cities", &in); /* the same records give the same file */
     forged second = forge_load(bundle);
     assert_int_equal(first.n, second.n);
     assert_memory_equal(first.bytes, second.bytes, first.n);
@@ -607,7 +609,7 @@ static void ships(void **state) {
     assert_int_equal(out.records, 1);
 }
 
-/* A record of the store that is damaged is not shipped, and one that is damaged there is replaced. */
+/* A corrupt record is not exported, and an import replaces it. */
 static void ships_what_is_whole(void **state) {
     (void)state;
     char path[PATH_BYTES], there[PATH_BYTES];
@@ -649,7 +651,7 @@ static void ships_encrypted(void **state) {
     store_folder_make(secret);
     store_folder_key(secret, key, 5);
     cache_world_fill(&world, secret, key);
-    /* without the key: nothing has a name, nothing can be shipped, and the index keeps what it has */
+    /* without the key: no names, no bundles, and the index keeps its rows */
     rp_store *c = cache_world_cache(secret, NULL, false);
     rp_store_listing *l = cache_world_list(c);
     for (size_t i = 0; i < l->n_entries; i++) {
@@ -665,7 +667,7 @@ static void ships_encrypted(void **state) {
     rp_store_close(c);
     rp_store_listing_free(l);
     assert_string_equal(verify(secret, NULL).reason, "cipher");
-    /* with it */
+    /* with the key */
     c = cache_world_cache(secret, key, false);
     assert_int_equal(rp_store_get_usage(c, &stats, &err), RP_OK);
     assert_true(stats.encrypted == stats.records && stats.unreadable == 0 && stats.pinned == stats.modules &&
@@ -677,7 +679,7 @@ static void ships_encrypted(void **state) {
     forged plain = forge_load(bundle);
     export_from(dir, NULL, "cities", &s);
     forged same = forge_load(bundle);
-    assert_int_equal(plain.n, same.n); /* but for what computing took */
+    assert_int_equal(plain.n, same.n); /* except for the compute time */
     forge_free(&plain);
     forge_free(&same);
     /* into a store with another key */

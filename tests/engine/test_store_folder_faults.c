@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_folder_faults.c: every call on files fails in turn while a bundle is imported or exported and a store is cleaned or rebuilt, and so
- * does every allocation: it is done, or says why not; what is there is whole, and done again it is done.
+/* test_cache_faults.c: every file operation, and every allocation, fails in turn while a bundle is imported or exported
+ * and a store is cleaned or rebuilt: the operation succeeds or reports an error; existing data stays whole; a retry
+ * succeeds.
  *
- *   REPRISE_TEST_ROUNDS=N  fewer than 10: every seventh call
+ *   REPRISE_TEST_ROUNDS=N  fewer than 10: every seventh operation
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +71,7 @@ static int work_on(work w, rp_store *c, rp_error *err) {
     }
 }
 
-/* Opens and works; may fail, with one line. */
+/* Opens the store and does the work; a failure must have a message of one line. */
 static int attempt(work w, const char *dir) {
     rp_store *c = NULL;
     rp_error err = {0};
@@ -82,7 +83,7 @@ static int attempt(work w, const char *dir) {
     return rc;
 }
 
-/* A store to work on: what is imported into is empty, what is cleaned has something to clean. */
+/* The store to work on: empty for imports, with something to remove for cleaning. */
 static void prepare(work w, char *dir) {
     store_folder_make(dir);
     if (w == IMPORT) return;
@@ -99,7 +100,7 @@ static void prepare(work w, char *dir) {
     rp_store_close(c);
 }
 
-/* What a fault left: every record is whole; then the work is done again, and nothing is wrong any more. */
+/* After a fault: every record is whole; the retry succeeds, and verification is clean. */
 static void check_rest(work w, const char *dir, const char *what, uint64_t n) {
     rp_store_verification v = {.struct_size = sizeof(v)};
     rp_error err = {0};

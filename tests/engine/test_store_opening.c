@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_opening.c: what happens when a store is opened: a call of SQLite fails and nothing is deleted, pins outlive the index, the lock
- * cannot be removed, a smaller budget holds before the first request, and the advice on budgets is true.
+/* test_store_opening.c: opening a store: a failing call of SQLite deletes nothing, pins outlive the index, the lock
+ * cannot be removed, a smaller budget applies before the first request, and the advice on budgets is correct.
  *
  *   REPRISE_TEST_ROUNDS=N  fewer than 10: every fifth call
  */
@@ -43,7 +43,7 @@ static int close_all(void **state) {
 
 static const rp_store_selection plan = {.name = "cities/plan"};
 
-/* A store with all that is asked, and pins. Returns how many records are pinned. */
+/* A store with all requests, and pins. Returns the number of pinned records. */
 static size_t make_store(char *dir) {
     rp_error err = {0};
     rp_store_listing *l;
@@ -87,7 +87,7 @@ static rp_store_stats stats_of(rp_engine *e) {
     return s;
 }
 
-/* ---- SQLite's calls on files fail ---- */
+/* ---- failing file operations of SQLite ---- */
 
 static uint64_t n_calls, fails_at;
 static int fails_with;
@@ -116,7 +116,7 @@ static void set_calls(bool failing) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(calls); i++) (void)v->xSetSystemCall(v, calls[i].name, failing ? calls[i].call : NULL);
 }
 
-/* Any error on opening the index deleted it, and with it pins, expiry and use counts. */
+/* Regression: any error on opening the index deleted it, with its pins, expiry times and use counts. */
 static void a_failing_call_deletes_no_index(void **state) {
     (void)state;
     static const int errors[] = {ENOSPC, EIO, EMFILE, EACCES};
@@ -170,7 +170,7 @@ static void overwrite(const char *dir, long at, size_t n) {
     fclose(f);
 }
 
-/* damage: 0 no database, 1 the tree, 2 the file is gone, 3 another program's, 4 without our table. */
+/* damage: 0 no database, 1 a corrupt tree, 2 no file, 3 another program's file, 4 without our table. */
 static void pins_outlive_the_index(void **state) {
     (void)state;
     for (int damage = 0; damage < 5; damage++)
@@ -279,7 +279,7 @@ static void the_advice_on_budgets_is_true(void **state) {
     assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_OK);
     rp_result_free(r);
     assert_int_equal(stats_of(e).disk_unwritten, 0);
-    rp_engine_free(e); /* writes what waits */
+    rp_engine_free(e); /* flushes pending writes */
     assert_true(store_folder_bytes(dir) <= least);
     if (open_with(&e, dir, least, &err)) fail_msg("%s", err.message);
     assert_true(stats_of(e).disk_spans > 0);
@@ -287,7 +287,7 @@ static void the_advice_on_budgets_is_true(void **state) {
     store_folder_remove(dir);
 }
 
-/* It held only when the writer had come to it, after requests were taken. */
+/* Regression: the budget applied only after the writer had reached it, when requests were already accepted. */
 static void a_smaller_budget_holds_when_the_engine_is_there(void **state) {
     (void)state;
     char dir[STORE_FOLDER_BYTES], text[200];

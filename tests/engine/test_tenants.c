@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tenants.c: what one tenant's requests have read, nobody else's find, are told of, wait for, or get sooner.
+/* test_tenants.c: tenant isolation: no tenant can hit, learn of, wait for, or profit from another tenant's entries.
  *
- * The pairs: a request of tenant "b" in two engines that differ in one thing: in the first, "a" has asked the same (or what leads to it),
- * in the second something else. Result, plan, reasons, keys and logits are equal to the byte, and so is the work: no time is measured here
- * (bench_tenants does that), the store's look-ups and the rows of every step are counted. Where "b" itself has asked before, it shows.
- * Each pair is run twice: in one engine's RAM, and with a store on disk and a restart between what was asked before and the request.
+ * Pairs: a request of tenant "b" in two engines with one difference: in the first, "a" has sent the same request (or
+ * its beginning), in the second another one. Result, plan, reasons, keys and logits are bit-identical. The work is
+ * equal as well: no time is measured here (bench_tenants does that); the store's lookups and the rows of every step are
+ * counted. Requests of "b" itself do make a difference. Each pair runs twice: in one engine's RAM, and with a store on
+ * disk and a restart before the request.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,9 +34,9 @@ static const char shared_text[] =
 static const char own_text[] =
     "<schema name='own'>Begin.<module name='m'>What only one tenant has in its modules.</module></schema>";
 
-/* ---- engines that are watched ------------------------------------------------------------------------------------ */
+/* ---- instrumented engines ---------------------------------------------------------------------------------------- */
 
-/* A step: who computed what is told by kinds and rows; times are not kept. */
+/* A step: the callers' report by kinds and rows; times are not kept. */
 typedef struct seen_step {
     int32_t n_parts, n_running, n_waiting, kind, n_rows, context_tokens; /* of the first part */
 } seen_step;
@@ -117,7 +118,7 @@ static rp_request request(const char *text, const char *prompt) {
     return q;
 }
 
-/* What a request is told, as far as it has no time in it. */
+/* The report of a request, without times. */
 static rp_result *reported(watched *w, const char *tenant, const rp_request *q) {
     oracle_run run;
     ask(&run, w, tenant, q);
@@ -149,7 +150,7 @@ static bool same_mismatch(const rp_mismatch *a, const rp_mismatch *b) {
            strcmp(a->before, b->before) == 0 && strcmp(a->prompt, b->prompt) == 0 && strcmp(a->cached, b->cached) == 0;
 }
 
-/* Is all that two results tell the same, but for times? */
+/* Are two reports equal except for times? */
 static bool same_told(const rp_result *a, const rp_result *b) {
     bool same = strcmp(a->text, b->text) == 0 && strcmp(a->finish_reason, b->finish_reason) == 0 && a->prompt_tokens == b->prompt_tokens &&
                 a->cached_tokens == b->cached_tokens && a->fresh_tokens == b->fresh_tokens && a->drafted_tokens == b->drafted_tokens &&
@@ -164,16 +165,17 @@ static bool same_work(const watched *a, const watched *b) {
            memcmp(a->steps, b->steps, (size_t)a->n_steps * sizeof(*a->steps)) == 0;
 }
 
-/* `before` is what somebody asks first: the same, or what leads to it; `other` is as long and says something else. */
+/* `before` is sent first: the same request, or its beginning; `other` has the same length and another text. */
 typedef struct pair {
     const char *name;
     rp_request request, before, other;
-    bool keeps_work; /* what the tenant itself has asked is told to it, and changes no more; after a restart it is not told either:
-                        records do not say whose a beginning is */
-    bool moves;      /* it changes the bytes, too: states are taken that are not exact */
+    bool keeps_work; /* the tenant's own earlier requests change its report only; after a restart not even that: records do not have the
+                        tenant of a prefix
+ */
+    bool moves;      /* the bytes change as well: KV that is not exact is reused */
 } pair;
 
-/* What "b" is told and what is computed for it, after `tenant` has asked q. */
+/* The report and the work of "b" after `tenant` has sent q. */
 static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, const char *tenant, const rp_request *q) {
     *w = (watched){0};
     if (restart) store_folder_make(w->dir);
@@ -187,7 +189,7 @@ static void ask_after(oracle_run *run, watched *w, const pair *p, bool restart, 
     ask(run, w, "b", &p->request);
 }
 
-/* Does a plan say that anything came from disk? */
+/* Does a plan have tokens from disk? */
 static bool is_from_disk(const rp_result *r) {
     for (int32_t i = 0; i < r->n_plan; i++)
         if (strcmp(r->plan[i].tier, "disk") == 0) return true;
@@ -283,7 +285,7 @@ static void text_behind_shared_modules_is_its_tenants_alone(void **state) {
     check_pair(&p);
 }
 
-/* A request was told "scope" where another tenant's had read the same text behind other modules. */
+/* Regression: a request's report had "scope" if another tenant's request had the same text after other modules. */
 static void what_was_read_behind_other_modules_is_told_to_its_tenant_alone(void **state) {
     (void)state;
     pair p = {.name = "behind other modules", .request = request(NULL, "<prompt schema='shared'><n/>" WORDS "</prompt>"),
@@ -311,7 +313,7 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
     rp_request q = request(text, NULL), modules = request(NULL, "<prompt schema='own'><m/></prompt>");
     read_it(&w, "a", &q);
     read_it(&w, "a", &modules);
-    for (int i = 1; i < 100; i++) { /* what was slow to compute stays longer: one slow step does not make up for so many */
+    for (int i = 1; i < 100; i++) { /* slow KV is kept longer: one slow step must not outweigh this many */
         char *others = calls_text(i, 100);
         rp_request other = request(others, NULL);
         read_it(&w, "a", &other);
@@ -328,7 +330,8 @@ static void that_something_was_dropped_is_told_to_its_tenant_alone(void **state)
     rp_engine_free(w.engine);
 }
 
-/* ---- what is shared ------------------------------------------------------------------------------------------------ */
+/* ---- shared entries ------------------------------------------------------------------------------------------------
+ * */
 
 static void shared_modules_are_computed_once_for_all(void **state) {
     (void)state;
@@ -356,7 +359,7 @@ static void shared_modules_are_computed_once_for_all(void **state) {
     rp_engine_free(w.engine);
 }
 
-/* What the operator's own requests have read is nobody else's either. */
+/* The operator's own prompts are isolated as well. */
 static void the_operators_text_is_its_own(void **state) {
     (void)state;
     char *text = calls_text(1, 100);
@@ -375,7 +378,7 @@ static void the_operators_text_is_its_own(void **state) {
 
 /* ---- schemas by name ----------------------------------------------------------------------------------------------- */
 
-/* Of a schema with one module. */
+/* The key of a schema with one module. */
 static void key_of(watched *w, const char *tenant, const char *schema, char key[17]) {
     rp_inspection *i;
     assert_int_equal(rp_engine_inspect(w->engine, tenant, schema, NULL, NULL, &i, NULL), RP_OK);
@@ -405,7 +408,7 @@ static void a_tenants_schemas_are_named_to_it_alone(void **state) {
     watched w;
     watched_open(&w, 0);
     load(w.engine, "<schema name='secret'><module name='m'>x</module></schema>", "a");
-    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* hides the shared one from it */
+    load(w.engine, "<schema name='shared'><module name='m'>y</module></schema>", "a"); /* for "a" it hides the shared one */
     unknown(&w, "a", "none", "schema 'none' is not loaded (loaded: 'own', 'secret', 'shared')");
     unknown(&w, "b", "secret", "schema 'secret' is not loaded (loaded: 'own', 'shared')");
     unknown(&w, "c", "secret", "schema 'secret' is not loaded (loaded: 'shared')");
@@ -420,7 +423,7 @@ static void a_tenants_own_schema_goes_before_the_shared_one(void **state) {
     char shared[17], a[17], b[17], c[17], again[17];
     watched w;
     watched_open(&w, 0);
-    load(w.engine, first, NULL); /* beside those that "a" and "b" have of that name */
+    load(w.engine, first, NULL); /* besides those of "a" and "b" of that name */
     key_of(&w, "a", "own", a);
     key_of(&w, "b", "own", b);
     key_of(&w, "c", "own", c);
@@ -428,7 +431,7 @@ static void a_tenants_own_schema_goes_before_the_shared_one(void **state) {
     assert_string_equal(c, shared);
     assert_string_not_equal(a, shared);
     assert_string_not_equal(a, b);
-    load(w.engine, first, "a"); /* replaces its own; the same text has another name there */
+    load(w.engine, first, "a"); /* replaces its own; the same text has another key there */
     key_of(&w, "a", "own", again);
     assert_string_not_equal(again, a);
     assert_string_not_equal(again, shared);
@@ -486,12 +489,13 @@ static void names_have_a_limit(void **state) {
         assert_int_equal(r->cached_tokens > 0, k);
         rp_result_free(r);
     }
-    name[RP_MAX_TENANT_BYTES - 1] = '\0'; /* another one, though it begins alike */
+    name[RP_MAX_TENANT_BYTES - 1] = '\0'; /* another one with a common prefix */
     unknown(&w, name, "own", "schema 'own' is not loaded (loaded: 'shared')");
     rp_engine_free(w.engine);
 }
 
-/* ---- at the same time ------------------------------------------------------------------------------------------------ */
+/* ---- concurrency
+ * ----------------------------------------------------------------------------------------------------- */
 
 static rp_job *submit(watched *w, const char *tenant, const rp_request *q) {
     rp_request r = *q;
@@ -502,8 +506,8 @@ static rp_job *submit(watched *w, const char *tenant, const rp_request *q) {
     return c;
 }
 
-/* Submits a request for each of two tenants while the engine stands still. Returns how many tokens were computed for both, and in *waits
- * in how many steps one of them waited. */
+/* Submits a request for each of two tenants while the engine is held. Returns the number of tokens computed for both;
+ * *waits: the number of steps in which one of them waited. */
 static int32_t run_together(watched *w, const char *const tenants[2], const rp_request *q, int32_t *waits) {
     gate g;
     rp_request hold = request("gate", NULL);
@@ -513,7 +517,7 @@ static int32_t run_together(watched *w, const char *const tenants[2], const rp_r
     hold.tenant = "gate";
     gate_close(&g, w->engine, &hold);
     for (int i = 0; i < 2; i++) calls[i] = submit(w, tenants[i], q);
-    forget_steps(w); /* the engine's thread, which tells of them, stands still */
+    forget_steps(w); /* the engine's thread, which reports them, is held */
     gate_open(&g);
     for (int i = 0; i < 2; i++) {
         rp_result *r;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_text_stream.c: stop strings across every border between tokens, what is held back and when it is let go, whole characters. */
+/* test_text_stream.c: stop strings across every token border, the bytes held back and their release, whole characters.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +22,13 @@
 
 static uint64_t seed;
 
-/* ---- the slow version: the first place where a stop string is complete, the longest that ends there ---- */
+/* ---- the slow version: the first position where a stop string is complete, the longest that ends there ---- */
 
 static bool ends_with(const char *text, size_t n, const char *tail, size_t n_tail) {
     return n >= n_tail && memcmp(text + n - n_tail, tail, n_tail) == 0;
 }
 
-/* Bytes of the text that are left; *at_stop. */
+/* Remaining bytes of the text; *at_stop. */
 static size_t slow_end(const char *text, size_t n, const char *const *stops, int32_t n_stops, bool *at_stop) {
     *at_stop = false;
     for (size_t end = 1; end <= n; end++) {
@@ -41,7 +42,7 @@ static size_t slow_end(const char *text, size_t n, const char *const *stops, int
     return n;
 }
 
-/* Bytes at the end that may become a stop string. */
+/* Bytes at the end that may be the beginning of a stop string. */
 static size_t slow_held(const char *text, size_t n, const char *const *stops, int32_t n_stops) {
     size_t held = 0;
     for (int32_t i = 0; i < n_stops; i++)
@@ -50,7 +51,7 @@ static size_t slow_held(const char *text, size_t n, const char *const *stops, in
     return held;
 }
 
-/* ---- a stream and what its caller saw ---- */
+/* ---- a stream and its listener ---- */
 
 typedef struct listener {
     text_stream stream;
@@ -83,7 +84,7 @@ static void add(listener *l, const char *bytes, size_t n) {
     if (!l->stream.stop && !l->stream.cancelled) assert_int_equal(text_stream_add(&l->stream, bytes, n, NULL), RP_OK);
 }
 
-/* Ends the text and checks what came of it. */
+/* Ends the text and checks the result. */
 static void check_end(listener *l, const char *expected, size_t n, bool at_stop) {
     text_stream_end(&l->stream);
     if (l->stream.text.len != n || (n > 0 && memcmp(l->stream.text.data, expected, n) != 0) || (l->stream.stop != NULL) != at_stop)
@@ -113,7 +114,7 @@ static const char *const tricky[][4] = {
     {"", "x", NULL, NULL},
 };
 
-/* One token, two tokens with every border, three with every two, one for each byte. */
+/* One token, two tokens with every border, three with every two borders, one token per byte. */
 static void a_stop_string_is_found_across_every_border(void **state) {
     (void)state;
     for (size_t t = 0; t < BASE_ARRAY_LEN(tricky); t++) {
@@ -150,7 +151,7 @@ static size_t random_text(tiny_random *r, char *out, size_t characters) {
     return n;
 }
 
-/* What is shown at any time is all that cannot become a stop string, and nothing else. */
+/* The text is published at once, except a suffix that may become a stop string. */
 static void no_more_is_held_back_than_must_be(void **state) {
     (void)state;
     tiny_random r = {.state = seed};
@@ -191,11 +192,11 @@ static void the_end_lets_go_what_was_held_back(void **state) {
     add(&l, "go STOP HE", 10);
     add(&l, "N", 1);
     assert_int_equal(l.n_seen, 11);
-    add(&l, "\xe2\x82", 2); /* a character that the end cuts in two */
+    add(&l, "\xe2\x82", 2); /* a character cut in two by the end */
     check_end(&l, "go STOP HEN", 11, false);
 }
 
-/* The text is what the caller was shown. */
+/* The text is the published text. */
 static void a_caller_who_stops_is_shown_nothing_more(void **state) {
     (void)state;
     const char *const stops[] = {"STOP"};
@@ -208,7 +209,7 @@ static void a_caller_who_stops_is_shown_nothing_more(void **state) {
     check_end(&l, "one two ", 8, false);
 }
 
-/* Bytes that are no UTF-8 become U+FFFD, and a stop string may be that. */
+/* Invalid UTF-8 becomes U+FFFD, which may be a stop string. */
 static void bytes_that_are_no_text_are_replaced(void **state) {
     (void)state;
     const char *const stops[] = {"b\xef\xbf\xbd"};

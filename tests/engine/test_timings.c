@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timings.c: the time to first token is the sum of queue, module prefill, plan and prompt prefill, whatever a request finds and however it
- * ends. No figure is compared with another machine's: only with each other, and with a clock around the call. */
+/* test_timings.c: TTFT is the sum of queue, module prefill, plan and prompt prefill, whatever a request hits and
+ * however it ends. Times are compared only with each other, and with a clock around the request. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_turns.c: tenants take turns: in rounds of predicted time, in the queue, and in the rows of steps; and calls that are paused. Order and
- * rows are counted, no time is. */
+/* test_turns.c: fair turns of tenants: rounds of predicted time, the queue, and the rows of steps; and paused jobs.
+ * Order and rows are counted, not time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void a_round_gives_each_tenant_a_quantum(void **state) {
     assert_true(at.round == 7 && at.left_us == 40);
     at = turns_next(at, 40, 100);
     assert_true(at.round == 7 && at.left_us == 0);
-    at = turns_next(at, 250, 100); /* three quanta pay for it */
+    at = turns_next(at, 250, 100); /* the cost of three quanta */
     assert_true(at.round == 10 && at.left_us == 50);
     at = turns_next(at, 0, 100);
     assert_true(at.round == 10 && at.left_us == 50);
@@ -44,7 +44,7 @@ static void a_tenant_saves_nothing_while_it_is_away(void **state) {
     assert_int_equal(turns_start(&t, &B, 0, 100).round, 9); /* not 0 */
     assert_int_equal(turns_start(&t, &B, 5, 100).round, 0); /* another level has rounds of its own */
     turns_refund(&t, &A, 0, 1000, 100);
-    assert_int_equal(turns_start(&t, &A, 0, 100).round, 9); /* never behind the level */
+    assert_int_equal(turns_start(&t, &A, 0, 100).round, 9); /* never later than the level */
     turns_rest(&t, &A, 0);
     turns_begin(&t, &A, 0, 100);
     turns_refund(&t, &A, 0, -250, 100);
@@ -52,7 +52,8 @@ static void a_tenant_saves_nothing_while_it_is_away(void **state) {
     turns_free(&t);
 }
 
-/* Two tenants whose requests differ: over many rounds both get the same time, up to a quantum and a request. */
+/* Two tenants with requests of different length: over many rounds both get the same time, within a quantum and a
+ * request. */
 static void shares_are_equal_in_time_not_in_requests(void **state) {
     (void)state;
     turns t = {0};
@@ -90,7 +91,7 @@ static rp_request tenant_request(const char *tenant, const char *text, int32_t m
     return q;
 }
 
-/* Its text, the caller's. */
+/* Its text, owned by the caller. */
 static char *finish(rp_job *c) {
     rp_result *r = calls_result(c);
     char *text = r->text;
@@ -102,7 +103,8 @@ static char *finish(rp_job *c) {
 
 #define HEAVY 50
 
-/* HEAVY long requests wait, then a short one of another tenant comes. Returns when that one is served, from 1. */
+/* HEAVY long requests are queued, then a short one of another tenant arrives. Returns the position at which that one is
+ * served, from 1. */
 static int place_of_the_light_one(bool salted, int32_t sequences) {
     rp_engine_options o = rp_engine_options_defaults();
     o.max_sequences = sequences;
@@ -140,7 +142,7 @@ static void a_light_tenant_waits_for_a_quantum_not_for_a_queue(void **state) {
     assert_in_range(place_of_the_light_one(false, 4), 1, 8);
 }
 
-/* Tenants of one flow, such as those that a client's cache salts make, share one tenant's turns. */
+/* Tenants of one flow, for example of a client's cache salts, share one tenant's turns. */
 static void many_tenants_of_a_flow_have_one_turn(void **state) {
     (void)state;
     assert_in_range(place_of_the_light_one(true, 1), 1, 3);
@@ -149,8 +151,8 @@ static void many_tenants_of_a_flow_have_one_turn(void **state) {
 /* ---- rows of steps ----------------------------------------------------------------------------------------------- */
 
 typedef struct rows_seen {
-    uint64_t heavy, light;              /* numbers of calls */
-    int32_t heavy_rows, light_rows, heavy_before; /* heavy_before: of heavy's prompt, when the last of light's had come */
+    uint64_t heavy, light;              /* job numbers */
+    int32_t heavy_rows, light_rows, heavy_before; /* heavy_before: heavy's rows when light's prompt was done */
 } rows_seen;
 
 static void see_step(void *user, const rp_step *step) {
@@ -184,7 +186,7 @@ static void a_long_prompt_does_not_hold_up_another_tenants_short_one(void **stat
     for (int i = 0; i < 2; i++) calls_end(calls[i]);
     rp_engine_free(e);
     assert_true(seen.light_rows > 16 && seen.heavy_rows > 200);
-    assert_true(seen.heavy_before <= seen.light_rows + 2 * 16); /* as many rows as it has had itself, and two steps */
+    assert_true(seen.heavy_before <= seen.light_rows + 2 * 16); /* as many rows as its own, and two steps */
     free(long_text);
     free(short_text);
 }
@@ -195,7 +197,7 @@ typedef struct reader {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     rp_job *call; /* NULL: not known yet */
-    int pieces, most, wake; /* wake: paused at this piece; most: nothing may come beyond it while it is paused */
+    int pieces, most, wake; /* wake: paused at this piece; most: the maximum while paused */
     bool paused;
 } reader;
 
@@ -245,7 +247,7 @@ static void a_paused_call_keeps_its_state_and_takes_no_place(void **state) {
     char *whole = finish(begin_reading(e, &plain, 0));
     rp_job *paused[3];
     for (int i = 0; i < 3; i++) paused[i] = begin_reading(e, &slow[i], 3);
-    for (int i = 0; i < 3; i++) { /* others go on, step after step, though there is one place */
+    for (int i = 0; i < 3; i++) { /* other jobs continue, step by step, although there is only one sequence */
         rp_request q = tenant_request("other", "something else", 30);
         calls_end(calls_submit(e, &q));
     }

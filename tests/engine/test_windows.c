@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_windows.c: layers with a sliding window keep only the blocks that it reaches; what they forget changes no result. */
+/* test_windows.c: layers with a sliding window keep only the blocks within its reach; freed blocks change no result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ static void close_model(opened *o) {
     rp_model_close(o->model);
 }
 
-/* Text of at least n tokens, whatever its tokens are: the caller looks at how many there were. Owned by the caller. */
+/* Text of at least n tokens; the caller checks their number. Owned by the caller. */
 static char *words(size_t n) {
     char *text = malloc(n + 1);
     for (size_t i = 0; i < n; i++) text[i] = (char)(i % 7 == 6 ? ' ' : 'a' + (i * i + i / 5) % 26);
@@ -57,14 +57,14 @@ static void run(opened *o, rp_request req, oracle_run *out) {
     if (out->rc) fail_msg("%s", out->err.message);
 }
 
-/* Blocks of one layer that the last token still reaches, of the n that its sequence took. */
+/* Blocks of one layer within reach of the last token, of the n that its sequence took. */
 static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) {
     int32_t window = m->layers[layer].window, n = (n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     int32_t first = window > 0 && n_tokens > window ? (n_tokens - window) / KV_BLOCK_SLOTS : 0;
     return (uint64_t)(n - first);
 }
 
-/* Where others may read the same beginning, and the budget has room, all of it is kept; else what windows reach. */
+/* If other requests may share the prefix, and memory allows, all of it is kept; otherwise only the windows. */
 static void a_long_sequence_keeps_what_windows_reach(void **state) {
     (void)state;
     opened o = open_model("gemma3", 256);
@@ -105,7 +105,7 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
 
 #define PARTS 4
 
-/* A module far longer than the windows, with parameters in its middle and at its end, and one nested in it. */
+/* A module far longer than the windows, with parameters in its middle and at its end, and a nested module. */
 static char *schema_of(const char *text) {
     char *s = malloc(strlen(text) * PARTS + 1024);
     sprintf(s, "<schema name='w'><module name='m'>%s <param name='a' len='6'/> %s<module name='inner'>%s</module>%s <param name='b' len='4'/>"
@@ -113,8 +113,8 @@ static char *schema_of(const char *text) {
     return s;
 }
 
-/* Modules forget what only their own middle could see; arguments there, text behind them and a prompt that ends with a module's last
- * token find what they need: the same bytes as when everything is computed by single tokens anew. */
+/* Modules free KV that only their own middle attends to; arguments there, text after them and a prompt that ends with a
+ * module's last token have the KV that they need: the bytes of a computation token by token. */
 static void modules_keep_what_prompts_may_read(void **state) {
     (void)state;
     static const char *const names[] = {"gemma3", "gemma2", "gpt-oss", "mistral", "phi3"};
@@ -146,7 +146,7 @@ static void modules_keep_what_prompts_may_read(void **state) {
     free(schema);
 }
 
-/* A text of exactly n tokens, as a module that stands alone has them. Owned by the caller. */
+/* A text of exactly n tokens when tokenized as a module. Owned by the caller. */
 static char *words_of_tokens(const rp_model *m, size_t n) {
     for (size_t bytes = n / 4; bytes < 16 * n; bytes++) {
         char *text = words(bytes);
@@ -161,8 +161,9 @@ static char *words_of_tokens(const rp_model *m, size_t n) {
     return NULL;
 }
 
-/* Two members of a union with the same first 256 tokens, which are all that one of them has: of those the longer one forgets what the
- * shorter one's reader needs, so their names must differ. Whatever was computed first, both give what they give alone. */
+/* Two members of a union with the same first 256 tokens, which are all of one member: the longer one frees KV of them
+ * that the shorter one's prompts need, so their keys must differ. Whichever is computed first, both give the bytes of a
+ * run alone. */
 static void what_one_module_forgets_another_has(void **state) {
     (void)state;
     static const char *const prompts[] = {"<prompt schema='u'><b/> and so on</prompt>", "<prompt schema='u'><a/> and so on</prompt>",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_callers.c: many calls at once, and what may happen to them: several threads wait for them, cancel and free them at any time, and
- * allocations fail. Every call ends, with its own bytes or a clean error, nothing leaks (ASan) or races (TSan), the engine goes on.
+/* test_callers.c: many jobs at once under adverse conditions: several threads wait for them, cancel and free them at
+ * any time, and allocations fail. Every job ends with its own bytes or a clean error, nothing leaks (ASan) or races
+ * (TSan), and the engine continues.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  rounds of each test, 6 by default
@@ -60,7 +61,7 @@ static void failing_allocations_end_calls_and_nothing_else(void **state) {
 #define HANDS 4 /* calls that a thread has at a time */
 #define OPERATIONS 60
 
-/* A call that a thread has submitted. Others may cancel it, under the lock, while `handle` is there. */
+/* A job that a thread has submitted. Others may cancel it, under the lock, while `handle` is set. */
 typedef struct hand {
     const schedule_call *call;
     rp_job *handle;
@@ -120,7 +121,7 @@ static void begin(guest *g, hand *h) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* After the call has ended, and without the lock. */
+/* Called after the job has ended, without the lock. */
 static void take(guest *g, hand *h) {
     rp_error err = {0};
     rp_result *r = NULL, *again = NULL;
@@ -221,7 +222,7 @@ static void calls_of_many_threads_end_as_they_should(void **state) {
     assert_true(answered > 0);
 }
 
-/* ---- found by these tests, or by reading ---- */
+/* ---- regressions ---- */
 
 #define BUDGET_SLOTS (5 * 64) /* of the engine below: a module beside its scope fits, and a request of PROMPT_TOKENS with nothing beside */
 #define PROMPT_TOKENS 193
@@ -244,7 +245,7 @@ static void submit_once(void *user, const rp_step *step) {
     l->rc = rp_engine_submit(l->engine, &q, &l->call, NULL);
 }
 
-/* At least n tokens, and not 64 more. Owned by the caller. */
+/* At least n tokens, and fewer than n + 64. Owned by the caller. */
 static char *text_of_tokens(const schedule_model *m, size_t n) {
     char *text = calloc(1, 16 * n);
     for (size_t tokens = 0; tokens < n;) {
@@ -256,8 +257,8 @@ static char *text_of_tokens(const schedule_model *m, size_t n) {
     return text;
 }
 
-/* A request that had no room beside a module which rp_schema_prefill computes was never tried again: nothing had *ended*, and it stood
- * before the encoding, so that both waited for ever. */
+/* Regression: a request that did not fit beside a module of rp_schema_prefill was never retried, as no job had *ended*;
+ * it was queued before the prefill, and both waited forever. */
 static void a_request_has_its_turn_between_two_modules(void **state) {
     (void)state;
     static const char pml[] = "<schema name='e'><module name='a'>one</module><module name='b'>two</module></schema>";
@@ -286,7 +287,7 @@ static void a_request_has_its_turn_between_two_modules(void **state) {
 #define TWIN_TOKENS 250 /* of the shorter twin's answer: with the prompt they take one span, but not all of it */
 #define LATE_PROMPT 400
 #define LATE_ANSWER 350
-/* Blocks of each layer that the longer twin and the late request are promised, a block for each run more than they need. */
+/* Blocks of each layer reserved for the longer twin and the late request, with one spare block per run. */
 #define TWIN_BLOCKS 11
 #define LATE_BLOCKS 13
 
@@ -302,8 +303,8 @@ static void submit_late(void *user) {
     t->rc = rp_engine_submit(t->engine, &t->late, &t->call, NULL);
 }
 
-/* Two calls say the same. What the first kept when it ended is nobody's, and promised to a third; then the second finds that it is known
- * what it has computed, and would hold that beside its own. */
+/* Regression: two jobs have the same prompt. KV that the first kept at its end is unreserved, and gets reserved for a
+ * third; the second then finds its own computed KV in the tree, and would hold that as well. */
 static void what_was_promised_is_not_held_by_twins(void **state) {
     (void)state;
     static int32_t answer[ANSWER_TOKENS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedules.c: the exactness rule (docs/architecture.md) for many calls at once: whatever runs beside a call, before it, or on however
- * many threads, in whatever chunks, behind whatever was found, evicted, guessed or cancelled, for whichever tenant: its logits, tokens and
- * text are, byte for byte, those that it gives alone; and tenants find nothing of each other's.
+/* test_schedules.c: the exactness rule (docs/architecture.md) for many concurrent jobs: whatever runs with a job or
+ * before it, on any number of threads, in any chunks, after any hits, evictions, drafts or cancellations, for any
+ * tenant, its logits, tokens and text are bit-identical to those of a run alone; and no tenant hits another's entries.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its world
  *   REPRISE_TEST_ROUNDS=N  schedules, 48 by default; four over each world

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_chat_format.c: a conversation in every format, whole, and how a format is recognised. */
+/* test_chat_format.c: a whole conversation in every chat format, and the detection of formats. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static void formats_are_recognised(void **state) {
         const char *template, *control, *name;
         bool guessed;
     } cases[] = {
-        /* what published templates hold */
+        /* excerpts of published templates */
         {"{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}", NULL, "chatml", false},
         {"{{'<|im_start|>system<|im_sep|>' + message['content'] + '<|im_end|>'}}", NULL, "phi-4", false},
         {"'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'", NULL, "llama-3", false},
@@ -137,7 +137,7 @@ static void formats_are_recognised(void **state) {
         {"{{ '<|user|>\n' + m + '\n' }}{% if not loop.last %}", NULL, "tulu-2", false},
         {"You are a Falcon assistant '<|user|>\n' {%- if not loop.last %}", NULL, "falcon-3", false},
         {"{{-'USER: ' + message['content'] + '\n'-}}{{-'ASSISTANT: ' + message['content'] -}}", NULL, "vicuna", false},
-        /* none of them: what the vocabulary says, or nothing */
+        /* no known template: by the vocabulary, or none */
         {"{{ m.content }}", NULL, "plain", true},
         {"{{ m.content }}", "<|im_start|>", "chatml", true},
         {NULL, "<|im_start|>", "chatml", false},
@@ -154,7 +154,7 @@ static void formats_are_recognised(void **state) {
     }
 }
 
-/* Templates that name the end-of-text token by its role alone. */
+/* Templates that name the end-of-text token by its role only. */
 static void formats_differ_by_the_end_of_text(void **state) {
     (void)state;
     static const char *const zephyr = "{{ '<|user|>\n' + message['content'] + eos_token }}";

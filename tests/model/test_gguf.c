@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gguf.c: what a writer wrote is what the reader reads: every type of metadata, array and tensor; and real files. */
+/* test_gguf.c: round trips from writer to reader: every type of metadata, array and tensor; and real files. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ typedef struct opened {
     size_t bytes;
 } opened;
 
-/* Saves and frees the writer, and opens what it wrote. */
+/* Saves and frees the writer, and opens the result. */
 static opened reopen(gguf_writer *w) {
     opened o = {0};
     rp_error err = {0};
@@ -120,7 +120,7 @@ static void floats_booleans_and_strings_are_read(void **state) {
     close_opened(&o);
 }
 
-/* A key is absent to a getter of another type, and *out stays as it was. */
+/* A getter of another type reports the key as absent and leaves *out unchanged. */
 static void a_value_of_another_type_is_absent(void **state) {
     (void)state;
     gguf_writer *w = gguf_writer_new(3, 0);
@@ -195,7 +195,7 @@ static void arrays_of_strings_are_read(void **state) {
     close_opened(&o);
 }
 
-/* [[1, 2], []] as an array of arrays of U8: skipped, and what follows is read. */
+/* [[1, 2], []] as an array of arrays of U8: skipped, and the next key is read. */
 static void nested_arrays_are_skipped(void **state) {
     (void)state;
     static const uint8_t nested[] = {9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,        /* 2 arrays */
@@ -359,7 +359,7 @@ static void tensors_larger_than_a_piece_are_filled_in_order(void **state) {
     close_opened(&o);
 }
 
-/* Without tensors nothing has to follow the header, not even the padding. */
+/* Without tensors nothing has to follow the header, not even padding. */
 static void a_vocabulary_alone_is_a_file(void **state) {
     (void)state;
     gguf_writer *w = gguf_writer_new(3, 0);

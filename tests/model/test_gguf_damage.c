@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gguf_damage.c: GGUF files that no writer should write. Each is refused with the right code, a message that says what
- * and where, and nothing read outside the bytes (they lie in a block of exactly their size, for the sanitizers). */
+/* test_gguf_damage.c: malformed GGUF files. Each is refused with the right code and a message with the error and its
+ * place; nothing is read outside the bytes (they are in a block of exactly their size, for the sanitizers). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ static void put_tensor(raw *r, const char *name, uint32_t n_dims, const uint64_t
 /* The padding and n bytes of data. */
 static void put_data(raw *r, size_t n) { put_zeros(r, (32 - r->n % 32) % 32 + n); }
 
-/* Opens a copy in a block of exactly its size. The block is kept in *block. */
+/* Opens a copy in a block of exactly its size, which is returned in *block. */
 static int open_copy(gguf_file **f, const void *bytes, size_t n, uint8_t **block, rp_error *err) {
     *block = malloc(n ? n : 1);
     assert_non_null(*block);
@@ -131,7 +131,7 @@ static void a_big_endian_file_is_named_so(void **state) {
     expect_refused(&r, RP_ERR_UNSUPPORTED, 4, "big-endian");
 }
 
-/* The file and its name are all that is allocated before a count is refused. */
+/* Only the file and its name are allocated before a count is refused. */
 static void absurd_counts_are_refused_before_allocating(void **state) {
     (void)state;
     static const uint64_t counts[] = {(uint64_t)1 << 40, UINT64_MAX, GGUF_MAX_TENSORS + 1, GGUF_MAX_TENSORS, 1000, 31};
@@ -329,7 +329,7 @@ static void dimensions_are_positive(void **state) {
         }
 }
 
-/* Products that wrap around 64 bits to something small or to nothing. */
+/* Products that wrap around 64 bits to something small or to zero. */
 static void products_of_dimensions_do_not_wrap(void **state) {
     (void)state;
     static const uint64_t dims[][GGUF_MAX_DIMS] = {
@@ -373,7 +373,7 @@ static void data_lies_in_the_file(void **state) {
         expect_tensor_refused(1, (uint64_t[]){32}, KERNEL_F32, offsets[i], RP_ERR_FORMAT, "beyond the file's last byte");
 }
 
-/* The last byte is missing; also where the file ends before the data's first. */
+/* The last byte is missing; also with a file that ends before the data begins. */
 static void data_that_is_cut_short_is_refused(void **state) {
     (void)state;
     raw r = header(1, 0);
@@ -426,7 +426,7 @@ static void tensor_names_have_1_to_256_bytes(void **state) {
     }
 }
 
-/* A name from the file cannot write to the terminal, nor push the message out of its place. */
+/* A name from the file cannot control the terminal or break the message's line. */
 static void names_are_shown_safely(void **state) {
     (void)state;
     char name[GGUF_MAX_NAME + 1];
@@ -459,7 +459,7 @@ static void the_end_of_a_long_path_is_shown(void **state) {
 
 /* ---- every byte ------------------------------------------------------------------------------------------------ */
 
-/* A small file that has something of everything. */
+/* A small file with every kind of content. */
 static uint8_t *small_file(size_t *bytes) {
     static const char *const strings[] = {"one", "", "three"};
     static const uint8_t inner[] = {9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2};
@@ -480,7 +480,7 @@ static uint8_t *small_file(size_t *bytes) {
     return out;
 }
 
-/* Reads all that the reader gives out, and sums it up. */
+/* Uses everything that the reader returns, and sums it up. */
 static uint64_t sum_bytes(uint64_t sum, const void *p, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) sum = sum * 31 + ((const uint8_t *)p)[i];
     return sum * 31 + n;
@@ -517,7 +517,7 @@ static uint64_t sum_file(const gguf_file *f) {
     return sum;
 }
 
-/* Either a clean refusal or, where only padding is missing, the same file. */
+/* Either a clean refusal or, if only padding is missing, the same file. */
 static void a_file_cut_at_any_byte_fails_or_is_the_same(void **state) {
     (void)state;
     size_t bytes, n_same = 0;

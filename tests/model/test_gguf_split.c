@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gguf_split.c: models in several files: they open as one, and whatever is missing, strange or twice is one clear line. */
+/* test_gguf_split.c: split models: they open as one; missing, unknown or duplicate parts are errors of one clear line.
+ * */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
 #include <setjmp.h>
@@ -45,7 +46,7 @@ static int remove_folder(void **state) {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
 
-/* What a part says, so that a test can make it say something else. Negative: the key is left out. */
+/* The metadata of a part; tests change single values. Negative: the key is omitted. */
 typedef struct part {
     int no, count, tensors;
     const char *names; /* of its tensors, one letter each; each holds its letter's number */
@@ -126,7 +127,7 @@ static void the_first_part_opens_all(void **state) {
     remove_parts();
 }
 
-/* Bytes of parts in memory, for tests that want no files. */
+/* The bytes of parts in memory, for tests without files. */
 static void in_memory(const part *parts, size_t n, gguf_bytes *out) {
     for (size_t i = 0; i < n; i++) {
         gguf_writer *w = write_part(&parts[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_golden.c: every family of tests/golden against what transformers computed: logits of several prompts and 64 greedy tokens.
+/* test_golden.c: every family of tests/golden against the results of transformers: logits of several prompts and 64
+ * greedy tokens.
  *
  *   test_golden [-v] [NAME...]     -v: the worst error of each model; REPRISE_TEST_ROUNDS: how many sizes of steps, of 3
  */
@@ -18,10 +19,10 @@
 #include "support/oracle_run.h"
 #include "support/seed.h"
 
-/* Relative to the row's largest logit. Both sides compute in f32: what is left is the order of their sums. */
+/* Relative to the row's largest logit. Both sides compute in f32: the difference is the order of their sums. */
 #define LIMIT 1e-4
-/* Quantised weights multiply activations of 8 bits: in rows of 64 elements that costs this much (llama.cpp: 3e-2). Greedy tokens may then
- * differ. What such a file holds is checked apart, by a copy of it in F32. */
+/* Quantized weights use activations of 8 bits: in rows of 64 elements this is the error (llama.cpp: 3e-2). Greedy
+ * tokens may then differ. The content of such a file is checked by a copy of it in F32. */
 #define LIMIT_QUANTIZED 4e-2
 static int32_t best(const float *logits, int32_t n) {
     int32_t b = 0;
@@ -30,7 +31,7 @@ static int32_t best(const float *logits, int32_t n) {
     return b;
 }
 
-/* Tokens of the greedy continuation that are the stored ones. */
+/* Number of tokens of the greedy continuation that equal the stored ones. */
 static int32_t continue_greedily(forward_run *r, const golden_prompt *p, float *logits) {
     for (int32_t i = 0; i < p->n_greedy; i++) {
         int32_t token = best(logits, r->model->hp.n_vocab);
@@ -50,7 +51,7 @@ static void check_prompt(const golden_model *m, const golden_prompt *p, base_cpu
     rp_model *model;
     forward_run r;
     must(model_open(&model, m->path, NULL, &err), &err);
-    /* The factors of long-rope go by the context's positions, as they go by the prompt's length in transformers. */
+    /* long-rope picks its factors by the number of the context's positions; transformers by the prompt's length. */
     forward_run_open(&r, model, level, p->n_tokens + p->n_greedy, chunk, 1 + chunk % 2);
     float *logits = calloc((size_t)p->rows * (size_t)m->vocabulary, sizeof(float));
     size_t last = (size_t)(p->rows - 1) * (size_t)m->vocabulary;
@@ -94,7 +95,7 @@ static bool report(const golden_model *m, const char *kind, outcome o, double li
     return ok;
 }
 
-/* A copy of the model, with all tensors in F32 and what else the variant says. */
+/* A copy of the model in F32, with the changes of the variant. */
 static bool check_variant(const golden_model *m, const gguf_variant *v, const char *kind, base_cpu_level level, bool verbose) {
     char path[64];
     gguf_variant_write(m->path, v, path);

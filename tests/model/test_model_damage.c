@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model_damage.c: models whose metadata and tensor tables lie: each is refused in one line, or opens and computes without harm.
+/* test_model_damage.c: corrupt metadata and tensor tables: each model is refused with one line, or opens and computes
+ * without harm.
  *
- * Every golden file, with every number of its metadata replaced by extremes, and with random bytes of its header changed. What opens
- * runs some tokens, so that a sanitizer sees what was believed. REPRISE_TEST_SEED, REPRISE_TEST_ROUNDS (changes of a file's header).
+ * Every golden file, with every number of its metadata replaced by extremes, and with random bytes of its header
+ * changed. A model that opens runs some tokens, so that a sanitizer checks the accepted values. REPRISE_TEST_SEED,
+ * REPRISE_TEST_ROUNDS (changes of a file's header).
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +32,7 @@ static void fail(const char *what, const char *name) {
     exit(1);
 }
 
-/* Plain C reads the file itself; this machine's level packs it first. */
+/* Plain C uses the file's weights; this machine's level repacks them first. */
 static void compute(const rp_model *m, base_cpu_level level) {
     int32_t tokens[N_TOKENS], n = m->hp.n_ctx_train < N_TOKENS ? m->hp.n_ctx_train : N_TOKENS;
     float *logits = calloc((size_t)m->hp.n_vocab, sizeof(float));

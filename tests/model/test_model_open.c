@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model_open.c: what a user reads when a model cannot be had, and what is taken from files that can. */
+/* test_model_open.c: the errors of models that cannot be opened, and the properties taken from files that can. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void read_model(const char *name, base_buffer *bytes) {
     if (base_file_read(golden_find(models, name)->path, MAX_FILE_BYTES, bytes, &err)) fail_msg("%s", err.message);
 }
 
-/* Replaces the first occurrence of `from` by `to`, which is as long. */
+/* Replaces the first occurrence of `from` by `to`, which has the same length. */
 static void patch(base_buffer *bytes, const char *from, const char *to) {
     size_t n = strlen(from);
     assert_int_equal(n, strlen(to));
@@ -85,7 +85,7 @@ static void what_a_file_lacks_or_has_too_much_is_named(void **state) {
     expect_refused("llama-linear", "linear", "spiral", RP_ERR_UNSUPPORTED, PARTS("rope scaling 'spiral'", "supported: none, linear, yarn"));
 }
 
-/* ---- what is taken ---- */
+/* ---- properties ---- */
 
 static rp_model *open_golden(const char *name) {
     rp_error err = {0};
@@ -129,7 +129,8 @@ static void layers_rotate_as_their_architecture_says(void **state) {
     model_close(m);
 }
 
-/* The context chooses the factors (docs/decisions/0006), and states of the two do not share keys: engine.c puts it into the salt. */
+/* The context chooses the factors (docs/decisions/0006), and KV of the two has different keys: engine.c adds it to the
+ * salt. */
 static void the_context_chooses_the_factors_of_long_rope(void **state) {
     (void)state;
     rp_model *m = open_golden("phi3-longrope");
@@ -160,7 +161,7 @@ static void learned_positions_bound_the_context(void **state) {
     model_close(m);
 }
 
-/* ---- what published files say and the golden ones do not ---- */
+/* ---- properties of published files that the golden ones lack ---- */
 
 static int open_variant(const char *name, const char *without, void (*add)(gguf_writer *), rp_model **m, rp_error *err) {
     char path[64];
@@ -185,7 +186,8 @@ static void expect_variant_refused(const char *name, void (*add)(gguf_writer *),
     if (!strstr(err.message, part)) fail_msg("'%s' does not say '%s'", err.message, part);
 }
 
-/* OLMo 3 goes by the architecture of OLMo 2: three layers with a window, in which YaRN is not applied, to one without. */
+/* OLMo 3 uses the architecture name of OLMo 2: three layers with a window and without YaRN, then one without a window.
+ * */
 static void add_olmo3(gguf_writer *w) {
     static const uint8_t pattern[] = {0, 1, 1, 0};
     gguf_writer_u32(w, "olmo2.attention.sliding_window", 24);
@@ -224,7 +226,7 @@ static void a_file_may_say_which_layers_have_the_window(void **state) {
     expect_variant_refused("olmo2", add_short_pattern, RP_ERR_UNSUPPORTED, "is not a list of booleans for");
 }
 
-/* Files from before the keys came: llama.cpp takes the same numbers. */
+/* Files older than the keys: the same defaults as llama.cpp. */
 static void old_files_mean_what_they_do_not_say(void **state) {
     (void)state;
     rp_model *m = variant("gemma2", "gemma2.attn_logit_softcapping", NULL);

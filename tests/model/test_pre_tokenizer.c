@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pre_tokenizer.c: how every pre-tokenizer cuts: against Hugging Face's tokenizers (tests/golden/vocab, made in the lab), against cuts
- * made by hand, and by all of its names. */
+/* test_pre_tokenizer.c: the splits of every pre-tokenizer: against Hugging Face's tokenizers (tests/golden/vocab, made
+ * in the lab), against splits made by hand, and by all of its names. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static void close_pre(vocabulary *v) {
 
 /* ---- cutting ---- */
 
-/* The words, each with a unit separator behind it. */
+/* The words, each followed by a unit separator. */
 static int add_word(void *user, const char *text, size_t n) {
     assert_true(n > 0);
     return base_buffer_append(user, text, n) || base_buffer_append(user, "\x1f", 1) ? RP_ERR_MEMORY : RP_OK;
@@ -98,7 +98,7 @@ static void cuts_are_those_of_the_published_tokenizers(void **state) {
     assert_true(n > 500);
 }
 
-/* From the patterns' definitions: the shortest texts that tell them apart. */
+/* From the patterns' definitions: the shortest texts that distinguish them. */
 static void cuts_by_hand(void **state) {
     (void)state;
     static const struct {
@@ -181,7 +181,7 @@ static int count_bytes(void *user, const char *text, size_t n) {
     return RP_OK;
 }
 
-/* A run of n bytes, then something that ends it. */
+/* A run of n bytes, then text that ends it. */
 static size_t fill_run(char *out, size_t n, const char *unit, const char *end) {
     size_t k = strlen(unit);
     for (size_t i = 0; i < n; i++) out[i] = unit[i % k];
@@ -189,7 +189,7 @@ static size_t fill_run(char *out, size_t n, const char *unit, const char *end) {
     return n / k * k + strlen(end);
 }
 
-/* No pattern tries a run again from each of its characters: that would reach the limit of the matcher. */
+/* No pattern retries a run from each of its characters: that would reach the limit of the matcher. */
 static void long_runs_take_linear_time(void **state) {
     (void)state;
     static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken", "starcoder", "falcon", "bloom", "viking", "deepseek-llm",

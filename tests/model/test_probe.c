@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_probe.c: tokens that are computed again here and there, below the engine: spans whose tokens leave positions out, and the probe that
- * tells how far cached states are from those of this prompt.
+/* test_probe.c: scattered recomputation, below the engine: spans with gaps between their positions, and the probe that
+ * measures how far cached KV deviates from that of the current prompt.
  *
- * Scattered spans: the same tokens at the same positions, in a context that scatters and in one that does not, give the same logits.
- * The probe: against a plain run of the same tokens, whose states are read from its blocks; and the same bytes however rows are cut.
+ * Scattered spans: the same tokens at the same positions, in a context that scatters and in one that does not, give the
+ * same logits. The probe: against a plain run of the same tokens, with KV taken from its blocks; and bit-identical for
+ * all sizes of steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +45,7 @@ typedef struct world {
 
 static int32_t below(world *w, int32_t n) { return (int32_t)tiny_random_below(w->random, (uint64_t)n); }
 
-/* Of a step: 1 to most rows, not beyond the rest. */
+/* Rows of a step: 1 to most, at most the rest. */
 static int32_t some_rows(world *w, int32_t most, int32_t rest) {
     int32_t n = 1 + below(w, most);
     return BASE_MIN(n, rest);
@@ -126,7 +127,7 @@ static void feed_run(world *w, kv_context *c, const int32_t *tokens, int32_t pos
     feed(w, c, tokens, positions, n, NULL);
 }
 
-/* A module that has seen nothing but itself. */
+/* A module with no context. */
 static void make_module(world *w, kv_context *c, const int32_t *tokens, int32_t pos, int32_t n) {
     kv_context_init(c, w->pool);
     feed_run(w, c, tokens, pos, n);
@@ -171,7 +172,7 @@ static float element(const world *w, const void *p, int64_t i) {
     return w->format == KV_F32 ? ((const float *)p)[i] : kernel_f16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* The states of token i of a context's own, all of which stand in spans of KV_SPAN_TOKENS. */
+/* The KV of token i among a context's own tokens, all of them in spans of KV_SPAN_TOKENS. */
 static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t i, float *out) {
     const kv_shape *s = kv_pool_shape(w->pool);
     void *block = kv_span_block(c->views[i / KV_SPAN_TOKENS].span, layer, i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
@@ -182,7 +183,7 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
     }
 }
 
-/* By their definition: between the module alone and a plain run of all, both at the same positions. */
+/* By definition: the module alone against a plain run of all tokens, both at the same positions. */
 static void naive_deviations(world *w, double *out) {
     int32_t layer = w->model->layers[model_probe_layer(w->model)].states;
     const kv_shape *s = kv_pool_shape(w->pool);
@@ -223,8 +224,9 @@ static void probe(world *w, const kv_context *c, int32_t most, float *out) {
 static void check_probe(world *w) {
     float got[N_ALL], again[N_ALL];
     double expected[N_NEXT], most = 0, limit = w->format == KV_F32 ? 1e-4 : 2e-2;
-    /* Where the second module was computed. A key rounded to f16 at another position differs in its last bit, and where two experts are
-     * nearly equal that bit chooses another one: with experts and f16 the module is not moved, so that both runs read the same keys. */
+    /* Where the second module was computed. A key rounded to f16 at another position differs in its last bit, and where two
+     * experts are nearly equal that bit chooses another one: with experts and f16 the module is not moved, so that both
+     * runs read the same keys. */
     bool moves = model_is_movable(w->model) && (w->format == KV_F32 || w->model->hp.n_experts == 0);
     int32_t home = moves ? 5 : N_FIRST;
     kv_context first, next, c;

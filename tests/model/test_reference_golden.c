@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reference_golden.c: the slow reference of the tests (tests/support/reference_model.h) gives the logits that transformers
- * computes, for every family of tests/golden: two implementations that were written apart from each other agree.
+/* test_reference_golden.c: the slow reference of the tests (tests/support/reference_model.h) gives the logits of
+ * transformers for every family of tests/golden: two independent implementations agree.
  */
 #define _POSIX_C_SOURCE 200809L /* unlink */
 
@@ -19,7 +19,7 @@
 #include "support/oracle_run.h"
 #include "support/reference_model.h"
 
-/* Of the largest logit. transformers rounds to float after every step, the reference at the end. */
+/* Relative to the largest logit. transformers rounds to float after every step, the reference at the end. */
 #define LIMIT 2e-5
 
 typedef struct tally {
@@ -27,7 +27,7 @@ typedef struct tally {
     double worst;
 } tally;
 
-/* Every token sees all before it. The largest deviation of a stored row. */
+/* Full causal attention. Returns the largest deviation of a stored row. */
 static double run_prompt(const reference_model *r, const golden_model *m, const golden_prompt *p) {
     reference_kv *s = reference_kv_new(r);
     reference_sight *sights = reference_alloc((size_t)p->n_tokens, sizeof *sights);
@@ -47,7 +47,7 @@ static double run_prompt(const reference_model *r, const golden_model *m, const 
     return worst;
 }
 
-/* transformers picks long-rope's factors by the length of the prompt, so the prompt is all of the context here. */
+/* transformers picks long-rope's factors by the length of the prompt: the prompt is the whole context here. */
 static void check_prompt(const golden_model *m, const gguf_file *f, const golden_prompt *p, tally *t) {
     reference_model *r = NULL;
     rp_error err = {0};
@@ -79,7 +79,7 @@ static void the_reference_gives_the_golden_logits(void **state) {
     golden_close(g);
 }
 
-/* What other files leave out or hold in another way means the same. */
+/* Files with other layouts of the same content have the same result. */
 static void check_variant(const golden *g, const char *name, const gguf_variant *v) {
     char path[64];
     tally t = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sentencepiece.c: vocabularies of SentencePiece: against the library itself (tests/golden/vocab, made in the lab), spaces, special
- * tokens written in spaces, and tables of normalisation that are damaged. */
+/* test_sentencepiece.c: SentencePiece vocabularies: against the library itself (tests/golden/vocab, made in the lab),
+ * spaces, special tokens written with spaces, and corrupt normalization tables. */
 #define _DEFAULT_SOURCE /* strsep */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,7 +147,7 @@ static void spaces_are_kept_or_merged(void **state) {
 
 static void runs_of_spaces_are_tokens(void **state) {
     (void)state;
-    /* as converters write them today, and as they did before */
+    /* as current converters write them, and as older ones did */
     static const piece plain[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"  ", 0, 4}, {"   ", 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1}, {NULL, 0, 0}};
     static const piece escaped[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {LOW LOW, 0, 4}, {LOW LOW LOW, 0, 4}, {"a", -1, 1}, {LOW "a", -1, 1}, {LOW, -2, 1},
                                     {NULL, 0, 0}};
@@ -179,7 +179,8 @@ static void unknown_characters_become_one_token_or_bytes(void **state) {
     close_pieces(&v);
 }
 
-/* A text that holds the name of a byte token, or of a control token that is not trusted, is text: also where its parts could be merged. */
+/* A text with the name of a byte token, or of an untrusted control token, is plain text, even if its parts could be
+ * merged. */
 static void names_of_tokens_are_text(void **state) {
     (void)state;
     static const piece names[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<0x41>", 5, 6}, {"<c>", 5, 3}, {"<u>", -50, 4}, {"<", -1, 1}, {"c", -1, 1}, {"u", -1, 1},
@@ -217,7 +218,7 @@ static void phi_3_takes_the_space_behind_special_tokens(void **state) {
     }
 }
 
-/* Gemma keeps tags of HTML whole, and "</s>" is one of them; its texts end with another token. */
+/* Gemma keeps HTML tags whole, and "</s>" is one of them; its texts end with another token. */
 static void tags_of_html_end_no_turn(void **state) {
     (void)state;
     static const piece pieces[] = {{"<unk>", 0, TOKEN_UNKNOWN}, {"<bos>", 0, TOKEN_CONTROL}, {"<eos>", 0, TOKEN_CONTROL}, {"a", -1, 1}, {LOW, -2, 1},
@@ -246,7 +247,7 @@ static void tags_of_html_end_no_turn(void **state) {
     close_pieces(&v);
 }
 
-/* ---- tables of normalisation ---- */
+/* ---- normalization tables ---- */
 
 #define N_UNITS 1024
 #define KEY(label, base, node) ((uint32_t)(label) | 1u << 8 | ((uint32_t)(base) ^ (uint32_t)(node)) << 10)

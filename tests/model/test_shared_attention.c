@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shared_attention.c: rows of several contexts that hold the same spans, computed in one step, against each row in a step alone.
+/* test_shared_attention.c: rows of several contexts with common spans in one step, against each row in a step alone.
  *
- * Contexts are made of a few common views in one order, from which each departs: views are left out, exchanged, moved by another shift,
- * cut by another mask, seen twice, or put between others; some contexts have nothing in common. Every context exists twice, with the
- * same sealed spans and open spans of its own: one of them takes its rows in steps of a random mix, the other one row a step on one
- * thread. Logits and the states of fresh tokens are the same bytes.
+ * Contexts are made of a few common views in one order, with differences: views are left out, exchanged, shifted
+ * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
+ * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
+ * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
@@ -85,7 +85,7 @@ static void fill_block(world *w, kv_format format, void *block) {
     }
 }
 
-/* Random states, sealed. In layers with a window, some spans lack what nobody will read. */
+/* Random KV, sealed. In layers with a window, some spans lack blocks that no row attends to. */
 static kv_span *make_span(world *w, kv_format format) {
     rp_error err = {0};
     kv_span *s;
@@ -121,7 +121,7 @@ static void add_view(twin *t, const kv_view *v) {
     must(kv_context_add(&t->alone, v->span, v->shift, v->mask, &err), &err);
 }
 
-/* The common views, more or less. */
+/* The common views, with differences. */
 static void compose(world *w, twin *t) {
     kv_view views[N_COMMON];
     bool stranger = one_in(w, 6);
@@ -248,7 +248,7 @@ static void run_step(world *w, mix kind) {
     }
 }
 
-/* The values of fresh tokens: those of a layer come from all that is before it. */
+/* The values of fresh tokens: those of a layer depend on everything before it. */
 static void check_kv(const world *w) {
     const kv_shape *shape = kv_pool_shape(w->pool);
     size_t slot_bytes = kv_shape_value_bytes(shape) / KV_BLOCK_SLOTS;
@@ -284,7 +284,8 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
 
 /* ---- tests ---- */
 
-/* Heads of their own, groups, one key-value head for all, more of a group than a tile holds; widths that are no multiple of a vector. */
+/* Separate heads, groups, one key-value head for all, groups larger than a tile; widths that are not a multiple of a
+ * vector. */
 static void rows_of_made_up_models_are_what_they_are_alone(void **state) {
     static const int32_t heads[][3] = {{4, 4, 16}, {4, 2, 16}, {8, 1, 8}, {40, 1, 8}, {6, 2, 20}, {64, 2, 4}};
     tiny_random *random = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tiny_model.c: the models that other tests are made of are what they claim: the same every time, with the tensors of
- * their shape, and with vocabularies that turn English into words. */
+/* test_tiny_model.c: properties of the made-up models of other tests: the same on every run, with the tensors of their
+ * shape, and with vocabularies that split English into words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ static void a_seed_gives_the_same_file(void **state) {
     discard(&other);
 }
 
-/* Changing one feature leaves the other tensors as they were. */
+/* Changing one feature does not change the other tensors. */
 static void tensors_do_not_depend_on_each_other(void **state) {
     (void)state;
     tiny_model_shape shape = tiny_model_defaults();
@@ -123,7 +123,7 @@ static void impossible_shapes_are_refused(void **state) {
     }
 }
 
-/* English takes at most two tokens a word, and comes back as it was. */
+/* English takes at most two tokens a word, and survives a round trip. */
 static void expect_words(tiny_vocab_kind kind, int32_t n_vocab) {
     static const char text[] = "You are a travel guide. Plan a trip to the city for 3 days: caf\xc3\xa9!";
     static const char *const control[] = {"<|im_start|>", "<|im_end|>", NULL};

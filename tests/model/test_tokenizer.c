@@ -134,7 +134,8 @@ static void special_tokens_need_trust(void **state) {
     }
 }
 
-/* A file may call its end-of-text token user-defined (Phi-3's does): found in any text, it would let a user end a turn. */
+/* A file may mark its end-of-text token as user-defined (Phi-3's does): if any text could contain it, a user could end
+ * a turn. */
 static void users_cannot_write_ends(void **state) {
     (void)state;
     const char *data = getenv("REPRISE_TEST_DATA");
@@ -189,7 +190,7 @@ static void ends_of_turns_are_known(void **state) {
     }
 }
 
-/* The tokens of a text stand for the text; composed, if the vocabulary composes. */
+/* The tokens of a text decode to the text; normalized, if the vocabulary normalizes. */
 static void round_trip(const tokenizer *t, const char *text, size_t n) {
     token_list l = {0};
     base_buffer composed = BASE_BUFFER(1 << 24);
@@ -243,7 +244,7 @@ static void any_bytes_come_back(void **state) {
     }
 }
 
-/* Random characters of every plane, marks and Hangul often: whole, and cut anywhere. */
+/* Random characters of every plane, with many marks and Hangul: whole, and cut anywhere. */
 static void difficult_unicode_comes_back(void **state) {
     (void)state;
     static const struct {
@@ -271,7 +272,8 @@ static void difficult_unicode_comes_back(void **state) {
     }
 }
 
-/* Unicode's own examples (UAX #15) and what a composer gets wrong: order of marks, Hangul, exclusions, singletons, blocked marks. */
+/* Unicode's own examples (UAX #15) and typical errors of composition: order of marks, Hangul, exclusions, singletons,
+ * blocked marks. */
 static void text_is_composed(void **state) {
     (void)state;
     static const char *const cases[][2] = {

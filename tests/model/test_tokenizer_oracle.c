@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer_oracle.c: merging against the obvious quadratic way, the most probable pieces against every way to cut, the patterns' cuts
- * against cuts made by hand, and damaged vocabularies. REPRISE_TEST_SEED draws other random texts. */
+/* test_tokenizer_oracle.c: merging against the naive quadratic algorithm, unigram segmentation against all
+ * segmentations, the patterns' splits against splits made by hand, and corrupt vocabularies. REPRISE_TEST_SEED draws
+ * other random texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,8 +86,8 @@ static void close_vocabulary(vocabulary *v) {
 
 /* ---- the oracle ---- */
 
-/* Both families prefer the pieces in the order of the list. SPM merges any two neighbours that together are a piece; BPE only the two
- * that the merge names. */
+/* Both families prefer the pieces in the order of the list. SPM merges any two neighbours that together are a piece;
+ * BPE only the two that the merge names. */
 static int priority_of(bool spm, const char *left, const char *right) {
     char both[1100]; /* two neighbours of the longest text */
     snprintf(both, sizeof(both), spm ? "%s%s" : "%s %s", left, right);
@@ -187,7 +188,7 @@ static void no_other_pieces_are_more_probable(void **state) {
 
 /* ---- patterns ---- */
 
-/* Every text would be one token if no pattern cut it: so the tokens show the cuts. U+010A stands for the line feed. */
+/* Without a pattern every text would be one token: the tokens show the splits. U+010A represents the line feed. */
 static vocabulary open_cuts(const char *pre) {
     static const char *const tokens[] = {"1", "2", "3", "4", "12", "123", "1234", "'", "L", "LL", "'LL", "\xc4\x8a", "\xc4\x8a\xc4\x8a",
                                          "a", ".", ".a", "$", "$$", "'$$"};
@@ -298,7 +299,7 @@ static void damaged_vocabularies_are_refused(void **state) {
     }
 }
 
-/* Published files name a padding token just past their vocabulary: such an id is none, not damage. */
+/* Published files name a padding token just past their vocabulary: such an id means none; the file is not corrupt. */
 static void ids_out_of_range_are_none(void **state) {
     (void)state;
     vocabulary v;

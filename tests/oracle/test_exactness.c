@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_exactness.c: the exactness rule (docs/architecture.md), shown on bytes: logits depend on model, scope, tokens and state format, and
- * not on reuse, threads, chunks, what ran before or what was evicted. And the two cases in which composing gives the plain run itself.
+/* test_exactness.c: the exactness rule (docs/architecture.md), byte by byte: logits depend on model, scope, tokens and
+ * KV format, not on reuse, threads, chunks, earlier requests or eviction. Also the two cases in which composing equals
+ * the plain run.
  *
  *   REPRISE_TEST_SEED=N    another sequence
  *   REPRISE_TEST_ROUNDS=N  random schemas for each test, 6 by default
@@ -22,8 +23,8 @@
 
 #define STEPS 5
 #define MOVED_LIMIT_F32 1e-4
-/* Cached keys stay as they are, but a fresh key is rotated for its own position before it is rounded to f16, so that another position
- * rounds it another way: up to 2e-4 over some hundred prompts. */
+/* Cached keys are unchanged, but a fresh key is rotated for its own position before it is rounded to f16: another
+ * position rounds it differently, by up to 2e-4 over some hundred prompts. */
 #define MOVED_LIMIT_F16 5e-4
 
 static uint64_t seed;
@@ -92,7 +93,7 @@ static void ask_new(oracle_run *run, const oracle_model *m, settings s, const ch
     rp_engine_free(engine);
 }
 
-/* The first step and place where two runs differ, for people. */
+/* Prints the first step and index at which two runs differ. */
 static void print_difference(const oracle_run *a, const oracle_run *b) {
     if (a->rc || b->rc) printf("one: %s\nother: %s\n", a->rc ? a->err.message : "ran", b->rc ? b->err.message : "ran");
     for (int32_t s = 0; !a->rc && !b->rc && s < a->n_steps && s < b->n_steps; s++) {
@@ -137,7 +138,7 @@ static void check_variants(const oracle_model *m, const char *schema, const char
     }
 }
 
-/* A schema with a prompt that fits; random ones of fixed layout may not. */
+/* A schema with a fitting prompt; random ones of fixed layout may not fit. */
 static void random_documents(random_pml *pml, const oracle_model *m, settings s, oracle_run *run) {
     for (;;) {
         random_pml_schema(pml);
@@ -166,7 +167,7 @@ static void on_off_threads_chunks_and_repetition_give_the_same_bytes(void **stat
     }
 }
 
-/* ---- moving ---------------------------------------------------------------------------------------------------- */
+/* ---- shifting -------------------------------------------------------------------------------------------------- */
 
 static void check_moved(const oracle_model *m, settings s, const random_pml *pml, const oracle_run *expected) {
     static const int32_t positions[] = {0, 1, 63, 64, 1000};
@@ -191,7 +192,8 @@ static void check_moved(const oracle_model *m, settings s, const random_pml *pml
     rp_engine_free(engine);
 }
 
-/* With weights in F32: quantised weights round activations to 8 bits, where the smallest difference can become a whole step. */
+/* With weights in F32: quantized weights round activations to 8 bits, which can turn the smallest difference into a
+ * whole step. */
 static void a_moved_plan_gives_the_same_logits(void **state) {
     tiny_random r = {.state = seed + 1};
     (void)state;
@@ -210,9 +212,9 @@ static void a_moved_plan_gives_the_same_logits(void **state) {
     printf("moved plans: worst deviation %.2g f32, %.2g f16\n", worst_moved[RP_KV_F32], worst_moved[RP_KV_F16]);
 }
 
-/* ---- where composing is the plain run --------------------------------------------------------------------------- */
+/* ---- composing equals the plain run ----------------------------------------------------------------------------- */
 
-/* A text of n tokens, where the vocabulary can make it (nothing is asserted about it: borders are what matters). */
+/* A text of n tokens, if the vocabulary permits (not asserted: the borders matter). */
 static void put_tokens(base_buffer *b, tiny_random *r, const oracle_model *m, size_t n) {
     static const char *const words[] = {" the", " river", " of", " x", " Lisbon", " 42", ",", " quick", " and"};
     base_buffer text = BASE_BUFFER(1 << 16);
@@ -255,7 +257,7 @@ static void check_plain(const oracle_model *m, settings s, const char *schema, c
     oracle_run_free(&off);
 }
 
-/* Anonymous text and modules inside modules, one in each. */
+/* Anonymous text and nested modules, one in each. */
 static void nested_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m, bool fixed, int depth) {
     put(schema, fixed ? "<schema name=\"s\" layout=\"fixed\">" : "<schema name=\"s\">");
     put(prompt, "<prompt schema=\"s\">");
@@ -290,7 +292,7 @@ static void nested_modules_give_the_bytes_of_exact(void **state) {
     }
 }
 
-/* The prompt is BOS, a module whose anchor it is, and text. */
+/* The prompt is BOS, a module anchored to it, and text. */
 static void an_anchored_module_gives_the_bytes_of_exact(void **state) {
     tiny_random r = {.state = seed + 5};
     (void)state;
@@ -312,8 +314,8 @@ static void an_anchored_module_gives_the_bytes_of_exact(void **state) {
     }
 }
 
-/* Modules side by side and one inside another, all of them named by a scaffold. Scope path allows anonymous text and BOS
- * too; with scope module, members leave those out, so that the prompt must be the members alone, or they and BOS with an anchor. */
+/* Sibling and nested modules, all named by a scaffold. Scope path permits anonymous text and BOS as well; with scope
+ * module, members exclude those: the prompt must consist of the members only, or of them and BOS with an anchor. */
 static void scaffold_documents(base_buffer *schema, base_buffer *prompt, tiny_random *r, const oracle_model *m, bool fixed,
                                bool scope_module, bool anchored) {
     put(schema, fixed ? "<schema name=\"s\" layout=\"fixed\"" : "<schema name=\"s\"");
@@ -360,7 +362,7 @@ typedef struct eviction_tally {
     uint64_t evictions;
 } eviction_tally;
 
-/* Has the budget ended the answer, which is right as far as it goes? */
+/* Did the budget end the answer, whose beginning is correct? */
 static bool is_cut(const oracle_run *whole, const oracle_run *run) {
     if (whole->rc || run->rc || run->n_steps >= whole->n_steps || strcmp(run->result->finish_reason, "length")) return false;
     oracle_run beginning = *whole;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows, ALiBi, learned
- * positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
+/* test_exactness_families.c: the exactness rule (test_exactness.c) for every family of tests/golden: experts, windows,
+ * ALiBi, learned positions, sinks. The same bytes whatever the chunks, the threads, reuse, and what ran before.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 #define STEPS 6
 
-/* Past every window (24), in a context of 128. */
+/* Longer than every window (24), in a context of 128. */
 static const char schema[] = "<schema name='s'>Be brief.<module name='m'>The river runs to <param name='p' len='4'/> the sea"
                              "<module name='inner'>and back</module> again.</module><module name='n'>Seven hills</module></schema>";
 static const char prompt[] = "<prompt schema='s'><m p='x'><inner/></m><n/> why?</prompt>";
@@ -50,7 +50,7 @@ static void ask(rp_engine *engine, variant v, oracle_run *run) {
     if (run->rc) fail_msg("%s", run->err.message);
 }
 
-/* Two requests, the second over what the first left. */
+/* Two requests, the second with the cache of the first. */
 static void check(rp_model *model, const char *name, variant v, const oracle_run *expected) {
     rp_engine *engine = new_engine(model, v);
     for (int i = 0; i < 2; i++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_oracle.c: modular reuse is right: the engine's logits are those of the reference, which lays the whole prompt out flat
- * with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and prompts.
+/* test_oracle.c: correctness of modular reuse: the engine's logits are those of the reference, which lays the whole
+ * prompt out flat with explicit positions and an explicit mask (tests/support/reference.h). Random models, schemas and
+ * prompts.
  *
  *   REPRISE_TEST_SEED=N    another sequence; a failure prints the seed of its own round
- *   REPRISE_TEST_ROUNDS=N  schemas to try, 80 by default; three prompts each, with f32 and with f16 states
+ *   REPRISE_TEST_ROUNDS=N  schemas to try, 80 by default; three prompts each, with f32 and with f16 KV
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +26,13 @@
 #define STEPS 4
 #define PROMPTS_PER_SCHEMA 3
 #define LIMIT_F32 1e-5
-/* f16 rounds each key and value to 11 bits. What that does to the logits is chance, with a long tail: of 1,750 prompts the worst deviated by
- * 9.4e-4 of the largest logit, the next by 6e-4. A fault in all of them shows in the mean, 1.2e-4. */
+/* f16 rounds each key and value to 11 bits. The effect on the logits is random, with a long tail: of 1,750 prompts the
+ * worst deviated by 9.4e-4 of the largest logit, the next by 6e-4. A systematic fault shows in the mean, 1.2e-4. */
 #define LIMIT_F16 1e-3 /* for all but one in a hundred */
 #define WORST_F16 3e-3
 #define MEAN_LIMIT_F16 2e-4
 
-/* What is needed to say what went wrong. */
+/* The data of a failure message. */
 typedef struct round {
     uint64_t seed;
     int shape;
@@ -68,7 +69,7 @@ static void check_logits(const round *c, const reference_prompt *ref, const orac
     fail_msg("%s states: logits before token %d deviate by %.3g", format_name(format), step, d);
 }
 
-/* The reference follows the tokens of the f32 engine; f16's logits are compared as long as its tokens are the same. */
+/* The reference follows the tokens of the f32 engine; f16's logits are compared as long as its tokens are equal. */
 static void compare(const round *c, reference_prompt *ref, const oracle_run runs[2], tally *t) {
     const oracle_run *f32 = &runs[RP_KV_F32], *f16 = &runs[RP_KV_F16];
     const float *expected = reference_prompt_logits(ref);

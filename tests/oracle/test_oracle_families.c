@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_oracle_families.c: modular reuse is right in every family: over each model of tests/golden, random schemas and prompts give
- * the logits of the reference (tests/support/reference.h), as test_oracle.c shows for random llama models. States are f32.
+/* test_oracle_families.c: correctness of modular reuse in every family: over each model of tests/golden, random schemas
+ * and prompts give the logits of the reference (tests/support/reference.h), as test_oracle.c shows for random llama
+ * models. The KV cache is f32.
  *
- * Models whose positions can move are tried with both layouts. Learned positions cannot: gpt2 with layout="fixed" alone, and a packed
- * schema has to be refused. Texts are about 6 tokens a word here, so that modules are longer than the windows of 24. Beside the
- * golden models stand copies of some whose last layers share states.
+ * Models with movable positions are tested with both layouts. Learned positions cannot move: gpt2 is tested with
+ * layout="fixed" only, and must refuse a packed schema. Texts have about 6 tokens a word here, to make modules longer
+ * than the windows of 24. Besides the golden models there are copies of some with shared KV in their last layers.
  *
  *   REPRISE_TEST_SEED=N     another sequence; a failure prints the seed of its own round
  *   REPRISE_TEST_ROUNDS=N   schemas to try for each model, 6 by default; two prompts each
@@ -36,13 +37,14 @@
 #define PROMPTS_PER_SCHEMA 2
 #define N_CTX 4096         /* long-rope's long factors hold */
 #define WINDOW 24          /* of the golden models that have one */
-/* Of the largest logit. 7e-6 (gpt-oss, whose gates are large) is the worst of some six thousand prompts; other models stay below 5e-6. */
+/* Relative to the largest logit. 7e-6 (gpt-oss, which has large gates) is the worst of some six thousand prompts; other
+ * models stay below 5e-6. */
 #define LIMIT 2e-5
 #define LEAST_MARGIN 1e-5  /* closer choices of experts may go either way */
 #define MOST_TRIES 400     /* rounds in which a model of few positions may look for a prompt that fits */
 #define SEEDS_OF_A_MODEL 1000 /* so that each has other documents */
 
-/* Copies of golden models. What is quantised is tried as F32: the engine would quantise what it multiplies with it, too. */
+/* Copies of golden models. Quantized ones are tested as F32: the engine would quantize the activations as well. */
 static const struct copy {
     const char *name, *golden;
     gguf_variant variant;
@@ -69,7 +71,7 @@ typedef struct tally {
     double worst;
 } tally;
 
-/* What is needed to say what went wrong. */
+/* The data of a failure message. */
 typedef struct round {
     const family *f;
     uint64_t seed;
@@ -120,7 +122,7 @@ static bool has_long_view(const rp_result *r) {
     return false;
 }
 
-/* The reference follows the engine's tokens, until a choice of experts was too close for the two to agree. */
+/* The reference follows the engine's tokens, until a choice of experts is too close for a unique result. */
 static void compare(const round *c, reference_prompt *ref, const oracle_run *run) {
     const float *expected = reference_prompt_logits(ref);
     for (int32_t step = 0; step < run->n_steps; step++) {
@@ -167,7 +169,7 @@ static void check_run(const round *c, const reference_prompt *ref, const oracle_
     if (!rc) count(c->t, ref, run);
 }
 
-/* Is the prompt within the learned positions, with what is added to it? */
+/* Does the prompt, with its answer, fit the learned positions? */
 static bool fits(const family *f, int rc, const reference_prompt *ref) {
     if (f->n_positions == 0) return true;
     return rc != RP_ERR_CONTEXT && (rc || reference_prompt_end(ref) + STEPS <= f->n_positions);
@@ -215,7 +217,7 @@ static void check_next_prompt(round *c, bool exact) {
     c->prompt = NULL;
 }
 
-/* layout: of the schema. The first prompt is tried in exact mode too. */
+/* layout: of the schema. The first prompt is tested in exact mode as well. */
 static void check_schema(const family *f, uint64_t seed, random_pml_layout layout, tally *t) {
     tiny_random r = {.state = seed};
     round c = {.f = f, .seed = seed, .t = t};
@@ -237,7 +239,7 @@ static void check_schema(const family *f, uint64_t seed, random_pml_layout layou
     random_pml_free(&c.pml);
 }
 
-/* Both layouts in turn, so that few rounds have both; the seed of a round says which. */
+/* Alternates the layouts, so that few rounds cover both; the seed of a round selects the layout. */
 static void check_family(const family *f, uint64_t seed, int rounds, tally *t) {
     for (int i = 0; i < rounds; i++) {
         uint64_t s = seed + (uint64_t)i;

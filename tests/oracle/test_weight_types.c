@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weight_types.c: a model of every weight type through the whole pipeline: its logits are near those of an F32 model that
- * holds the same weights, and they are the same bytes with and without reuse, by one thread and by three, in other chunks.
+/* test_weight_types.c: a model of every weight type through the whole pipeline: its logits are near those of an F32
+ * model with the same weights, and bit-identical with and without reuse, with one thread and three, in other chunks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "base/compiler.h"
 #include "support/oracle_run.h"
 
-/* Activations are rounded to 8 bits where weights are quantised: by 1/254 of the largest of 32 at most, again in each layer.
+/* Quantized weights use activations rounded to 8 bits: by at most 1/254 of the largest of 32, again in each layer.
  * Measured: 0.013 to 0.025. */
 #define LIMIT 0.04
 #define STEPS 3
@@ -52,7 +52,7 @@ static void ask(oracle_run *run, const oracle_model *m, int32_t threads, int32_t
     rp_engine_free(engine);
 }
 
-/* The first step alone: after it the two may have drawn other tokens. */
+/* The first step only: later ones may have sampled other tokens. */
 static void check_near_f32(kernel_type t, const oracle_run *run) {
     oracle_model m;
     oracle_run plain;

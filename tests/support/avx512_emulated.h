@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_emulated.h: the instructions of AVX-512 and AVX-VNNI that the kernels use, made of AVX2's, so that the kernels' own files run where
- * the processor lacks them. A file named *_on_avx2.c includes this and then the kernels' file. What each does is said by Intel's manual
- * (SDM, volume 2); 512 bits are two halves here.
+/* avx512_emulated.h: the AVX-512 and AVX-VNNI instructions of the kernels, emulated with AVX2, to run the kernels' own
+ * files on processors without them. A file named *_on_avx2.c includes this and then the kernels' file. Intel's manual
+ * (SDM, volume 2) defines each instruction; 512 bits are two halves here.
  */
 #ifndef SUPPORT_AVX512_EMULATED_H
 #define SUPPORT_AVX512_EMULATED_H
@@ -25,7 +25,7 @@ typedef struct emulated_512 {
 #undef BASE_UNROLL
 #define BASE_UNROLL
 
-/* The kernels' names, which the library has too. */
+/* The kernels' names, which the library uses as well. */
 #define kernel_table_avxvnni emulated_table_avxvnni
 #define kernel_table_avx512 emulated_table_avx512
 #define avx512_linear_float_entries emulated_linear_float_entries
@@ -67,7 +67,7 @@ static inline void emulated_mask_storeu_ps(float *p, unsigned mask, emulated_512
 
 static inline void emulated_storeu_ps(float *p, emulated_512 a) { emulated_mask_storeu_ps(p, 0xffff, a); }
 
-/* To nearest, whatever is asked for. */
+/* Rounds to nearest, whatever the mode. */
 static inline __m256i emulated_cvtps_ph(emulated_512 a, int rounding) {
     __m128i r[2];
     (void)rounding;
@@ -77,7 +77,7 @@ static inline __m256i emulated_cvtps_ph(emulated_512 a, int rounding) {
 
 /* ---- integers ------------------------------------------------------------------------------------------------------- */
 
-/* One of AVX2 for each half. */
+/* One AVX2 instruction for each half. */
 #define EMULATE_TWO(name) EMULATE(name, (emulated_512 a, emulated_512 b), _mm256_##name(a.half[h], b.half[h]))
 #define EMULATE_SHIFT(name) EMULATE(name, (emulated_512 a, unsigned n), _mm256_##name(a.half[h], (int)n))
 

@@ -56,7 +56,7 @@ static void put(uint8_t *out, uint64_t v, int n) {
     for (int i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* Where the first record begins; 0: not in the file. */
+/* Offset of the first record; 0: outside the file. */
 static size_t front(const uint8_t *bytes, size_t n) {
     if (n < RECORD_BUNDLE_HEADER) return 0;
     uint64_t end = RECORD_BUNDLE_HEADER + get(bytes + 12, 4) * RECORD_BUNDLE_ITEM + get(bytes + 24, 4);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_world.h: small stores that an engine made, for tests of rp_store_*. What cannot be set up ends the program. */
+/* cache_world.h: small stores written by an engine, for tests of rp_store_*. A failing setup ends the program. */
 #ifndef SUPPORT_CACHE_WORLD_H
 #define SUPPORT_CACHE_WORLD_H
 
@@ -7,7 +7,8 @@
 #include "store_folder.h"
 #include "reprise_store.h"
 
-/* What is asked: both take modules of the schema "cities", the first "plan/miami", the second "plan/lisbon"; the third is plain text. */
+/* The prompts: the first two import modules of the schema "cities", "plan/miami" and "plan/lisbon"; the third is plain
+ * text. */
 #define CACHE_WORLD_REQUESTS 3
 
 typedef struct cache_world {
@@ -16,25 +17,25 @@ typedef struct cache_world {
     oracle_run cold[CACHE_WORLD_REQUESTS]; /* without a store */
 } cache_world;
 
-/* is_tiny: a made-up model, fast enough to run thousands of times; else the bundled one. */
+/* is_tiny: a made-up model, fast enough for thousands of runs; else the bundled one. */
 void cache_world_open(cache_world *w, bool is_tiny);
 void cache_world_close(cache_world *w);
 
-/* key_file NULL: not encrypted. NULL: it cannot be opened. */
+/* key_file NULL: not encrypted. Returns NULL if it cannot be opened. */
 rp_engine *cache_world_engine(const cache_world *w, const char *dir, const char *key_file, rp_error *err);
-/* Asks everything of an engine. Returns whether all answers have the bytes of a cold run. *cached: tokens that were reused; from_disk: of
- * them those of plan lines whose tier is disk. Each may be NULL. */
+/* Sends all requests to an engine. Returns whether all answers have the bytes of a cold run. *cached: reused tokens;
+ * from_disk: those of them in plan lines of the disk tier. Each may be NULL. */
 bool cache_world_ask(const cache_world *w, rp_engine *e, int32_t *cached, int32_t *from_disk);
-/* A store in dir with all that is asked. */
+/* A store in dir with the KV of all requests. */
 void cache_world_fill(const cache_world *w, const char *dir, const char *key_file);
 
 /* A bundle of the schema's modules in a filled store. Its path, dir with another end, into out[STORE_FOLDER_BYTES + 16]. */
 void cache_world_bundle(const char *dir, char *out);
 
-/* A listing; ends the program where there is none. */
+/* A listing; a failure ends the program. */
 rp_store *cache_world_cache(const char *dir, const char *key_file, bool read_only);
 rp_store_listing *cache_world_list(rp_store *c);
-/* Are two listings the same but for uses and times? */
+/* Are two listings equal except for use counts and times? */
 bool cache_world_same(const rp_store_listing *a, const rp_store_listing *b);
 /* The path of a record into out[STORE_FOLDER_BYTES + 80]. */
 void cache_world_path(const char *dir, const rp_store_entry *e, char *out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flat_pml.c: see flat_pml.h. The schema becomes a list of events in document order; a prompt emits them as its imports come.
+/* flat_pml.c: see flat_pml.h. The schema becomes a list of events in document order; a prompt emits them as its imports
+ * come.
  *
  *   <schema><system>A<module m>B</module></system></schema>     open(schema) text A(schema) module m text B(m) close(schema)
  */
@@ -136,7 +137,7 @@ static void emit_children(flattening *f, int32_t parent) {
     }
 }
 
-/* Up to where anonymous text comes before a text at the prompt's beginning. */
+/* The end of the anonymous text before a text at the prompt's beginning. */
 static int32_t beginning(const flattening *f) {
     for (int32_t i = 0; i < f->prompt->n_nodes; i++)
         if (f->prompt->nodes[i].kind == PML_IMPORT) return f->sequence[module_of(f, 0, i)];

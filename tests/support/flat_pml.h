@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flat_pml.h: a prompt over its schema as plain messages: what docs/pml.md says of order and white space, written once more and slowly.
- *
- * Of a schema with a default member in a union, prompts have to import a member. Running out of memory ends the program.
- */
+/* flat_pml.h: a prompt over its schema as plain messages: the rules of docs/pml.md for order and white space, in a
+ * second, slow implementation. */
 #ifndef SUPPORT_FLAT_PML_H
 #define SUPPORT_FLAT_PML_H
 
@@ -26,7 +24,7 @@ typedef struct flat_pml {
 void flat_pml_make(flat_pml *out, const pml_document *schema, const pml_document *prompt);
 void flat_pml_free(flat_pml *f);
 
-/* Is it that prompt, byte for byte? An empty text without a role is no message. */
+/* Is it that prompt, bit for bit? An empty text without a role is not a message. */
 bool flat_pml_equals(const flat_pml *f, const rp_split_prompt *prompt);
 
 #endif

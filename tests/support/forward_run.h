@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_run.h: a model's forward pass by itself: token ids at rising positions in one context of f32 states, logits out.
- * For tests: what cannot be set up ends the program. Not thread-safe.
+/* forward_run.h: a model's forward pass alone: token ids at rising positions in one context of f32 KV, logits out.
+ * For tests: a failing setup ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_FORWARD_RUN_H
 #define SUPPORT_FORWARD_RUN_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.h: holds an engine where a test wants it: its thread stands in the callback of an answer's first token until the gate is opened. */
+/* gate.h: holds an engine at a chosen point: its thread blocks in the callback of an answer's first token until the
+ * gate is opened. */
 #ifndef TESTS_GATE_H
 #define TESTS_GATE_H
 
@@ -15,11 +16,11 @@ typedef struct gate {
     rp_job *call;
 } gate;
 
-/* Submits hold, with the gate's on_token, and waits until the engine stands there. A failure aborts. */
+/* Submits hold, with the gate's on_token, and waits until the engine is held. A failure aborts. */
 void gate_close(gate *g, rp_engine *e, const rp_request *hold);
-/* Lets it go on. The call is the caller's to wait for and to free. */
+/* Opens the gate. The caller waits for the job and frees it. */
 void gate_open(gate *g);
-/* The same; waits for the call and frees it. */
+/* Opens the gate, waits for the job and frees it. */
 void gate_end(gate *g);
 
 #endif

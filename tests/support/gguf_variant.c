@@ -53,7 +53,7 @@ static void copy_keys(copying *c) {
     }
 }
 
-/* Of keys or values in a layer that shall have none? */
+/* A key or value tensor of a layer that shall have none? */
 static bool is_dropped(const copying *c, const char *name) {
     unsigned layer = 0;
     char rest[GGUF_MAX_NAME + 1] = "";
@@ -106,7 +106,7 @@ void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]) 
     gguf_close(c.from);
 }
 
-/* A gguf_fill_fn: rows of the tensor that arg is. */
+/* A gguf_fill_fn: copies rows of the tensor in arg. */
 static int copy_rows(void *arg, int64_t row, int64_t n_rows, void *dst) {
     const gguf_tensor *t = arg;
     size_t row_bytes = (size_t)kernel_row_bytes(t->type, t->dims[0]);

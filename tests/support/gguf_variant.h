@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_variant.h: copies of GGUF files with something changed: what users' files have and the golden ones do not.
- * For tests: what cannot be read or written ends the program. Not thread-safe.
+/* gguf_variant.h: copies of GGUF files with changes: features of users' files that the golden ones lack.
+ * For tests: a failing read or write ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_GGUF_VARIANT_H
 #define SUPPORT_GGUF_VARIANT_H
@@ -17,10 +17,12 @@ typedef struct gguf_variant {
     void (*add)(gguf_writer *w); /* writes further keys and tensors; NULL: none */
 } gguf_variant;
 
-/* Writes a copy of `from`, with every tensor as F32, to a new temporary file and puts its name into path. The caller unlinks it. */
+/* Writes a copy of `from`, with every tensor as F32, to a new temporary file and stores its name in path. The caller
+ * unlinks it. */
 void gguf_variant_write(const char *from, const gguf_variant *v, char path[64]);
 
-/* Writes part no (from 0) of n of a model to path, with the bytes of `whole`: metadata in the first part, of the tensors every n-th. */
+/* Writes part no (from 0) of n of a model to path, with the bytes of `whole`: metadata in the first part, every n-th
+ * tensor. */
 void gguf_variant_write_part(const gguf_file *whole, int no, int n, const char *path);
 
 #endif

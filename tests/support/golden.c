@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* golden.c: reads tests/golden/index.json and NAME.logits. Owns: copies of all that it read. Threads: none. */
+/* golden.c: parses tests/golden/index.json and NAME.logits. Owns copies of everything it read. Threads: none. */
 #define _POSIX_C_SOURCE 200809L /* strdup */
 
 #include "golden.h"
@@ -45,7 +45,7 @@ static char *path_of(const char *name, const char *ending) {
     return path;
 }
 
-/* ---- members of an object; what is of another kind than it should be ends the program ------------------------- */
+/* ---- members of an object; a value of another type ends the program ---------------------------------------------- */
 
 static const json_t *member(const json_t *object, const char *key, bool required) {
     const json_t *v = json_object_get(object, key);
@@ -93,7 +93,7 @@ static void read_prompt(golden_prompt *p, const json_t *object) {
     if (p->rows < 1 || p->rows > p->n_tokens) fail("index.json: %d rows of %d tokens", p->rows, p->n_tokens);
 }
 
-/* Every row belongs to one prompt, and the file holds them all and nothing else. */
+/* Every row belongs to one prompt, and the file has all of them and nothing else. */
 static void read_logits(golden_model *m) {
     char *path = path_of(m->name, ".logits");
     for (int32_t i = 0; i < m->n_prompts; i++) {

@@ -43,7 +43,7 @@ void golden_close(golden *g); /* NULL does nothing */
 const golden_model *golden_find(const golden *g, const char *name);                /* NULL: there is none */
 const golden_prompt *golden_find_prompt(const golden_model *m, const char *name);  /* NULL: there is none */
 
-/* Row i of a prompt's rows, 0 <= i < rows: `vocabulary` logits behind token number golden_row_token. */
+/* Row i of a prompt's rows, 0 <= i < rows: `vocabulary` logits after token number golden_row_token. */
 const float *golden_row(const golden_model *m, const golden_prompt *p, int32_t i);
 int32_t golden_row_token(const golden_prompt *p, int32_t i);
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_blocks.h: blocks of quantised weights for the kernel tests: random ones, and what they mean by a second decoder.
+/* kernel_blocks.h: blocks of quantized weights for the kernel tests: random ones, and their values by a second decoder.
  *
- * The decoder reads a block as a string of bits, one bit at a time, with the position of each bit of element i given by a
- * formula for each format; halves are put together with ldexp. It shares nothing with src/kernels.
+ * The decoder treats a block as a string of bits, one bit at a time; a formula for each format gives the position of
+ * each bit of element i; halves are assembled with ldexp. It shares nothing with src/kernels.
  */
 #ifndef SUPPORT_KERNEL_BLOCKS_H
 #define SUPPORT_KERNEL_BLOCKS_H
 
 #include "support/kernel_check.h"
 
-/* The value of element i of a block, and what it has been lowered by (0 in formats without minima). */
+/* The value of element i of a block, and the minimum subtracted from it (0 in formats without minima). */
 double kernel_blocks_value(kernel_type t, const uint8_t *block, int i);
 double kernel_blocks_min(kernel_type t, const uint8_t *block, int i);
 
-/* Every pattern of bits is a valid block but for its scales, which become finite and of the given kind: mostly ordinary,
- * zero, subnormal or large. extreme: all bytes of integers are equal: 0, 0x7f, 0x80 or 0xff. */
+/* Every pattern of bits is a valid block but for its scales, which become finite and of the given kind: mostly
+ * ordinary, zero, subnormal or large. extreme: all bytes of integers are equal: 0, 0x7f, 0x80 or 0xff. */
 void kernel_blocks_random(kernel_type t, uint8_t *w, int64_t n_blocks, check_kind kind, bool extreme);
 
 /* A half from two bytes. */

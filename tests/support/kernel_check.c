@@ -205,7 +205,7 @@ static bool parse(int argc, char **argv, check_options *o) {
     return true;
 }
 
-/* The inputs of a subject depend on the seed alone, so that --function repeats what a full run did. */
+/* The inputs of a subject depend only on the seed: --function repeats the inputs of a full run. */
 static bool run_subject(const check_options *o, const check_subject *s, const kernel_table *t) {
     state.random.state = o->seed;
     state.subject = s->name;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_check.h: a program that compares every variant of the kernels with what they should compute, and times them.
+/* kernel_check.h: a program that checks every variant of the kernels against their expected results, and times them.
  *
  *   test_kernel_... [--seed N] [--function NAME] [--cpu LEVEL] [--bench]     (levels: base/cpu.h)
  *
- * A subject is one entry of kernel_table. For each variant of the machine (and some that it lacks, emulated: kernel_emulated.h) its check
- * runs once on seeded random, odd-sized, misaligned and extreme inputs and reports differences with check_that. What differs between
- * variants by rounding is compared with a double-precision result under a bound that the check derives; everything else is compared as bytes. A crash is a
- * failure of its subject.
- * Single-threaded. The last line reads "N passed, N failed"; the exit status is 0 only if none failed.
+ * A subject is one entry of kernel_table. For each variant of the machine (and some emulated ones: kernel_emulated.h)
+ * its check runs once on seeded random, odd-sized, misaligned and extreme inputs and reports differences with
+ * check_that. Results that differ between variants by rounding are compared with a double-precision result under a
+ * bound that the check derives; all others are compared as bytes. A crash is a failure of its subject. Single-threaded.
+ * The last line is "N passed, N failed"; the exit status is 0 only if none failed.
  */
 #ifndef SUPPORT_KERNEL_CHECK_H
 #define SUPPORT_KERNEL_CHECK_H
@@ -29,7 +29,7 @@ typedef struct check_subject {
 
 int check_main(int argc, char **argv, const check_subject *subjects, size_t n_subjects);
 
-/* The implementation in plain C; and that of the lowest level above it, or NULL where the machine has none. */
+/* The implementation in plain C; and that of the lowest level above it, or NULL if the machine has none. */
 const kernel_table *check_reference(void);
 const kernel_table *check_lowest_level(void);
 
@@ -43,14 +43,15 @@ bool check_same_bytes(const void *a, const void *b, size_t bytes, const char *wh
 uint64_t check_random(void);
 int64_t check_random_in(int64_t low, int64_t high); /* both included */
 
-/* The kinds of input that are tried in turn. */
+/* The kinds of input, used in turn. */
 typedef enum check_kind { CHECK_NORMAL, CHECK_ZERO, CHECK_SUBNORMAL, CHECK_HUGE, CHECK_MIXED, CHECK_KINDS } check_kind;
 float check_float(check_kind kind);
 void check_fill(float *x, int64_t n, check_kind kind);
 
 /* ---- guarded memory ------------------------------------------------------------------------------------------------
- * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every float
- * format: what is read from there shows, under AddressSanitizer at once). check_release reports a guard that has changed. */
+ * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every
+ * float format: what is read from there shows, under AddressSanitizer at once). check_release reports a guard that has
+ * changed. */
 void *check_alloc(size_t bytes, size_t offset);
 void check_release(void *p);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* must.h: what a test cannot go on without. */
+/* must.h: checks of a test's preconditions. */
 #ifndef SUPPORT_MUST_H
 #define SUPPORT_MUST_H
 

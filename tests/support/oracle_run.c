@@ -113,7 +113,7 @@ bool oracle_run_same(const oracle_run *a, const oracle_run *b) {
            (logits == 0 || memcmp(a->logits, b->logits, logits) == 0);
 }
 
-/* The next line of a plan that blend chose, from i on; n_plan: none. */
+/* The next plan line chosen by blend, from i on; n_plan: none. */
 static int32_t next_choice(const rp_result *r, int32_t i) {
     while (i < r->n_plan && strcmp(r->plan[i].reason, "blend") != 0) i++;
     return i;
@@ -136,7 +136,7 @@ bool oracle_run_is_greedy(const oracle_run *run, int32_t step) {
     return true;
 }
 
-/* Tokens in the plan's views; some of them may have been computed just now. */
+/* Tokens in the plan's views; some of them may be newly prefilled. */
 static int32_t tokens_in_views(const rp_result *result) {
     int32_t n = 0;
     for (int32_t i = 0; i < result->n_plan; i++) n += result->plan[i].is_view ? result->plan[i].n_tokens : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle_run.h: what the tests of right answers share: made-up models, captured runs, deviations.
+/* oracle_run.h: shared by the oracle tests: made-up models, captured runs, deviations.
  *
- * For tests: what cannot be set up ends the program. Not thread-safe.
+ * For tests: a failing setup ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_ORACLE_RUN_H
 #define SUPPORT_ORACLE_RUN_H
@@ -42,7 +42,7 @@ typedef struct oracle_run {
     int32_t n_steps, n_vocab;
 } oracle_run;
 
-/* req's on_logits and user are replaced. A run that fails has no logits. */
+/* Replaces req's on_logits and user. A failed run has no logits. */
 void oracle_run_make(oracle_run *run, rp_engine *engine, const rp_request *req);
 void oracle_run_free(oracle_run *run);
 const float *oracle_run_logits(const oracle_run *run, int32_t step);
@@ -52,14 +52,14 @@ bool oracle_run_same(const oracle_run *a, const oracle_run *b);
 /* Did quality="blend:R" choose the same tokens? Both have results. */
 bool oracle_run_same_choice(const oracle_run *a, const oracle_run *b);
 
-/* Is the token of a step the largest of the logits that it was drawn from? */
+/* Is the token of a step the most likely one of its logits? */
 bool oracle_run_is_greedy(const oracle_run *run, int32_t step);
 /* Do the engine and the reference count the same tokens, and was nothing copied? run must not have failed. */
 bool oracle_run_counts_agree(const oracle_run *run, const reference_prompt *ref);
-/* Both plans, for people. ref may be NULL, run may have failed. */
+/* Prints both plans. ref may be NULL, run may have failed. */
 void oracle_run_print(const oracle_run *run, const reference_prompt *ref);
 
-/* max |a - b| / max |b|; infinite if something is not a number. */
+/* max |a - b| / max |b|; infinite if a value is not finite. */
 double oracle_deviation(const float *a, const float *b, int32_t n);
 
 #endif

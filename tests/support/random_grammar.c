@@ -31,7 +31,7 @@ static int random_literal(random_grammar *g, tiny_random *r) {
     return add(g, e);
 }
 
-/* inside: a character stands before it for certain, so any rule may follow; else only rules behind `rule`. */
+/* inside: a character certainly precedes, so that any rule may follow; else only rules after `rule`. */
 static int random_any(random_grammar *g, tiny_random *r, int rule, int depth, bool inside) {
     int kind = (int)tiny_random_below(r, 6);
     if (depth == 0 || g->n_exprs > RANDOM_GRAMMAR_EXPRS - 40) kind %= 2;
@@ -137,7 +137,7 @@ typedef struct search {
 
 #define UNKNOWN UINT32_MAX
 
-/* Places (bits) behind a letter at `at`. */
+/* End positions (bits) after a letter at `at`. */
 static uint32_t read_letter(search *s, int letter, size_t at) {
     const char *bytes = random_grammar_letters[letter];
     size_t n = strlen(bytes), left = s->n - at;
@@ -155,7 +155,7 @@ static uint32_t read_from_all(search *s, int i, uint32_t places) {
     return ends;
 }
 
-/* More often than this is never different: each time but for empty ones takes a byte. */
+/* More repetitions make no difference: each non-empty one takes a byte. */
 static uint32_t read_repeat(search *s, const random_expr *e, size_t at) {
     uint32_t places = UINT32_C(1) << at, ends = e->least == 0 ? places : 0;
     int most = e->least + (int)s->n + 2;
@@ -192,7 +192,7 @@ static uint32_t read_again(search *s, int i, size_t at) {
     }
 }
 
-/* Once for each expression and place: else it takes for ever now and then. */
+/* Evaluates each expression and position once: otherwise the time is exponential. */
 static uint32_t read_expr(search *s, int i, size_t at) {
     if (s->known[i][at] == UNKNOWN) s->known[i][at] = read_again(s, i, at);
     return s->known[i][at];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_grammar.h: random grammars, and a slow, obvious way to say which texts are in their language: a recursive search over all ways to
- * read a text, that knows nothing of networks, stacks and bytes of tries.
+/* random_grammar.h: random grammars, and a slow, obvious membership test: a recursive search over all derivations of a
+ * text, independent of the automata, stacks and byte tries of the library.
  *
- * Rules are never left-recursive, and every rule has a text. Characters are taken from a small alphabet of 1 to 4 bytes each.
+ * Rules are never left-recursive, and every rule derives a text. The alphabet is small, with characters of 1 to 4
+ * bytes.
  */
 #ifndef SUPPORT_RANDOM_GRAMMAR_H
 #define SUPPORT_RANDOM_GRAMMAR_H
@@ -40,8 +41,8 @@ typedef struct random_grammar {
 /* letters_alone: no class has any other character. */
 void random_grammar_make(random_grammar *g, tiny_random *r, bool letters_alone);
 
-/* Is the text in the language? Is it the beginning of a text that is? n: up to RANDOM_GRAMMAR_MOST bytes, which may end inside a
- * character. */
+/* Is the text in the language? Is it a prefix of such a text? n: up to RANDOM_GRAMMAR_MOST bytes; the last character
+ * may be incomplete. */
 typedef struct random_verdict {
     bool whole, beginning;
 } random_verdict;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_pml.c: random valid schemas and prompts. Owns the choice of what is interesting; knows nothing of segments or positions.
- * Threads: none.
+/* random_pml.c: random valid schemas and prompts. Owns the selection of interesting features; independent of segments
+ * and positions. Threads: none.
  */
 #include "random_pml.h"
 
@@ -39,7 +39,7 @@ static void put_words(random_pml *p, base_buffer *b, int32_t most) {
     }
 }
 
-/* Mostly a few words; now and then enough to cross the borders of blocks and spans. */
+/* Mostly a few words; occasionally enough to cross the borders of blocks and spans. */
 static void put_text(random_pml *p, base_buffer *b) {
     put_white(p, b);
     if (chance(p, 25)) put(b, "<![CDATA[ <&> ]]>");
@@ -109,7 +109,7 @@ static void module_element(random_pml *p, int32_t parent, int32_t union_id, int 
     put(&p->schema, "</module>");
 }
 
-/* The default's name is known once its members are written; the element's head is then written again. */
+/* The default's name is known only after its members are written; then the element's head is rewritten. */
 static void union_element(random_pml *p, int32_t parent, int depth, bool in_role) {
     int32_t id = p->n_unions++, n = 1 + below(p, 3);
     size_t start = p->schema.len;
@@ -135,7 +135,7 @@ static void union_element(random_pml *p, int32_t parent, int depth, bool in_role
     base_buffer_free(&head);
 }
 
-/* Of as many bytes as there may be tokens: a token is one byte at least. */
+/* With at most as many bytes as tokens are permitted: a token has at least one byte. */
 static void placeholder(random_pml *p, int32_t bytes) {
     put(&p->schema, " scaffold=\"");
     for (int32_t i = 0; i < bytes; i++) {
@@ -289,7 +289,7 @@ static int32_t held(random_pml *p, const choice *c, int32_t parent, int32_t *lis
     return n;
 }
 
-/* The tokens of a text, with or without a space before it, whichever is more. */
+/* The tokens of a text, with or without a space before it: the larger number. */
 static size_t tokens_of(const tokenizer *t, const char *text) {
     char spaced[513] = " ";
     size_t most = 0, n = strlen(text);

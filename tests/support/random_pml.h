@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_pml.h: random valid schemas, and random valid prompts for them, for tests.
  *
- * A schema nests up to four modules deep and holds unions with and without defaults, parameters, roles, scaffolds, mixed
- * scopes and anchors, cache="false", xml:space and white space of every kind. A prompt takes a subset of its modules in any order, with arguments,
- * text between them, roles and several turns. The same generator state gives the same documents everywhere.
- * Modules begin and end with texts, modules, unions and roles. Valid means well-formed and without unknown names or excluding members; in a
- * fixed layout a text may still not fit its gap, one argument in forty is too long on purpose, and where may_be_too_long is set so is one
- * placeholder in 120. Running out of memory ends the program.
+ * A schema nests up to four modules deep and holds unions with and without defaults, parameters, roles, scaffolds,
+ * mixed scopes and anchors, cache="false", xml:space and white space of every kind. A prompt takes a subset of its
+ * modules in any order, with arguments, text between them, roles and several turns. The same generator state gives the
+ * same documents everywhere. Modules begin and end with texts, modules, unions and roles. Valid means well-formed and
+ * without unknown names or excluding members; in a fixed layout a text may still not fit its gap, one argument in forty
+ * is too long on purpose, and where may_be_too_long is set so is one placeholder in 120. Running out of memory ends the
+ * program.
  */
 #ifndef SUPPORT_RANDOM_PML_H
 #define SUPPORT_RANDOM_PML_H
@@ -51,9 +52,9 @@ typedef struct random_pml {
 
 void random_pml_init(random_pml *p, tiny_random *r);
 void random_pml_free(random_pml *p);
-/* Makes p->schema, a schema called "s". */
+/* Generates p->schema, with the name "s". */
 void random_pml_schema(random_pml *p);
-/* Makes p->prompt for it. The tokenizer says how long arguments are. */
+/* Generates p->prompt for it. The tokenizer determines the lengths of arguments. */
 void random_pml_prompt(random_pml *p, const tokenizer *t);
 
 #endif

@@ -28,7 +28,7 @@ static base_key forge_key(const char *domain, uint64_t seed) {
     return key;
 }
 
-/* What a slot's element holds, by where it stands: the same whatever else is in the block. */
+/* The content of a slot's element, by its index: independent of the rest of the block. */
 static uint8_t forge_byte(uint64_t seed, uint64_t layer, uint64_t slot, uint64_t i) {
     tiny_random r = {seed ^ layer << 48 ^ slot << 32 ^ i};
     return (uint8_t)tiny_random_u64(&r);
@@ -184,7 +184,7 @@ forged forge_load(const char *path) {
 }
 
 void forge_save(const char *path, const uint8_t *bytes, size_t n) {
-    /* Cut behind, not before: some file systems go to the disk at once for a file that is emptied and written again. */
+    /* Truncated after the write, not before: some file systems flush at once if a file is emptied and written again. */
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || ftruncate(fd, (off_t)n) != 0 || close(fd) != 0) die("cannot write a file");
 }
@@ -210,7 +210,7 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
     if (kv_at <= n) record_put_checksum(bytes + RECORD_BOUND_BYTES, record_header_checksum(bytes, (size_t)kv_at));
 }
 
-/* The numbers of a plain record that sizes follow from; false: they are not possible, or do not fit. */
+/* The numbers of a plain record that determine sizes; false: they are impossible, or do not fit. */
 typedef struct numbers {
     uint64_t n_layers, n_tokens, block_bytes, private_bytes, kv_at;
 } numbers;
@@ -262,7 +262,7 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
     }
 }
 
-/* Places as they are with what encryption adds. */
+/* Adjusts offsets for the bytes that encryption adds. */
 static void shift_layers(uint8_t *private, const numbers *k, uint64_t kv_at) {
     for (uint64_t i = 0; i < k->n_layers; i++) {
         uint8_t *layer = layer_at(private, i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_forge.h: spans of random states and the files of their records, whole and altered, for tests and fuzzers of records. */
+/* record_forge.h: spans of random KV and the files of their records, whole and altered, for tests and fuzzers of
+ * records. */
 #ifndef SUPPORT_RECORD_FORGE_H
 #define SUPPORT_RECORD_FORGE_H
 
@@ -7,7 +8,8 @@
 
 #include "store/record_header.h"
 
-/* A folder with one span to write. Everything is made from the seed; what unused slots hold from `junk`. */
+/* A folder with one span to write. The seed determines everything except the content of unused slots, which `junk`
+ * determines. */
 typedef struct record_world {
     char folder[64], path[96], other[96];
     kv_pool *pool;
@@ -33,7 +35,7 @@ int record_world_files(const record_world *w, int *n_temporary);
 /* A cipher of 32 equal bytes. */
 record_cipher *forge_cipher(uint8_t byte);
 
-/* Do two spans of a shape hold the same states in the slots of their tokens, and `copy` zeros in the others? */
+/* Do two spans of a shape have the same KV in the slots of their tokens, and `copy` zeros in the others? */
 bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy);
 
 /* ---- files in memory ---- */
@@ -46,16 +48,16 @@ typedef struct forged {
 forged forge_load(const char *path);
 void forge_save(const char *path, const uint8_t *bytes, size_t n);
 void forge_free(forged *f);
-/* Recomputes what can be of a file that may be anything: the header's checksum. */
+/* Recomputes the checksum of the header of an arbitrary file. */
 void forge_header_checksum(uint8_t *bytes, size_t n);
-/* Where the numbers of a plain record say that its private header ends and that its states begin; false: they are not possible, or the
- * header does not fit. */
+/* The offsets of a plain record's private header end and KV; false: the header's numbers are impossible, or the header
+ * does not fit. */
 bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at);
-/* The sizes and places that follow from the numbers of a plain record. */
+/* The sizes and offsets that follow from the numbers of a plain record. */
 void forge_sizes(uint8_t *bytes, size_t n);
 /* The checksums of a plain record's layers. */
 void forge_layer_checksums(uint8_t *bytes, size_t n);
-/* Encrypts the private header and the layers of a plain record, as far as they can be found; n is 0 if they cannot. */
+/* Encrypts the private header and the layers of a plain record, if they can be located; else n is 0. */
 forged forge_encrypt(const uint8_t *bytes, size_t n, const record_cipher *cipher);
 
 #endif

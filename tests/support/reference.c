@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.c: a prompt laid out flat. Written from docs/pml.md, its sections "Order of a prompt", "Layout" and "What attends to
- * what in a prompt", and from nothing else. Threads: none.
+/* reference.c: a prompt laid out flat. Written only from docs/pml.md, its sections "Order of a prompt", "Layout" and
+ * "What attends to what in a prompt". Threads: none.
  *
- *   order     items: the segments and texts that the prompt holds, in its order
+ *   order     items: the segments and texts of the prompt, in its order
  *   place     each item's position
- *   flatten   entries: one for each token of the prompt, by position, either fresh or a token of a segment's states
- *   compute   segments' states first (each sees its scope), then the fresh tokens by position (each sees every entry below)
+ *   flatten   entries: one for each token of the prompt, by position, either fresh or a token of a segment's KV
+ *   compute   segments' KV first (each attends to its scope), then the fresh tokens by position (each attends to every
+ *             entry below)
  */
 #include "reference.h"
 
@@ -41,7 +42,7 @@ typedef struct entry {
     bool again;              /* fresh for the sake of quality */
 } entry;
 
-/* What a token of a segment saw. */
+/* The attention list of a segment's token. */
 typedef struct sights {
     reference_sight *list;
     size_t n, cap;
@@ -120,8 +121,8 @@ static bool member_is_taken(const pml_document *d, int32_t union_node, const boo
     return false;
 }
 
-/* A union whose holder is taken, and none of whose members is, gives its default. Nodes come in document order, so that
- * defaults of defaults follow. */
+/* A union with an imported holder and no imported member has its default. Nodes are in document order: defaults of
+ * defaults follow. */
 static void take_defaults(const pml_document *d, bool *taken) {
     for (int32_t u = 0; u < d->n_nodes; u++) {
         if (d->nodes[u].kind != PML_UNION || !taken[pml_holder(d, u)] || member_is_taken(d, u, taken)) continue;
@@ -155,7 +156,7 @@ static void emit_segment(reference_prompt *p, int32_t segment) {
     if (g->last_role != CHAT_ROLE_NONE) p->last_role = g->last_role;
 }
 
-/* What a role begins or ends with, which may be nothing. */
+/* The text at the beginning or end of a role; may be empty. */
 static void emit_special(reference_prompt *p, const char *text) {
     token_list l = {0};
     p->at_role = true;
@@ -208,7 +209,7 @@ static void emit_module(reference_prompt *p, int32_t import, int32_t holder) {
     emit_own(p, module, INT_MAX);
 }
 
-/* Fixed: a text behind an import stands behind all of it, and imports keep their canonical order. */
+/* Fixed: a text after an import follows all of it, and imports keep their canonical order. */
 static void emit_import(reference_prompt *p, int32_t import) {
     const char *name = p->pd->nodes[import].name;
     int32_t module = pml_find_module(p->d, 0, name, strlen(name)), last = -1;
@@ -222,7 +223,7 @@ static void emit_import(reference_prompt *p, int32_t import) {
     if (last >= 0) p->predecessor = last;
 }
 
-/* Its tokens wait until all that follows it is known. */
+/* Its tokens are computed when all following items are known. */
 static void emit_prompt_text(reference_prompt *p, int32_t node) {
     new_item(p, -1)->node = node;
     p->predecessor = p->n_items - 1;
@@ -252,7 +253,7 @@ static void emit_children(reference_prompt *p, int32_t node) {
     }
 }
 
-/* Where in the schema the text at a prompt's beginning stands: before the first import, or the first module. */
+/* The schema order of the text at a prompt's beginning: before the first import, or the first module. */
 static int32_t order_of_first_import(const reference_prompt *p) {
     int32_t first = -1, module = -1;
     for (int32_t i = 0; i < p->pd->n_nodes && first < 0; i++)
@@ -287,8 +288,8 @@ static const char *argument(const reference_prompt *p, int32_t module, const cha
 
 static bool begins_with_white(const char *text) { return text[0] && strchr(" \t\r\n", text[0]); }
 
-/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for the arguments that
- * it would begin with are not given. */
+/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for
+ * the arguments that it would begin with are not given. */
 static bool begins_with_word(const reference_prompt *p, const item *t, bool *empty) {
     *empty = false;
     if (t->at_role || (t->segment < 0 && t->node < 0)) return false;
@@ -366,7 +367,7 @@ static void place_fixed(reference_prompt *p) {
         if (p->items[i].segment < 0) place_fixed_text(p, &p->items[i]);
 }
 
-/* What opens the answer stands behind everything. */
+/* The generation prompt follows everything. */
 static void open_answer(reference_prompt *p) {
     token_list l = {0};
     if (p->last_role != CHAT_ROLE_NONE) {
@@ -419,7 +420,7 @@ static int by_position(const void *a, const void *b) {
     return (x->position > y->position) - (x->position < y->position);
 }
 
-/* Somebody has to ask for the logits: the last token is fresh in any case. */
+/* The last token is always fresh: its logits are needed. */
 static void flatten(reference_prompt *p) {
     p->entries = reference_alloc((size_t)p->end + 1, sizeof *p->entries);
     for (int32_t i = 0; i < p->n_items; i++) {
@@ -549,7 +550,7 @@ static int32_t compute_segment(reference_prompt *p, const reference_segment *g, 
     return first;
 }
 
-/* A segment's own states: it sees its scope. What stands in the scope was computed by itself too. */
+/* A segment's own KV: it attends to its scope. Segments of the scope were computed in the same way. */
 static void compute_canonical(reference_prompt *p, int32_t segment) {
     const reference_segment *g = &p->s->segments[segment];
     if (p->canonical[segment] >= 0) return;
@@ -563,9 +564,9 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
     free(firsts);
 }
 
-/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only. Packed:
- * one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments these are; *length: where it
- * stands behind them; *anchored: it has one. */
+/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only.
+ * Packed: one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments
+ * these are; *length: where it stands behind them; *anchored: it has one. */
 static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
                            bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
@@ -617,7 +618,7 @@ static void compute_fresh(reference_prompt *p, entry *e, bool last) {
 
 /* ---- quality --------------------------------------------------------------------------------------------------- */
 
-/* The request's, the prompt's, the module's, that of modules around it, the schema's. */
+/* The first one set: by the request, the prompt, the module, enclosing modules, the schema. */
 static rp_quality quality_of(const reference_prompt *p, int32_t holder) {
     const rp_quality reuse = {RP_QUALITY_REUSE, 0};
     if (p->quality.mode) return p->quality;
@@ -627,7 +628,7 @@ static rp_quality quality_of(const reference_prompt *p, int32_t holder) {
     return reuse;
 }
 
-/* Has the entry seen, when its segment was computed, just what stands before it here, where it stands? */
+/* Did the entry, when its segment was computed, attend to exactly the tokens before it here, at the same positions? */
 static bool is_plain(const reference_prompt *p, const entry *e) {
     const sights *l = e->fresh ? NULL : &p->seen[e->token];
     if (!l || l->n != (size_t)(e - p->entries)) return false;
@@ -643,8 +644,8 @@ static bool belongs(const entry *e, const item *t) {
     return t->segment >= 0 && e->segment == t->segment && e->position >= t->position && e->position < item_end(t);
 }
 
-/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a parameter
- * without an argument, spoils nothing. */
+/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a
+ * parameter without an argument, spoils nothing. */
 static bool item_is_plain(const reference_prompt *p, const item *t) {
     bool is_empty = true;
     for (int32_t i = 0; i < p->n_entries; i++) {
@@ -677,7 +678,7 @@ static int32_t count_chosen(const reference_prompt *p) {
     return n;
 }
 
-/* Returns how many; adds to *all how many there might have been. */
+/* Returns their number; adds the maximum number to *all. */
 static int32_t compute_chosen(reference_prompt *p, const item *t, int32_t *all) {
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_entries; i++) {
@@ -706,7 +707,7 @@ static void blend(reference_prompt *p, const bool *plain) {
     if (n != count_chosen(p)) p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: blend chose %d tokens, and may have %d", count_chosen(p), n);
 }
 
-/* Are all modules to be exact, or, without any, the schema's text? */
+/* Are all modules exact or, without modules, the schema's text? */
 static bool all_exact(const reference_prompt *p) {
     int32_t n[2] = {0}, exact[2] = {0};
     for (int32_t i = 0; i < p->n_items; i++) {

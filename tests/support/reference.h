@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h: the oracle: a prompt laid out flat, with an explicit position for every token and an explicit list of what it sees.
+/* reference.h: the oracle: a prompt laid out flat, with an explicit position and an explicit attention list for every
+ * token.
  *
- * Written from docs/pml.md alone, to be compared with the engine, which does the same with views, spans and plans. Parts:
+ * Written from docs/pml.md alone, and compared with the engine, which uses views, spans and plans instead. Parts:
  *
  *   reference_model    a transformer of one token at a time
  *   reference_schema   segments, scopes and canonical positions of a schema
- *   reference          a prompt over them: order, positions, scaffolds, what attends to what
+ *   reference          a prompt over them: order, positions, scaffolds, attention
  *
- * For tests: running out of memory ends the program. Not thread-safe.
+ * For tests: out of memory ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_REFERENCE_H
 #define SUPPORT_REFERENCE_H
@@ -22,25 +23,26 @@
 typedef struct reference reference;
 typedef struct reference_prompt reference_prompt;
 
-/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as reference_model_open
- * takes it. */
+/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as
+ * reference_model_open takes it. */
 int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err);
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
-/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens blend computed again; it
- * is checked that it may have (docs/quality.md), and the rest of it is not looked at.
- * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an import that the schema does not have.
- * RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned positions. */
+/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens
+ * blend computed again; it is checked that it may have (docs/quality.md), and the rest of it is not looked at.
+ * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an
+ * import that the schema does not have. RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned
+ * positions. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
                          rp_quality quality, const rp_result *choice, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
 reference_prompt *reference_plain_new(reference *r, const int32_t *ids, int32_t n);
 void reference_prompt_free(reference_prompt *p);
 
-/* The logits behind the last token (borrowed until the next call with p). */
+/* The logits after the last token (borrowed until the next use of p). */
 const float *reference_prompt_logits(const reference_prompt *p);
-/* Appends a token of the answer; the logits behind it. */
+/* Appends a token of the answer; returns the logits after it. */
 const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
@@ -48,9 +50,9 @@ int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with th
 int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
 double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_kv_margin */
-/* Segments that the prompt takes as a scaffold's joint states. */
+/* Number of segments with a scaffold's joint KV. */
 int32_t reference_prompt_joint(const reference_prompt *p);
-/* Tokens with positions and origin, for people. */
+/* Prints tokens with positions and origin. */
 void reference_prompt_print(const reference_prompt *p, FILE *to);
 
 /* Is a placeholder of the schema longer than its parameter? */

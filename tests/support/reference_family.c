@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_family.c: the architectures that the slow reference knows, and a file's keys. Written from tools/golden/README.md.
- * Threads: none.
- */
+/* reference_family.c: the architectures of the slow reference, and a file's keys. Written from tools/golden/README.md.
+ * Threads: none. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

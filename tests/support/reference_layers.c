@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Four sums, so that the processor need not wait for each addition. */
+/* Four sums: the processor need not wait for each addition. */
 static double dot(const float *w, const double *x, int n) {
     double sum[4] = {0};
     for (int i = 0; i < n; i++) sum[i % 4] += w[i] * x[i];
@@ -43,8 +43,8 @@ void reference_softmax(double *p, size_t n, const float *sink) {
 
 double reference_soft_cap(double x, double cap) { return cap > 0 ? cap * tanh(x / cap) : x; }
 
-/* Press et al. 2022: of n heads, n a power of two, head h has slope 2^(-max (h + 1) / n). Other numbers of heads take the slopes
- * of the largest power below, and for the rest every other one of twice that power, from its first. */
+/* Press et al. 2022: of n heads, n a power of two, head h has slope 2^(-max (h + 1) / n). Other numbers of heads take
+ * the slopes of the largest power below, and for the rest every other one of twice that power, from its first. */
 double reference_alibi_slope(const reference_model *m, int32_t head) {
     int32_t n = 1;
     if (m->alibi == 0) return 0;
@@ -104,8 +104,8 @@ static reference_mlp expert_of(const reference_mlp *stack, int32_t e) {
     return (reference_mlp){.gate = matrix_of(&stack->gate, e), .up = matrix_of(&stack->up, e), .down = matrix_of(&stack->down, e)};
 }
 
-/* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others become 0.
- * Returns the margin of the choice. */
+/* Turns the router's probabilities into weights: those of the n_used largest stay, the first of equal ones, others
+ * become 0. Returns the margin of the choice. */
 static double choose(const reference_model *m, double *p) {
     double sum = 0, least = INFINITY, other = -INFINITY;
     bool *chosen = reference_alloc((size_t)m->n_experts, sizeof *chosen);
@@ -144,7 +144,7 @@ static double apply_experts(const reference_model *m, const reference_layer *l, 
     return margin;
 }
 
-/* The expert that every token takes, behind a sigmoid gate where there is one. */
+/* The expert of all tokens, with a sigmoid gate if there is one. */
 static void add_shared(const reference_model *m, const reference_layer *l, const double *x, double *y) {
     double *one = reference_alloc((size_t)m->n_embd, sizeof *one), gate = 0;
     apply_mlp(m->family->activation, &l->shared, x, one);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_layers.h: the arithmetic of one token in one layer, in double, one formula a function. Internal to reference_*.c. */
+/* reference_layers.h: the arithmetic of one token in one layer, in double, one formula per function. Internal to
+ * reference_*.c. */
 #ifndef SUPPORT_REFERENCE_LAYERS_H
 #define SUPPORT_REFERENCE_LAYERS_H
 
@@ -9,7 +10,7 @@
 
 /* y = W x + b; y must not be x. */
 void reference_apply(const reference_linear *l, const double *x, double *y);
-/* In place, over n values; a norm that is not there changes nothing. */
+/* In place, over n values; without a norm the values are unchanged. */
 void reference_normalise(const reference_model *m, const reference_norm *norm, double *x, int32_t n);
 /* p[i] = exp(p[i]) / sum of all exp(p) (and of exp(*sink), if there is one). n >= 1. */
 void reference_softmax(double *p, size_t n, const float *sink);
@@ -19,8 +20,8 @@ double reference_soft_cap(double x, double cap);
 /* -slope is the bias of a score for each position of distance; 0 in models without ALiBi. */
 double reference_alibi_slope(const reference_model *m, int32_t head);
 
-/* y[n_embd]: what the mlp, or the mixture of experts, makes of x[n_embd]. Returns how clear the choice of experts was: by how much
- * the smallest probability of a chosen one is larger than all others; infinite where nothing was chosen. */
+/* y[n_embd]: what the mlp, or the mixture of experts, makes of x[n_embd]. Returns how clear the choice of experts was:
+ * by how much the smallest probability of a chosen one is larger than all others; infinite where nothing was chosen. */
 double reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, double *y);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's way through the layers. Does
- * not own: what a token sees (reference.c). Threads: none.
+/* reference_model.c: the slow, obvious transformer: every token's keys and values, and one token's pass through the
+ * layers. Does not own attention lists (reference.c). Threads: none.
  */
 #include "reference_model.h"
 
@@ -26,7 +26,7 @@ struct reference_kv {
     double margin;              /* of the closest choice of experts so far */
 };
 
-/* What one token sees in a layer. */
+/* The attention list of one token in a layer. */
 typedef struct sight_list {
     const reference_sight *list;
     size_t n;
@@ -73,7 +73,7 @@ int32_t reference_model_n_vocab(const reference_model *m) { return m->n_vocab; }
 
 int32_t reference_model_n_positions(const reference_model *m) { return m->n_positions; }
 
-/* ---- states ---------------------------------------------------------------------------------------------------- */
+/* ---- KV -------------------------------------------------------------------------------------------------------- */
 
 reference_kv *reference_kv_new(const reference_model *m) {
     reference_kv *s = reference_alloc(1, sizeof *s);
@@ -130,7 +130,7 @@ static double product(reference_kv *s, const reference_layer *l, const double *q
     return sum;
 }
 
-/* One head: what its query takes from the tokens it sees. p: scratch, a number for each of them. */
+/* One head: the attention output of its query. p: scratch, one number for each token of the list. */
 static void attend(reference_kv *s, const reference_layer *l, int32_t head, const double *q, sight_list seen, double *p, double *out) {
     const reference_model *m = s->m;
     const int32_t kv_head = head / (m->n_heads / m->n_kv_heads);
@@ -159,7 +159,7 @@ static void project(const reference_model *m, const reference_linear *w, const r
     reference_normalise(m, norm, y, w->n_out);
 }
 
-/* The sights that a layer's window holds. The caller frees the list. */
+/* The entries within a layer's window. The caller frees the list. */
 static sight_list within(const reference_layer *l, sight_list all) {
     sight_list some = {0};
     reference_sight *list = reference_alloc(all.n, sizeof *list);

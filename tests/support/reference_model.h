@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference_model.h: the slow, obvious transformer of every family in tests/golden, one token at a time.
  *
- * Knows nothing of views, spans, blocks or plans: the caller says for each token which earlier tokens it sees, and at
- * which distance. Arithmetic is in double over weights dequantised to F32; keys and queries are kept un-rotated, and a score is
+ * Independent of views, spans, blocks and plans: the caller passes for each token the earlier tokens that it attends
+ * to, and their distances. Arithmetic is in double over weights dequantized to F32; keys and queries are kept
+ * un-rotated, and a score is
  *
  *     score(t, u) = cap((R(distance(t, u)) q_t) . k_u scale) - slope distance(t, u)
  *
- * where cap, slope and R are there or not by family. A layer with a window sees distances below it alone. Parts:
+ * with cap, slope and R depending on the family. A layer with a window attends only to smaller distances. Parts:
  *
- *   reference_weights.h  what a file holds   reference_family.c, reference_weights.c, reference_rope.c
+ *   reference_weights.h  weights of a file   reference_family.c, reference_weights.c, reference_rope.c
  *   reference_layers.h   arithmetic
  *
- * For tests: running out of memory ends the program. Not thread-safe.
+ * For tests: out of memory ends the program. Not thread-safe.
  */
 #ifndef SUPPORT_REFERENCE_MODEL_H
 #define SUPPORT_REFERENCE_MODEL_H
@@ -22,20 +23,21 @@
 #include "model/gguf/gguf.h"
 #include "reprise.h"
 
-/* calloc that does not return without memory; release with free. */
+/* calloc that ends the program when out of memory; release with free. */
 void *reference_alloc(size_t n, size_t bytes);
 
 typedef struct reference_model reference_model;
 
-/* The file may be closed behind it. n_ctx: positions that prompts may take, by which long-rope picks its factors; 0: what the
- * model was trained with. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or misshapen. */
+/* The file may be closed behind it. n_ctx: positions that prompts may take, by which long-rope picks its factors; 0:
+ * what the model was trained with. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or
+ * misshapen. */
 int reference_model_open(reference_model **out, const gguf_file *f, int32_t n_ctx, rp_error *err);
 void reference_model_close(reference_model *m);
 int32_t reference_model_n_vocab(const reference_model *m);
 /* Positions that a model with learned ones has; 0: positions are not learned, and there is no limit. */
 int32_t reference_model_n_positions(const reference_model *m);
 
-/* One token that another sees: its number, and how many positions it stands before (0 or more). */
+/* One token that another attends to: its number, and its distance in positions (0 or more). */
 typedef struct reference_sight {
     int32_t token, distance;
 } reference_sight;
@@ -45,12 +47,13 @@ typedef struct reference_kv reference_kv;
 reference_kv *reference_kv_new(const reference_model *m);
 void reference_kv_free(reference_kv *s);
 int32_t reference_kv_count(const reference_kv *s);
-/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the others. Where
- * it is as small as rounding, another implementation may rightly choose another expert. Infinite without experts. */
+/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the
+ * others. Where it is as small as rounding, another implementation may rightly choose another expert. Infinite without
+ * experts. */
 double reference_kv_margin(const reference_kv *s);
 
-/* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not look at it.
- * logits: n_vocab floats, or NULL if nobody asks. */
+/* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not
+ * look at it. logits: n_vocab floats, or NULL if nobody asks. */
 void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
                           float *logits);
 

@@ -13,7 +13,7 @@ typedef struct reference_rope {
     double magnitude;    /* what rotates is made so much longer, in queries and in keys */
 } reference_rope;
 
-/* cos, sin of every pair at every distance that was asked for. */
+/* cos, sin of every pair at every requested distance. */
 typedef struct reference_angles {
     double **at; /* [distance]; NULL: not asked for yet */
     int32_t n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_schema.c: a schema's segments, scopes and canonical positions. Written from docs/pml.md, its sections "Segments",
- * "Scope" and "Layout", and from nothing else. Threads: none.
+/* reference_schema.c: a schema's segments, scopes and canonical positions. Written only from docs/pml.md, its sections
+ * "Segments", "Scope" and "Layout". Threads: none.
  */
 #include "reference_schema.h"
 
@@ -45,7 +45,7 @@ static int32_t filler(const tokenizer *t) {
     return 0;
 }
 
-/* docs/pml.md, White space: a parameter's value takes the space that stands before the parameter. */
+/* docs/pml.md, White space: a parameter's value includes the space before the parameter. */
 void reference_value(const reference_words *w, const pml_node *param, const char *value, token_list *out) {
     char *copy = reference_alloc(strlen(value) + 2, 1);
     bool space = param->border_space && value[0] && !strchr(" \t\r\n", value[0]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_schema.h: a schema as the reference sees it: segments, scopes and canonical positions, straight from docs/pml.md.
+/* reference_schema.h: a schema as the reference sees it: segments, scopes and canonical positions, straight from
+ * docs/pml.md.
  *
  * For tests: running out of memory ends the program. Immutable after it was made.
  */
@@ -13,7 +14,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pml/document.h"
 
-/* What turns text into tokens. */
+/* The tokenizer and its settings. */
 typedef struct reference_words {
     const tokenizer *tokenizer;
     const chat_format *chat;
@@ -22,18 +23,18 @@ typedef struct reference_words {
 /* `parse_special` false: a text. Appends to l; ends the program if the tokenizer fails. */
 void reference_encode(const reference_words *w, const char *text, size_t n, bool parse_special, bool space_prefix,
                       token_list *l);
-/* What stands in a parameter's place. */
+/* The value of a parameter. */
 void reference_value(const reference_words *w, const pml_node *param, const char *value, token_list *out);
-/* A TEXT node, with `tail` behind it. */
+/* A TEXT node, followed by `tail`. */
 void reference_encode_text(const reference_words *w, const pml_node *node, const char *tail, token_list *l);
 
-/* Where a parameter's placeholder tokens stand in its segment. */
+/* The slots of a parameter's placeholder tokens in its segment. */
 typedef struct reference_hole {
     int32_t param; /* node */
     int32_t first, n;
 } reference_hole;
 
-/* A segment that another attended to, and where it stood then. */
+/* A segment that another attended to, and its position at that time. */
 typedef struct reference_place {
     int32_t segment, position;
 } reference_place;
@@ -67,13 +68,13 @@ typedef struct reference_schema {
 reference_schema *reference_schema_new(const pml_document *d, const reference_words *w);
 void reference_schema_free(reference_schema *s);
 
-/* Is the scope of what `holder` holds "module"? */
+/* Do the contents of `holder` have scope "module"? */
 bool reference_scope_is_module(const pml_document *d, int32_t holder);
-/* Do segments of `holder` see the beginning-of-text token first (anchor="bos" of scope "module")? */
+/* Do segments of `holder` attend to the beginning-of-text token first (anchor="bos" of scope "module")? */
 bool reference_is_anchored(const pml_document *d, const reference_words *w, int32_t holder);
-/* Does node `inner` stand inside node `outer` (or is it the same)? */
+/* Is node `inner` inside node `outer`, or the same node? */
 bool reference_is_inside(const pml_document *d, int32_t inner, int32_t outer);
-/* The default member of a union, -1 if it has none. */
+/* The default member of a union; -1: none. */
 int32_t reference_default_member(const pml_document *d, int32_t union_node);
 
 #endif

@@ -32,7 +32,7 @@ typedef struct space {
     bool preserve;
 } space;
 
-/* What is to the left of a place. */
+/* The left neighbour of a position. */
 typedef struct neighbour {
     bool text;  /* a text, a parameter or an import; else an edge, or nothing in the module */
     bool space; /* white space after it */
@@ -103,7 +103,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int n) {
     need(base_buffer_append(&s->text, text, (size_t)n) == 0);
 }
 
-/* ---- what is before a place ---- */
+/* ---- the left neighbour ---- */
 
 static neighbour before(const space *s, int32_t i);
 static neighbour end_of_union(const space *s, int32_t close);
@@ -146,7 +146,7 @@ static neighbour end_of_union(const space *s, int32_t close) {
     return with.text ? with : without;
 }
 
-/* Of the place before event i. */
+/* The left neighbour of event i. */
 static neighbour before(const space *s, int32_t i) {
     bool white = false;
     for (int32_t j = i - 1; j >= 0; j--) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_space.h: where the white space of a document's texts goes, straight from docs/pml.md, 'White space', and the bytes of the
- * document. Looks backward from each text for what it meets, where the parser goes forward once.
+/* reference_space.h: the white space of a document's texts, from docs/pml.md, 'White space', and the bytes of the
+ * document. Searches backward from each text, while the parser works forward in one pass.
  *
- * For tests: running out of memory ends the program. Threads: none.
+ * For tests: out of memory ends the program. Threads: none.
  */
 #ifndef SUPPORT_REFERENCE_SPACE_H
 #define SUPPORT_REFERENCE_SPACE_H
@@ -11,8 +11,8 @@
 
 #include "pml/document.h"
 
-/* 0, or RP_ERR_CONFLICT: a text or parameter of the parsed document is not what the page says; *err shows both. The document has no src
- * files. */
+/* 0, or RP_ERR_CONFLICT: a text or parameter of the parsed document is not what the page says; *err shows both. The
+ * document has no src files. */
 int reference_space_check(const char *xml, size_t n, const pml_document *d, rp_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_weights.c: the tensors of a file as arrays of F32, fused ones cut into their parts. Written from tools/golden/README.md.
- * Every array is the model's (reference_model.owned). Threads: none.
+/* reference_weights.c: the tensors of a file as arrays of F32, fused ones cut into their parts. Written from
+ * tools/golden/README.md. Every array is the model's (reference_model.owned). Threads: none.
  */
 #include "reference_weights.h"
 
@@ -125,8 +125,8 @@ static void read_attention(reference_opening *o, reference_layer *l, int32_t i) 
     l->sinks = reference_tensor(o, name_of(i, "attn_sinks", "weight").text, false, NULL);
 }
 
-/* The last n_shared_layers have no keys and values: they attend to those of the last layer before all of them that has the
- * same window. (Files where none has it, or where it rotates otherwise, are refused by the library.) */
+/* The last n_shared_layers have no keys and values: they attend to those of the last layer before all of them that has
+ * the same window. (Files where none has it, or where it rotates otherwise, are refused by the library.) */
 static int32_t states_of(const reference_model *m, int32_t i) {
     const int32_t n_own = m->n_layers - m->n_shared_layers;
     if (i < n_own) return i;
@@ -160,7 +160,7 @@ static bool gate_is_in_up(reference_opening *o, int32_t i) {
     return up && up->dims[1] == 2 * (int64_t)o->m->n_ff && !exists(o, i, "ffn_gate");
 }
 
-/* Older files hold experts one by one: stacks what is called ffn_KIND.0, ffn_KIND.1, ... */
+/* Older files have experts as separate tensors: stacks ffn_KIND.0, ffn_KIND.1, ... */
 static reference_linear stack_experts(reference_opening *o, int32_t i, const char *kind, int32_t n_in) {
     reference_linear all = {0};
     float *w = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the facts that
- * GGUF's keys and tensors leave to convention. Internal to reference_*.c.
+/* reference_weights.h: a model as the slow reference computes with it: plain F32 arrays, one struct a layer, and the
+ * facts that GGUF's keys and tensors leave to convention. Internal to reference_*.c.
  *
  *   reference_family.c   which architectures there are, and the keys of a file
  *   reference_weights.c  the tensors of a file
@@ -22,7 +22,7 @@ typedef enum reference_rotation { REFERENCE_HALVES, REFERENCE_ADJACENT, REFERENC
 /* Which layers the window holds for, counted from 0: all; 0, 2, 4, ...; all but 5, 11, 17, ... */
 typedef enum reference_locality { REFERENCE_LOCAL_ALL, REFERENCE_LOCAL_EVEN, REFERENCE_LOCAL_FIVE_OF_SIX, REFERENCE_LOCAL_THREE_OF_FOUR } reference_locality;
 
-/* What no key of the file says. */
+/* Properties without a key in the file. */
 typedef struct reference_family {
     const char *name;                /* general.architecture */
     reference_activation activation;
@@ -45,8 +45,9 @@ typedef struct reference_linear {
     int32_t n_in, n_out;   /* of one expert, where several are stacked */
 } reference_linear;
 
-/* Cuts its input into pieces of n, each normed alone: piece i by row i % rows of w. So one struct serves norms of a whole row
- * (rows 1, n the width), of every head by the same weights (rows 1, n a head's size), and of every head by its own. */
+/* Cuts its input into pieces of n, each normed alone: piece i by row i % rows of w. So one struct serves norms of a
+ * whole row (rows 1, n the width), of every head by the same weights (rows 1, n a head's size), and of every head by
+ * its own. */
 typedef struct reference_norm {
     const float *w, *bias; /* [rows][n]; w NULL: there is none, and the input is the output */
     int32_t n, rows;
@@ -89,7 +90,7 @@ struct reference_model {
     size_t n_owned, cap_owned;
 };
 
-/* Opening in progress: the first thing that is wrong stays in rc. */
+/* A model being opened: rc keeps the first error. */
 typedef struct reference_opening {
     const gguf_file *f;
     reference_model *m;

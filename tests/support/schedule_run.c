@@ -32,11 +32,11 @@
 
 typedef struct schedule schedule;
 
-/* OWNER has the schema for itself beside the shared one. A newcomer has a name that no other call has. */
+/* OWNER has the schema for itself besides the shared one. A NEWCOMER's name is unique. */
 typedef enum tenant { OPERATOR, GUEST, OWNER, NEWCOMER } tenant;
 static const char *const tenants[] = {NULL, "guest", "owner"};
 
-/* A call under way. */
+/* A job under way. */
 typedef struct slot {
     schedule *run;
     const schedule_call *call;
@@ -61,7 +61,7 @@ typedef struct slot {
 
 typedef enum act_kind { ACT_SUBMIT, ACT_CANCEL, ACT_ENCODE, ACT_REPLACE, ACT_STATUS, ACT_FAIL } act_kind;
 
-/* What a client thread does when there were `gate` events. */
+/* The action of a client thread after `gate` events. */
 typedef struct act {
     act_kind kind;
     uint64_t gate;
@@ -130,7 +130,7 @@ static void submit(slot *c) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The next slot that a callback submits, if any is left; counts an event. */
+/* The next slot to submit from a callback, if any is left; counts an event. */
 static slot *note_event(schedule *s, bool ended, bool may_submit) {
     slot *next = NULL;
     pthread_mutex_lock(&s->lock);
@@ -252,9 +252,9 @@ static void *client_main(void *arg) {
     return NULL;
 }
 
-/* ---- drawing a pass ---------------------------------------------------------------------------------------------- */
+/* ---- generating a pass ------------------------------------------------------------------------------------------- */
 
-/* Some newcomers bring a schema, which is everybody's in all but its tenant. */
+/* Some newcomers bring a schema that equals the shared one except for its tenant. */
 static void draw_tenant(schedule *s, slot *c) {
     c->tenant = s->n_tenants == 1 ? OPERATOR : (tenant)below(s, s->n_tenants);
     c->has_schema = c->tenant == OWNER || (c->tenant == NEWCOMER && chance(s, 3));
@@ -269,7 +269,7 @@ static void draw_tenant(schedule *s, slot *c) {
     }
 }
 
-/* What may be changed in a request without changing its answer. */
+/* Changes a request in ways that do not change its answer. */
 static void vary(schedule *s, slot *c) {
     rp_request *q = &c->request;
     *q = c->call->request;
@@ -292,7 +292,7 @@ static void vary(schedule *s, slot *c) {
     q->user = c;
 }
 
-/* Some calls are ended by their own callback, some by another's. */
+/* Some jobs are ended by their own callback, some by another's. */
 static void draw_cancels(schedule *s) {
     for (int32_t n = below(s, 1 + s->n_slots / 3); n > 0; n--) {
         slot *c = &s->slots[below(s, s->n_slots)];
@@ -332,7 +332,7 @@ static void add_act(client *k, act_kind kind, uint64_t gate, slot *c) {
     k->acts[k->n_acts++] = (act){.kind = kind, .gate = gate, .slot = c};
 }
 
-/* The schema is encoded or replaced: the shared one, or the owner's. */
+/* Prefills or replaces the schema: the shared one, or the owner's. */
 static void add_schema_act(schedule *s, client *k, uint64_t gate) {
     add_act(k, chance(s, 2) ? ACT_ENCODE : ACT_REPLACE, gate, NULL);
     act *a = &k->acts[k->n_acts - 1];
@@ -340,7 +340,7 @@ static void add_schema_act(schedule *s, client *k, uint64_t gate) {
     s->n_asked_by[a->tenant] += a->kind == ACT_ENCODE;
 }
 
-/* Gates rise, so that a client's acts stand in their order; `events` of earlier passes count. */
+/* Gates rise, to keep a client's actions in order; `events` of earlier passes count. */
 static void draw_clients(schedule *s) {
     bool together = chance(s, 3);
     s->n_clients = 1 + below(s, MOST_CLIENTS);
@@ -363,7 +363,7 @@ static void draw_clients(schedule *s) {
     }
 }
 
-/* ---- what came of it --------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format, ...) {
     const schedule *s = c->run;
@@ -387,7 +387,8 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
 
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
-/* An answer that ended early shows a part of the whole; a deadline shows what was held back, which a stop would have cut. */
+/* An answer that ended early is a prefix of the whole; a deadline publishes held-back bytes, which a stop string would
+ * have cut. */
 static void check_beginning(const slot *c, const rp_result *got) {
     const rp_result *alone = c->call->alone.result;
     if (got->n_tokens > alone->n_tokens || c->n_steps > c->call->alone.n_steps) refuse(c, "a longer answer than alone");
@@ -430,8 +431,8 @@ static int32_t tokens_in_views(const rp_result *r) {
     return n;
 }
 
-/* A tenant that has asked nothing else finds shared modules alone, which are views of the plan whatever was read before; none, where the
- * schema is its own. */
+/* A tenant's first request hits shared modules only, which are views of the plan whatever is cached; none, if it has
+ * its own schema. */
 static void check_first(schedule *s, const slot *c, const rp_result *r) {
     bool first = c->tenant == NEWCOMER || s->n_asked_by[c->tenant] == 1;
     if (!first || s->n_asked == 1) return;
@@ -442,7 +443,7 @@ static void check_first(schedule *s, const slot *c, const rp_result *r) {
 
 static bool may_move(const rp_request *q) { return q->shifted_reuse >= 0 && q->text; }
 
-/* Were states taken that never saw what stands before them here? */
+/* Was KV reused that never attended to the tokens before it here? */
 static bool has_moved(const slot *c, const rp_result *r) {
     bool moved = false;
     for (int32_t i = 0; i < r->n_plan; i++) moved |= !r->plan[i].exact; /* by 0 positions, perhaps: a piece that was as long */
@@ -480,7 +481,7 @@ static void check_error(schedule *s, const slot *c, int rc, const rp_error *err)
     else if (rc == RP_ERR_BUSY && s->n_slots >= s->engine_options.max_queue) s->tally->full++;
     else if (no_memory && s->fails) s->tally->failed++;
     else refuse(c, "error: %s", err->message);
-    /* a call that ended in an error has no plan to tell whether it moved states */
+    /* a failed job has no plan, which would report shifted KV */
     if (c->bad_step >= 0 && !may_move(&c->request)) refuse(c, "not the same bytes before its error: logits %d", c->bad_step);
 }
 
@@ -497,7 +498,7 @@ static void check_slot(schedule *s, slot *c) {
     free(c->text);
 }
 
-/* Nobody holds anything: what is used is what the store has, once the disk has ended what it is doing. */
+/* No job holds memory: after the disk is idle, the memory in use is the store's. */
 static void check_store(const schedule *s) {
     rp_store_stats stats = {.struct_size = sizeof(stats)};
     uint64_t start_us = base_clock_us();
@@ -520,7 +521,7 @@ static void wait_for_all(schedule *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Those that no callback came to submit. */
+/* Submits the slots that no callback submitted. */
 static void submit_rest(schedule *s) {
     for (;;) {
         pthread_mutex_lock(&s->lock);
@@ -598,7 +599,7 @@ static void open_engine(schedule *s) {
     if (s->n_tenants > 1) schedule_world_load(s->w, s->engine, tenants[OWNER]);
 }
 
-/* Ends the engine, and begins with another what is left on disk. */
+/* Frees the engine, and opens another one with the store's folder. */
 static void restart(schedule *s) {
     count_store(s);
     rp_engine_free(s->engine);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_run.h: one random schedule: the calls of a world, mixed, in one engine, compared byte for byte with what each gives alone.
+/* schedule_run.h: one random schedule: the jobs of a world, mixed, in one engine, compared bit for bit with runs alone.
  *
- *   pass     slots [call, variant of its request] in random order
- *            client threads      | submit, wait for events | cancel | encode | replace the schema | ...
+ *   pass     slots [job, variant of its request] in random order
+ *            client threads      | submit, wait for events | cancel | prefill | replace the schema | ...
  *            the engine's thread | callbacks: compare, count an event, submit, cancel
  *
- * Nothing sleeps: a client goes on when so many events (callbacks) have been, or when nothing is under way that could cause one. What is
- * found wrong in callbacks is kept until the calls have ended. What differs from run to run is how threads meet; all else is the seed's.
+ * Nothing sleeps: a client continues after a number of events (callbacks), or when no job runs that could cause one.
+ * Failures detected in callbacks are kept until the jobs have ended. Only the interleaving of threads differs between
+ * runs; the seed determines the rest.
  *
- * In half of the schedules the calls are those of many tenants: the operator, a guest, one that has the schema for itself, and newcomers,
- * of which each asks once and some bring the schema along. What others have read in the same engine, equal texts among it, is never found
- * by a tenant's first call.
+ * In half of the schedules the jobs belong to many tenants: the operator, a guest, one with its own copy of the schema,
+ * and newcomers with one request each, some with their own copy. A tenant's first job never hits entries of other
+ * tenants in the same engine, even of equal texts.
  */
 #ifndef SUPPORT_SCHEDULE_RUN_H
 #define SUPPORT_SCHEDULE_RUN_H
@@ -35,9 +36,9 @@ typedef struct schedule_tally {
     uint64_t firsts;                     /* answers to a tenant that had asked nothing before, among those of others */
 } schedule_tally;
 
-/* Runs one, drawing from r. may_fail: allocations fail now and then, in all passes but the last, and calls with them (RP_ERR_MEMORY,
- * RP_ERR_LIMIT); those that do not give what they give alone. Fails the test (cmocka) where bytes differ, a call does not end as it
- * should, or memory is left over. */
+/* Runs one, drawing from r. may_fail: allocations fail now and then, in all passes but the last, and calls with them
+ * (RP_ERR_MEMORY, RP_ERR_LIMIT); those that do not give what they give alone. Fails the test (cmocka) where bytes
+ * differ, a call does not end as it should, or memory is left over. */
 void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedule_tally *tally);
 void schedule_tally_print(const char *test, const schedule_tally *t);
 

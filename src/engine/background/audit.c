@@ -31,12 +31,12 @@ struct auditor {
     /* the engine's thread */
     uint64_t n_modular;
     uint64_t written_us;
-    bool is_new; /* something was added since */
+    bool is_new; /* changed since the last write */
     audit_case cases[AUDIT_MAX_WAITING];
-    float *logits; /* of all cases */
+    float *logits; /* buffers of all cases */
 };
 
-/* ---- the dial ---- */
+/* ---- quality ---- */
 
 static rp_quality quality_of(int32_t step) {
     static const rp_quality steps[AUDIT_STEPS + 1] = {
@@ -44,12 +44,12 @@ static rp_quality quality_of(int32_t step) {
     return steps[step];
 }
 
-/* How many steps up a view stands. A scaffold that was not computed yet is reuse. */
+/* The number of quality steps of a view. A scaffold that was not computed yet counts as reuse. */
 static int32_t level_of(rp_quality q) {
     return q.mode == RP_QUALITY_EXACT ? 3 : q.mode == RP_QUALITY_BLEND ? 2 : q.mode == RP_QUALITY_LINK ? 1 : 0;
 }
 
-/* ---- whose ---- */
+/* ---- tenants ---- */
 
 static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
 
@@ -134,7 +134,7 @@ static void audit_release(rp_engine *e, audit_case *k, uint64_t *counted) {
     auditor_count(e->auditor, counted, -1);
 }
 
-/* Locked: the pair that adds most; NULL: none does. */
+/* Locked: the pair with the highest excess; NULL: none has any. */
 static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s) {
     const audit_pair *worst = NULL;
     double most = 0;
@@ -149,7 +149,7 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 
 #define LINE_BYTES 1024
 
-/* Locked. What became of a schema, for the log; `was`: its figures before that. */
+/* Locked. Logs the new state of a schema; `was`: its previous figures. */
 static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
     char quality[RP_QUALITY_BYTES];
     const audit_pair *p = worst_pair(t, s);
@@ -161,7 +161,7 @@ static void audit_table_write_line(const audit_table *t, const audit_schema *s, 
     else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 
-/* Adds what was found, and tells what became of the schema. */
+/* Adds a sample and logs the new state of its schema. */
 static void auditor_add(auditor *a, const audit_origin *o, const audit_distance *d) {
     char line[LINE_BYTES];
     audit_verdict verdict = AUDIT_FINE;
@@ -170,7 +170,7 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
     const audit_schema *before = audit_table_find(a->table, o->tenant, &o->version, o->schema);
     audit_figures was = before ? before->now : (audit_figures){0};
     audit_table_add(a->table, o, d, &a->bound, &verdict, &s);
-    if (verdict != AUDIT_FINE) { /* as it was judged */
+    if (verdict != AUDIT_FINE) { /* at the quality that was judged */
         was.samples++;
         was.sum_kl += d->kl;
         audit_table_write_line(a->table, s, &was, verdict, line);
@@ -179,7 +179,7 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
     if (verdict != AUDIT_FINE) base_log(BASE_LOG_WARN, "%s", line);
 }
 
-/* Paths of the modules, for the table: in one block. */
+/* Paths of the modules, for the table: in one allocation. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
     char *paths = base_alloc((size_t)(k->n_holders + 1) * AUDIT_NAME_BYTES);
@@ -195,7 +195,7 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
 
 /* ---- the file ---- */
 
-/* The store's thread writes it, when it comes to it. */
+/* The store's thread writes it later. */
 static void audit_keep(rp_engine *e) {
     auditor *a = e->auditor;
     base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
@@ -214,7 +214,7 @@ static void audit_keep(rp_engine *e) {
     base_log(BASE_LOG_WARN, "audit: the report was not saved: %s", rp_code_text((rp_code)rc));
 }
 
-/* An background_done_fn. */
+/* A background_done_fn. */
 static void meet_twin(rp_engine *e, void *user, int rc, const background_result *result) {
     audit_case *k = user;
     auditor *a = e->auditor;
@@ -252,7 +252,7 @@ static int audit_check_options(const rp_engine_options *o, rp_error *err) {
     return RP_OK;
 }
 
-/* What an engine before this one had found; nothing where it was another model's, or cannot be read. */
+/* Loads the table of an earlier engine; starts empty if it is of another model or cannot be read. */
 static void read_kept(rp_engine *e, const char *dir) {
     auditor *a = e->auditor;
     base_buffer text = {0};
@@ -307,7 +307,7 @@ void audit_close(rp_engine *e) {
     e->auditor = NULL;
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 int rp_engine_audit(rp_engine *e, rp_audit **out, rp_error *err) {
     if (!e || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_audit: engine and out are needed");

@@ -11,7 +11,7 @@
 
 /* ---- comparing ---- */
 
-/* The likeliest tokens, and the mean of the differences. */
+/* The most likely tokens, and the mean of the differences. */
 static bool audit_table_judge_all(const float *exact, const float *reused, int32_t n, int32_t *top_exact, int32_t *top_reused, double *mean) {
     double sum = 0;
     *top_exact = *top_reused = 0;
@@ -81,7 +81,7 @@ const audit_schema *audit_table_find(const audit_table *t, uint32_t tenant, cons
     return i < t->n_schemas && base_key_equal(&t->schemas[i].version, version) ? &t->schemas[i] : NULL;
 }
 
-/* A free place: the one that was added to longest ago becomes one. */
+/* A free slot: evicts the least recently updated one. */
 static audit_schema *audit_table_make_schema(audit_table *t) {
     if (t->n_schemas < AUDIT_MAX_SCHEMAS) return &t->schemas[t->n_schemas++];
     audit_schema *oldest = &t->schemas[0];
@@ -92,7 +92,7 @@ static audit_schema *audit_table_make_schema(audit_table *t) {
     return oldest;
 }
 
-/* The schema's entry; NULL: no memory. */
+/* The schema's entry, created if missing; NULL: no memory. */
 static audit_schema *need_schema(audit_table *t, const audit_origin *o) {
     size_t i = audit_table_schema_index(t, o->tenant, o->schema);
     audit_schema *s = i < t->n_schemas ? &t->schemas[i] : NULL;
@@ -176,7 +176,7 @@ int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance 
     s->used = ++t->n_added;
     add_figures(&s->all, d);
     int rc = add_pairs(t, s->id, o, d);
-    if (o->raised != s->raised) return rc; /* it was planned before the schema was moved */
+    if (o->raised != s->raised) return rc; /* planned before the schema was raised */
     add_figures(&s->now, d);
     *verdict = audit_schema_judge(s, o, bound);
     return rc;
@@ -216,7 +216,7 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
     for (size_t i = 0; i < t->n_pairs; i++) {
         const audit_pair *p = &t->pairs[i];
         size_t s = 0;
-        while (t->schemas[s].id != p->schema) s++; /* a pair goes with its schema */
+        while (t->schemas[s].id != p->schema) s++; /* a pair is evicted with its schema */
         a->pairs[i] = (rp_audit_pair){.schema = s, .first = base_strdup(p->first), .second = base_strdup(p->second),
                                       .figures = audit_figures_reported(&p->figures), .excess_kl = audit_excess(&t->schemas[s], p)};
         a->n_pairs = i + 1;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_table.h: how far reused states moved the first token's logits from those of an exact run: by schema, and by modules that were imported
- * together. The auditor (audit.h) fills it in, a file of the store keeps it (docs/store.md).
+/* audit_table.h: how far reused KV moved the first token's logits from those of an exact run: by schema, and by pairs
+ * of modules that were imported together. The auditor (audit.h) fills it in; a file of the store keeps it
+ * (docs/store.md).
  *
  *   sample    first token's logits, reused and exact --audit_compare--> agrees? KL divergence, distance
- *   schema    a name and whose it is; `all` of its samples, and those `now`: since it was moved up the dial last
- *   pair      two modules of a schema whose views were not exact, in any order; a module by itself is a pair with itself
+ *   schema    a name and its tenant; figures of `all` samples, and of those `now`: since its quality was last raised
+ *   pair      two modules of a schema with views that were not exact, unordered; a single module pairs with itself
  *
- *             samples with the pair   | mean KL of these less mean KL of the others: the pair's excess, which tells
- *             samples without it      | the pair that does harm from those that only stood beside it
+ *             samples with the pair   | mean KL of these less mean KL of the others: the pair's excess. It separates
+ *             samples without it      | a harmful pair from one that was only imported with it
  *
- * A schema whose text changes begins anew. Tables are bounded; what was added to longest ago goes first, a schema with its pairs.
- * One user at a time (the auditor's lock).
+ * A schema with a changed text starts empty. Tables are bounded; the least recently updated entry is evicted first, a
+ * schema with its pairs. One user at a time (the auditor's lock).
  */
 #ifndef ENGINE_AUDIT_TABLE_H
 #define ENGINE_AUDIT_TABLE_H
@@ -21,20 +22,20 @@
 
 #define AUDIT_MAX_SCHEMAS 128
 #define AUDIT_MAX_PAIRS 512      /* of all schemas together */
-#define AUDIT_MOST_MODULES 16    /* of a sample that pairs are made of; of more, so many that follow each other, others each time */
+#define AUDIT_MOST_MODULES 16    /* that form pairs, per sample; of more: consecutive ones, rotating */
 #define AUDIT_NAME_BYTES 256     /* of a schema's name or a module's path; longer ones are cut */
-#define AUDIT_LEAST_SAMPLES 8    /* before a mean says something */
-#define AUDIT_STEPS 3            /* up the dial: link, blend, exact */
-#define AUDIT_MAX_FILE ((size_t)480 << 10) /* more than full tables take; twice that is less than the store's margin for what it has beside records */
+#define AUDIT_LEAST_SAMPLES 8    /* fewer samples give no reliable mean */
+#define AUDIT_STEPS 3            /* of quality: link, blend, exact */
+#define AUDIT_MAX_FILE ((size_t)480 << 10) /* > size of full tables; twice this < the store's margin for other data */
 
-/* How far the reused logits are from the exact ones. */
+/* Distance of the reused logits from the exact ones. */
 typedef struct audit_distance {
-    bool agrees;     /* the likeliest token is the same */
-    double kl;       /* KL(exact || reused) of all tokens' probabilities, in nats */
-    double distance; /* root mean square of the differences of all logits, less their mean, which changes no probability */
+    bool agrees;     /* both have the same most likely token */
+    double kl;       /* KL(exact || reused) over all tokens, in nats */
+    double distance; /* RMS difference of all logits, less the mean difference, which changes no probability */
 } audit_distance;
 
-/* Compares n logits, in double. false: some are not finite, and nothing can be said. */
+/* Compares n logits, in double. false: some are not finite; there is no result. */
 bool audit_compare(const float *exact, const float *reused, int32_t n, audit_distance *out);
 
 typedef struct audit_figures {
@@ -43,13 +44,13 @@ typedef struct audit_figures {
 } audit_figures;
 
 typedef struct audit_schema {
-    uint64_t id;      /* never used again */
-    uint64_t used;    /* when it was added to, in samples of the table */
+    uint64_t id;      /* never reused */
+    uint64_t used;    /* sample number of its last update */
     uint32_t tenant;  /* 0: shared */
     base_key version; /* of its text */
     char *name;
-    int32_t raised;   /* steps up the dial, 0 to AUDIT_STEPS */
-    bool exceeds;     /* more than may be, and it was told */
+    int32_t raised;   /* quality steps, 0 to AUDIT_STEPS */
+    bool exceeds;     /* over the bound, and logged */
     audit_figures all, now;
 } audit_schema;
 
@@ -64,35 +65,35 @@ typedef struct audit_table {
     audit_pair pairs[AUDIT_MAX_PAIRS];
     size_t n_schemas, n_pairs;
     uint64_t n_ids, n_added;
-    uint64_t sampled, audited, dropped; /* calls: chosen; of them: compared; given up */
+    uint64_t sampled, audited, dropped; /* jobs: chosen; compared; given up */
 } audit_table;
 
-/* What a sample is of. All is borrowed. */
+/* The origin of a sample. All pointers are borrowed. */
 typedef struct audit_origin {
     const char *schema;
     uint32_t tenant;
     base_key version;
-    int32_t level;  /* on the dial, of the view that stands lowest; */
-    int32_t raised; /* the schema's when the call was planned */
-    const char *const *modules; /* n_modules paths, none twice */
+    int32_t level;  /* quality step of its lowest view; */
+    int32_t raised; /* the schema's when the job was planned */
+    const char *const *modules; /* n_modules distinct paths */
     int32_t n_modules;
 } audit_origin;
 
 /* When a schema is too far from exact. */
 typedef struct audit_bound {
-    double max_kl; /* mean of at least AUDIT_LEAST_SAMPLES samples; 0: there is no bound */
-    bool raises;   /* it is moved up the dial; else it is only told */
+    double max_kl; /* mean of at least AUDIT_LEAST_SAMPLES samples; 0: no bound */
+    bool raises;   /* its quality is raised; else it is only logged */
 } audit_bound;
 
 typedef enum audit_verdict { AUDIT_FINE, AUDIT_EXCEEDS, AUDIT_RAISED } audit_verdict;
 
 audit_table *audit_table_new(void); /* NULL: no memory */
 void audit_table_free(audit_table *t);
-/* Adds a sample. *verdict: what just became of its schema, *about (borrowed until the next call; NULL: none was kept). RP_ERR_MEMORY: it was
- * not added, or not to all of its pairs. */
+/* Adds a sample. *verdict: the new state of its schema, *about (borrowed until the next call; NULL: none was kept).
+ * RP_ERR_MEMORY: the sample was not added, or not to all of its pairs. */
 int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
                     const audit_schema **about);
-/* NULL: nothing is known of it, or of this version. */
+/* NULL: it has no samples, or none of this version. */
 const audit_schema *audit_table_find(const audit_table *t, uint32_t tenant, const base_key *version, const char *name);
 /* Mean KL of the schema's samples with the pair less that of those without it; 0: there are none without it. */
 double audit_excess(const audit_schema *s, const audit_pair *p);
@@ -104,10 +105,10 @@ static inline double audit_mean_distance(const audit_figures *f) { return f->sam
 int audit_report_new(rp_audit **out, rp_error *err); /* an empty report */
 int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err);
 
-/* The table as text, for a file: of the model of this fingerprint. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* The table as text, for a file; model: the fingerprint. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int audit_table_write(const audit_table *t, const base_key *model, base_buffer *out);
-/* A table from n bytes of such a text. *model: whose. RP_ERR_FORMAT (damaged, of another version, or no such text: anything), RP_ERR_MEMORY:
- * *out is NULL. */
+/* Parses a table from n bytes of text. *model: its fingerprint. RP_ERR_FORMAT (corrupt, another version, or not a
+ * table), RP_ERR_MEMORY: *out is NULL. */
 int audit_table_read(audit_table **out, base_key *model, const char *text, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_text.c: the auditor's table as text, and back. Numbers are hexadecimal, fractions the bits of a double: what is read is what was
- * written, whatever the locale.
+/* audit_text.c: writes and parses the auditor's table as text. Numbers are hexadecimal, fractions the bits of a double:
+ * the values survive a round trip, whatever the locale.
  *
  *   reprise audit 1
  *   model <64 digits>
@@ -9,7 +9,7 @@
  *   pair <figures> <first> <second>                             of the schema above it
  *   end <hash of all lines above it>
  *
- * Fields are separated by tabs. A text that is not this to the last byte is none.
+ * Fields are separated by tabs. Any deviation is RP_ERR_FORMAT.
  */
 #include <math.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static int audit_text_write_schema(base_buffer *b, const audit_table *t, const a
     return rc;
 }
 
-/* The schema that was added to next after `used`. */
+/* The schema updated next after `used`. */
 static const audit_schema *next_used(const audit_table *t, uint64_t used) {
     const audit_schema *next = NULL;
     for (size_t i = 0; i < t->n_schemas; i++)
@@ -88,12 +88,12 @@ int audit_table_write(const audit_table *t, const base_key *model, base_buffer *
 
 /* ---- reading ---- */
 
-/* What is left of a text, or of a line of it. */
+/* The rest of a text, or of a line of it. */
 typedef struct rest {
     const char *at, *end;
 } rest;
 
-/* Cuts off what stands before the next `border`; false: there is none. */
+/* Cuts off the text before the next `border`; false: there is none. */
 static bool rest_cut(rest *r, char border, rest *field) {
     const char *p = r->at < r->end ? memchr(r->at, border, (size_t)(r->end - r->at)) : NULL;
     if (!p) return false;
@@ -198,10 +198,10 @@ static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
     else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, &line);
     else if (rest_is_word(&word, "pair")) rc = read_pair(t, &line);
     else return RP_ERR_FORMAT;
-    return !rc && line.at ? RP_ERR_FORMAT : rc; /* there is more on the line */
+    return !rc && line.at ? RP_ERR_FORMAT : rc; /* trailing fields */
 }
 
-/* The lines between head and end, if the end says that they are whole. */
+/* The lines between head and end, if the hash of the end line matches. */
 static bool find_lines(const char *text, size_t n, rest *out) {
     static const size_t end_bytes = sizeof("end\t\n") - 1 + KEY_DIGITS, head_bytes = sizeof(HEAD) - 1;
     rest line, word;

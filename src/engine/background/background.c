@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Where a row alone takes longer than BACKGROUND_STEP_US: the weights' reading is most of it, and a few rows share that. */
+/* If a single row takes longer than BACKGROUND_STEP_US: most of it is loading the weights, which a few rows share. */
 #define ROW_SLACK 1.25
 
 /* ---- queue ---- */
@@ -53,20 +53,20 @@ int background_twin(const rp_job *c, background_task *out) {
     return RP_OK;
 }
 
-/* ---- ends ---- */
+/* ---- completion ---- */
 
-/* What it holds goes; of what is kept, the tree has its own references. */
+/* Releases what it holds; the tree has its own references to kept KV. */
 static void background_release(rp_engine *e, rp_job *c) {
     if (c == e->background_tasks.current) e->background_tasks.current = NULL;
     job_release(c);
-    e->budget_epoch++; /* there is room again */
+    e->budget_epoch++; /* memory was freed */
 }
 
-/* A task that is in no list any more is over. */
+/* Ends a task that is in no list. */
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
     if (rc == RP_OK) {
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
-        sequence_reserve(&c->seq, 0); /* it takes no more */
+        sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
         c->request->background_done(e, c->request->background_user, RP_OK, &result);
     } else {
@@ -79,7 +79,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
     e->background_tasks.n_tasks--;
 }
 
-/* Another time. */
+/* Requeues the running task. */
 static void give_up(rp_engine *e, rp_job *c) {
     sequence_reserve(&c->seq, 0);
     if (!kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
@@ -96,7 +96,7 @@ void background_end_all(rp_engine *e) {
     }
 }
 
-/* ---- room ---- */
+/* ---- memory ---- */
 
 bool background_make_room(rp_engine *e, int64_t blocks) {
     if (!e->background_tasks.current || blocks <= span_store_free_blocks(e->store)) return false;
@@ -112,15 +112,15 @@ static bool background_reserve(rp_engine *e, rp_job *c) {
     return true;
 }
 
-/* The first of the queue is the one under way from now on, or it ends, or there is no room yet. */
+/* Admits the first task of the queue, or ends it, or leaves it queued while memory is short. */
 static void background_admit(rp_engine *e) {
     rp_job *c = e->background_tasks.queue;
     bool wait;
     c->shares = true;
     span_store_next_request(e->store);
-    int rc = prefix_find(e, c, &wait, NULL); /* nobody else reads: there is nothing to wait for */
+    int rc = prefix_find(e, c, &wait, NULL); /* no other job runs: nothing to wait for */
     bool room = !rc && background_reserve(e, c);
-    if (!rc && !room && span_store_is_busy(e->store)) { /* the disk holds some of it */
+    if (!rc && !room && span_store_is_busy(e->store)) { /* writes or reads in flight hold some of it */
         job_release(c);
         e->background_tasks.tried_at = e->budget_epoch;
         return;
@@ -134,11 +134,11 @@ static void background_admit(rp_engine *e) {
     else e->background_tasks.current = c;
 }
 
-/* ---- its turn ---- */
+/* ---- steps ---- */
 
 static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
 
-/* Not while its states are on their way from disk: the disk tells. */
+/* Not while its KV is being read from disk: the store notifies the engine. */
 static bool background_can_advance(const rp_engine *e) {
     const rp_job *c = e->background_tasks.current;
     if (!c) return e->background_tasks.tried_at != e->budget_epoch;
@@ -163,7 +163,7 @@ rp_job *background_next(rp_engine *e) {
 double background_step_us(const rp_engine *e, int64_t slots) { return BASE_MAX(BACKGROUND_STEP_US, ROW_SLACK * (double)cost_model_tokens_us(&e->cost, 1, slots)); }
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {
-    if (kv_context_has_failed(&c->seq.context)) { /* found out in the middle of the step: its rows are worth nothing */
+    if (kv_context_has_failed(&c->seq.context)) { /* detected in the step: rows are invalid */
         give_up(e, c);
         return;
     }

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-/* What goes has to weigh so much less than what comes. */
+/* The evicted weight times this is at most the weight that replaces it. */
 #define ADVANTAGE 2.0
 
 typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combination_state;
@@ -19,23 +19,23 @@ typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combinatio
 struct combination {
     base_key key, salt;
     combination_state state;
-    double weight;    /* as it was */
-    uint64_t used_at; /* scaffolds.n_prompts then */
+    double weight;    /* as of used_at */
+    uint64_t used_at; /* scaffolds.n_prompts at that time */
     int32_t *tokens, *positions, n; /* PENDING: the combination; else NULL */
-    base_key *spans;  /* ENCODED: of learned spans, parents first */
+    base_key *spans;  /* ENCODED: keys of learned spans, parents first */
     size_t n_spans;
 };
 
-/* A span that combinations have added to the tree. */
+/* A span that combinations have added to the prefix tree. */
 struct learned_span {
     base_key key;
-    int32_t refs; /* combinations that stand on it */
+    int32_t refs; /* combinations that use it */
     uint64_t bytes;
 };
 
 /* ---- the two forms of a prompt ---- */
 
-/* Position behind the last token of a module, its arguments included; 0: there is none. */
+/* Position after the last token of a module, its arguments included; 0: there is none. */
 static int32_t end_of_modules(const pml_plan *p) {
     int32_t end = 0;
     for (size_t i = 0; i < p->n_items; i++)
@@ -107,7 +107,7 @@ void scaffold_requeue(rp_job *c) {
     if (c->other.tokens && c->exact) scaffold_swap(c);
 }
 
-/* ---- spans that combinations have added ---- */
+/* ---- spans added by combinations ---- */
 
 static learned_span *find_span(scaffolds *s, const base_key *key) {
     for (size_t i = 0; i < s->n_spans; i++)
@@ -115,7 +115,8 @@ static learned_span *find_span(scaffolds *s, const base_key *key) {
     return NULL;
 }
 
-/* One combination less stands on it. It goes with the last one, or is text like all other if other text stands on it, or a call holds it. */
+/* Releases a combination's reference. With the last one the span is erased, unless other text extends it or a job holds
+ * it. */
 static void unref_span(rp_engine *e, const base_key *key) {
     scaffolds *s = &e->scaffolds;
     learned_span *span = find_span(s, key);
@@ -125,7 +126,7 @@ static void unref_span(rp_engine *e, const base_key *key) {
     span_tree_release(e->tree, key);
 }
 
-/* What eviction has dropped meanwhile takes nothing. */
+/* Evicted spans take no space. */
 static void forget_dropped(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (size_t i = s->n_spans; i-- > 0;) {
@@ -154,7 +155,7 @@ static void forget_tokens(scaffolds *s, combination *c) {
     c->tokens = c->positions = NULL;
 }
 
-/* It is known, and no more: what it has added goes, children first. Not one that is under way. */
+/* Back to KNOWN: erases the spans that it added, children first. Not for one under way. */
 static void scaffolds_release(rp_engine *e, combination *c) {
     forget_tokens(&e->scaffolds, c);
     while (c->n_spans > 0) unref_span(e, &c->spans[--c->n_spans]);
@@ -168,13 +169,13 @@ static void scaffolds_drop(rp_engine *e, combination *c) {
     scaffolds_release(e, c);
 }
 
-/* Out of the list; the last one takes its place. */
+/* Removes it from the list; the last one moves to its index. */
 static void scaffolds_forget(rp_engine *e, combination *c) {
     scaffolds_drop(e, c);
     *c = e->scaffolds.list[--e->scaffolds.n];
 }
 
-/* The lightest, of those of a state; of any that is not under way: state -1. NULL: there is none. */
+/* The lightest one of a state; state -1: of any state but under way. NULL: there is none. */
 static combination *scaffolds_lightest(scaffolds *s, int state) {
     combination *best = NULL;
     for (size_t i = 0; i < s->n; i++) {
@@ -204,14 +205,14 @@ static void scaffolds_report(rp_engine *e) {
 
 /* ---- in the background ---- */
 
-/* Bytes that computing it would add, at most. */
+/* Upper bound of the bytes that computing it adds. */
 static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
     int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->tokens, c->positions, c->n);
     int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, job_count_runs(c->positions, c->n), 0, true);
     return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
 }
 
-/* Room in the budget for one that is heavy enough to get it. */
+/* Makes space in the budget for one that is heavy enough. */
 static bool scaffolds_make_space(rp_engine *e, const combination *c) {
     scaffolds *s = &e->scaffolds;
     uint64_t bytes = scaffolds_bytes_of(e, c);
@@ -243,7 +244,7 @@ static void take_spans(scaffolds *s, combination *c, const background_result *r)
 
 static void compute_next(rp_engine *e);
 
-/* An background_done_fn. There is one under way. */
+/* A background_done_fn. One combination is under way. */
 static void scaffolds_computed(rp_engine *e, void *user, int rc, const background_result *r) {
     scaffolds *s = &e->scaffolds;
     combination *c = s->list;
@@ -260,7 +261,8 @@ static void scaffolds_computed(rp_engine *e, void *user, int rc, const backgroun
     scaffolds_report(e);
 }
 
-/* Submits the heaviest that waits. Those that no room is made for wait no longer: when they come again they are asked again. */
+/* Submits the heaviest pending one. One that does not fit the budget is no longer pending; its next prompt notes it
+ * again. */
 static void compute_next(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
@@ -270,7 +272,7 @@ static void compute_next(rp_engine *e) {
             continue;
         }
         int rc = background_submit(e, &task);
-        if (rc == RP_ERR_BUSY) return; /* when the next prompt has ended */
+        if (rc == RP_ERR_BUSY) return; /* retried when the next prompt has ended */
         if (rc) {
             scaffolds_release(e, c);
             continue;
@@ -285,7 +287,7 @@ static void compute_next(rp_engine *e) {
 
 /* ---- learning ---- */
 
-/* The combination of a call, with the call's weight; NULL: no memory. */
+/* The combination of a job, its weight increased by this job; NULL: no memory. */
 static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     scaffolds *s = &e->scaffolds;
     combination *c, *old;
@@ -303,7 +305,7 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     return c;
 }
 
-/* The call's flat form, which it needs no more, is the combination's to compute. */
+/* Moves the job's flat form, which it no longer needs, to the combination. */
 static void scaffolds_want(scaffolds *s, combination *c, rp_job *job) {
     scaffold_form *f = &job->other;
     if (s->pending_tokens + (size_t)f->n_combined > SCAFFOLDS_MAX_PENDING_TOKENS) return;
@@ -321,7 +323,7 @@ static void scaffolds_learn(rp_job *job, int rc) {
     if (rc || !job->other.tokens || job->other.n_combined == 0) return;
     combination *c = scaffolds_note(e, job);
     *(job->exact ? &s->stats.hits : &s->stats.misses) += 1;
-    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* an engine before this one has left it on disk, or a plain prompt */
+    if (c && job->exact && c->state == KNOWN) c->state = ENCODED; /* by an earlier engine, or a plain prompt */
     if (c && !job->exact && c->state == ENCODED) scaffolds_release(e, c);    /* it was evicted */
     if (c && !job->exact && c->state == KNOWN) scaffolds_want(s, c, job);
     compute_next(e);

@@ -12,9 +12,9 @@
 
 typedef struct kept_answer {
     base_key key;
-    int32_t *tokens; /* NULL: it is free */
+    int32_t *tokens; /* NULL: free */
     size_t n;
-    uint32_t next;         /* in its bucket, or of the free ones */
+    uint32_t next;         /* in its bucket, or in the free list */
     uint32_t newer, older; /* by use */
 } kept_answer;
 

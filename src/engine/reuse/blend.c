@@ -11,7 +11,8 @@
 #include "engine/engine_internal.h"
 
 #define MOST_PERCENT 100
-/* Modules' beginnings come first, as far as these per cent of what is chosen reach (docs/decisions/0016-blend-begins-with-beginnings.md). */
+/* Beginnings of modules are chosen first, up to this share of the chosen tokens
+ * (docs/decisions/0016-blend-begins-with-beginnings.md). */
 #define BEGINNINGS_PERCENT 75
 #define BEGINNING_TOKENS 8
 
@@ -31,9 +32,10 @@ int32_t blend_most(const rp_job *c) {
     return (int32_t)most;
 }
 
-/* ---- what may be chosen ---- */
+/* ---- candidates ---- */
 
-/* Layers with a window keep of a long module what tokens behind it see; those inside it see more. */
+/* Layers with a window keep only the KV of a long module that tokens after it attend to; tokens inside it attend to
+ * more. */
 static bool segment_need_is_whole(const segment_need *need) {
     for (int32_t i = 0; i < need->n_spans; i++)
         if (kv_span_readable_from(need->spans[i]) != INT32_MIN) return false;
@@ -94,7 +96,7 @@ int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {
 
 /* ---- choosing ---- */
 
-/* Of those of one percentage the lowest order goes first, of equal ones the first. */
+/* Sorted by percentage, then ascending order, then index. */
 typedef struct candidate {
     int32_t percent;
     float order;
@@ -108,7 +110,7 @@ static int compare_candidates(const void *a, const void *b) {
     return x->index < y->index ? -1 : 1;
 }
 
-/* rooms: how many more, by percentage. */
+/* rooms: how many more tokens to choose, by percentage. */
 static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen) {
     qsort(all, n, sizeof(*all), compare_candidates);
     for (size_t i = 0; i < n; i++) {
@@ -120,7 +122,7 @@ static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen)
 
 static int32_t percent_of(const rp_job *c, int32_t i) { return c->plan->items[c->blend.tokens[i].item].quality.amount; }
 
-/* First tokens first: of all modules the first token, then the second. */
+/* By depth: the first token of all modules, then the second. */
 static size_t list_beginnings(const rp_job *c, candidate *all) {
     const job_blend *b = &c->blend;
     size_t n = 0;
@@ -139,7 +141,7 @@ static size_t list_others(const rp_job *c, const bool *chosen, candidate *all) {
     return n;
 }
 
-/* Marks what is chosen. Tokens that deviate by nothing have seen what they see here. */
+/* Marks the chosen tokens. A token without deviation has the same context here, and is skipped. */
 static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
     int64_t rooms[MOST_PERCENT + 1] = {0}, of_beginnings[MOST_PERCENT + 1];
     size_t n = (size_t)c->blend.n;
@@ -157,7 +159,7 @@ static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
     return RP_OK;
 }
 
-/* Tokens [begin, end) of the list are those of one view. slots: room for them. */
+/* Tokens [begin, end) of the list belong to one view. slots: buffer for their slots. */
 static int choose_of_view(rp_job *c, int32_t begin, int32_t end, const bool *chosen, int32_t *slots, rp_error *err) {
     const blend_token *t = &c->blend.tokens[begin];
     int32_t n = 0;
@@ -171,7 +173,7 @@ static int choose_of_view(rp_job *c, int32_t begin, int32_t end, const bool *cho
     return RP_OK;
 }
 
-/* The last view first: items and needs before one stay where they are. */
+/* From the last view to the first: indices of earlier items and needs do not change. */
 static int change_plan(rp_job *c, const bool *chosen, int32_t *slots, rp_error *err) {
     const blend_token *tokens = c->blend.tokens;
     int rc = RP_OK;
@@ -182,7 +184,7 @@ static int change_plan(rp_job *c, const bool *chosen, int32_t *slots, rp_error *
     return rc;
 }
 
-/* The plan's list has moved. */
+/* The plan's array was reallocated. */
 static void renew_views(rp_job *c) {
     const pml_plan *p = c->plan;
     segment_need *need = c->needs.items;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conversation.c: what was sampled is kept as tokens: an answer is remembered when its call ends (the engine's thread), and stands in the next
- * turn's prompt as those tokens (the submitting thread), where the same tenant gives its very text behind the very tokens.
+/* conversation.c: keeps sampled answers as tokens. An answer is remembered when its job ends (engine's thread) and
+ * replaces the tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly
+ * this text after exactly the same tokens.
  */
 #include <string.h>
 
@@ -8,9 +9,10 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-/* ---- remembered ---- */
+/* ---- remember ---- */
 
-/* How many of an answer's tokens are its text, byte for byte; -1: they do not end where the text does, or one of them stands for no text. */
+/* How many of an answer's tokens make up its text, byte for byte; -1: none do, as they do not end where the text does,
+ * or one of them has no text. */
 static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     const rp_result *r = c->result;
     size_t done = 0;
@@ -30,7 +32,7 @@ void conversation_remember(rp_job *c) {
     size_t n_bytes = strlen(c->result->text);
     int32_t n = tokens_of_text(c, n_bytes);
     int32_t *tokens = n > 0 ? base_alloc((size_t)n * sizeof(*tokens)) : NULL;
-    if (!tokens) return; /* the next turn reads the text */
+    if (!tokens) return; /* the next turn tokenizes the text */
     memcpy(tokens, c->result->tokens, (size_t)n * sizeof(*tokens));
     base_key key = answer_memory_key(&c->request->before, c->result->text, n_bytes);
     pthread_mutex_lock(&e->lock);
@@ -38,9 +40,9 @@ void conversation_remember(rp_job *c) {
     pthread_mutex_unlock(&e->lock);
 }
 
-/* ---- recalled ---- */
+/* ---- recall ---- */
 
-/* A copy, as long as somebody may forget it. NULL: not known, no memory. */
+/* A copy, as the entry may be evicted. NULL: a miss, or out of memory. */
 static int32_t *copy_of(rp_engine *e, const base_key *key, size_t *n) {
     pthread_mutex_lock(&e->lock);
     const int32_t *known = answer_memory_find(e->answers, key, n);
@@ -59,7 +61,7 @@ static void recalling_read_on(recalling *r, const token_list *tokens) {
     answer_before_add(&r->before, tokens->ids + r->before.n, tokens->n - r->before.n);
 }
 
-/* Of a pml_recall. */
+/* A pml_recall. */
 static bool conversation_recall(void *user, const char *text, size_t n_bytes, token_list *out) {
     recalling *r = user;
     size_t n = 0, n_before = out->n;
@@ -83,6 +85,6 @@ int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);
     job_draft(c)->before = answer_before_key(&r.before);
-    job_draft(c)->remembers = !o->continues_last; /* else its text is a part of a message alone */
+    job_draft(c)->remembers = !o->continues_last; /* else its text is only part of a message */
     return RP_OK;
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefix.c: what was read before: found, waited for, given.
+/* prefix.c: prefix cache: lookup of the longest cached prefix, waiting for a job that computes it, insertion.
  *
- *   tree    root -- [256][256][100]           the path of a call, found when it is admitted; it grows with what the call gives
- *   call    | found: views | computed: own spans, given when they are full, at the end, or when somebody wants them | to compute |
+ *   tree    root -- [256][256][100]           a job's path, looked up at admission; extended by the job's insertions
+ *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute |
  *
  * The last token of a prompt is always computed, for its logits.
  */
 #include "base/check.h"
 #include "engine/engine_internal.h"
 
-/* Fewer tokens are sooner computed twice than waited for: a span of them takes blocks of 64 slots. */
+/* Below this number of tokens, computing twice is cheaper than waiting: a span of them takes blocks of 64 slots. */
 #define LEAST_SHARED 32
 
-/* ---- found ---- */
+/* ---- lookup ---- */
 
-/* How far two calls read the same. */
+/* Length of the common prefix of two jobs. */
 static int32_t common_tokens(const rp_job *a, const rp_job *b) {
     int32_t most = BASE_MIN(a->n_prompt - 1, b->n_tokens), n = 0;
-    if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* of two tenants they always differ */
+    if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* the keys of two tenants always differ */
     while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
     return n;
 }
@@ -35,7 +35,7 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* Gives the open span of a call that goes on, if there is room for the block that it will begin instead. */
+/* Inserts the open span of a running job, if there is memory for the block that it then starts instead. */
 static void give_open(rp_engine *e, rp_job *c) {
     int32_t n_layers = kv_pool_shape(e->pool)->n_layers;
     if (span_store_free_blocks(e->store) < n_layers) return;
@@ -43,7 +43,7 @@ static void give_open(rp_engine *e, rp_job *c) {
     prefix_give(c, true);
 }
 
-/* The running call that has read, or is about to read, most of what c does beyond what c found; NULL. */
+/* The running job that computes, or has computed, most of the tokens that c missed; NULL: none. */
 static rp_job *find_ahead(rp_engine *e, const rp_job *c, int32_t *common) {
     rp_job *best = NULL;
     *common = c->n_found + LEAST_SHARED - 1;
@@ -102,10 +102,10 @@ int prefix_compose(rp_job *c, rp_error *err) {
     return rc;
 }
 
-/* ---- given ---- */
+/* ---- insertion ---- */
 
-/* Where others have computed the same, the path would hold their spans beside the call's own. Admission did not count them: they may be
- * promised to others meanwhile. */
+/* If others have computed the same tokens, the path would hold their spans besides the job's own. Admission did not
+ * count them: their memory may be reserved for others. */
 static bool may_extend(rp_job *c, const kv_span *span) {
     rp_engine *e = c->engine;
     uint64_t bytes = span_tree_extend_bytes(&c->path, span, c->tokens + c->n_given);
@@ -114,7 +114,7 @@ static bool may_extend(rp_job *c, const kv_span *span) {
 
 void prefix_give(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
-    int32_t exact = c->moved.n > 0 ? c->moved.first : INT32_MAX; /* tokens before this one have seen what a plain run would have */
+    int32_t exact = c->moved.n > 0 ? c->moved.first : INT32_MAX; /* tokens before this one have the KV of a plain run */
     while (c->shares && c->first_own_view < context->n_views && c->n_given < exact) {
         kv_span *span = context->views[c->first_own_view].span;
         bool last = c->first_own_view + 1 == context->n_views, kept;

@@ -11,17 +11,17 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Segments that need segments that need segments ...: scopes name earlier segments only and in their order, so real depths are 2. */
+/* Recursion limit: scopes name earlier segments only and in their order, so real depths are 2. */
 #define MAX_DEPTH 64
 
 const pml_layout *segment_prefill_layout(const segment_prefill *prefill) { return prefill->schema->layout; }
 const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { return &prefill->schema->layout->segments[prefill->segment]; }
 
-/* ---- jobs ---- */
+/* ---- prefills ---- */
 
 static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
 
-/* The job that computes a segment already. What is not kept is its asker's alone. */
+/* The prefill that already computes a segment. One that is not kept belongs to its asker only. */
 static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_job *asker, bool kept) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
         if (j->kept == kept && (kept || j->asker == asker) &&
@@ -51,7 +51,7 @@ static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
 static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
                     rp_error *err);
 
-/* What a job's tokens attend to before themselves. */
+/* The scope of a prefill: what its tokens attend to besides themselves. */
 static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
@@ -87,7 +87,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
         segment_prefills_free_prefill(e, prefill);
         return rc;
     }
-    segment_prefill **end = &e->prefills; /* behind those that it needs */
+    segment_prefill **end = &e->prefills; /* after the prefills that it needs */
     while (*end) end = &(*end)->next;
     *end = prefill;
     if (asker) asker->prefill_total += (uint64_t)s->n_tokens;
@@ -116,7 +116,7 @@ int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *er
     return add_scope(e, prefill, 0, err);
 }
 
-/* "cities/plan/miami": for people who look at records. */
+/* "cities/plan/miami": for the inspection of records. */
 static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char *out) {
     size_t n = (size_t)snprintf(out, RECORD_MAX_LABEL + 1, "%s/", l->schema->nodes[0].name);
     if (n > RECORD_MAX_LABEL) return;
@@ -124,7 +124,7 @@ static void pml_layout_label_of(const pml_layout *l, const pml_segment *s, char 
     if (!out[n]) out[n - 1] = '\0';
 }
 
-/* What its module says, or one that it stands in: of times the innermost, and a pin holds for all inside. */
+/* The terms of its module, or of one that contains it: the innermost TTL; a pin applies to everything inside. */
 static span_terms terms_of(const pml_layout *l, const pml_segment *s) {
     const pml_node *nodes = l->schema->nodes;
     span_terms terms = {0};
@@ -147,7 +147,7 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     return span_store_put(e->store, span, NULL, &note, err);
 }
 
-/* Everybody who waits gets references. */
+/* Gives references to all waiters. */
 static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
     const pml_segment *s = segment_prefill_segment(prefill);
     const kv_context *c = &prefill->seq.context;
@@ -214,7 +214,7 @@ int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
     return needs->items ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*needs->items), "a plan");
 }
 
-/* All spans of a segment from the store, with references, or none of them. */
+/* Takes references to all spans of a segment from the store, or to none. */
 static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
     for (int32_t i = 0; i < s->n_spans; i++) {
         const base_key *key = &pml_segment_keys(l, s)[i];
@@ -293,7 +293,7 @@ void segment_needs_remove(segment_needs *needs, int32_t index) {
     memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
 }
 
-/* A job that nobody waits for any more is ended. */
+/* Frees a prefill without waiters. */
 static void stop_waiting(rp_engine *e, segment_need *need) {
     segment_need **link = &need->prefill->waiters;
     while (*link != need) link = &(*link)->next;

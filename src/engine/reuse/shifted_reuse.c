@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shifted_reuse.c: a prompt that was read before but for a piece in its middle: the part behind the edit is taken from where it was read, and moved.
+/* shifted_reuse.c: a prompt that differs from a cached one by an edit in the middle: the KV after the edit is reused at
+ * shifted positions.
  *
- *   read before   [ same | old piece | the rest ............ ]
+ *   cached        [ same | old piece | the rest ............ ]
  *   the prompt    [ same | new piece | the rest ............ | more ]
- *                  found   computed    k again, then moved     computed
+ *                  hit     computed    k recomputed, then shifted  computed
  *
- * Those states never saw the new piece, so this is never exact, and off unless a request asks for it. The first k tokens of the rest are
- * computed again, in their new place: they draw most of the attention from what follows (EPIC; Hu et al., 2024). The longest piece of
- * the old text that the new one has, too, is looked for by hashes of WINDOW tokens (Karp and Rabin, 1987).
+ * The reused KV never attended to the new piece. This is therefore never exact, and off unless a request enables it.
+ * The first k tokens of the rest are recomputed at their new positions: they get most of the attention of later tokens
+ * (EPIC; Hu et al., 2024). The longest piece of the old text that the new one contains is searched by hashes of WINDOW
+ * tokens (Karp and Rabin, 1987).
  *
- * What is computed behind moved states is not kept for others. The engine's thread.
+ * KV computed after shifted KV is not kept for other requests. The engine's thread.
  */
 #include <string.h>
 
@@ -19,12 +21,12 @@
 #include "engine/engine_internal.h"
 
 #define WINDOW 16
-#define LEAST_MOVED 64  /* tokens: below it, computing costs less than finding */
-#define LOOK_UP 8       /* steps of the path, from its end, whose other ways are tried */
-#define PROBES 8        /* places of a hash that are tried */
-#define MAX_OLD (1 << 20) /* tokens of another way */
+#define LEAST_MOVED 64  /* tokens: below it, computing is cheaper than searching */
+#define LOOK_UP 8       /* last steps of the path with other branches to try */
+#define PROBES 8        /* tries per hash */
+#define MAX_OLD (1 << 20) /* tokens of another branch */
 
-/* A text that was read before. */
+/* A cached text. */
 typedef struct old_text {
     span_path path;
     int32_t *tokens; /* [n] */
@@ -46,7 +48,7 @@ static void old_text_free(old_text *o) {
     *o = (old_text){0};
 }
 
-/* Spans that layers with windows have taken blocks from cannot be read from elsewhere. */
+/* KV with blocks evicted from layers with windows cannot be reused elsewhere. */
 static bool span_path_is_whole(const span_path *p) {
     for (size_t i = 0; i < p->n_steps; i++)
         if (kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
@@ -73,7 +75,7 @@ static bool old_text_read(old_text *o, const span_path *path, size_t step) {
     return true;
 }
 
-/* The longest piece of the old text that new[i..n) begins with: its length, and in *from where it stands. */
+/* The longest prefix of new[i..n) in the old text: returns its length, *from: its index there. */
 static int32_t longest_at(const old_text *o, const int32_t *new, int32_t i, int32_t n, int32_t *from) {
     int32_t best = 0;
     uint32_t at = shifted_reuse_hash_window(new + i) & (o->n_table - 1);
@@ -97,12 +99,12 @@ static int32_t position_in(const span_path *p, int32_t index) {
     return pos + index;
 }
 
-/* Do n tokens of the old path stand at positions that rise by one, as those of a text do? Then one shift moves them all. */
+/* Do n tokens of the old path have consecutive positions, as those of a text? One shift then moves them all. */
 static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
     return position_in(p, from + n - 1) - position_in(p, from) == n - 1;
 }
 
-/* Takes the longest common piece of an old text and what the call did not find. */
+/* Takes the longest common piece of an old text and the job's missed tokens. */
 static void find_in(rp_job *c, old_text *o) {
     const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
     int32_t n = c->n_prompt - 1 - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;

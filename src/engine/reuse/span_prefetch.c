@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c: see prefetch.h. */
+/* span_prefetch.c: see span_prefetch.h. */
 #include "engine/reuse/span_prefetch.h"
 
 #include "base/error.h"
@@ -7,12 +7,12 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-#define ROOM_SHARE 2 /* of what is free, one part */
+#define ROOM_SHARE 2 /* divisor of the unreserved memory */
 
 typedef struct fetching {
     rp_engine *e;
     prefetch *ahead;
-    bool full; /* there is no room, or no memory, for more */
+    bool full; /* no memory for more */
 } fetching;
 
 /* A span_tree_fn. */
@@ -28,7 +28,7 @@ static bool span_prefetch_fetch(void *user, const base_key *key) {
     return span;
 }
 
-/* As need_views of scheduler.c looks up, without the scopes of what is missing. */
+/* Same lookup as need_views of scheduler.c, without the scopes of misses. */
 static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
     if (p->n_cached == 0 || c->exact || c->request->options.reuse != RP_REUSE_ON) return;
@@ -47,7 +47,7 @@ static void prefetch_drop(prefetch *a) {
 }
 
 static void fetch_for(rp_engine *e, rp_job *c) {
-    prefetch old = c->ahead; /* held until the new look has taken its own references */
+    prefetch old = c->ahead; /* held until the new lookup has its own references */
     fetching f = {.e = e, .ahead = &c->ahead};
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
@@ -61,7 +61,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
                    f.full ? ", and memory allows no more" : "");
 }
 
-/* Something that was being read could not be: nobody is to hold it. */
+/* A prefetched span failed to load; no job may hold it. */
 static bool has_failed(const prefetch *a) {
     for (size_t i = 0; i < a->n; i++)
         if (kv_span_has_failed(a->spans[i])) return true;
@@ -70,16 +70,16 @@ static bool has_failed(const prefetch *a) {
 
 void prefetch_run(rp_engine *e) {
     int n = 0;
-    if (e->n_running == 0) return; /* the first one waits for room: nobody takes it away, or keeps the disk busy */
+    if (e->n_running == 0) return; /* the head of the queue waits for memory: nothing may take it, or occupy the disk */
     for (rp_job *c = e->waiting; c && n < PREFETCH_JOBS; c = c->next) {
         prefetch *a = &c->ahead;
         if (c->kind != JOB_REQUEST) continue;
         n++;
         if (has_failed(a)) {
             prefetch_drop(a);
-            a->done = true; /* admission will see */
+            a->done = true; /* admission decides */
         }
-        if (!a->done && a->tried_at != e->budget_epoch) fetch_for(e, c); /* budget_epoch begins with 1 */
+        if (!a->done && a->tried_at != e->budget_epoch) fetch_for(e, c); /* budget_epoch starts at 1 */
     }
 }
 
@@ -90,7 +90,7 @@ bool prefetch_release_others(rp_engine *e, const rp_job *but) {
     for (rp_job *c = e->waiting; c; c = c->next) {
         if (c == but || c->ahead.n == 0) continue;
         prefetch_drop(&c->ahead);
-        c->ahead.tried_at = e->budget_epoch; /* not again before there is room */
+        c->ahead.tried_at = e->budget_epoch; /* retried when memory was freed */
         any = true;
     }
     return any;
