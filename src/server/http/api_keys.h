@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_keys.h: who is who. A file has a line for each key:
+/* api_keys.h: API keys, their tenants, rights and quotas. A key file has a line per key:
  *
  *   HASH [tenant=NAME] [rights=request,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
  *
- * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share texts, states and schemas. A
- * key without it has a tenant of its own, "key:" and 32 digits that are derived from HASH: the same after a restart, and another one for
- * another key. rights default to request. running: exchanges of the key at one time. ram, disk: what the tenant may keep; of several lines of a tenant the last counts. '#' begins a comment line. Immutable but for the counts; any thread.
+ * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share cached text, modules and schemas.
+ * A key without it has a tenant of its own, "key:" and 32 digits derived from HASH: stable across restarts, and different for each key.
+ * rights: default request. running: maximum concurrent requests of the key. ram, disk: quotas of the tenant; the last of its lines counts.
+ * '#' begins a comment line. Immutable except the counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
@@ -21,24 +22,24 @@
 
 typedef struct server_key {
     base_key hash;
-    char *tenant;        /* NULL: there is no file of keys, and everybody is the operator */
+    char *tenant;        /* NULL: no key file, every client is the operator */
     unsigned rights;     /* of server_right */
     int max_running;     /* 0: any number */
     rp_quota quota;      /* the tenant's; zeros: none */
-    _Atomic int running; /* exchanges */
+    _Atomic int running; /* current requests */
 } server_key;
 
 typedef struct api_keys api_keys;
 
-/* path NULL: no file; everybody is the operator. RP_ERR_IO, RP_ERR_FORMAT (with path:line), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* path NULL: no file; every client is the operator. RP_ERR_IO, RP_ERR_FORMAT (with path:line), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int api_keys_new(api_keys **out, const char *path, rp_error *err);
 void api_keys_free(api_keys *keys);
 
-/* Gives the tenants their quotas. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Sets the quotas of the tenants. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err);
-/* Whose this key is; NULL: nobody's. The time it takes depends on the number of keys alone. secret may be NULL. */
+/* Finds a key by its secret (may be NULL); NULL: unknown. The duration depends only on the number of keys. */
 server_key *api_keys_find(api_keys *keys, const char *secret);
-/* Counts an exchange of the key. false: it has as many as it may. */
+/* Counts a request of the key. false: it is at its limit. */
 bool api_keys_begin(server_key *key);
 void api_keys_end(server_key *key);
 

@@ -16,19 +16,19 @@ typedef struct server_listener {
     int fd;
     bool is_unix;
     char address[SERVER_ADDRESS_BYTES];
-    char unlink_path[108]; /* at the end; "": nothing */
+    char unlink_path[108]; /* removed at the end; "": none */
     struct server_gate *gate;
 } server_listener;
 
 typedef struct server_listeners {
     server_listener items[SERVER_MAX_LISTENERS];
     int n;
-    bool beyond_loopback; /* somebody on another machine can connect */
+    bool beyond_loopback; /* another machine can connect */
 } server_listeners;
 
-/* Opens the sockets, without listening yet where they are ours. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_LIMIT. */
+/* Opens the sockets; those that are not inherited do not listen yet. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_LIMIT. */
 int listeners_open(server_listeners *l, const rp_server_options *options, rp_error *err);
-/* Of each connection and request; their first argument is the server. */
+/* Callbacks of each connection and request; their first argument is the server. */
 typedef struct server_http_callbacks {
     MHD_AccessHandlerCallback access;
     MHD_RequestCompletedCallback completed;
@@ -40,7 +40,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
                     rp_error *err);
 /* The gate of a connection that has not ended. Any thread. */
 struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection);
-/* Stops what was started: no connection is suspended. */
+/* Stops the gates. No connection is suspended. */
 void listeners_close(server_listeners *l);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* problem.h: what went wrong with a request: one record, which each dialect writes in its own words. */
+/* problem.h: the error of a request: one record, which each dialect formats in its own way. */
 #ifndef SERVER_PROBLEM_H
 #define SERVER_PROBLEM_H
 
@@ -42,12 +42,12 @@ typedef enum server_problem_kind {
 
 typedef struct server_problem {
     server_problem_kind kind; /* SERVER_FINE: none */
-    char field[96];           /* of the request, that it is about; "" for none */
+    char field[96];           /* name of the field in the request; "": none */
     char message[RP_ERROR_MESSAGE_BYTES];
-    uint32_t retry_after_ms;  /* 0: does not say */
+    uint32_t retry_after_ms;  /* 0: no Retry-After */
 } server_problem;
 
-/* Records the first problem; later ones are consequences. field may be NULL. Returns the kind that is recorded. */
+/* Records the first problem and ignores later ones. field may be NULL. Returns the recorded kind. */
 int server_fail(server_problem *p, server_problem_kind kind, const char *field, const char *fmt, ...) BASE_PRINTF(4, 5);
 /* The same for an error of the library. */
 int server_fail_library(server_problem *p, const rp_error *err);

@@ -2,16 +2,16 @@
 /* server_request.h: a request and its reply, from the request's head to the last byte of the reply.
  *
  *   READING     I/O thread   head and body arrive
- *   QUEUED      -            the connection is suspended, a worker will take it
+ *   QUEUED      -            the connection is suspended until a worker takes the request
  *   HANDLING    worker       parse, look up, submit                          --> REPLYING, or RUNNING
- *   RUNNING     -            calls are under way; the engine's thread appends text to the choices
+ *   RUNNING     -            jobs run; the engine's thread appends text to the choices
  *                              a stream: with the first text ------------------> STREAMING
- *                              else: when all calls are over, QUEUED again ---> FINISHING (worker: results to a reply) --> REPLYING
- *   REPLYING    I/O thread   a reply that is whole is sent
- *   STREAMING   I/O thread   frames are made out of what the choices hold, or the connection is suspended until they hold something
- *   CLOSED      worker       the connection does not need it any more: calls are freed, then the exchange
+ *                              else: when all jobs have ended, QUEUED again ---> FINISHING (worker: results to a reply) --> REPLYING
+ *   REPLYING    I/O thread   a complete reply is sent
+ *   STREAMING   I/O thread   frames are rendered from the choices' text; the connection is suspended while there is none
+ *   CLOSED      worker       the connection has released the request: its jobs are freed, then the request
  *
- * `lock` guards what stands under "shared". Everything else belongs to the thread that the stage names.
+ * `lock` guards the fields under "shared". The thread that the stage names owns all others.
  */
 #ifndef SERVER_SERVER_REQUEST_H
 #define SERVER_SERVER_REQUEST_H
@@ -26,11 +26,11 @@
 #include "server/http/routing.h"
 #include "server/http/work_queue.h"
 
-#define SERVER_NAME_BYTES 128      /* of what a route takes out of a path */
+#define SERVER_NAME_BYTES 128      /* of the {name} in a path */
 #define SERVER_ID_BYTES 40
 #define SERVER_PAGE_TAG_BYTES 24
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
-#define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of frames that were made and not taken */
+#define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of rendered frames that the client has not read */
 
 typedef struct rp_server rp_server;
 
@@ -38,15 +38,15 @@ typedef enum server_stage {
     SERVER_READING, SERVER_QUEUED, SERVER_HANDLING, SERVER_RUNNING, SERVER_FINISHING, SERVER_REPLYING, SERVER_STREAMING, SERVER_CLOSED,
 } server_stage;
 
-/* How far a worker is that works while its stream is read. */
+/* Progress of a worker that works while its stream is sent. */
 typedef struct server_progress {
-    uint64_t done, total, reported; /* told: of done, to the client */
+    uint64_t done, total, reported; /* reported: value of done that was last sent to the client */
     bool over;
 } server_progress;
 
 struct server_request;
 
-/* What computes the answer of a request (generation/generate.c). Each does nothing for a request that has none. */
+/* Operations of the part that computes answers (generation/generate.c). They do nothing for a request without one. */
 typedef struct server_answer_ops {
     void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
     void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
@@ -61,81 +61,82 @@ typedef struct server_request {
     server_work work;
     const server_route *route; /* NULL: none */
     json_t *(*say)(const server_problem *p); /* the dialect of its errors */
-    server_key *key;           /* who asks; NULL: a route that is open to anybody, or nobody who may */
-    char id[SERVER_ID_BYTES]; /* nobody else's */
+    server_key *key;           /* of the client; NULL: an open route, or an invalid key */
+    char id[SERVER_ID_BYTES]; /* unique */
     char method[16], path[256]; /* for the log; cut */
     char name[SERVER_NAME_BYTES]; /* the {name} of the route */
     uint64_t start_us;
-    uint64_t arrived_us, handled_us; /* its last byte came; a thread took it up */
+    uint64_t arrived_us, handled_us; /* arrival of its last byte; start of its handling */
 
     base_buffer body;
-    uint64_t body_bytes; /* that came, kept or not */
-    bool body_is_counted, is_active; /* parts of the server's counts */
+    uint64_t body_bytes; /* received, stored or not */
+    bool body_is_counted, is_active; /* whether the server's counts include them */
 
     server_problem problem;
     int status; /* of the reply */
     const char *content_type;
-    char page_tag[SERVER_PAGE_TAG_BYTES]; /* ETag of what of the page the reply is; "": nothing */
-    char allow[SERVER_ALLOW_BYTES]; /* the methods that a path has, for 405; or "" */
-    base_buffer reply; /* whole, or frames that wait for the reader */
-    size_t reply_at;   /* taken of them */
+    char page_tag[SERVER_PAGE_TAG_BYTES]; /* ETag of the page's file in the reply; "": none */
+    char allow[SERVER_ALLOW_BYTES]; /* allowed methods of the path, for 405; or "" */
+    base_buffer reply; /* complete, or frames that the client has not read */
+    size_t reply_at;   /* bytes of reply already sent */
     bool is_stream, stream_began, stream_ended;
     uint64_t sent_bytes;
 
     generation gen;
-    const struct server_form *form; /* how answers are written */
+    const struct server_form *form; /* the dialect's renderer of answers */
     struct server_choice *choices;
     int32_t n_choices;
     uint64_t seed;
 
-    void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of what is new */
+    void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
 
     pthread_mutex_t lock;
     /* shared */
     server_stage stage;
     bool suspended;
-    bool gone;       /* the client is, or the server ends */
-    bool has_news;   /* for the reader of a stream */
-    bool is_idle;    /* nothing has come of its calls for so long that the reader is to be told that they go on */
-    uint64_t reported_us; /* when the reader of a stream was last told something */
-    int32_t n_done;  /* choices whose calls are over */
-    bool held;       /* a worker goes on with it while it streams, and ends that by server_request_release */
+    bool gone;       /* the client has disconnected, or the server is stopping */
+    bool has_news;   /* a stream has something to send */
+    bool is_idle;    /* no output for the keep-alive interval: a comment is due */
+    uint64_t reported_us; /* time of the last frame of a stream */
+    int32_t n_done;  /* choices with ended jobs */
+    bool held;       /* a worker continues while the request streams, until server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
-    rp_job *encoding;        /* what a worker waits for; NULL: nothing. Cancelled with the exchange */
+    rp_job *encoding;        /* the job that a worker waits for; NULL: none. Cancelled with the request */
 } server_request;
 
 /* NULL: no memory. */
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
-/* Frees calls, which waits for them, and the rest. Worker, or whoever has it alone. */
+/* Waits for the jobs and frees everything. A worker, or the only holder. */
 void server_request_free(server_request *x);
 
-/* I/O thread, in one of libmicrohttpd's callbacks: suspends the connection. false: the server ends and nothing may be suspended. Locked. */
+/* I/O thread, in one of libmicrohttpd's callbacks: suspends the connection. false: the server is stopping, and nothing may be
+ * suspended. Locked. */
 bool server_request_suspend(server_request *x);
-/* Lets the connection go on, if it is suspended. Locked; the last that this thread does with the exchange but for unlocking. */
+/* Resumes the connection, if it is suspended. Locked; afterwards this thread may only unlock the request. */
 void server_request_resume(server_request *x);
-/* The exchange's calls, if it has any, are cancelled; a stream ends. Any thread, not locked. */
+/* Cancels the request's jobs and ends its stream. Any thread, not locked. */
 void server_request_abandon(server_request *x);
 
-/* Worker: the connection goes on as a stream that `take` makes the frames of, while the worker works on. */
+/* Worker: starts a stream with frames from `take`, while the worker continues. */
 void server_request_hold(server_request *x, void (*take)(server_request *x));
-/* The worker's work is over; the exchange may be gone afterwards. */
+/* The worker has finished; the request may be freed afterwards. */
 void server_request_release(server_request *x);
 
-/* Gives the body's memory back, and its part of the server's limit. Whoever has the exchange. */
+/* Frees the body and its share of the server's limit. The owner of the request. */
 void server_request_drop_body(server_request *x);
 
 #define SERVER_SALTED_BYTES (2 * 32 + 1)
 
-/* The tenant of the request's KV: its key's, or with a `cache_salt` another one for each value, written to `salted`. */
+/* The tenant of the request's KV: that of its key; with a `cache_salt`, one per value, written to `salted`. */
 const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);
 
-/* ---- for handlers: the reply ---- */
+/* ---- Replies, for handlers ---- */
 
-/* Takes the object over and makes it the reply; NULL is no memory. */
+/* Makes the object, which it takes over, the reply; NULL: out of memory. */
 void server_request_reply_json(server_request *x, int status, json_t *object);
-/* Takes over what the buffer holds. content_type: static. */
+/* Takes over the content of the buffer. content_type: static. */
 void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text);
-/* The exchange's problem, in the route's dialect. */
+/* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over. NULL: no memory. */
