@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generate.h: answers for an exchange: a call of the engine for each choice, its text on the way to the reader.
+/* generate.h: answers of a request: a job of the engine for each choice, and its text on the way to the client.
  *
- *   engine's thread --on_text--> choice.text (bounded) --generate_take, I/O thread--> form's frames --> reader
+ *   engine's thread --on_text--> choice.text (bounded) --generate_take, I/O thread--> form's frames --> client
  *
- * What comes while the reader is busy is one frame when it is back.
+ * Text that arrives while the client is busy becomes one frame.
  */
 #ifndef SERVER_GENERATE_H
 #define SERVER_GENERATE_H
@@ -11,29 +11,29 @@
 #include "server/http/server_request.h"
 #include "server/generation/tool_calls.h"
 
-/* What waits for the reader of a choice. Beyond it, or as soon as anything waits while all choices together have more than
- * reply_buffer_bytes of the server's options, the call is paused until the reader has taken it. */
+/* Limits on unread output of a choice. A job is paused beyond them, or with any unread output while all choices together exceed
+ * rp_server_options.reply_buffer_bytes, until the client has read. */
 #define SERVER_UNREAD_TEXT_BYTES ((size_t)16 << 10)
 #define SERVER_UNREAD_TOKENS_BYTES ((size_t)64 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
-/* A step may still add to that; beyond this the call ends. */
+/* A running step may exceed them; beyond these the job is ended. */
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)
 #define SERVER_PENDING_TOKENS_BYTES ((size_t)32 << 20)
 
-/* A token whose probability was asked for; followed by its n_top rp_token_logprob. */
+/* A token with its log-probability; followed by n_top rp_token_logprob. */
 typedef struct server_token {
     int32_t id;
     float logprob;
     int32_t n_top;
 } server_token;
 
-/* The likeliest tokens behind a record, and the record behind it. */
+/* The most likely tokens after a record, and the next record. */
 static inline const rp_token_logprob *server_token_top(const server_token *t) { return (const rp_token_logprob *)(const void *)(t + 1); }
 static inline const server_token *server_token_next(const server_token *t) {
     return (const server_token *)(const void *)(server_token_top(t) + t->n_top);
 }
 
-/* What has come of an answer since it was last looked at. */
+/* New output of an answer. */
 typedef struct server_piece {
     const char *text;
     size_t n;
@@ -44,49 +44,49 @@ typedef struct server_choice {
     server_request *x;
     int32_t index;
     rp_job *call;
-    uint64_t submitted_us; /* when the library got it */
+    uint64_t submitted_us; /* submission to the library */
 
-    /* shared, under the exchange's lock */
+    /* shared, under the request's lock */
     base_buffer text, tokens;
-    size_t pending; /* their bytes, as the server counts them */
+    size_t pending; /* their bytes, as counted by the server */
     bool done, paused;
 
-    uint64_t token_us; /* the engine's thread: when the last token came; 0: none did */
+    uint64_t token_us; /* the engine's thread: time of the last token; 0: none yet */
 
-    /* the I/O thread's, of a stream; else the worker's that has the exchange */
+    /* owned by the I/O thread for a stream, else by the worker that has the request */
     base_buffer taken_text, taken_tokens;
     bool ended, collected;
-    server_piece piece; /* what the finder reads */
-    tool_finder finder; /* finds calls in what was taken, where the ask has tools; else it is empty */
-    int32_t n_blocks;    /* parts of the answer whose beginning was told, where the dialect numbers them; the last is open or not */
+    server_piece piece; /* input of the finder */
+    tool_finder finder; /* finds tool calls in taken text; empty without tools */
+    int32_t n_blocks;    /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
     bool block_is_open;
-    int32_t n_events;    /* that were told, where the dialect numbers them */
-    size_t reported_bytes; /* of tokens whose probability was told: text may come behind its token */
+    int32_t n_events;    /* events sent, if the dialect numbers them */
+    size_t reported_bytes; /* bytes of tokens with reported log-probabilities: text may arrive after its token */
     rp_result *result; /* or NULL and a problem */
     server_problem problem;
 } server_choice;
 
-/* How a dialect writes answers. Frames are appended by server_request_frame; nonzero: no memory. */
+/* How a dialect renders answers. Frames are appended by server_request_frame; nonzero: out of memory. */
 typedef struct server_form {
     generation_parser parse;
-    json_t *(*whole)(server_request *x); /* every choice has its result */
+    json_t *(*whole)(server_request *x); /* all choices have results */
     int (*open)(server_request *x);      /* each of these may be NULL */
     int (*piece)(server_request *x, server_choice *c, const server_piece *piece);
-    int (*close)(server_request *x, server_choice *c); /* behind its last piece: it has its result */
+    int (*close)(server_request *x, server_choice *c); /* after its last piece: it has its result */
     int (*end)(server_request *x);
-    int (*fail)(server_request *x, const server_problem *p); /* in mid-stream; the stream ends */
+    int (*fail)(server_request *x, const server_problem *p); /* within a stream, which ends */
     int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 } server_form;
 
-/* With --strict unknown fields of x->ask are a problem. Returns its kind. */
+/* With --strict unknown fields of x->gen are a problem. Returns its kind. */
 int generate_check_fields(server_request *x);
-/* Handler: parses the body by the form and submits. The reply comes when there is something. */
+/* Handler: parses the body by the form and submits. The reply follows when there is output. */
 void generate_handle(server_request *x, const server_form *form);
-/* The same with an ask that is there already, in x->ask. */
+/* The same for a generation that is already in x->gen. */
 void generate_begin(server_request *x, const server_form *form);
-/* I/O thread, STREAMING, not locked: appends the frames of what has come. */
+/* I/O thread, STREAMING, not locked: appends frames of new output. */
 void generate_take(server_request *x);
-/* The text of a choice that has its result, without calls. NULL: no memory. */
+/* The text of a choice with a result, without tool calls. NULL: out of memory. */
 json_t *generate_text(const server_choice *c);
 
 extern const server_answer_ops generate_operations;
