@@ -36,6 +36,10 @@ bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *
            (!s->name || record_label_is_below(e->label, s->name)) && (!s->expired || e->expired);
 }
 
+int store_fail_pin_texts(rp_error *err) {
+    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
+}
+
 bool store_selection_is_named(const rp_store_selection *s) { return s->name || s->key || s->model; }
 
 /* ---- Pages ---- */

@@ -42,10 +42,6 @@ void rp_store_close(rp_store *s) {
 
 /* ---- Entries ---- */
 
-int store_fail_pin_texts(rp_error *err) {
-    return base_fail(err, RP_ERR_INVALID, "prompts and answers cannot be pinned, because they are useless without their prefix: name a module");
-}
-
 int rp_store_list(rp_store *s, const rp_store_selection *selection, const rp_store_page *page, rp_store_listing **out, rp_error *err) {
     static const rp_store_page whole = {.order = RP_STORE_BY_KEY};
     if (!s || !out) return base_fail(err, RP_ERR_INVALID, "rp_store_list: store and out are needed");

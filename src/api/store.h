@@ -24,6 +24,8 @@ int store_selection_check(const rp_store_selection *s, rp_error *err);
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e);
 /* Whether the selection has a name, a key or a model: then it is an error if no entry matches. */
 bool store_selection_is_named(const rp_store_selection *s);
+/* RP_ERR_INVALID: the selection has texts only, which cannot be pinned. */
+int store_fail_pin_texts(rp_error *err);
 
 int store_page_check(const rp_store_page *p, bool is_live, rp_error *err);
 /* Whether a key comes after p->after, or there is none. */
@@ -51,7 +53,4 @@ int live_remove(rp_engine *e, const rp_store_selection *selection, rp_store_list
 
 /* RP_ERR_CONFLICT: s is attached to an engine. `what` names the function. */
 int store_check_folder(const rp_store *s, const char *what, rp_error *err);
-/* RP_ERR_INVALID: the selection has texts only, which cannot be pinned. */
-int store_fail_pin_texts(rp_error *err);
-
 #endif

@@ -170,8 +170,8 @@ void job_publish(rp_job *c, int rc, const rp_error *err);
 
 /* ---- result.c: engine's thread ---- */
 
-/* The job is composed: counts cache hits and misses. */
-void job_count_found(rp_job *c);
+/* The job is composed: returns its cached tokens, and sets saved_us. */
+int32_t job_count_found(rp_job *c);
 /* Fills in the result of a complete answer: plan, counts, timings. RP_ERR_MEMORY. */
 int job_describe(rp_job *c, rp_error *err);
 

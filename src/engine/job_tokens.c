@@ -66,7 +66,6 @@ int job_list_flat(rp_job *c, rp_error *err) {
 }
 
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
-    job_draft(c)->options.shifted_reuse = -1;
     c->root = (span_root){.salt = *salt, .key = *salt};
     c->tokens = tokens;
     c->positions = positions;

@@ -156,7 +156,7 @@ static int32_t count_view(rp_job *c, const kv_view *v) {
     return n;
 }
 
-void job_count_found(rp_job *c) {
+int32_t job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
     int32_t n = 0;
@@ -165,11 +165,7 @@ void job_count_found(rp_job *c) {
         for (int32_t i = 0; i < c->needs.items[k].n_spans; i++, v++)
             if (!c->needs.items[k].missed) n += count_view(c, &context->views[v]);
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
-    pthread_mutex_lock(&c->engine->lock);
-    job_status_locked(c)->cached_tokens = n;
-    job_status_locked(c)->state = RP_JOB_PREFILL;
-    job_status_locked(c)->queue_position = 0;
-    pthread_mutex_unlock(&c->engine->lock);
+    return n;
 }
 
 /* ---- the divergence ---- */

@@ -241,6 +241,17 @@ static int begin_phase(rp_job *c, rp_error *err) {
     return rc;
 }
 
+/* Publishes that a composed job is prefilled from now on, and its cached tokens. */
+static void scheduler_publish_composed(rp_engine *e, rp_job *c) {
+    int32_t n_cached = job_count_found(c);
+    pthread_mutex_lock(&e->lock);
+    rp_job_status *status = job_status_locked(c);
+    status->cached_tokens = n_cached;
+    status->state = RP_JOB_PREFILL;
+    status->queue_position = 0;
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* All modules are held: makes a small struct for each span. */
 static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     uint64_t start = base_clock_us(), taken = kv_pool_get_stats(e->pool).taken_bytes_total;
@@ -254,7 +265,7 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     span_path_use(&c->moved.path);
     if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
-    if (!rc) job_count_found(c);
+    if (!rc) scheduler_publish_composed(e, c);
     c->composed_us = base_clock_us();
     c->compose_us = c->composed_us - start;
     return rc;
@@ -289,7 +300,7 @@ static void scheduler_choose(rp_engine *e, rp_job *c) {
     if (!rc) rc = segment_needs_compose(&c->needs, c->plan->layout, context, &err);
     if (!rc) rc = prefix_compose(c, &err);
     c->phase = JOB_PREFILL;
-    if (!rc) job_count_found(c);
+    if (!rc) scheduler_publish_composed(e, c);
     c->blend.us += base_clock_us() - start;
     if (rc) scheduler_end(e, c, rc, &err);
 }

@@ -28,6 +28,7 @@ int background_submit(rp_engine *e, const background_task *task) {
     if (rc) return rc;
     job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
     job_request *q = job_draft(c);
+    q->options.shifted_reuse = -1;
     q->keeps = task->keeps;
     q->background_done = task->done;
     q->background_user = task->user;
