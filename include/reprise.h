@@ -28,7 +28,7 @@
  * Errors. Functions that can fail return 0 or a negative rp_code and fill in an rp_error. Strings are UTF-8 and NUL-terminated. The library never
  * exits, and prints only if the environment variables REPRISE_LOG and REPRISE_TRACE or rp_log_set_level request it.
  *
- * NULL. `err` and every argument of a free or close function may be NULL. Any other pointer may be NULL only if its comment says so; a function that
+ * NULL. `err` and every argument of a free or close function may be NULL. Any other pointer may be NULL only if its comment allows it; a function that
  * returns a code then returns RP_ERR_INVALID, and any other function must not be called that way.
  *
  * Growth. Structs of options and of reports begin with struct_size, the size that the program was compiled with, so that later versions can append
@@ -381,7 +381,7 @@ RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_q
  * Modules that already have the KV of a full prefill, because the tokens before them are those of their scope, are not
  * recomputed. */
 typedef enum rp_quality_mode {
-    RP_QUALITY_AS_WRITTEN = 0, /* as the prompt says, else each module, else the schema; else reuse */
+    RP_QUALITY_AS_WRITTEN = 0, /* of the prompt, else of each module, else of the schema; else reuse */
     RP_QUALITY_REUSE,
     RP_QUALITY_LINK,
     RP_QUALITY_BLEND,
@@ -782,7 +782,7 @@ RP_API int rp_engine_submit(rp_engine *engine, const rp_request *request, rp_job
 /* Waits until the job has ended, for up to timeout_ms (-1: no limit). Returns whether it has. */
 RP_API bool rp_job_wait(rp_job *job, int64_t timeout_ms);
 /* Waits, then moves the result out (once; RP_ERR_INVALID afterwards). RP_ERR_CANCELLED (cancelled before an answer
- * began; later, the result says "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
+ * began; later, the finish reason is "cancelled"), RP_ERR_DEADLINE, RP_ERR_BUDGET, RP_ERR_MEMORY. */
 RP_API int rp_job_result(rp_job *job, rp_result **out, rp_error *err);
 /* Ends the job before the next step; returns at once. */
 RP_API void rp_job_cancel(rp_job *job);

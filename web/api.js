@@ -45,7 +45,7 @@ async function refusal(response) {
   try {
     error = (await response.json()).error;
   } catch {
-    /* no JSON: the status says it */
+    /* not JSON: only the status is known */
   }
   return new Refused(response.status, error, request);
 }
@@ -58,7 +58,7 @@ function headersOf(options) {
   return headers;
 }
 
-// A response whose status is fine. options: json (an object) or body (text), headers, signal, quiet (never ask for a key).
+// A response with a status below 400. options: json (an object) or body (text), headers, signal, quiet (never ask for a key).
 async function send(method, path, options = {}) {
   for (;;) {
     const used = getKey();
@@ -126,7 +126,7 @@ async function* frames(body) {
   }
 }
 
-// What a request that failed tells a person.
+// The message of a failed request, for the user.
 export function problemWords(error) {
   if (error.name === 'AbortError') return 'stopped';
   if (error instanceof Refused) return error.message;

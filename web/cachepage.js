@@ -13,7 +13,7 @@ const MOST_TILES = 150; // of the treemap; the rest is one tile
 const PAGE = 25;
 const MAP_HEIGHT = 260;
 
-let counts = null; // what the server says of it all
+let counts = null; // totals from the server
 let entries = [];
 let hasMore = false;
 let chosen = null; // a key
@@ -62,7 +62,7 @@ async function change(method, entry, json) {
 
 async function setPin(entry) {
   await change('PATCH', entry, { pinned: !entry.pinned });
-  byId('cache-table')?.querySelector(`[data-key="${entry.key}"] .pin-button`)?.focus(); // it was drawn anew
+  byId('cache-table')?.querySelector(`[data-key="${entry.key}"] .pin-button`)?.focus(); // the row was rendered again
 }
 
 function remove(entry) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// chat.js: a conversation by /v1/chat/completions, streamed. Each answer says what its prompt took, and is a run (runs.js).
+// chat.js: a conversation by /v1/chat/completions, streamed. Each answer shows the cost of its prompt, and is a run (runs.js).
 
 import { byId, h } from './dom.js';
 import { ask, events, problemWords } from './api.js';
@@ -157,7 +157,7 @@ function tellProblem(turn, error) {
   const stopped = error.name === 'AbortError';
   turn.foot.append(h('p', { class: stopped ? 'soft' : 'wrong', role: stopped ? null : 'alert' }, problemWords(error)));
   if (turn.content) return;
-  turns = turns.filter((other) => other !== turn); // the conversation goes on without it
+  turns = turns.filter((other) => other !== turn); // the conversation continues without it
   if (stopped || byId('chat-text').value) return;
   byId('chat-text').value = turns.pop()?.content ?? '';
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// instrument.js: the panel beside chat and modules: the mosaic of a prompt, what its first token took, where it left what was known,
+// instrument.js: the panel beside chat and modules: the mosaic of a prompt, its TTFT, its first cache miss,
 // and the list of prompts.
 
 import { byId, h, put } from './dom.js';
@@ -9,7 +9,7 @@ import { problemWords } from './api.js';
 import { SOURCES, count, duration, percent } from './words.js';
 
 const panel = () => byId('instrument');
-let measuring = null; // the run whose measurement is under way
+let measuring = null; // the run that is being measured
 let problem = '';
 
 // ---- the head: three figures
@@ -70,7 +70,7 @@ async function beginMeasure(run) {
   draw();
 }
 
-// What stands below the bars, if anything does.
+// Text below the bars, or nothing.
 function barWords(run, modulePrefill, queue) {
   const words = h(
     'p',
@@ -109,7 +109,7 @@ function bars(run) {
   );
 }
 
-// ---- the mosaic and what it says
+// ---- the mosaic and its text
 
 function legendLine(source, ...words) {
   return h('li', {}, h('span', { class: `swatch ${source}`, 'aria-hidden': 'true' }), words);
@@ -151,7 +151,7 @@ function mismatch(run) {
   );
 }
 
-// What the server says a client could do so that more is found again.
+// Advice of the server that would give more cache hits.
 function hints(run) {
   const list = run.report.hints ?? [];
   return (

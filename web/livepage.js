@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// livepage.js: what the server does just now, from /metrics, asked while this view is looked at: nothing is polled behind it.
+// livepage.js: the current load of the server, from /metrics, polled only while this view is visible.
 
 import { byId, h, put } from './dom.js';
 import { ask, problemWords } from './api.js';
@@ -30,7 +30,7 @@ function parse(text) {
 
 // ---- rates
 
-// How much a counter grew up to sample i, over the last WINDOW samples; null: it was not counted yet, or the server began anew.
+// How much a counter grew up to sample i, over the last WINDOW samples; null: it was not counted yet, or the server was restarted.
 function growth(i, name) {
   const from = samples[Math.max(i - WINDOW, 0)].m[name];
   const to = samples[i].m[name];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // mosaic.js: a prompt as tiles along its positions, by where each part's states came from.
 //
-//   0        |100        |200     rows of as many positions as leave a token some pixels; a tile goes on in the next row
-//   [system][ plan ][ miami  ▾  ]   ▾: where the prompt left what was known
+//   0        |100        |200     rows with enough pixels for each token; a tile continues in the next row
+//   [system][ plan ][ miami  ▾  ]   ▾: the first cache miss
 //   [ miami ][?][ prompt ]          hatched: not exact
 
 import { s, rove } from './dom.js';
@@ -10,7 +10,7 @@ import { SOURCES, count, moduleName, reasonWords, shortName, sourceOf, tokens } 
 
 const ROW = 34; // of tiles
 const TICKS = 18; // below each row
-const TOP = 6; // room for the mark
+const TOP = 6; // space for the mark
 const PER_TOKEN = 3; // pixels that a token should have
 const MAX_ROWS = 8;
 const CHARACTER = 6.8; // of a label, about

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // pmleditor.js: a text area for PML with line numbers, light colours, and the server's error at its place.
 //
-//   gutter | ink: the same text in colours, drawn behind
+//   gutter | ink: the same text in colours, drawn below it
 //   1      | text area: transparent ink of its own, so caret, selection, undo and screen readers are the browser's
 //
 // Lines are not wrapped, so all three have the same geometry; the text area scrolls and the others follow. Tab leaves it, as in any form.
@@ -100,7 +100,7 @@ export class PmlEditor {
     this.setProblem(null);
   }
 
-  // error: what the server said, or null.
+  // error: message of the server, or null.
   setProblem(message) {
     this.place = message ? placeOf(message) : null;
     this.area.toggleAttribute('aria-invalid', Boolean(message));

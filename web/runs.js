@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // runs.js: the prompts that this page has sent, newest first, and which of them is looked at.
 //
-// A run: {kind: 'chat' | 'prompt', title, at, report (what the server tells as `reprise`), without (ms, measured without reuse),
+// A run: {kind: 'chat' | 'prompt', title, at, report (`reprise` in the reply), without (ms, measured without reuse),
 // measure (asks the same without reuse, gives its report)}.
 
 const MOST = 100;
@@ -32,7 +32,7 @@ export function chooseRun(run) {
 // Milliseconds from the arrival of the request to its first token: queue, module prefill, plan and prompt prefill.
 export const waited = (report) => report.ms.first_token;
 
-// The same if nothing had been reused: {ms, measured}, or null where neither a measurement nor the server tells, or nothing was.
+// The same if nothing had been reused: {ms, measured}, or null if it is unknown, or nothing was reused.
 export function withoutReuse(run) {
   if (run.without !== undefined) return { ms: run.without, measured: true };
   const saved = run.report.ms.saved;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// treemap.js: rectangles whose areas are as the items' sizes, as square as may be (Bruls, Huizing, van Wijk: Squarified treemaps, 2000).
+// treemap.js: rectangles with areas proportional to the items' sizes, as square as possible (Bruls, Huizing, van Wijk: Squarified treemaps, 2000).
 
 import { s, rove } from './dom.js';
 

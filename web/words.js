@@ -33,7 +33,7 @@ export function bytes(n) {
 
 export const percent = (part, whole) => (whole > 0 ? `${Math.floor((100 * part) / whole)} %` : '–');
 
-// seconds: since 1970, as the server tells them.
+// seconds: since 1970, as in replies.
 export function ago(seconds) {
   if (!seconds) return 'never';
   const past = Date.now() / 1000 - seconds;
@@ -59,7 +59,7 @@ const REASONS = {
   evicted: 'evicted from the cache',
   scope: 'cached with another scope only',
   memory: 'on disk, but not enough memory to load it',
-  window: 'cached, but tokens that its window needs are gone',
+  window: 'cached, but without the KV that its window needs',
   uncached: 'never cached: cache="false", or an argument',
   shifted: 'first tokens after an edit, recomputed',
   link: 'first tokens of a module, recomputed',

@@ -15,7 +15,7 @@
 
 static const char before_definitions[] = "# Tools\n\nYou may call functions. These are there, as JSON between <tools> and </tools>:\n<tools>\n";
 static const char after_definitions[] =
-    "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing behind it:\n"
+    "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing after it:\n"
     "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>";
 
 bool tools_are_on(const generation *gen) { return gen->n_tools > 0 && gen->tool_choice != SERVER_TOOLS_NONE; }
