@@ -6,8 +6,8 @@
  * It ends with the model's end of text, a stop string, max_tokens, the context, where its grammar does, or when a callback says so. One
  * thread at a time.
  */
-#ifndef ENGINE_ANSWER_H
-#define ENGINE_ANSWER_H
+#ifndef SAMPLING_ANSWER_H
+#define SAMPLING_ANSWER_H
 
 #include "sampling/grammar_constraint.h"
 #include "sampling/sampler.h"

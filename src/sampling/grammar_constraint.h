@@ -4,8 +4,8 @@
  * What holds before the trigger, and where tokens without text and those that end an answer may stand, is decided by the matcher
  * (grammar/matcher.h); here tokens become bytes and back. Belongs to one answer; opened on the submitting thread, then the engine's.
  */
-#ifndef ENGINE_GRAMMAR_CONSTRAINT_H
-#define ENGINE_GRAMMAR_CONSTRAINT_H
+#ifndef SAMPLING_GRAMMAR_CONSTRAINT_H
+#define SAMPLING_GRAMMAR_CONSTRAINT_H
 
 #include "sampling/sampler.h"
 #include "grammar/matcher.h"

@@ -4,8 +4,8 @@
  * The last 3 tokens of prompt and answer, else the last 2, are looked for further up, the latest place first; the tokens behind that
  * place are the draft. One that is wrong costs rows of a step, so the length follows how many were right. Belongs to one call.
  */
-#ifndef ENGINE_PROMPT_LOOKUP_H
-#define ENGINE_PROMPT_LOOKUP_H
+#ifndef SAMPLING_PROMPT_LOOKUP_H
+#define SAMPLING_PROMPT_LOOKUP_H
 
 #include <stdint.h>
 

@@ -6,8 +6,8 @@
  * A sampler belongs to one answer. Opening it allocates what its steps need, and nothing for greedy without bias and penalties; a
  * token allocates nothing. Logits are read and never written. One thread at a time; nothing depends on how many computed the logits.
  */
-#ifndef ENGINE_SAMPLER_H
-#define ENGINE_SAMPLER_H
+#ifndef SAMPLING_SAMPLER_H
+#define SAMPLING_SAMPLER_H
 
 #include "reprise.h"
 

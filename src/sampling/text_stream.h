@@ -7,8 +7,8 @@
  * that the text ends with. The longest of these over all stop strings is held back. So what comes out depends on the text alone, not
  * on how it was cut into tokens. One thread at a time.
  */
-#ifndef ENGINE_TEXT_STREAM_H
-#define ENGINE_TEXT_STREAM_H
+#ifndef SAMPLING_TEXT_STREAM_H
+#define SAMPLING_TEXT_STREAM_H
 
 #include "base/buffer.h"
 #include "reprise.h"
