@@ -458,6 +458,66 @@ static void pins(void **state) {
     assert_int_equal(n_pinned(), 2);
 }
 
+/* Times to live of a folder's entries: set, kept by an engine that opens the folder, cleared. */
+static void expires(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_store_listing *l = NULL;
+    rp_store *c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_set_ttl(c, &(rp_store_selection){.texts = true}, -1, NULL, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_store_set_ttl(c, &(rp_store_selection){.name = "paris"}, 60, NULL, &err), RP_ERR_NAME);
+    assert_int_equal(rp_store_set_ttl(c, &(rp_store_selection){.texts = true}, 3600, &l, &err), RP_OK);
+    size_t n = l->n_entries;
+    assert_true(n > 0 && l->entries[0].expires > 0 && !l->entries[0].expired);
+    int64_t until = l->entries[0].expires;
+    rp_store_listing_free(l);
+    rp_store_close(c);
+    cache_world_fill(&world, dir, NULL); /* one engine run */
+    c = cache_world_cache(dir, NULL, false);
+    assert_int_equal(rp_store_list(c, &(rp_store_selection){.texts = true}, NULL, &l, &err), RP_OK);
+    assert_int_equal(l->n_entries, n);
+    for (size_t i = 0; i < n; i++) assert_true(l->entries[i].expires >= until);
+    rp_store_listing_free(l);
+    assert_int_equal(rp_store_set_ttl(c, &(rp_store_selection){.texts = true}, 0, NULL, &err), RP_OK);
+    assert_int_equal(rp_store_list(c, &(rp_store_selection){.texts = true}, NULL, &l, &err), RP_OK);
+    for (size_t i = 0; i < n; i++) assert_int_equal(l->entries[i].expires, 0);
+    rp_store_listing_free(l);
+    rp_store_close(c);
+}
+
+/* Pages of a folder's listing: every entry once, in the order of keys; or the largest ones. */
+static void pages(void **state) {
+    (void)state;
+    rp_error err = {0};
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    rp_store_listing *whole, *l;
+    assert_int_equal(rp_store_list(c, NULL, NULL, &whole, &err), RP_OK);
+    assert_true(whole->n_entries > 3 && !whole->has_more);
+    rp_store_page page = {.limit = 2};
+    char after[65];
+    size_t n = 0;
+    for (bool more = true; more; page.after = after) {
+        assert_int_equal(rp_store_list(c, NULL, &page, &l, &err), RP_OK);
+        assert_true(l->n_entries > 0 && l->n_entries <= 2);
+        for (size_t i = 0; i < l->n_entries; i++, n++) assert_string_equal(l->entries[i].key, whole->entries[n].key);
+        memcpy(after, l->entries[l->n_entries - 1].key, sizeof(after));
+        more = l->has_more;
+        assert_int_equal(more, n < whole->n_entries);
+        rp_store_listing_free(l);
+    }
+    assert_int_equal(n, whole->n_entries);
+    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .limit = 3}, &l, &err), RP_OK);
+    assert_true(l->n_entries == 3 && l->has_more);
+    size_t n_larger = 0;
+    for (size_t i = 0; i < whole->n_entries; i++) n_larger += whole->entries[i].bytes > l->entries[2].bytes;
+    assert_true(n_larger <= 2); /* both are listed */
+    assert_true(l->entries[0].bytes >= l->entries[1].bytes && l->entries[1].bytes >= l->entries[2].bytes);
+    rp_store_listing_free(l);
+    rp_store_listing_free(whole);
+    assert_int_equal(rp_store_list(c, NULL, &(rp_store_page){.order = RP_STORE_BY_BYTES, .after = after}, &l, &err), RP_ERR_INVALID);
+    rp_store_close(c);
+}
+
 static void cleans(void **state) {
     (void)state;
     char path[PATH_BYTES], gone[PATH_BYTES], unknown[PATH_BYTES], leftover[PATH_BYTES + 16], bad[PATH_BYTES];
@@ -700,7 +760,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folders, remove_folders)
         TEST(is_listed),         TEST(selections),  TEST(opening_fails), TEST(one_changes_it), TEST(index_is_read_as_it_lies),
-        TEST(files_tell_of_themselves), TEST(damage_is_found), TEST(index_is_compared), TEST(removes), TEST(pins), TEST(cleans),
+        TEST(files_tell_of_themselves), TEST(damage_is_found), TEST(index_is_compared), TEST(removes), TEST(pins), TEST(expires), TEST(pages), TEST(cleans),
         TEST(rebuilds), TEST(ships), TEST(ships_what_is_whole), TEST(ships_encrypted),
     };
     return cmocka_run_group_tests_name("cache_store", tests, open_all, close_all);
