@@ -63,7 +63,7 @@ static size_t modular_append_all(const server_request *x, rp_prompt *prompt) {
 
 int modular_build(server_request *x) {
     rp_prompt *prompt;
-    if (x->gen.built) return SERVER_FINE; /* by an earlier call: to count tokens */
+    if (x->gen.built || x->gen.n_parts == 0) return SERVER_FINE; /* built: by an earlier call, to count tokens */
     if (rp_prompt_new(&prompt, NULL, NULL)) return server_fail_memory(&x->problem);
     if (modular_append_all(x, prompt) > 0) x->gen.built = prompt;
     else rp_prompt_free(prompt);
