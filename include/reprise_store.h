@@ -135,7 +135,8 @@ RP_API void rp_store_listing_free(rp_store_listing *listing);
  * folder, all or nothing. A module that its schema pins is pinned again when an engine uses it. RP_ERR_INVALID (the selection has texts only,
  * which cannot be pinned). */
 RP_API int rp_store_pin(rp_store *store, const rp_store_selection *selection, bool pinned, rp_store_listing **changed, rp_error *err);
-/* Sets the idle timeout in seconds, starting now; 0 clears it. A schema's `ttl` applies again when its module is used. */
+/* Sets the time to live in seconds, starting now; 0 clears it. In a running engine each use starts it again; in a folder it is an expiry time. A
+ * schema's `ttl` applies again when an engine uses its module. */
 RP_API int rp_store_set_ttl(rp_store *store, const rp_store_selection *selection, int64_t ttl_s, rp_store_listing **changed, rp_error *err);
 /* Removes entries from RAM and disk, pinned or not. Entries that jobs hold stay valid for them, no other job can hit them, and they are freed when
  * those jobs end. After RP_ERR_IO some entries are removed. */
