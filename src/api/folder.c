@@ -131,7 +131,7 @@ int folder_remove(rp_store *store, const rp_store_selection *selection, rp_store
     rp_store_listing *l;
     int rc = folder_begin_change(store, selection, true, &l, err);
     for (size_t i = 0; !rc && i < l->n_entries; i++) rc = store_admin_remove(store->admin, &((const base_key *)l->owner)[i], err);
-    if (l) { /* after an error, too: the unlinked files are gone */
+    if (l) { /* after an error, too: files are unlinked */
         int committed = store_admin_commit_removals(store->admin, &l->index_unwritten, rc ? NULL : err);
         if (!rc) rc = committed;
     }

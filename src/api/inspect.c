@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect.c: what rp_engine_inspect tells: the schema as a tree, and the tiles of a prompt. */
+/* inspect.c: rp_engine_inspect: a schema as a tree, and the tiles of a prompt. */
 #include <stdio.h>
 #include <string.h>
 

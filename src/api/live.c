@@ -141,7 +141,7 @@ static void live_command_run(rp_engine *e, void *arg) {
     base_free(r->found);
 }
 
-/* Removed records are gone from the disk, or that failed: an engine_command_is_over. */
+/* The removed records are off the disk, or the removal failed: an engine_command_is_over. */
 static bool live_command_is_over(rp_engine *e, const void *arg) {
     (void)e;
     return ((const live_command *)arg)->sync.done;

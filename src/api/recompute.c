@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c: rp_store_recompute: records of a store computed again by an engine without one, and compared.
  *
- *   text     its tokens and those of all that is above it, up to the root of plain text, run in the background as a plain run; the path that
- *            was computed holds the same tokens in the same order, in spans that may be cut elsewhere: compared token by token
+ *   text     its tokens and those of all its ancestors, up to the root of plain text, run in the background as a plain run. The computed path
+ *            has the same tokens in the same order, in spans that may be cut at other places: compared token by token
  *   module   the engine's own span of the same key
  *
- * A record whose way leads to another root stands after modules: what they were is not written anywhere.
+ * A record that leads to another root follows modules; the store does not record which.
  *
- * Threads: the calling one draws records and waits; the engine's computes and compares.
+ * Threads: the caller's draws records and waits; the engine's computes and compares.
  */
 #include <stdio.h>
 #include <string.h>
@@ -36,9 +36,9 @@ typedef struct recomputation {
     verdict verdict;
 } recomputation;
 
-/* ---- comparing ---- */
+/* ---- Comparison ---- */
 
-/* Are the states of one token the same in two slots of blocks of a layer? */
+/* Whether the KV of one token is equal in two slots of blocks of a layer. */
 static bool same_slot(const kv_shape *shape, char *a, int32_t slot_a, char *b, int32_t slot_b) {
     size_t element = shape->format == KV_F32 ? sizeof(float) : sizeof(uint16_t), value_bytes = (size_t)shape->value_dim * element;
     bool same = true;
@@ -53,7 +53,8 @@ static bool same_slot(const kv_shape *shape, char *a, int32_t slot_a, char *b, i
     return same;
 }
 
-/* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a window may have given one back. */
+/* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
+ * window may have been freed. */
 static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
     for (int32_t l = 0; l < shape->n_layers; l++)
         for (int32_t i = 0; i < n; i++) {
@@ -82,7 +83,7 @@ static verdict load_record(recomputation *r, kv_span **out) {
     return UNREADABLE;
 }
 
-/* ---- modules ---- */
+/* ---- Modules ---- */
 
 /* An engine_command_fn. */
 static void check_module(rp_engine *e, void *arg) {
@@ -95,9 +96,9 @@ static void check_module(rp_engine *e, void *arg) {
     kv_span_unref(kept);
 }
 
-/* ---- texts ---- */
+/* ---- Texts ---- */
 
-/* An background_done_fn. */
+/* A background_done_fn. */
 static void compare_text(rp_engine *e, void *user, int rc, const background_result *result) {
     recomputation *r = user;
     const record *rec = record_reader_record(r->reader);
@@ -202,7 +203,7 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
     return rc;
 }
 
-/* ---- all ---- */
+/* ---- All records ---- */
 
 /* A store_item_fn. */
 static int recompute_gather(void *user, const store_item *item, rp_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_api.c: rp_split: a schema out of plain prompts (pml/split/split.h), and what it would save: the plans of its prompts beside a cache of
- * prefixes. Computes no states. One thread a call; nothing is kept.
+/* split_api.c: rp_split: a schema from plain prompts (pml/split/split.h), and its savings: the plans of the prompts compared with a prefix cache.
+ * No token is computed. Any thread; no state.
  */
 #include <string.h>
 

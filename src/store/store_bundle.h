@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_bundle.h: a module out of a store into a bundle (record_bundle.h), and back into another. Behind rp_store_export and
- * rp_store_import, which say what they do; err is not NULL here. */
+/* store_bundle.h: exports a module of a store to a bundle (record_bundle.h) and imports it into another. Implements rp_store_export and
+ * rp_store_import (reprise_store.h); err is not NULL here. */
 #ifndef STORE_STORE_BUNDLE_H
 #define STORE_STORE_BUNDLE_H
 
