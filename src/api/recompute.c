@@ -251,8 +251,10 @@ static void report_difference(const recomputation *r, rp_on_store_finding on_fin
     if (on_finding) on_finding(user, &(rp_store_finding){.struct_size = (uint32_t)sizeof(rp_store_finding), .flaw = RP_STORE_OTHER_KV, .path = path, .reason = "", .message = message});
 }
 
-static int check_engine(const rp_engine *e, rp_error *err) {
-    if (e->status.store.disk_budget_bytes > 0)
+static int check_engine(rp_engine *e, rp_error *err) {
+    rp_store_stats store = {.struct_size = (uint32_t)sizeof(store)};
+    rp_engine_store_stats(e, &store);
+    if (store.disk_budget_bytes > 0)
         return base_fail(err, RP_ERR_CONFLICT, "the engine has a store: use an engine without one to recompute records");
     if (identity_is_whole(e)) return RP_OK;
     return base_fail(err, RP_ERR_CONFLICT, "the engine was created before the model's fingerprint was known: call rp_model_fingerprint first");
