@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar.c: making a grammar, and freeing it. */
+/* grammar.c: creates and frees a grammar. */
 #include "grammar/grammar.h"
 
 #include <string.h>

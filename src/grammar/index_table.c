@@ -42,7 +42,7 @@ int index_table_add(index_table *t, uint32_t hash, uint32_t index) {
     return RP_OK;
 }
 
-/* What stands at a hash or was pushed on from there is a run of slots up to a free one. */
+/* The items of a hash, moved by collisions or not, are in one run of slots that ends at a free slot. */
 void index_table_clear_at(index_table *t, uint32_t hash) {
     if (t->cap == 0) return;
     for (size_t i = hash & (t->cap - 1); t->slots[i].index; i = (i + 1) & (t->cap - 1)) {
