@@ -3,13 +3,14 @@
  *
  *   text --grammar_parse.c--> tree --grammar_network.c--> nodes        character classes --grammar_units.c--> units
  *
- *   node   UNIT a character by a unit, then `next` | SPLIT either of two nodes | CALL a rule, then `next` | END of a rule
- *   unit   bytes of a character: edges (from byte, to byte) -> unit of the character's remaining bytes; GRAMMAR_DONE: none
+ *   node   UNIT a character, then `next` | SPLIT either of two nodes | CALL a rule, then `next` | END of a rule
+ *   unit   bytes of a character: edges (from byte, to byte) -> unit of its remaining bytes; GRAMMAR_DONE: none
  *
  *   root ::= "a" [0-9]* | other          0 END    1 UNIT 'a' -> 2    2 SPLIT 3, 0    3 UNIT [0-9] -> 2    4 CALL other -> 0   5 SPLIT 1, 4
  *
- * A character class is one node, however many characters it has; a literal has one node per byte. Repetitions are expanded:
- * GRAMMAR_MAX_NODES bounds them. Classes match whole UTF-8 characters only, never a part of one and never invalid UTF-8.
+ * A character class is one node, however many characters it has; a literal has one node per byte. Repetitions are
+ * expanded: GRAMMAR_MAX_NODES bounds them. Classes match whole UTF-8 characters only, never a part of one and never
+ * invalid UTF-8.
  *
  * A grammar is immutable. Any number of threads may use it.
  */
@@ -57,8 +58,8 @@ typedef struct grammar {
     uint32_t root; /* rule */
 } grammar;
 
-/* Parses GBNF. RP_ERR_SYNTAX ("grammar:line:column"; also unknown rules, duplicate rules, left recursion), RP_ERR_LIMIT,
- * RP_ERR_MEMORY. */
+/* Parses GBNF. RP_ERR_SYNTAX ("grammar:line:column"; also unknown rules, duplicate rules, left recursion),
+ * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int grammar_new(grammar **out, const char *text, rp_error *err);
 void grammar_free(grammar *g);
 

@@ -54,8 +54,8 @@ typedef struct grammar_range {
     uint32_t low, high;
 } grammar_range;
 
-/* Sorts and merges n ranges, complements them if `negated`, removes code points that are not characters, and adds a unit.
- * ranges: capacity n + 2. *unit: GRAMMAR_DONE if no character is left. RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Sorts and merges n ranges, complements them if `negated`, removes code points that are not characters, and adds a
+ * unit. ranges: capacity n + 2. *unit: GRAMMAR_DONE if no character is left. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int grammar_add_class(grammar *g, grammar_range *ranges, size_t n, bool negated, uint32_t *unit);
 /* Adds the unit of one byte. */
 int grammar_add_byte(grammar *g, uint8_t byte, uint32_t *unit);

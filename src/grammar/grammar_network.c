@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar_network.c: a tree to a network: names to rules, rules to nodes from their ends to their beginnings, and no left recursion. */
+/* grammar_network.c: converts the tree to a network: resolves names, builds each rule's nodes from its end to its
+ * start, and refuses left recursion. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static int grammar_network_compare_names(const char *text, const grammar_name *a
     return order ? order : (a->n > b->n) - (a->n < b->n);
 }
 
-/* Merge sort, for qsort hands no text on. Equal names stay in the order of the text. */
+/* Merge sort, because qsort passes no context (the text). Stable: equal names stay in text order. */
 static void grammar_network_sort_names(const char *text, grammar_name *names, size_t n, grammar_name *room) {
     if (n < 2) return;
     size_t half = n / 2, a = 0, b = half;
@@ -86,7 +87,7 @@ static int resolve_names(grammar_tree *t) {
 typedef struct builder {
     grammar_tree *t;
     grammar *g;
-    uint32_t bytes[256]; /* units of single bytes; GRAMMAR_DONE: not made yet */
+    uint32_t bytes[256]; /* units of single bytes; GRAMMAR_DONE: not added yet */
     int rc;
 } builder;
 
@@ -117,12 +118,12 @@ static uint32_t build_bytes(builder *b, const grammar_expr *e, uint32_t next) {
     return next;
 }
 
-/* Either of two; GRAMMAR_NONE: nothing yet. */
+/* Adds the alternative `one` to `all`. all: GRAMMAR_NONE: no alternative yet. */
 static uint32_t builder_either(builder *b, uint32_t all, uint32_t one, uint32_t at) {
     return all == GRAMMAR_NONE ? one : add_node(b, (grammar_node){GRAMMAR_SPLIT, one, all}, at);
 }
 
-/* Literals of a choice, sorted: what begins alike is one piece, so that a long list of words is not followed word by word. */
+/* Literals of a choice, sorted: common prefixes share nodes. A long list of words is not matched word by word. */
 typedef struct word {
     const uint8_t *bytes;
     uint32_t n;
@@ -134,17 +135,17 @@ static int grammar_network_by_bytes(const void *a, const void *b) {
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* n >= 1 words from their byte `depth` on. Goes deeper by a byte at least, at places where words part: so some hundred times at most, for
- * their bytes together are bounded. */
+/* Builds n >= 1 words from byte `depth` on. Each recursion is at least one byte deeper, where words differ: some
+ * hundred levels at most, because the total of their bytes is bounded. */
 static uint32_t build_words(builder *b, const word *words, size_t n, uint32_t depth, uint32_t next, uint32_t at) {
     const word *first = &words[0], *last = &words[n - 1];
     uint32_t common = depth, all = GRAMMAR_NONE;
     while (common < first->n && common < last->n && first->bytes[common] == last->bytes[common]) common++;
     for (size_t i = 0, end; i < n && !b->rc; i = end) {
-        bool goes_on = words[i].n > common; /* then those behind it do, too */
+        bool goes_on = words[i].n > common; /* then the words after it do, too */
         for (end = i + 1; goes_on && end < n && words[end].bytes[common] == words[i].bytes[common];) end++;
         if (goes_on) all = builder_either(b, all, build_words(b, words + i, end - i, common, next, at), at);
-        else if (all == GRAMMAR_NONE) all = next; /* the same word again is no other way */
+        else if (all == GRAMMAR_NONE) all = next; /* a duplicate word adds no alternative */
     }
     for (uint32_t i = common; i-- > depth;) all = add_node(b, (grammar_node){GRAMMAR_UNIT, byte_unit(b, first->bytes[i]), all}, at);
     return all;
@@ -174,7 +175,7 @@ static uint32_t build_choice(builder *b, const grammar_expr *e, uint32_t next) {
     return all;
 }
 
-/* As often as one likes: a split that its own item comes back to. */
+/* Zero or more times: a split that its item returns to. */
 static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t split = add_node(b, (grammar_node){GRAMMAR_SPLIT, next, next}, e->at);
     uint32_t item = builder_build(b, e->first, split);
@@ -182,7 +183,7 @@ static uint32_t build_star(builder *b, const grammar_expr *e, uint32_t next) {
     return split;
 }
 
-/* An item without nodes is a text without bytes: as often as one likes is once. */
+/* An item without nodes matches the empty text only: repetition adds nothing. */
 static uint32_t build_repeat(builder *b, const grammar_expr *e, uint32_t next) {
     uint32_t after = next;
     if (e->most == GRAMMAR_NONE) next = build_star(b, e, next);
@@ -216,11 +217,11 @@ static uint32_t builder_build(builder *b, uint32_t expr, uint32_t next) {
 
 /* ---- left recursion ---- */
 
-/* Which rules stand at the beginning of which: a walk over all nodes that can be reached before a character. A call whose rule can be
- * empty is passed; one of which that is not known yet waits for it. */
+/* Finds the rules that each rule can begin with: a walk over all nodes that are reachable before a character. The walk
+ * passes a call if its rule can be empty; until that is known, the call waits. */
 typedef struct left_walk {
     const grammar *g;
-    uint32_t *stack, *waiting, *next_waiting; /* waiting: [rules] calls, a list each by next_waiting: [nodes] */
+    uint32_t *stack, *waiting, *next_waiting; /* waiting: [rules] list of calls, linked by next_waiting: [nodes] */
     bool *seen, *can_be_empty;                /* [nodes], [rules] */
     size_t n_stack;
 } left_walk;
@@ -262,7 +263,7 @@ static void walk_left(left_walk *w) {
     }
 }
 
-/* Takes away, again and again, rules at whose beginning no other stands any more. What stays is in a circle, or leads to one. */
+/* Removes, repeatedly, rules that begin with no remaining rule. A rule that remains is in a cycle or leads to one. */
 static uint32_t find_circle(const left_walk *w, const uint32_t *owners, uint32_t *n_left, uint32_t *queue) {
     const grammar *g = w->g;
     size_t n = 0, done = 0;
@@ -274,11 +275,11 @@ static uint32_t find_circle(const left_walk *w, const uint32_t *owners, uint32_t
         for (uint32_t i = w->waiting[queue[done]]; i != GRAMMAR_NONE; i = w->next_waiting[i])
             if (--n_left[owners[i]] == 0) queue[n++] = owners[i];
     if (n == g->n_rules) return GRAMMAR_NONE;
-    for (size_t i = 0; i < g->n_nodes; i++) /* each rule that is left begins with another one that is left, */
+    for (size_t i = 0; i < g->n_nodes; i++) /* each remaining rule begins with a remaining rule, */
         if (w->seen[i] && g->nodes[i].kind == GRAMMAR_CALL && n_left[g->nodes[i].what] > 0) queue[owners[i]] = g->nodes[i].what;
     uint32_t rule = 0;
     while (n_left[rule] == 0) rule++;
-    for (size_t i = 0; i < g->n_rules; i++) rule = queue[rule]; /* and after so many steps one is in a circle */
+    for (size_t i = 0; i < g->n_rules; i++) rule = queue[rule]; /* and after n_rules steps it is in a cycle */
     return rule;
 }
 
@@ -313,7 +314,7 @@ static int refuse_left_recursion(builder *b, const uint32_t *owners) {
     return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the network ---- */
 
 static int build_all(builder *b) {
     grammar *g = b->g;
@@ -328,7 +329,7 @@ static int build_all(builder *b) {
     uint32_t *owners = base_calloc(g->n_nodes, sizeof(*owners)), owner = 0;
     if (!owners) return base_fail_memory(b->t->err, g->n_nodes * sizeof(*owners), "a grammar");
     for (size_t i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i].kind == GRAMMAR_END) owner = g->nodes[i].what; /* with it each rule begins */
+        if (g->nodes[i].kind == GRAMMAR_END) owner = g->nodes[i].what; /* the END node is a rule's first node */
         owners[i] = owner;
     }
     int rc = refuse_left_recursion(b, owners);

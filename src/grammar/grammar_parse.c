@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar_parse.c: GBNF text to a tree. Nothing is guessed: what is not understood is refused with its line and column.
+/* grammar_parse.c: parses GBNF text into a tree. Unknown syntax is refused with its line and column, never guessed.
  *
- *   grammar  := rule*                         each ends with its line, but for lines that begin with '|' and for what stands in ( )
+ *   grammar  := rule*                         one per line; it continues in lines that begin with '|' and inside ( )
  *   rule     := name "::=" choice
  *   choice   := sequence ("|" sequence)*
  *   sequence := (item repeat*)*
@@ -18,14 +18,14 @@
 #include "base/text.h"
 #include "grammar/grammar_internal.h"
 
-#define MAX_EXPRS (4 * RP_MAX_GRAMMAR_BYTES) /* a byte of text makes three at most */
+#define MAX_EXPRS (4 * RP_MAX_GRAMMAR_BYTES) /* a byte of text adds three at most */
 #define LAST_CODE_POINT 0x10ffff
 
 typedef struct parser {
     grammar_tree *t;
     size_t at;
     int depth; /* of groups */
-    grammar_range *ranges; /* of the class that is read */
+    grammar_range *ranges; /* of the current class */
     size_t cap_ranges;
 } parser;
 
@@ -46,7 +46,7 @@ int grammar_fail(const grammar_tree *t, rp_code code, size_t at, const char *fmt
     return base_fail_at(t->err, code, where, at, "%s", text);
 }
 
-/* What stands at a place, for messages. */
+/* Describes the text at the current offset, for messages. */
 static const char *parser_found(const parser *p, char out[16]) {
     const unsigned char *s = (const unsigned char *)p->t->text + p->at;
     size_t left = p->t->n_text - p->at;
@@ -71,7 +71,7 @@ static bool grammar_parse_is_name_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
 }
 
-/* Spaces and comments, and ends of lines where they count for nothing. */
+/* Skips spaces and comments; lines: line ends, too. */
 static void skip_space(parser *p, bool lines) {
     for (;;) {
         char c = parser_peek(p);
@@ -94,7 +94,7 @@ static int digit_of(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* n hexadecimal digits behind the two bytes of an escape. */
+/* n hexadecimal digits after the two bytes of an escape. */
 static int parse_hex(parser *p, int n, uint32_t *out) {
     size_t first = p->at;
     p->at += 2;
@@ -209,7 +209,7 @@ static int parse_class(parser *p, uint32_t *out) {
     p->at += negated;
     while (parser_peek(p) != ']') {
         if (!parser_peek(p)) return grammar_fail(p->t, RP_ERR_SYNTAX, at, "unterminated character class: add a closing ]");
-        /* one for this, two for what negation adds */
+        /* one for this range, two for the negation */
         if (base_grow((void **)&p->ranges, &p->cap_ranges, n + 3, RP_MAX_GRAMMAR_BYTES + 3, sizeof(*p->ranges)))
             return base_fail_memory(p->t->err, (n + 3) * sizeof(*p->ranges), "a grammar");
         int rc = parse_range(p, &p->ranges[n++]);
@@ -248,7 +248,7 @@ static int parse_group(parser *p, uint32_t *out) {
     return RP_OK;
 }
 
-/* *out: GRAMMAR_NONE where there is none. */
+/* *out: GRAMMAR_NONE if no item follows. */
 static int parse_item(parser *p, uint32_t *out) {
     char c = parser_peek(p);
     *out = GRAMMAR_NONE;
@@ -261,7 +261,7 @@ static int parse_item(parser *p, uint32_t *out) {
     }
 }
 
-/* ---- repeats ---- */
+/* ---- repetitions ---- */
 
 static int parser_parse_count(parser *p, uint32_t *out) {
     size_t at = p->at;
@@ -293,7 +293,7 @@ static int parse_counts(parser *p, uint32_t *least, uint32_t *most) {
     return *most >= *least ? RP_OK : grammar_fail(p->t, RP_ERR_SYNTAX, at, "{%u,%u}: write the smaller number first", *least, *most);
 }
 
-/* The repeats behind an item. */
+/* The repetitions after an item. */
 static int parse_repeats(parser *p, bool in_group, uint32_t *item) {
     for (;;) {
         size_t at = p->at;
@@ -335,7 +335,7 @@ static int parse_sequence(parser *p, bool in_group, uint32_t *out) {
     return add_expr(p, (grammar_expr){.kind = EXPR_SEQUENCE, .first = list, .at = (uint32_t)at}, out);
 }
 
-/* Is there one more? In a rule, also at the beginning of a line. */
+/* Does another alternative follow? Outside a group also at the start of a line. */
 static bool next_choice(parser *p, bool in_group) {
     size_t at = p->at;
     skip_space(p, true);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar_units.c: sets of characters as bytes of UTF-8.
+/* grammar_units.c: converts sets of characters to units: bytes of UTF-8.
  *
- * The code points that a lead byte, and then each byte behind it, leaves open are a block of 64^k of them. A block that is in the set as a
- * whole is a unit that all such blocks share; one that is in it in parts is taken apart into its 64. So the work is bounded by the ends
- * of the set's ranges, of which each lies in one block of each size.
+ * The code points that remain possible after a lead byte, and after each continuation byte, are a block of 64^k. All
+ * blocks that the set contains as a whole share one unit; a block that it contains in part is divided into its 64
+ * sub-blocks. The ends of the set's ranges bound the work: each lies in one block of each size.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +16,10 @@
 
 typedef struct class_set {
     grammar *g;
-    const grammar_range *ranges; /* sorted, apart */
+    const grammar_range *ranges; /* sorted, disjoint */
     size_t n;
-    uint32_t min, max;           /* code points of the length that is built */
-    uint32_t whole[4];           /* units of whole blocks, of k bytes; 0: not made yet */
+    uint32_t min, max;           /* code points of the current UTF-8 length */
+    uint32_t whole[4];           /* units of whole blocks, of k bytes; 0: not added yet */
     int rc;
 } class_set;
 
@@ -40,7 +40,7 @@ static size_t grammar_range_join(grammar_range *r, size_t n) {
     return used;
 }
 
-/* The gaps of joined ranges: in place, for the i-th gap ends where the i-th range begins. */
+/* The gaps between merged ranges, in place: the i-th gap ends where the i-th range begins. */
 static size_t grammar_range_negate(grammar_range *r, size_t n) {
     uint32_t low = 0;
     size_t used = 0;
@@ -53,7 +53,7 @@ static size_t grammar_range_negate(grammar_range *r, size_t n) {
     return used;
 }
 
-/* Takes the surrogates out: there is none in a range, or one range with some at its end or within it, or several. */
+/* Removes the surrogates: no range, the end or the middle of one range, or several ranges contain them. */
 static size_t without_surrogates(grammar_range *r, size_t n) {
     size_t cut = n;
     for (size_t i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static uint32_t add_unit(class_set *c, const grammar_edge *edges, uint32_t n) {
     return (uint32_t)g->n_units++;
 }
 
-/* One more byte -> unit, behind the edges that are there. */
+/* Appends the edge byte -> unit, or extends the last edge. */
 static uint32_t grammar_edge_extend(grammar_edge *edges, uint32_t n, uint8_t byte, uint32_t unit) {
     if (unit == NOTHING) return n;
     if (n > 0 && edges[n - 1].high + 1 == byte && edges[n - 1].unit == unit) edges[n - 1].high = byte;
@@ -95,7 +95,7 @@ static uint32_t grammar_edge_extend(grammar_edge *edges, uint32_t n, uint8_t byt
     return n;
 }
 
-/* k bytes of a block that is in the set as a whole. */
+/* The unit of k bytes for a block that is wholly in the set. */
 static uint32_t whole_unit(class_set *c, int k) {
     if (k == 0) return GRAMMAR_DONE;
     if (c->whole[k]) return c->whole[k];
@@ -105,7 +105,7 @@ static uint32_t whole_unit(class_set *c, int k) {
     return unit;
 }
 
-/* The first range that ends at `low` or behind it. */
+/* The first range that ends at or after `low`. */
 static const grammar_range *range_from(const class_set *c, uint32_t low) {
     size_t first = 0, end = c->n;
     while (first < end) {
@@ -116,7 +116,7 @@ static const grammar_range *range_from(const class_set *c, uint32_t low) {
     return first < c->n ? &c->ranges[first] : NULL;
 }
 
-/* The k bytes that continue a character whose code point is base plus less than 64^k. */
+/* The unit of the k bytes that continue a character with a code point in [base, base + 64^k). */
 static uint32_t block_unit(class_set *c, uint32_t base, int k) {
     uint32_t last = base + (1u << 6 * k) - 1, low = BASE_MAX(base, c->min), high = BASE_MIN(last, c->max);
     const grammar_range *r = low <= high ? range_from(c, low) : NULL;

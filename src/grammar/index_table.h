@@ -26,7 +26,7 @@ typedef bool (*index_is)(const void *user, uint32_t index);
 uint32_t index_table_find(const index_table *t, uint32_t hash, index_is is, const void *user);
 /* Adds an item that is not in the table. RP_ERR_MEMORY. */
 int index_table_add(index_table *t, uint32_t hash, uint32_t index);
-/* Clears the run of slots at a hash. Calling it for every item's hash empties the table, in time that does not depend on cap. */
+/* Clears the run of slots at a hash. Calls with the hashes of all items empty the table, whatever its capacity. */
 void index_table_clear_at(index_table *t, uint32_t hash);
 void index_table_free(index_table *t);
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* ---- classes of bytes that no edge and no trigger tells apart ---- */
+/* ---- classes of bytes that no edge and no trigger distinguishes ---- */
 
 static void matcher_make_classes(matcher *m) {
     bool begins[257] = {false};
@@ -68,7 +68,7 @@ static int matcher_reach(matcher *m, uint32_t node, uint32_t cell) {
 
 static int matcher_call(matcher *m, const grammar_node *node, uint32_t cell) {
     const grammar *g = m->g;
-    if (g->nodes[node->next].kind != GRAMMAR_END) { /* else the rule returns to where this one would */
+    if (g->nodes[node->next].kind != GRAMMAR_END) { /* else a tail call: it returns to this rule's caller */
         int rc = matcher_pool_push(&m->pool, node->next, cell, &cell);
         if (rc || cell == INDEX_NONE) return rc;
     }
@@ -103,7 +103,7 @@ int matcher_pay(matcher *m) {
     return m->debt > MATCHER_MAX_DEBT ? RP_ERR_LIMIT : RP_OK;
 }
 
-/* From the items to all that can be reached before the next byte. */
+/* Expands the items to all that is reachable before the next byte, and enters the place. */
 static int matcher_settle(matcher *m, int32_t *out) {
     int rc = RP_OK;
     for (size_t i = 0; i < m->n_items && !rc; i++) rc = matcher_pass(m, m->items[i]);
@@ -139,21 +139,21 @@ static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
     m->n_found = 0;
     m->may_end = m->is_free = false;
     for (uint32_t i = 0; i < from.n && !rc; i++) rc = step_config(m, m->pool.configs[from.first + i], byte);
-    m->may_end = m->is_free; /* before the grammar the answer may end anywhere */
+    m->may_end = m->is_free; /* before the trigger the answer may end anywhere */
     add_work(m, from.n);
-    int settled = matcher_settle(m, out); /* in any case: it empties the table */
+    int settled = matcher_settle(m, out); /* also after an error: it empties the table */
     if (rc || settled) return rc ? rc : settled;
     m->pool.rows[(size_t)place * (size_t)m->n_classes + m->class_of[byte]] = *out;
     return m->work > MATCHER_MAX_WORK ? RP_ERR_LIMIT : RP_OK;
 }
 
-/* From the last of n places by a byte. Where room is needed the places get other numbers. */
+/* A byte's step from the last of n places. An eviction changes the indices of the places. */
 static int matcher_step(matcher *m, int32_t *places, size_t n, uint8_t byte, int32_t *out) {
     *out = m->pool.rows[(size_t)places[n - 1] * (size_t)m->n_classes + m->class_of[byte]];
     if (*out != MATCHER_UNKNOWN) return RP_OK;
     bool is_full = matcher_pool_is_full(m);
     int rc = is_full ? matcher_pool_make_room(m, places, n) : RP_OK;
-    if (is_full) add_work(m, m->pool.n_configs + m->pool.n_cells); /* that were copied */
+    if (is_full) add_work(m, m->pool.n_configs + m->pool.n_cells); /* copied by the eviction */
     return rc ? rc : compute_step(m, places[n - 1], byte, out);
 }
 
@@ -177,7 +177,7 @@ static void token_trie_add_tokens(const token_trie *t, uint32_t node, uint64_t *
     for (uint32_t i = t->first[node]; i < t->first[node + 1]; i++) token_mask_add(bits, t->tokens[i]);
 }
 
-/* Nodes in their order; what is below one that leads nowhere is passed over. */
+/* Visits nodes in order and skips the subtree of a node if its byte is not allowed. */
 static int walk_trie(matcher *m, const token_trie *t, bool drops_space, uint64_t *bits) {
     m->path[0] = m->place;
     for (uint32_t i = 1; i < t->n_nodes;) {
@@ -209,7 +209,7 @@ static int matcher_fill(matcher *m, const token_trie *t, bool drops_space, uint6
     return rc ? rc : walk_trie(m, t, drops_space, bits);
 }
 
-/* The one that was used longest ago, or none yet. */
+/* A free mask, or the least recently used one. */
 static matcher_mask *oldest_mask(matcher *m) {
     matcher_mask *oldest = &m->masks[0];
     for (int i = 0; i < MATCHER_MASKS; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matcher_pool.c: places and cells, each there once; and forgetting those that are not needed. */
+/* matcher_pool.c: the pool of places and cells, each stored once, and the eviction of unused ones. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 
-#define MAX_ITEMS_OF_POOL ((size_t)1 << 24) /* far beyond MATCHER_POOL_BYTES */
+#define MAX_ITEMS_OF_POOL ((size_t)1 << 24) /* far above MATCHER_POOL_BYTES */
 
 /* ---- cells ---- */
 
@@ -130,9 +130,9 @@ static size_t used_bytes(const matcher *m) {
 
 bool matcher_pool_is_full(const matcher *m) { return used_bytes(m) > m->pool_bytes; }
 
-/* ---- making room ---- */
+/* ---- eviction ---- */
 
-/* The same stack in the new pool. map: [cells of the old one], INDEX_NONE where it was not copied yet. */
+/* Copies a stack to the new pool. map: [cells of the old pool]; INDEX_NONE: not copied yet. */
 static int copy_stack(matcher_pool *to, const matcher_pool *from, uint32_t *map, uint32_t cell) {
     uint32_t chain[MATCHER_MAX_NESTING];
     size_t n = 0;

@@ -29,7 +29,7 @@ static int32_t count_ends(const token_source *s) {
     return n;
 }
 
-/* Tokens that go into nodes, sorted; the others into their sets. */
+/* Lists the tokens for the nodes, sorted, and puts the others into their sets. */
 static uint32_t list_texts(token_trie *t, const token_source *s, token_text *texts) {
     uint32_t n_texts = 0;
     for (int32_t i = 0; i < s->n_tokens; i++) {
@@ -46,7 +46,7 @@ static uint32_t list_texts(token_trie *t, const token_source *s, token_text *tex
     return n_texts;
 }
 
-/* Bytes that two texts begin with alike. */
+/* Length of the common prefix of two texts. */
 static uint32_t token_text_common(const token_text *a, const token_text *b) {
     uint32_t n = BASE_MIN(a->n, b->n), i = 0;
     while (i < n && a->bytes[i] == b->bytes[i]) i++;
@@ -60,7 +60,7 @@ static size_t count_nodes(const token_text *texts, uint32_t n) {
 }
 
 static void token_trie_fill(token_trie *t, const token_text *texts, uint32_t n) {
-    uint32_t open[TOKEN_TRIE_MAX_DEPTH + 1] = {0}; /* the nodes above, by depth */
+    uint32_t open[TOKEN_TRIE_MAX_DEPTH + 1] = {0}; /* the open ancestors, by depth */
     uint32_t nodes = 1, depth = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t same = i > 0 ? token_text_common(&texts[i - 1], &texts[i]) : 0;

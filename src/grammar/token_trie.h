@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* token_trie.h: a vocabulary as a trie of bytes: tokens with a common prefix are matched together.
  *
- *   "a" "ab" "abc" "b"      node   0 (root)  1 a   2 b   3 c   4 b       in byte order; common prefixes are shared
+ *   "a" "ab" "abc" "b"      node   0 (root)  1 a   2 b   3 c   4 b       byte order; common prefixes are shared
  *                           depth  0         1     2     3     1
  *                           end    5         4     4     4     5         the first node after its subtree
  *
@@ -28,7 +28,7 @@ typedef struct token_trie {
     uint32_t *ends;
     uint32_t *first;         /* [n_nodes + 1] a node's tokens are tokens[first[i]] to before tokens[first[i + 1]] */
     int32_t *tokens;
-    uint64_t *others;        /* [token_mask_words] those that are in no node, as bits */
+    uint64_t *others;        /* [token_mask_words] mask of the tokens in no node */
     int32_t *end_tokens;     /* tokens that end an answer */
     int32_t n_end_tokens;
     size_t size_bytes;       /* memory of the trie */
