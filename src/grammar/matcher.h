@@ -28,7 +28,7 @@
 #define MATCHER_MAX_NESTING 4096
 #define MATCHER_MAX_CONFIGS 16384              /* of a place */
 #define MATCHER_MAX_ITEMS 65536                /* nodes visited between two bytes */
-#define MATCHER_MAX_WORK ((uint64_t)1 << 18)   /* configs and nodes for one token, while other sequences wait: about 25 ms */
+#define MATCHER_MAX_WORK ((uint64_t)1 << 18)   /* configs and nodes for one token; other sequences wait: about 25 ms */
 /* Of a whole text: each token pays for MATCHER_TOKEN_WORK; the unpaid rest is at most MATCHER_MAX_DEBT. */
 #define MATCHER_TOKEN_WORK ((uint64_t)1 << 14)
 #define MATCHER_MAX_DEBT ((uint64_t)1 << 19)

@@ -5,8 +5,8 @@
  *                           depth  0         1     2     3     1
  *                           end    5         4     4     4     5         the first node after its subtree
  *
- * Tokens without text, tokens that end the answer, and tokens longer than TOKEN_TRIE_MAX_DEPTH are in no node. Immutable: any
- * number of threads may use it.
+ * Tokens without text, tokens that end the answer, and tokens longer than TOKEN_TRIE_MAX_DEPTH are in no node.
+ * Immutable: any number of threads may use it.
  */
 #ifndef GRAMMAR_TOKEN_TRIE_H
 #define GRAMMAR_TOKEN_TRIE_H

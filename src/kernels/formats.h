@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* formats.h: how each quantised type stores its numbers, in pieces of 32 elements. Internal to kernels/.
+/* formats.h: the layout of each quantized type, in pieces of 32 elements. Internal to kernels/.
  *
  * Blocks of 32 elements, bytes in order:
  *   type     w =                 bytes
@@ -22,7 +22,7 @@
  *
  *   q of Q4_K, Q5_K: byte 32*(j/2) + l, the low nibble for even j.
  *   q of Q2_K, Q3_K: byte 32*(j/4) + l, bits 2*(j%4).
- *   q of Q6_K: halves of 128 elements, 64 low-nibble bytes and 32 upper-bit bytes each; of such a half, piece g = j%4 has
+ *   q of Q6_K: halves of 128 elements, 64 low-nibble bytes and 32 upper-bit bytes each; in a half, piece g = j%4 has
  *   its low bits in byte l + 32*(g & 1), nibble g >> 1, and its upper bits in byte l, bits 2*g.
  *
  *   sc, m of Q4_K, Q5_K (6 bits each):             sc of Q3_K (6 bits each):
@@ -35,7 +35,7 @@
 
 #include "kernels/kernels.h"
 
-/* What products need to know of a type.
+/* The properties of a type that products need.
  * X(NAME, name, scales of a piece, minima of a piece, lowest q, highest q, bytes [begin, end) of a block hold q) */
 #define FORMAT_TYPES(X) \
     X(Q4_0, q4_0, 1, 0, -8, 7, 2, 18) \
@@ -72,16 +72,16 @@ FORMAT_TYPES(X)
 #undef X
 
 /* ---- packed (kernel_pack) -----------------------------------------------------------------------------------------
- * `side` rows stand together, as large as they were. Types that are not quantised: element 0 of every row | element 1 | ...
- * Quantised types: block by block; of each first the bytes that are not q, in their order, then q. Either is cut into units of 4
- * bytes (the last may be 2, then 1), and the rows take turns:
+ * `side` rows are interleaved; the size is unchanged. Types that are not quantized: element 0 of every row | element 1 | ...
+ * Quantized types: block by block; in each block first the bytes that are not q, in their order, then q. Both are divided
+ * into units of 4 bytes (the last may be 2, then 1), and the units of the rows alternate:
  *
  *     bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | of row 1 | ...
  *
- * so that with 8 rows a vector holds the same field of each. The first byte of a field that begins at byte b of what is not q stands
- * at side * b, if b is a multiple of its unit. */
+ * With 8 rows, a vector therefore holds the same field of each. A field at byte b of the bytes that are not q is at offset
+ * side * b, if b is a multiple of its unit. */
 static inline int64_t format_rest_bytes(const format_traits *f) { return f->block_bytes - (f->quants_end - f->quants_begin); }
-/* Where a byte that is not q stands among those. */
+/* Offset of a byte that is not q among the bytes that are not q. */
 static inline int format_rest_offset(const format_traits *f, int offset) {
     return offset < f->quants_begin ? offset : offset - (f->quants_end - f->quants_begin);
 }
@@ -104,10 +104,10 @@ static inline int format_rest_offset(const format_traits *f, int offset) {
 #define FORMAT_IQ4_XS_LOW 4
 #define FORMAT_IQ4_XS_QUANTS 8
 
-/* The values of 4-bit codes: iq4 above, in rising order; and fp4: twice those of E2M1 (sign, 2 bits exponent, 1 fraction). */
+/* The values of 4-bit codes: iq4 above, in ascending order; fp4: twice those of E2M1 (sign, 2 bits exponent, 1 fraction). */
 extern const int8_t format_iq4_values[16], format_fp4_values[16];
 
-/* w[i] = scale[i / 16] * q[i] - min[i / 16]. Both scales (minima) are there and equal where a piece has one. */
+/* w[i] = scale[i / 16] * q[i] - min[i / 16]. Both scales (minima) are set, and equal if a piece has only one. */
 typedef struct format_piece {
     int8_t q[32];
     float scale[2], min[2];
@@ -116,7 +116,7 @@ typedef struct format_piece {
 /* Unpacks elements 32*piece .. 32*piece + 31 of a row. */
 typedef void (*format_unpack_fn)(const uint8_t *row, int64_t piece, format_piece *out);
 
-/* NULL for types that are not quantised. */
+/* NULL for types that are not quantized. */
 format_unpack_fn format_unpack(kernel_type t);
 const format_traits *format_find(kernel_type t);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* half.h: the 16-bit float formats, bit by bit, and the power of two that is MXFP4's scale. Agrees with the F16C
- * instructions on every input, NaNs included.
+/* half.h: conversion of the 16-bit float formats, and the power of two of MXFP4's scale. The results are those of the
+ * F16C instructions for every input, NaNs included.
  *
  *            sign  exponent  fraction   bias
  *   binary32   1       8        23       127
@@ -33,7 +33,7 @@ static inline float half_to_float(uint16_t h) {
         const float magnitude = (float)fraction * 0x1p-24f;
         return half_bits_float(half_float_bits(magnitude) | sign);
     }
-    if (exponent == 31) { /* infinity, or a NaN, which comes out quiet */
+    if (exponent == 31) { /* infinity, or a NaN, which becomes quiet */
         const uint32_t quiet = fraction ? 0x00400000u : 0;
         return half_bits_float(sign | 0x7f800000u | quiet | fraction << 13);
     }
@@ -75,7 +75,7 @@ static inline uint16_t half_bf16_from_float(float f) {
     return (uint16_t)half_round_shift(u, 16); /* a carry out of the sign cannot happen: infinity has zero below it */
 }
 
-/* 2^(e - 128): half of what E8M0 means by e, subnormal for 0 and 1. E8M0 calls 255 no number; ggml reads 2^127. */
+/* 2^(e - 128): half of E8M0's value of e, subnormal for 0 and 1. 255 is a NaN in E8M0; ggml decodes it as 2^127. */
 static inline float half_power_of_two(uint8_t e) {
     return half_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }

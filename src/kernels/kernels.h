@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h: arithmetic on plain arrays, and the table that picks an implementation.
+/* kernels.h: arithmetic on plain arrays, and the table of the selected implementations.
  *
  * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level (base/cpu.h).
  *
- * The rule that everything above relies on: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER, which depends on the
- * element's own inputs and on nothing else: not on how many rows or outputs are computed in the same call, nor on
- * where a call begins, nor on alignment, nor on which thread runs it. Within one instruction set the results are the
- * same bits; between instruction sets they agree to rounding (tests/kernel states the bounds).
+ * All higher layers rely on one rule: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER. The order depends on the
+ * element's own inputs only: not on the number of rows or outputs of the call, the start of its range, alignment, or the
+ * thread. Within one instruction set the results are the same bits; between instruction sets they agree to rounding
+ * (tests/kernel has the bounds).
  *
  * Functions are pure, need no state, and may run on any thread. Pointers need the alignment of their element type only.
  */
@@ -19,7 +19,7 @@
 
 #include "base/cpu.h"
 
-/* Element types of weights and states; the values are GGUF's own type numbers. X(NAME, gguf number, block, bytes)
+/* Element types of weights and KV; the values are GGUF's type numbers. X(NAME, gguf number, block, bytes)
  * block: elements stored together; bytes: of such a block. */
 #define KERNEL_TYPES(X) \
     X(F32, 0, 1, 4) \
@@ -43,7 +43,7 @@ typedef enum kernel_type {
 #define X(name, number, block, bytes) KERNEL_##name = number,
     KERNEL_TYPES(X)
 #undef X
-    KERNEL_TYPE_END = 64 /* all numbers are below */
+    KERNEL_TYPE_END = 64 /* greater than all type numbers */
 } kernel_type;
 
 bool kernel_type_known(uint32_t gguf_number);
@@ -53,9 +53,9 @@ int64_t kernel_type_bytes(kernel_type t);
 /* Bytes of a row of n elements (n a multiple of the block). */
 int64_t kernel_row_bytes(kernel_type t, int64_t n);
 
-/* One row of weights to f32: the definition of every format. For looking up embeddings and for tests. */
+/* Dequantizes one row of weights to f32: the definition of every format. For embedding lookups and tests. */
 void kernel_dequantize(kernel_type t, const void *src, float *dst, int64_t n);
-/* The reverse, for every type: round to nearest, with scales from the extremes of a block. */
+/* Quantizes one row, for every type: round to nearest, with scales from the extremes of a block. */
 void kernel_quantize(kernel_type t, const float *src, void *dst, int64_t n);
 
 float kernel_f16_to_f32(uint16_t h);
@@ -63,8 +63,8 @@ uint16_t kernel_f32_to_f16(float f); /* round to nearest even; overflow to infin
 float kernel_bf16_to_f32(uint16_t h);
 
 /* ---- activations -----------------------------------------------------------------------------------------------
- * Float weights (F32, F16, BF16) multiply f32 activations. Quantised weights multiply activations that were quantised
- * once per row by quantize_row, in blocks of 32, to this layout (n elements, n a multiple of 32):
+ * Float weights (F32, F16, BF16) multiply f32 activations. Quantized weights multiply quantized activations:
+ * quantize_row quantizes each row once, in blocks of 32, to this layout (n elements, n a multiple of 32):
  *
  *   offset 0               int8  q[n]            x ~ d * q, |q| <= 127
  *   offset n               float d[n/32]         scale of a block: max |x| / 127
@@ -73,43 +73,45 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset n + 16*n/32     int16 c[n/32][2]      sum of either half's q
  */
 #define KERNEL_Q8_BLOCK 32
-#define KERNEL_Q8_TINY 0x1p-110f /* blocks whose largest element is below are stored as zeros: 127 / max stays finite, d normal */
+#define KERNEL_Q8_TINY 0x1p-110f /* a block with a smaller maximum is stored as zeros: 127 / max stays finite, d normal */
 #define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
 #define KERNEL_Q8_S(n) ((n) + (n) / 8)
 #define KERNEL_Q8_H(n) ((n) + (n) / 4)
 #define KERNEL_Q8_C(n) ((n) + (n) / 2)
 static inline int64_t kernel_q8_bytes(int64_t n) { return n + 20 * (n / KERNEL_Q8_BLOCK); }
-/* Does a weight type multiply quantised activations? */
+/* Does a weight type multiply quantized activations? */
 static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
 
-/* Weights are packed before they are multiplied: `side` rows (kernel_table.side) next to each other, as the lanes of a vector want them
- * (formats.h). As large as the rows, whose number is rounded up to a multiple of `side`. Side 1 is a plain copy. */
+/* Weights are packed before they are multiplied: `side` rows (kernel_table.side) are interleaved for the lanes of a
+ * vector (formats.h). The size is that of the rows; their number is rounded up to a multiple of `side`. Side 1 is a plain
+ * copy. */
 int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out);
 void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed);
-/* Row o as it was. */
+/* Unpacks row o. */
 void kernel_packed_row(kernel_type t, int side, const void *packed, int64_t n_in, int64_t o, void *row);
 
 /* y[r * y_stride + o] = sum over i of w[o][i] * x[r][i]   for o in [out_begin, out_end), r in [0, n_rows)
  *   w         rows of n_in elements of the function's type, packed (kernel_pack); the first row is output 0
  *   x         n_rows rows of activations, x_stride bytes apart: f32 or the q8 layout above, by the weight's type
  *   y         floats; y_stride in floats
- * n_in: a multiple of the type's block and, for quantised types, of 32. Any n_rows >= 0; out_begin: a multiple of the table's side. */
+ * n_in: a multiple of the type's block and, for quantized types, of 32. Any n_rows >= 0; out_begin: a multiple of the table's side. */
 typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                  int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride);
 
-/* Up to so many rows, products of quantised weights read packed ones straight from memory; beyond, unpacked parts are used again. */
+/* Up to this number of rows, products of quantized weights unpack them straight from memory; above, unpacked panels are
+ * reused. */
 #define KERNEL_FEW_ROWS 8
 
 /* ---- attention over one block of 64 slots (src/kv/block_pool.h) ------------------------------------------------
  * Keys of one head: k[dim][64], slots fastest. Values of one head: v[64][dim]. Elements f32 or f16.
  *
  * Scores: for query q (n_q of them, q_stride floats apart), slot j:
- *     out[q * out_stride + j] = scale * sum over d of query[q][d] * k[d][j]       (d in rising order from 0, f32)
- * Values: adds the slots whose bit is set in `visible`, in rising order, each acc[d] += p * v[slot][d] (fused where the set has FMA):
+ *     out[q * out_stride + j] = scale * sum over d of query[q][d] * k[d][j]       (d in ascending order from 0, f32)
+ * Values: adds the slots that are set in `visible`, in ascending order: acc[d] += p * v[slot][d] (fused if the set has FMA):
  *     p[q * p_stride + i]: the weight of the i-th set slot;  acc[q * acc_stride + d]
- * So a head's result depends on the sequence of slots alone, wherever block borders fall.
+ * A head's result therefore depends on the sequence of slots only, not on block borders.
  *
- * next: the keys or values of the call to come, as large as these, or any address: they may be asked of memory meanwhile. */
+ * next: the keys or values of the next call, of the same size, or any address: they may be prefetched. */
 #define KERNEL_SLOTS 64
 typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *query, int64_t q_stride, int64_t n_q,
                                       float scale, float *out, int64_t out_stride, const void *next);
@@ -131,13 +133,13 @@ typedef void (*kernel_act_fn)(const float *a, const float *up, float *y, int64_t
 
 typedef struct kernel_table {
     const char *name; /* "generic", "avx2" */
-    int side;         /* rows of weights that stand side by side: 1 for plain rows */
-    kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for numbers that are no type */
+    int side;         /* interleaved rows of weights; 1: plain rows */
+    kernel_linear_fn linear[KERNEL_TYPE_END]; /* by kernel_type; NULL for unused numbers */
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
-    /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which is left to apply to what the weights are for. The order of the
-     * sum depends on n alone. */
+    /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the weighted sum. The order
+     * of the sum depends on n only. */
     float (*softmax)(float *x, int64_t n);
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; y may be x */
     void (*rms_norm)(const float *x, const float *w, float eps, float *y, int64_t n);
@@ -160,9 +162,9 @@ typedef struct kernel_table {
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;
 
-/* Which results a level gives: two levels of one arithmetic give the same bits (README.md, "Levels"; tests/kernel compares them), two
- * arithmetics do not. KV of one is not mixed with KV of another, so the numbers are part of file formats: X(NAME, number, name). A change
- * of the kernels that changes results takes a new number. */
+/* The results of a level: two levels of one arithmetic give the same bits (README.md, "Levels"; tests/kernel compares
+ * them), two arithmetics do not. KV of different arithmetics is never mixed: the numbers are part of file formats.
+ * X(NAME, number, name). A change of the kernels that changes results needs a new number. */
 #define KERNEL_ARITHMETICS(X) \
     X(PLAIN_X86_64, 1, "x86-64/generic") \
     X(FUSED_X86_64, 2, "x86-64/avx2") \
@@ -171,7 +173,7 @@ typedef struct kernel_table {
     X(PLAIN_OTHER, 5, "other/generic")
 
 typedef enum kernel_arithmetic {
-    KERNEL_ARITHMETIC_UNKNOWN, /* of KV that says nothing about it */
+    KERNEL_ARITHMETIC_UNKNOWN, /* KV without a recorded arithmetic */
 #define X(NAME, number, name) KERNEL_ARITHMETIC_##NAME = number,
     KERNEL_ARITHMETICS(X)
 #undef X
@@ -179,10 +181,11 @@ typedef enum kernel_arithmetic {
 } kernel_arithmetic;
 
 kernel_arithmetic kernel_arithmetic_of(base_cpu_level level);
-/* "x86-64/avx2"; static; "unknown" for numbers that are none. */
+/* "x86-64/avx2"; static; "unknown" for other numbers. */
 const char *kernel_arithmetic_name(kernel_arithmetic a);
 
-/* Fills in the table for a level: C first, then each level that `level` includes overrides what it does better. Never fails. */
+/* Fills in the table for a level: plain C first, then each level that `level` includes overrides its faster entries. Never
+ * fails. */
 void kernel_table_init(kernel_table *t, base_cpu_level level);
 
 #endif

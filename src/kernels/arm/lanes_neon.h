@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_neon.h: the primitives of AArch64 for what is written in lanes (kernels/lanes/). Also the list of what an instruction set
- * brings:
+/* lanes_neon.h: the AArch64 primitives for the code in kernels/lanes/. Also the list of the primitives that every
+ * instruction set must define:
  *
- *   LANES          floats of a vector; rows of weights side by side
+ *   LANES          floats of a vector; interleaved rows of weights
  *   LANES_GROUPS   vectors of outputs in a tile of float products
  *   LANES_SUMS     vectors of sums in a tile of attention
  *   lanes_bytes    four bytes in each lane;   lanes_ints   an int32;   lanes_floats   a float
- *   LANES_KEEP     keeps a vector in a register where the compiler would move its computation elsewhere
+ *   LANES_KEEP     keeps a vector in a register if the compiler would move its computation elsewhere
  *
- * and the functions below. A set's file defines lanes_zero_point, too: what is subtracted from a format's q before it is multiplied; x86's
- * sets have lanes_broadcast_dword and lanes_times_sums besides (lanes_avx2.h), for their lanes_sums.
+ * and the functions below. A set's file also defines lanes_zero_point: the number that is subtracted from a format's q
+ * before the product. The x86 sets have lanes_broadcast_dword and lanes_times_sums as well (lanes_avx2.h), for their
+ * lanes_sums.
  */
 #ifndef KERNELS_ARM_LANES_NEON_H
 #define KERNELS_ARM_LANES_NEON_H
@@ -45,7 +46,7 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_broadcast(const uint8_t *p) {
     return vdupq_n_f32(v);
 }
 
-/* The first n floats at p, 0 < n <= LANES; the other lanes are 0 and their memory is not touched. */
+/* The first n floats at p, 0 < n <= LANES; the other lanes are 0 and their memory is not accessed. */
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t n) {
     if (n == LANES) return vld1q_f32(p);
     float v[LANES] = {0};
@@ -102,7 +103,7 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) { r
 static BASE_ALWAYS_INLINE lanes_bytes lanes_or(lanes_bytes a, lanes_bytes b) { return vorrq_u8(a, b); }
 /* Every byte plus a number, modulo 256. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_add(lanes_bytes v, int number) { return vaddq_u8(v, vdupq_n_u8((uint8_t)number)); }
-/* Sixteen bytes for lanes_look_up, which replaces every byte (below 16) by the one that it counts. */
+/* A table of sixteen bytes for lanes_look_up, which replaces every byte (below 16) by its entry. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_table(const int8_t values[16]) { return vld1q_u8((const uint8_t *)values); }
 static BASE_ALWAYS_INLINE lanes_bytes lanes_look_up(lanes_bytes table, lanes_bytes v) { return vqtbl1q_u8(table, v); }
 
@@ -116,7 +117,7 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_spread_bits(lanes_bytes words, int g
 
 /* ---- scales --------------------------------------------------------------------------------------------------------- */
 
-/* The f16 in the lower and in the upper halves of all lanes. */
+/* Converts the f16 in the lower and in the upper half of each lane. */
 static BASE_ALWAYS_INLINE void lanes_split_f16(lanes_bytes v, lanes_floats *low, lanes_floats *high) {
     *low = vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
     *high = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));

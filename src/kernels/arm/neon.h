@@ -5,12 +5,12 @@
 
 #include "kernels/kernels.h"
 
-/* Override every entry that is faster at a level than at the one before it (base/cpu.h). */
+/* Override every entry that is faster at the level than at the previous one (base/cpu.h). */
 void kernel_table_neon(kernel_table *t);
 void kernel_table_dotprod(kernel_table *t);
 void kernel_table_i8mm(kernel_table *t);
 
-/* Each of these overrides its part. */
+/* Each overrides the entries of its name. */
 void neon_linear_float_entries(kernel_table *t);
 void neon_linear_quant_entries(kernel_table *t);
 void neon_attention_entries(kernel_table *t);

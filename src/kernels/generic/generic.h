@@ -8,7 +8,7 @@
 /* Sets every entry of the table. */
 void kernel_table_generic(kernel_table *t);
 
-/* Each of these fills in its part. */
+/* Each sets the entries of its name. */
 void generic_linear_entries(kernel_table *t);
 void generic_attention_entries(kernel_table *t);
 void generic_vector_entries(kernel_table *t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_avx2.h: the primitives of AVX2 + FMA + F16C for what is written in lanes (kernels/lanes/; arm/lanes_neon.h says what each does).
- * For files of levels that include AVX2. */
+/* lanes_avx2.h: the AVX2 + FMA + F16C primitives for the code in kernels/lanes/ (arm/lanes_neon.h documents each). For
+ * files of levels that include AVX2. */
 #ifndef KERNELS_X86_LANES_AVX2_H
 #define KERNELS_X86_LANES_AVX2_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_avx512.h: the primitives of AVX-512 (F, BW, DQ, VL) for what is written in lanes (kernels/lanes/; arm/lanes_neon.h says what each
- * does). For files named *_avx512.c. */
+/* lanes_avx512.h: the AVX-512 (F, BW, DQ, VL) primitives for the code in kernels/lanes/ (arm/lanes_neon.h documents each).
+ * For files named *_avx512.c. */
 #ifndef KERNELS_X86_LANES_AVX512_H
 #define KERNELS_X86_LANES_AVX512_H
 
@@ -35,7 +35,7 @@ static BASE_ALWAYS_INLINE lanes_floats lanes_broadcast(const uint8_t *p) {
     return _mm512_set1_ps(v);
 }
 
-/* A mask of the first n lanes, 0 < n <= 16. Memory of the others is not touched. */
+/* A mask of the first n lanes, 0 < n <= 16. Memory of the other lanes is not accessed. */
 static BASE_ALWAYS_INLINE __mmask16 first_lanes(int64_t n) { return (__mmask16)(0xffffu >> (LANES - n)); }
 
 static BASE_ALWAYS_INLINE lanes_floats lanes_load_first(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }

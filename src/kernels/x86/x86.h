@@ -5,13 +5,13 @@
 
 #include "kernels/kernels.h"
 
-/* Overrides every entry of plain C's table that is faster with AVX2 + FMA + F16C. */
+/* Overrides every entry of the plain C table that is faster with AVX2 + FMA + F16C. */
 void kernel_table_avx2(kernel_table *t);
-/* Override, in a table that kernel_table_avx2 has filled in, every entry that is faster at a level (base/cpu.h). */
+/* Override every entry that is faster at the level (base/cpu.h), in a table that kernel_table_avx2 filled in. */
 void kernel_table_avxvnni(kernel_table *t);
 void kernel_table_avx512(kernel_table *t);
 
-/* Each of these overrides its part. */
+/* Each overrides the entries of its name. */
 void avx2_linear_float_entries(kernel_table *t);
 void avx2_linear_quant_entries(kernel_table *t);
 void avx2_attention_entries(kernel_table *t);
