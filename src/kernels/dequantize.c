@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dequantize.c: the meaning of every weight format (formats.h has the layouts).
+/* dequantize.c: dequantization of every weight format: its definition (formats.h has the layouts).
  *
- * Owns no state; any thread. Not here: the reverse (quantize.c), and fast unpacking (lanes/).
+ * Owns no state; any thread. Not here: quantization (quantize.c) and fast unpacking (lanes/).
  */
 
 #include "base/check.h"
@@ -16,7 +16,7 @@ static void set_scale(format_piece *out, float scale, float min) {
     out->min[0] = out->min[1] = min;
 }
 
-/* ---- parts that formats share ------------------------------------------------------------------------------------- */
+/* ---- parts shared by formats ------------------------------------------------------------------------------------- */
 
 /* 16 bytes: the low nibbles are q[0..15], the high ones q[16..31]. */
 static void nibbles(const uint8_t *bytes, int offset, int8_t *q) {
@@ -26,12 +26,12 @@ static void nibbles(const uint8_t *bytes, int offset, int8_t *q) {
     }
 }
 
-/* Bit i of 32 is the fifth of q[i]. */
+/* Bit i of the 32 is bit 4 of q[i]. */
 static void add_fifth_bits(const uint8_t *bytes, int8_t *q) {
     for (int i = 0; i < 32; i++) q[i] = (int8_t)(q[i] + 16 * ((bytes[i / 8] >> (i % 8)) & 1));
 }
 
-/* The nibbles are codes for the values of a table. */
+/* Nibbles are indices of a table of values. */
 static void look_up(const uint8_t *bytes, const int8_t *values, int8_t *q) {
     nibbles(bytes, 0, q);
     for (int i = 0; i < 32; i++) q[i] = values[q[i]];
@@ -127,7 +127,7 @@ static void unpack_q3_k(const uint8_t *row, int64_t piece, format_piece *out) {
     }
 }
 
-/* The scale and minimum of piece j in a block of Q4_K or Q5_K, which begin alike. */
+/* The scale and minimum of piece j in a block of Q4_K or Q5_K, which start with the same fields. */
 static void set_scale_min_k(const uint8_t *block, int j, format_piece *out) {
     const uint8_t *scales = block + FORMAT_Q4_K_SCALES;
     int scale = scales[j] & 63, min = scales[j + 4] & 63;

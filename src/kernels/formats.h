@@ -72,14 +72,14 @@ FORMAT_TYPES(X)
 #undef X
 
 /* ---- packed (kernel_pack) -----------------------------------------------------------------------------------------
- * `side` rows are interleaved; the size is unchanged. Types that are not quantized: element 0 of every row | element 1 | ...
- * Quantized types: block by block; in each block first the bytes that are not q, in their order, then q. Both are divided
- * into units of 4 bytes (the last may be 2, then 1), and the units of the rows alternate:
+ * `side` rows are interleaved; the size is unchanged. Types that are not quantized: element 0 of every row | element 1 |
+ * ... Quantized types: block by block; in each block first the bytes that are not q, in their order, then q. Both are
+ * divided into units of 4 bytes (the last may be 2, then 1), and the units of the rows alternate:
  *
  *     bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | of row 1 | ...
  *
- * With 8 rows, a vector therefore holds the same field of each. A field at byte b of the bytes that are not q is at offset
- * side * b, if b is a multiple of its unit. */
+ * With 8 rows, a vector therefore holds the same field of each. A field at byte b of the bytes that are not q is at
+ * offset side * b, if b is a multiple of its unit. */
 static inline int64_t format_rest_bytes(const format_traits *f) { return f->block_bytes - (f->quants_end - f->quants_begin); }
 /* Offset of a byte that is not q among the bytes that are not q. */
 static inline int format_rest_offset(const format_traits *f, int offset) {
@@ -104,7 +104,8 @@ static inline int format_rest_offset(const format_traits *f, int offset) {
 #define FORMAT_IQ4_XS_LOW 4
 #define FORMAT_IQ4_XS_QUANTS 8
 
-/* The values of 4-bit codes: iq4 above, in ascending order; fp4: twice those of E2M1 (sign, 2 bits exponent, 1 fraction). */
+/* The values of 4-bit codes: iq4 above, in ascending order; fp4: twice those of E2M1 (sign, 2 bits exponent, 1 bit
+ * fraction). */
 extern const int8_t format_iq4_values[16], format_fp4_values[16];
 
 /* w[i] = scale[i / 16] * q[i] - min[i / 16]. Both scales (minima) are set, and equal if a piece has only one. */

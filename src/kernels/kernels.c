@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c: what the element types are, and which implementation a processor gets.
+/* kernels.c: the properties of the element types, and the selection of implementations for a processor.
  *
  * Owns no state; any thread. The formats themselves are in formats.h, the arithmetic in generic/, x86/ and arm/.
  */

@@ -3,10 +3,10 @@
  *
  * generic/ is the specification: readable C for every entry. x86/ and arm/ override entries level by level (base/cpu.h).
  *
- * All higher layers rely on one rule: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER. The order depends on the
- * element's own inputs only: not on the number of rows or outputs of the call, the start of its range, alignment, or the
- * thread. Within one instruction set the results are the same bits; between instruction sets they agree to rounding
- * (tests/kernel has the bounds).
+ * All higher layers rely on one rule: EACH OUTPUT ELEMENT IS ACCUMULATED IN ONE FIXED ORDER. The order depends on
+ * the element's own inputs only: not on the number of rows or outputs of the call, the start of its range, alignment,
+ * or the thread. Within one instruction set the results are the same bits; between instruction sets they agree to
+ * rounding (tests/kernel has the bounds).
  *
  * Functions are pure, need no state, and may run on any thread. Pointers need the alignment of their element type only.
  */
@@ -73,7 +73,7 @@ float kernel_bf16_to_f32(uint16_t h);
  *   offset n + 16*n/32     int16 c[n/32][2]      sum of either half's q
  */
 #define KERNEL_Q8_BLOCK 32
-#define KERNEL_Q8_TINY 0x1p-110f /* a block with a smaller maximum is stored as zeros: 127 / max stays finite, d normal */
+#define KERNEL_Q8_TINY 0x1p-110f /* a block with a smaller max |x| is stored as zeros: 127 / max stays finite, d normal */
 #define KERNEL_Q8_D(n) (n) /* offsets in a row of n */
 #define KERNEL_Q8_S(n) ((n) + (n) / 8)
 #define KERNEL_Q8_H(n) ((n) + (n) / 4)
@@ -83,8 +83,8 @@ static inline int64_t kernel_q8_bytes(int64_t n) { return n + 20 * (n / KERNEL_Q
 static inline bool kernel_type_quantized(kernel_type t) { return t != KERNEL_F32 && t != KERNEL_F16 && t != KERNEL_BF16; }
 
 /* Weights are packed before they are multiplied: `side` rows (kernel_table.side) are interleaved for the lanes of a
- * vector (formats.h). The size is that of the rows; their number is rounded up to a multiple of `side`. Side 1 is a plain
- * copy. */
+ * vector (formats.h). The size is that of the rows; their number is rounded up to a multiple of `side`. Side 1 is a
+ * plain copy. */
 int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out);
 void kernel_pack(kernel_type t, int side, const void *rows, int64_t n_in, int64_t n_out, void *packed);
 /* Unpacks row o. */
@@ -94,7 +94,8 @@ void kernel_packed_row(kernel_type t, int side, const void *packed, int64_t n_in
  *   w         rows of n_in elements of the function's type, packed (kernel_pack); the first row is output 0
  *   x         n_rows rows of activations, x_stride bytes apart: f32 or the q8 layout above, by the weight's type
  *   y         floats; y_stride in floats
- * n_in: a multiple of the type's block and, for quantized types, of 32. Any n_rows >= 0; out_begin: a multiple of the table's side. */
+ * n_in: a multiple of the type's block and, for quantized types, of 32. Any n_rows >= 0; out_begin: a multiple
+ * of the table's side. */
 typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin, int64_t out_end, const void *x,
                                  int64_t x_stride, int64_t n_rows, float *y, int64_t y_stride);
 
@@ -107,7 +108,8 @@ typedef void (*kernel_linear_fn)(const void *w, int64_t n_in, int64_t out_begin,
  *
  * Scores: for query q (n_q of them, q_stride floats apart), slot j:
  *     out[q * out_stride + j] = scale * sum over d of query[q][d] * k[d][j]       (d in ascending order from 0, f32)
- * Values: adds the slots that are set in `visible`, in ascending order: acc[d] += p * v[slot][d] (fused if the set has FMA):
+ * Values: adds the slots that are set in `visible`, in ascending order: acc[d] += p * v[slot][d] (fused if the set
+ * has FMA):
  *     p[q * p_stride + i]: the weight of the i-th set slot;  acc[q * acc_stride + d]
  * A head's result therefore depends on the sequence of slots only, not on block borders.
  *
@@ -138,8 +140,8 @@ typedef struct kernel_table {
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
-    /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the weighted sum. The order
-     * of the sum depends on n only. */
+    /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the result. The order of
+     * the sum depends on n only. */
     float (*softmax)(float *x, int64_t n);
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; y may be x */
     void (*rms_norm)(const float *x, const float *w, float eps, float *y, int64_t n);
@@ -184,8 +186,8 @@ kernel_arithmetic kernel_arithmetic_of(base_cpu_level level);
 /* "x86-64/avx2"; static; "unknown" for other numbers. */
 const char *kernel_arithmetic_name(kernel_arithmetic a);
 
-/* Fills in the table for a level: plain C first, then each level that `level` includes overrides its faster entries. Never
- * fails. */
+/* Fills in the table for a level: plain C first, then each level that `level` includes overrides its faster entries.
+ * Never fails. */
 void kernel_table_init(kernel_table *t, base_cpu_level level);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c: rows of weights side by side, and back (formats.h has the order). Owns no state; any thread. */
+/* pack.c: packs rows of weights and unpacks them (formats.h has the order). Owns no state; any thread. */
 #include <string.h>
 
 #include "base/check.h"
@@ -18,7 +18,7 @@ int64_t kernel_packed_bytes(kernel_type t, int side, int64_t n_in, int64_t n_out
     return (n_out + side - 1) / side * side * kernel_row_bytes(t, n_in);
 }
 
-/* Bytes of one row to their places among those of `side` rows; and back. */
+/* Copies the bytes of one row to their offsets among `side` interleaved rows, and back. */
 static void spread(const uint8_t *bytes, int64_t n, int side, int row, uint8_t *to) {
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) memcpy(to + i * side + 4 * row, bytes + i, 4);

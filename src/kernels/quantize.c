@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantize.c: floats to every weight format (formats.h has the layouts).
+/* quantize.c: quantization of f32 to every weight format (formats.h has the layouts).
  *
- * A scale is chosen, stored, read back as stored, and every element is rounded to the nearest value that will be read.
- * Formats with a scale in each block of 32 take it from the block's extremes; those with 8 or 16 scales in a block of
- * 256 (but IQ4_XS) search for it. Any thread. Magnitudes above what an f16 scale can express saturate.
+ * A scale is chosen, stored, and loaded as stored; every element is rounded to the nearest value that can be decoded.
+ * Formats with one scale per block of 32 take it from the block's extremes; formats with 8 or 16 scales per block of 256
+ * (except IQ4_XS) search for it. Any thread. Magnitudes above the range of an f16 scale saturate.
  */
 #include <float.h>
 #include <math.h>
@@ -16,21 +16,21 @@
 /* Largest finite f16. */
 #define F16_MAX 65504.0f
 
-/* Stores a scale as f16 and returns the value a reader will see. */
+/* Stores a scale as f16 and returns the stored value. */
 static float store_scale(uint8_t *dst, float scale) {
     const uint16_t h = half_from_float(fmaxf(-F16_MAX, fminf(F16_MAX, scale)));
     memcpy(dst, &h, sizeof h);
     return half_to_float(h);
 }
 
-/* Nearest integer to x / step within [low, high]; 0 if the step is 0 (then every element reads as 0). */
+/* Nearest integer to x / step within [low, high]; 0 if the step is 0 (every element then decodes to 0). */
 static int nearest(float x, float step, int low, int high) {
     if (step == 0.0f) return low > 0 ? low : 0;
     const float q = fmaxf((float)low, fminf((float)high, x / step));
     return (int)lrintf(q);
 }
 
-/* The code whose value is nearest to x / step. */
+/* The code with the value nearest to x / step. */
 static int nearest_code(float x, float step, const int8_t values[16]) {
     const float v = step == 0.0f ? 0.0f : x / step;
     int best = 0;
@@ -46,7 +46,7 @@ static float max_abs(const float *x, int n) {
     return m;
 }
 
-/* The element of largest magnitude. It becomes the lowest value, the one without a mirror image. */
+/* The element of largest magnitude. It becomes the lowest value, which has no positive counterpart. */
 static float extreme_of(const float *x, int n) {
     float extreme = 0.0f;
     for (int i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void put_fifth_bits(const int *q, uint8_t *dst) {
     for (int i = 0; i < 32; i++) dst[i / 8] |= (uint8_t)((q[i] >> 4) << (i % 8));
 }
 
-/* d, then integers from -half to half - 1, counted from 0. */
+/* d, then integers from -half to half - 1, stored with an offset of half. */
 static void around_zero(const float *x, int half, uint8_t *block, int *q) {
     const float d = store_scale(block, extreme_of(x, 32) / (float)-half);
     for (int i = 0; i < 32; i++) q[i] = nearest(x[i], d, -half, half - 1) + half;
@@ -130,7 +130,7 @@ static void quantize_iq4_nl(const float *x, uint8_t *block) {
     put_nibbles(q, block + 2);
 }
 
-/* The largest element 2^k * f, 1 <= f < 2, gets the scale 2^(k - 2): E2M1 ends at 6 = 1.5 * 2^2. */
+/* A largest element of 2^k * f, 1 <= f < 2, gets the scale 2^(k - 2): the maximum of E2M1 is 6 = 1.5 * 2^2. */
 static void quantize_mxfp4(const float *x, uint8_t *block) {
     int q[32];
     const float max = fminf(max_abs(x, 32), FLT_MAX);
@@ -140,8 +140,8 @@ static void quantize_mxfp4(const float *x, uint8_t *block) {
 }
 
 /* ---- the search for scales ----------------------------------------------------------------------------------------
- * Candidates put the ends of the data up to one step inside or outside the ends of the integers. With the integers that a
- * candidate gives, least squares gives the best scale, which is what competes. Sums are kept in double. */
+ * A candidate maps the ends of the data to up to one step inside or outside the ends of the integers. For a candidate's
+ * integers, least squares gives the best scale; these scales are compared. Sums are kept in double. */
 
 #define CANDIDATES 11
 
@@ -149,15 +149,15 @@ static float candidate_steps(int k, float levels) { return levels + 0.2f * (floa
 
 static float inverse_of(float step) { return step == 0.0f ? 0.0f : 1.0f / step; }
 
-/* The nearest integer to x * inverse within [low, high], which are below 2^22: there a float's last bit is worth 1 once 1.5 * 2^23
- * was added. It may differ from nearest() by a tie, and takes a tenth of its time. */
+/* The nearest integer to x * inverse within [low, high], both below 2^22: after 1.5 * 2^23 is added, a float's last bit
+ * has the value 1. The result may differ from nearest() at a tie, in a tenth of the time. */
 static double nearly(float x, float inverse, float low, float high) {
     const float v = x * inverse, q = v < low ? low : v > high ? high : v;
     return (double)((q + 0x1.8p23f) - 0x1.8p23f);
 }
 
-/* w = scale * q, low <= q <= high, |low| > high. With s = sum(x q) / sum(q^2) the squared error is sum(x^2) less what is
- * maximised here. */
+/* w = scale * q, low <= q <= high, |low| > high. With s = sum(x q) / sum(q^2) the squared error is sum(x^2) minus
+ * sum(x q)^2 / sum(q^2), which is maximised here. */
 static float fit_scale(const float *x, int n, int low, int high) {
     const float extreme = extreme_of(x, n);
     double best = 0.0, removed = 0.0;

@@ -98,7 +98,7 @@ static BASE_ALWAYS_INLINE lanes_bytes lanes_bits(lanes_bytes v, int shift, int m
     return vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t)-shift)), vdupq_n_u8((uint8_t)mask));
 }
 
-/* Bytes that stay below 256. */
+/* v << n; the results must be below 256. */
 static BASE_ALWAYS_INLINE lanes_bytes lanes_shift_left(lanes_bytes v, int n) { return vshlq_u8(v, vdupq_n_s8((int8_t)n)); }
 static BASE_ALWAYS_INLINE lanes_bytes lanes_or(lanes_bytes a, lanes_bytes b) { return vorrq_u8(a, b); }
 /* Every byte plus a number, modulo 256. */

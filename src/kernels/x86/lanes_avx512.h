@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_avx512.h: the AVX-512 (F, BW, DQ, VL) primitives for the code in kernels/lanes/ (arm/lanes_neon.h documents each).
- * For files named *_avx512.c. */
+/* lanes_avx512.h: the AVX-512 (F, BW, DQ, VL) primitives for the code in kernels/lanes/ (arm/lanes_neon.h documents
+ * each). For files named *_avx512.c. */
 #ifndef KERNELS_X86_LANES_AVX512_H
 #define KERNELS_X86_LANES_AVX512_H
 
