@@ -72,8 +72,8 @@ FORMAT_TYPES(X)
 #undef X
 
 /* ---- packed (kernel_pack) -----------------------------------------------------------------------------------------
- * `side` rows are interleaved; the size is unchanged. Types that are not quantized: element 0 of every row | element 1 |
- * ... Quantized types: block by block; in each block first the bytes that are not q, in their order, then q. Both are
+ * `side` rows are interleaved; the size is unchanged. Types that are not quantized: element 0 of every row | element 1
+ * | ... Quantized types: block by block; in each block first the bytes that are not q, in their order, then q. Both are
  * divided into units of 4 bytes (the last may be 2, then 1), and the units of the rows alternate:
  *
  *     bytes 0..3 of row 0 | of row 1 | ... | bytes 4..7 of row 0 | of row 1 | ...

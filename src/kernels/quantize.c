@@ -2,8 +2,8 @@
 /* quantize.c: quantization of f32 to every weight format (formats.h has the layouts).
  *
  * A scale is chosen, stored, and loaded as stored; every element is rounded to the nearest value that can be decoded.
- * Formats with one scale per block of 32 take it from the block's extremes; formats with 8 or 16 scales per block of 256
- * (except IQ4_XS) search for it. Any thread. Magnitudes above the range of an f16 scale saturate.
+ * Formats with one scale per block of 32 take it from the block's extremes; formats with 8 or 16 scales per block of
+ * 256 (except IQ4_XS) search for it. Any thread. Magnitudes above the range of an f16 scale saturate.
  */
 #include <float.h>
 #include <math.h>

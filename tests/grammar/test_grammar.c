@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_grammar.c: GBNF to a grammar: what is taken and what it means, what is refused and where; followed byte by byte against the slow
- * search of random_grammar.h; tokens by the trie against tokens one by one; triggers; limits; failing allocations; little room. */
+/* test_grammar.c: GBNF parsing: accepted syntax and its meaning, refused syntax and its position; matching byte by byte
+ * against the slow search of random_grammar.h; masks of the trie against tokens one by one; triggers; limits; failing
+ * allocations; a small pool. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +47,7 @@ static bool takes(fixture *f, const char *bytes, size_t n) {
     return fits;
 }
 
-/* 2: it is a text of the grammar; 1: the beginning of one; 0: neither. */
+/* 2: the grammar matches the answer; 1: the answer is a prefix of a match; 0: neither. */
 static int judge(const char *text, const char *trigger, const char *answer) {
     fixture f;
     open_fixture(&f, text, trigger);
@@ -55,7 +56,7 @@ static int judge(const char *text, const char *trigger, const char *answer) {
     return verdict;
 }
 
-/* ---- what is taken ---- */
+/* ---- accepted syntax ---- */
 
 static void what_users_write_means_what_it_should(void **state) {
     (void)state;
@@ -80,7 +81,7 @@ static void what_users_write_means_what_it_should(void **state) {
         {"root ::= .", "\n", 2},
         {"root ::= .", "\xe2\x82\xac", 2},
         {"root ::= .", "\xe2\x82", 1},
-        {"root ::= .*", "\xed\xa0\x80", 0}, /* half of a pair */
+        {"root ::= .*", "\xed\xa0\x80", 0}, /* half of a surrogate pair */
         {"root ::= .*", "\xc0\x80", 0},
         {"root ::= .*", "\xf4\x90\x80\x80", 0},
         {"root ::= .*", "\xff", 0},
@@ -127,7 +128,7 @@ static void json_is_followed(void **state) {
     assert_int_equal(judge(json_text, NULL, "{\"a\"}"), 0);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused syntax ---- */
 
 static void expect_refused(const char *text, rp_code code, const char *says) {
     grammar *g;
@@ -198,10 +199,10 @@ static void what_is_too_large_is_refused(void **state) {
     expect_refused(texts[1], RP_ERR_LIMIT, "more than 256 deep");
     expect_refused(texts[2], RP_ERR_LIMIT, "at most 262144");
     for (size_t i = 0; i < LEN(texts); i++) free(texts[i]);
-    assert_int_equal(judge("root ::= ((\"\"{65536}){65536}){65536} \"a\"", NULL, "a"), 2); /* nothing, however often, costs nothing */
+    assert_int_equal(judge("root ::= ((\"\"{65536}){65536}){65536} \"a\"", NULL, "a"), 2); /* repeated empty text adds no nodes */
 }
 
-/* Rules that can be empty in a number of ways that doubles with each. */
+/* Each rule doubles the number of ways to be empty. */
 static void a_beginning_of_too_many_ways_is_refused(void **state) {
     (void)state;
     char text[4096] = "root ::= r0\n";
@@ -212,7 +213,7 @@ static void a_beginning_of_too_many_ways_is_refused(void **state) {
 
 /* ---- against the slow search ---- */
 
-/* A letter, now and then a piece of one. */
+/* Appends a letter, sometimes a part of one. */
 static size_t add_letter(tiny_random *r, char *text, size_t n) {
     const char *letter = random_grammar_letters[tiny_random_below(r, RANDOM_GRAMMAR_LETTERS)];
     size_t bytes = strlen(letter);
@@ -229,8 +230,7 @@ static void expect_same(const random_grammar *g, fixture *f, const char *text, s
                  fits && matcher_may_end(&f->m), v.beginning, v.whole, g->text);
 }
 
-/* Letters are tried until they fit no more, and then one that does not. False: some grammar is too ambiguous to be followed, as it may be said
- * of few. */
+/* Tries letters, including ones that do not fit. False: the grammar is too ambiguous to match; few grammars may be. */
 static bool follow_random_text(const random_grammar *g, fixture *f, tiny_random *r) {
     char text[RANDOM_GRAMMAR_MOST + 4];
     int32_t start = f->m.place;
@@ -245,7 +245,7 @@ static bool follow_random_text(const random_grammar *g, fixture *f, tiny_random 
             expect_same(g, f, text, i + 1, fits);
             if (fits) n = i + 1;
         }
-        if (!fits && n < longer - 1) break; /* in the middle of a letter: nothing else can come */
+        if (!fits && n < longer - 1) break; /* in the middle of a letter: no other letter fits */
     }
     f->m.place = f->m.pool_bytes < MATCHER_POOL_BYTES ? f->m.place : start;
     return true;
@@ -272,7 +272,7 @@ static void random_grammars_are_followed_as_the_slow_search_reads(void **state) 
     free(g);
 }
 
-/* Where hardly anything can be kept, everything is computed again and again: it is the same. */
+/* With a tiny pool nearly everything is recomputed: the results are the same. */
 static void little_room_changes_nothing(void **state) {
     (void)state;
     tiny_random r = {.state = seed + 1};
@@ -313,8 +313,8 @@ static void deep_texts_need_no_more_room(void **state) {
     open_fixture(&f, "root ::= \"(\" root \")\" | \"x\"", NULL);
     int depth = 0;
     while (depth <= MATCHER_MAX_NESTING && takes(&f, "(", 1)) depth++;
-    assert_int_equal(depth, MATCHER_MAX_NESTING); /* deeper is not in the language, */
-    assert_true(takes(&f, "x))", 3));             /* and what is there goes on */
+    assert_int_equal(depth, MATCHER_MAX_NESTING); /* deeper nesting is not in the language, */
+    assert_true(takes(&f, "x))", 3));             /* and the text so far can continue */
     close_fixture(&f);
 }
 
@@ -355,7 +355,7 @@ static token_trie *make_trie(const vocabulary *v) {
     return t;
 }
 
-/* What the mask has to say of a token, found by following its bytes. */
+/* The expected bit of a token in the mask, from matching its bytes. */
 static bool may_come(fixture *f, const vocabulary *v, int32_t token, bool drops_space) {
     const matcher_place *at = &f->m.pool.places[f->m.place];
     const char *bytes = v->texts[token];
@@ -370,14 +370,14 @@ static bool may_come(fixture *f, const vocabulary *v, int32_t token, bool drops_
     return fits;
 }
 
-/* False: the grammar is too ambiguous to be followed in the room there is, or at all. */
+/* False: the grammar is too ambiguous to match, in this pool or at all. */
 static bool expect_mask(fixture *f, const vocabulary *v, const token_trie *t, bool drops_space) {
     const uint64_t *bits;
     uint64_t copy[2] = {0};
     int rc = matcher_allowed(&f->m, t, drops_space, &bits);
     if (rc == RP_ERR_LIMIT) return false;
     assert_int_equal(rc, RP_OK);
-    memcpy(copy, bits, token_mask_words(v->n) * sizeof *bits); /* walking may make room */
+    memcpy(copy, bits, token_mask_words(v->n) * sizeof *bits); /* matching may evict */
     for (int32_t i = 0; i < v->n; i++)
         if (token_mask_has(copy, i) != may_come(f, v, i, drops_space))
             fail_msg("token %d '%s': mask %d", i, v->texts[i], token_mask_has(copy, i));
@@ -463,7 +463,7 @@ static void the_grammar_holds_behind_the_first_trigger(void **state) {
 
 static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     (void)state;
-    /* every x may belong to any of the levels, and each has its own way back */
+    /* every x may belong to any level, and each level has its own return */
     char text[4096] = "root ::= r0 \"!\"\n";
     for (int i = 0; i < 12; i++)
         sprintf(text + strlen(text), "r%d ::= \"x\" r%d \"a\" | \"x\" r%d \"b\" | \"x\" r%d \"c\" | \"y\"\n", i, (i + 1) % 12,
@@ -478,7 +478,7 @@ static void what_takes_too_much_work_fails_and_does_not_hang(void **state) {
     close_fixture(&f);
 }
 
-/* Grammars that cost as much as they can, for all of a long text: each token's work and the whole text's are bounded. */
+/* Grammars of maximum cost over a long text: the work per token and of the whole text is bounded. */
 static void a_hostile_grammar_costs_a_bounded_amount(void **state) {
     (void)state;
     char levels[4096] = "root ::= r0 \"!\"\n", many[16384] = "root ::= ", late[8192] = "root ::= [ab]* (";

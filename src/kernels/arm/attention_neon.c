@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_neon.c: scores, values and storing f16 states (lanes_attention.inc). */
+/* attention_neon.c: scores, values and stores of f16 KV (lanes_attention.inc). */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"
 #include "kernels/lanes/lanes_attention.inc"

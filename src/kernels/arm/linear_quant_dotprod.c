@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_dotprod.c: products of quantised weights with SDOT, which adds the four products of signed bytes in each lane to its
- * int32, exactly. Sixteen bytes of a row of x are loaded at once; the instruction picks the dword. */
+/* linear_quant_dotprod.c: products of quantized weights with SDOT. It adds the four products of signed bytes in each
+ * lane to its int32, exactly. Sixteen bytes of a row of x are loaded at once; the instruction selects the dword. */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"
 
@@ -10,7 +10,7 @@ static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return 
 
 static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 
-/* sum plus the products of half a piece. The number of a dword has to be written out: it is part of the instruction. */
+/* sum plus the products of half a piece. The dword's number must be a literal: it is part of the instruction. */
 static BASE_ALWAYS_INLINE int32x4_t half_sum(int32x4_t sum, const lanes_bytes q[4], int8x16_t x) {
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(q[0]), x, 0);
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(q[1]), x, 1);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_i8mm.c: products of quantised weights with SMMLA, which multiplies two rows of eight signed bytes with two others and
- * adds the 2 x 2 results, exactly:
+/* linear_quant_i8mm.c: products of quantized weights with SMMLA. It multiplies two rows of eight signed bytes by two
+ * others and adds the 2 x 2 results, exactly:
  *
  *   weights   pair of outputs: 8 inputs of the one, 8 of the other;   x   the same of a pair of rows
- *   result    x0 w0, x0 w1, x1 w0, x1 w1;   two of them (outputs 0 and 1, 2 and 3) are put together to a vector for each row
+ *   result    x0 w0, x0 w1, x1 w0, x1 w1;   two of them (outputs 0 and 1, 2 and 3) are combined to a vector for each row
  *
- * A row without a partner is its own, and half of the result is dropped. The integers are those of every other level. */
+ * A row without a partner is paired with itself, and half of the result is discarded. The integers are those of every
+ * other level. */
 #include "kernels/arm/lanes_neon.h"
 #include "kernels/arm/neon.h"
 

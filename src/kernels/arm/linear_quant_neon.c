@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_neon.c: products of quantised weights without SDOT (lanes_quant.inc has all but the integers).
+/* linear_quant_neon.c: products of quantized weights without SDOT (lanes_quant.inc has all except the integer sums).
  *
  * SMULL multiplies signed bytes to 16 bits. With |x| <= 127 (kernels.h) two products fit in 16 bits at |w| = 128, and eight up to
  * |w| = 32: as many dwords as fit are added there, then pairs are added and widened. */
@@ -12,7 +12,7 @@ static BASE_ALWAYS_INLINE int lanes_zero_point(const format_traits *f) { return 
 
 static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 
-/* How many products fit in 16 bits when they are added: 2, 4 or 8. */
+/* Number of products with a sum that fits in 16 bits: 2, 4 or 8. */
 static BASE_ALWAYS_INLINE int products_that_fit(const format_traits *f) {
     const int n = INT16_MAX / (127 * BASE_MAX(-f->lowest, f->highest));
     return n >= 8 ? 8 : n >= 4 ? 4 : 2;

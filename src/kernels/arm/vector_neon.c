@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vector_neon.c: everything that works along one row: quantising activations, softmax, norms, activations, sums, rotation.
- * The exact GELU, scale and clamp stay those of generic/.
+/* vector_neon.c: the functions of one row: quantization of activations, softmax, norms, activations, sums, rotation.
+ * The exact GELU, scale and clamp are those of generic/.
  *
  * Eight elements a step, in two vectors. Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes,
- * element i in lane i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
+ * element i in lane i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of generic/.
  */
 #include "base/check.h"
 #include "kernels/arm/lanes_neon.h"
@@ -18,7 +18,7 @@ void kernel_table_neon(kernel_table *t) {
     neon_vector_entries(t);
 }
 
-/* The first n of eight floats at p, n > 0; the other lanes are 0 and their memory is not touched. */
+/* The first n of eight floats at p, n > 0; the other lanes are 0 and their memory is not accessed. */
 static inline float32x4x2_t load8(const float *p, int64_t n) {
     if (n >= 8) return vld1q_f32_x2(p);
     float v[8] = {0};
@@ -75,7 +75,7 @@ static double sum8_total(const sum8 *s) {
     return vgetq_lane_f64(two, 0) + vgetq_lane_f64(two, 1);
 }
 
-/* ---- quantising activations ----------------------------------------------------------------------------------------- */
+/* ---- quantization of activations ----------------------------------------------------------------------------------------- */
 
 static float block_max(const float32x4_t v[8]) {
     float32x4_t max = vabsq_f32(v[0]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_generic.c: scores and values over a block of 64 slots, and storing into a block, in plain C.
+/* attention_generic.c: scores and values over a block of 64 slots, and stores into a block, in plain C.
  *
- * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32 or f16. A score is one sum over d in rising
- * order, scaled at the end; a value's sum goes over the visible slots in rising order.
+ * Layouts are those of kernels.h: keys k[dim][64], values v[64][dim], f32 or f16. A score is one sum over d in
+ * ascending order, scaled at the end; a value is one sum over the visible slots in ascending order.
  */
 #include "base/compiler.h"
 #include "kernels/generic/generic.h"

@@ -3,11 +3,11 @@
  *
  * An output element is one sum, from the first input to the last:
  *   float types      acc += w[i] * x[i]
- *   quantised types  by pieces of 32: the products of integers are added exactly, then
+ *   quantized types  by pieces of 32: the products of integers are added exactly, then
  *                    acc += (scale * d) * sum,   and for a format with minima   acc -= min * s
- *                    (a format with two scales or minima a piece takes that step for each half, with h for s)
- * The sums of a whole column of y grow together, so that a weight is unpacked once for all rows; no element's order
- * depends on that. Multiplications and additions are rounded separately.
+ *                    (a format with two scales or minima a piece has that step for each half, with h for s)
+ * A whole column of y is summed at once, so that a weight is unpacked once for all rows; no element's order depends
+ * on that. Multiplications and additions are rounded separately.
  */
 #include "kernels/formats.h"
 #include "kernels/generic/generic.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vector_generic.c: everything that works along one row, in plain C: quantising activations, softmax, norms, activations,
+/* vector_generic.c: the functions of one row, in plain C: quantization of activations, softmax, norms, activations,
  * sums, rotation.
  *
- * Sums run from the first element to the last, in double, so that their rounding does not show in the f32 result.
+ * Sums run from the first element to the last, in double, so that their rounding does not affect the f32 result.
  */
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_avx512.c: scores, values and storing f16 states (lanes_attention.inc). */
+/* attention_avx512.c: scores, values and stores of f16 KV (lanes_attention.inc). */
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"
 #include "kernels/lanes/lanes_attention.inc"

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_avx2.c: products of quantised weights with AVX2, eight outputs a vector (lanes_quant.inc has all but the integers).
+/* linear_quant_avx2.c: products of quantized weights with AVX2, eight outputs a vector (lanes_quant.inc has all
+ * except the integer sums).
  *
  * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). As many pairs as fit
- * are added in 16 bits before they are widened. Where q has up to 64 values, weights are q - lowest, which is unsigned, and
- * lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most 2 * 127 * 128 = 32512 in Q8_0
+ * are added in 16 bits before they are widened. If q has up to 64 values, weights are q - lowest, which is unsigned,
+ * and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most 2 * 127 * 128 = 32512 in
+ * Q8_0
  * (w = -128 included: |w| is unsigned). */
 #include "base/check.h"
 #include "kernels/x86/lanes_avx2.h"
@@ -17,7 +19,7 @@ static BASE_ALWAYS_INLINE bool is_signed(const format_traits *f) { return f->low
 
 static BASE_ALWAYS_INLINE void lanes_arrange(lanes_bytes q[8]) { (void)q; }
 
-/* How many results of VPMADDUBSW fit in 16 bits when they are added: 1, 2, 4 or 8. */
+/* Number of VPMADDUBSW results with a sum that fits in 16 bits: 1, 2, 4 or 8. */
 static BASE_ALWAYS_INLINE int pairs_that_fit(const format_traits *f) {
     const int highest = BASE_MAX(f->highest - lanes_zero_point(f), is_signed(f) ? -f->lowest : 0);
     const int n = INT16_MAX / (2 * 127 * highest);
@@ -30,8 +32,8 @@ static BASE_ALWAYS_INLINE __m256i pairs(const format_traits *f, const lanes_byte
     return _mm256_maddubs_epi16(_mm256_abs_epi8(q[g]), _mm256_sign_epi8(v, q[g]));
 }
 
-/* sum[r * n_groups + p] = the products of dwords [begin, end) of a piece of group p with row r. LANES_KEEP: left to itself the compiler
- * regroups such sums until everything is spilled, at half the speed. */
+/* sum[r * n_groups + p] = the products of dwords [begin, end) of a piece of group p with row r. LANES_KEEP:
+ * without it the compiler regroups these sums until all registers are spilled, at half the speed. */
 static BASE_ALWAYS_INLINE void dword_sums(const format_traits *f, int n_rows, int n_groups, const lanes_bytes *const q[2],
                                           const uint8_t *x, int64_t x_stride, int begin, int end, lanes_ints *sum) {
     const __m256i ones = _mm256_set1_epi16(1);

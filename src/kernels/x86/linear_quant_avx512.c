@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_avx512.c: products of quantised weights with AVX-512 VNNI, sixteen outputs a vector. */
+/* linear_quant_avx512.c: products of quantized weights with AVX-512 VNNI, sixteen outputs a vector. */
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/x86.h"
 
@@ -12,7 +12,7 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, la
 #include "kernels/x86/lanes_vnni.inc"
 #include "kernels/lanes/lanes_quant.inc"
 
-/* What works along a row stays that of AVX2: it is not where time goes. */
+/* The functions of one row are AVX2's: their share of the time is small. */
 void kernel_table_avx512(kernel_table *t) {
     t->name = "avx512";
     t->side = LANES;

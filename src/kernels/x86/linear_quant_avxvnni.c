@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_avxvnni.c: products of quantised weights with AVX-VNNI, eight outputs a vector. All else stays that of AVX2. */
+/* linear_quant_avxvnni.c: products of quantized weights with AVX-VNNI, eight outputs a vector. All other entries are
+ * AVX2's. */
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 

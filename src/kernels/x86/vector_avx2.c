@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vector_avx2.c: everything that works along one row: quantising activations, softmax, norms, activations, sums, rotation.
- * The exact GELU, scale and clamp stay those of generic/.
+/* vector_avx2.c: the functions of one row: quantization of activations, softmax, norms, activations, sums, rotation.
+ * The exact GELU, scale and clamp are those of generic/.
  *
  * Element-wise results do not depend on n. Sums (softmax, norms) are kept in double in 8 lanes, element i in lane
- * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail fills up with zeros. quantize_row, add and rope give the bits of generic/.
+ * i % 8, and folded 8 -> 4 -> 2 -> 1; a tail is filled with zeros. quantize_row, add and rope give the bits of generic/.
  */
 #include <math.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static void sums8_i32(__m256i a, __m256i b, int32_t sum[2]) {
     _mm_storel_epi64((__m128i *)(void *)sum, _mm_hadd_epi32(s, s));
 }
 
-/* ---- quantising activations ------------------------------------------------------------------------------------- */
+/* ---- quantization of activations ------------------------------------------------------------------------------------- */
 
 static void quantize_block(const float *x, uint8_t *q, float *d, float *s, float h[2], int16_t c[2]) {
     __m256 v[4];
@@ -207,7 +207,7 @@ static BASE_ALWAYS_INLINE void act_row(__m256 (*act)(__m256), const float *a, co
 static void silu_row(const float *a, const float *up, float *y, int64_t n) { act_row(silu, a, up, y, n); }
 static void gelu_tanh_row(const float *a, const float *up, float *y, int64_t n) { act_row(gelu_tanh, a, up, y, n); }
 
-/* The second operand of min and max is what a NaN gives: it passes through. */
+/* min and max return the second operand for a NaN: the NaN passes through. */
 static void swiglu_oai_row(const float *a, const float *up, float *y, int64_t n) {
     const __m256 seven = _mm256_set1_ps(7.0f), below = _mm256_set1_ps(-7.0f);
     for (int64_t i = 0; i < n; i += 8) {
@@ -262,7 +262,7 @@ static void rope_adjacent(const float *x, const float *cs, int64_t n_pairs, floa
     for (; i < n_pairs; i++) rotate_pair(x, cs + 2 * i, 2 * i, 2 * i + 1, y);
 }
 
-/* Eight pairs (i, i + n_pairs) a step; cos and sin are taken apart first. */
+/* Eight pairs (i, i + n_pairs) a step; cos and sin are separated first. */
 static void rope_halves(const float *x, const float *cs, int64_t n_pairs, float *y) {
     int64_t i = 0;
     for (; i + 8 <= n_pairs; i += 8) {
