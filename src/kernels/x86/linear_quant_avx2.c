@@ -4,9 +4,8 @@
  *
  * VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation to 16 bits; |x| <= 127 (kernels.h). As many pairs as fit
  * are added in 16 bits before they are widened. If q has up to 64 values, weights are q - lowest, which is unsigned,
- * and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most 2 * 127 * 128 = 32512 in
- * Q8_0
- * (w = -128 included: |w| is unsigned). */
+ * and lowest * (sum of x) is added at the end. Others are split as |w| * (sign(w) x): a pair is at most
+ * 2 * 127 * 128 = 32512 in Q8_0 (w = -128 included: |w| is unsigned). */
 #include "base/check.h"
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
