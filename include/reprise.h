@@ -472,8 +472,8 @@ RP_API int rp_schema_unload(rp_engine *engine, const char *tenant, const char *n
  * copied. */
 typedef struct rp_prompt rp_prompt;
 
-/* schema: its name, resolved when a request is submitted; NULL: the prompt's modules are its documents (rp_prompt_append_document).
- * RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
+/* schema: its name, resolved when a request is submitted; NULL: that of the first rp_prompt_append_pml, or else the prompt's modules are its
+ * documents (rp_prompt_append_document). RP_ERR_INVALID, RP_ERR_MEMORY. *out: rp_prompt_free. */
 RP_API int rp_prompt_new(rp_prompt **out, const char *schema, rp_error *err);
 RP_API void rp_prompt_free(rp_prompt *prompt);
 /* Imports a module by its path, "plan/miami", with its outer modules. Consecutive imports with common outer modules are
@@ -493,9 +493,17 @@ RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
  * schema), RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all, RP_MAX_DOCUMENTS), RP_ERR_MEMORY; at submission RP_ERR_UNSUPPORTED (the
  * model's positions cannot be shifted). */
 RP_API int rp_prompt_append_document(rp_prompt *prompt, const char *text, size_t n);
+/* Appends what a PML prompt of n bytes contains (docs/pml.md): markup that the application wrote, not a user's text. Its <prompt> has no attribute
+ * but schema and xml:space; PML's rules for white space hold for its texts. RP_ERR_SYNTAX, RP_ERR_CONFLICT (another schema, documents),
+ * RP_ERR_INVALID (it has roles, and a role is open), RP_ERR_LIMIT, RP_ERR_MEMORY; at submission the errors of rp_prompt_import. */
+RP_API int rp_prompt_append_pml(rp_prompt *prompt, const char *pml, size_t n);
 /* Begins a message of that role, up to rp_prompt_end_role or the end of the prompt. Roles do not nest. RP_ERR_INVALID,
  * RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_prompt_begin_role(rp_prompt *prompt, rp_role role);
+/* Like rp_prompt_begin_role, and places the modules of the message where the schema allows them: the role is closed around a module that
+ * contains roles, or PML that does; a message with a module that is in a role of the schema is that role, and no second one. At submission
+ * RP_ERR_CONFLICT: such a module is in a message of another role, or not in the first one. */
+RP_API int rp_prompt_begin_message(rp_prompt *prompt, rp_role role);
 RP_API int rp_prompt_end_role(rp_prompt *prompt);
 
 /* ---- Sampling -------------------------------------------------------------------------------------------------- */

@@ -157,28 +157,40 @@ static int inspect_fill(rp_inspection *x, inspection_owner *o, const pml_layout 
     return RP_OK;
 }
 
-static int inspect_inspect(rp_engine *e, const base_key *salt, const char *schema_name, const char *prompt, const char *prompt_name,
-                   rp_inspection *x, inspection_owner *o, rp_error *err) {
-    rp_schema *schema;
-    int rc = RP_OK;
-    if (!schema_name && !prompt) return base_fail(err, RP_ERR_INVALID, "an inspection needs a schema or a prompt");
-    if (prompt) rc = pml_prompt_parse(&o->prompt, prompt, strlen(prompt), prompt_name ? prompt_name : "prompt", err);
+/* What is inspected: `built`, or `prompt` and `schema`, one of which may be NULL. */
+typedef struct inspected {
+    const char *schema, *prompt;
+    const rp_prompt *built;
+    const char *name; /* of the prompt in errors */
+} inspected;
+
+static int inspect_parse(rp_engine *e, const base_key *salt, const inspected *what, inspection_owner *o, rp_error *err) {
+    int rc = what->prompt ? pml_prompt_parse(&o->prompt, what->prompt, strlen(what->prompt), what->name, err) : RP_OK;
     if (rc) return rc;
-    rc = schema_name ? engine_find_schema(e, salt, schema_name, &schema, err) : engine_find_schema_of(e, salt, o->prompt, &schema, err);
-    if (rc) return rc;
-    o->held = schema;
-    if (prompt && strcmp(o->prompt->nodes[0].name, schema->name) != 0)
-        return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name,
-                        schema->name);
-    if (prompt && (rc = pml_plan_new(&o->plan, schema->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err))) return rc;
-    return inspect_fill(x, o, schema->layout, err);
+    rc = what->schema ? engine_find_schema(e, salt, what->schema, &o->held, err) : engine_find_schema_of(e, salt, o->prompt, &o->held, err);
+    if (rc || !what->prompt || strcmp(o->prompt->nodes[0].name, o->held->name) == 0) return rc;
+    return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name, o->held->name);
 }
 
-int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, const char *prompt, const char *prompt_name,
-                      rp_inspection **out, rp_error *err) {
+static int inspect_build(rp_engine *e, const base_key *salt, const inspected *what, inspection_owner *o, rp_error *err) {
+    const char *schema = engine_prompt_schema(what->built);
+    int rc = engine_prompt_check(what->built, err);
+    if (!rc) rc = schema ? engine_find_schema(e, salt, schema, &o->held, err)
+                         : engine_prompt_make_schema(what->built, e, salt, what->name, &o->held, err);
+    return rc ? rc : engine_prompt_build(what->built, o->held->document, what->name, &o->prompt, err);
+}
+
+static int inspect_inspect(rp_engine *e, const base_key *salt, const inspected *what, rp_inspection *x, rp_error *err) {
+    inspection_owner *o = x->owner;
+    int rc = what->built ? inspect_build(e, salt, what, o, err) : inspect_parse(e, salt, what, o, err);
+    if (!rc && o->prompt) rc = pml_plan_new(&o->plan, o->held->layout, o->prompt, false, (rp_quality){0}, (rp_quality){0}, err);
+    return rc ? rc : inspect_fill(x, o, o->held->layout, err);
+}
+
+static int inspect_new(rp_engine *e, const char *tenant, inspected what, rp_inspection **out, rp_error *err) {
     base_key salt;
-    if (!e || !out || (!schema && !prompt)) return base_fail(err, RP_ERR_INVALID, "rp_engine_inspect: engine, out, and schema or prompt are needed");
     *out = NULL;
+    if (!what.name) what.name = "prompt";
     int rc = engine_salt(e, tenant, &salt, err);
     if (rc) return rc;
     rp_inspection *x = base_calloc(1, sizeof(*x));
@@ -190,11 +202,22 @@ int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, cons
     }
     x->struct_size = (uint32_t)sizeof(*x);
     x->owner = o;
-    rc = inspect_inspect(e, &salt, schema, prompt, prompt_name, x, o, err);
+    rc = inspect_inspect(e, &salt, &what, x, err);
     engine_schema_unref(e, o->held);
     if (rc) rp_inspection_free(x);
     else *out = x;
     return rc;
+}
+
+int rp_engine_inspect(rp_engine *e, const char *tenant, const char *schema, const char *prompt, const char *prompt_name, rp_inspection **out,
+                      rp_error *err) {
+    if (!e || !out || (!schema && !prompt)) return base_fail(err, RP_ERR_INVALID, "rp_engine_inspect: engine, out, and schema or prompt are needed");
+    return inspect_new(e, tenant, (inspected){.schema = schema, .prompt = prompt, .name = prompt_name}, out, err);
+}
+
+int rp_engine_inspect_prompt(rp_engine *e, const char *tenant, const rp_prompt *prompt, const char *prompt_name, rp_inspection **out, rp_error *err) {
+    if (!e || !out || !prompt) return base_fail(err, RP_ERR_INVALID, "rp_engine_inspect_prompt: engine, prompt and out are needed");
+    return inspect_new(e, tenant, (inspected){.built = prompt, .name = prompt_name}, out, err);
 }
 
 void rp_inspection_free(rp_inspection *x) {

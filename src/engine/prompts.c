@@ -18,13 +18,14 @@ _Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (
 #define DOCUMENT_DIGITS 20 /* of a document's hash, in its name */
 
 struct rp_prompt {
-    char *schema; /* NULL: the schema is made of the documents */
+    char *schema; /* NULL: none yet, and then the schema is made of the documents */
     size_t n_documents;
     pml_part *parts;
     size_t n, cap;
     size_t bytes;        /* total of all names and texts */
     size_t number;       /* number of the last part in error messages */
-    bool role_is_open;
+    bool role_is_open;   /* of a role or a message */
+    bool is_message;     /* what began last */
     bool takes_argument; /* the last part is a module, or an argument of it */
     rp_error err;        /* the first failure; RP_OK: none */
 };
@@ -47,6 +48,7 @@ void rp_prompt_free(rp_prompt *p) {
     for (size_t i = 0; i < p->n; i++) {
         base_free(p->parts[i].name);
         base_free(p->parts[i].text);
+        pml_document_free(p->parts[i].content);
     }
     base_free(p->parts);
     base_free(p->schema);
@@ -165,7 +167,7 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
     base_key key;
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
-    if (p->schema) return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema: import its modules, or give rp_prompt_new no schema");
+    if (p->schema) return prompt_fail(p, RP_ERR_CONFLICT, "the prompt has a schema, '%.*s': import its modules, or make a prompt without one", base_shown(p->schema), p->schema);
     if (n > 0 && text) {
         base_hash_init(&h, "reprise document 1");
         base_hash_bytes(&h, text, n);
@@ -180,15 +182,56 @@ int rp_prompt_append_document(rp_prompt *p, const char *text, size_t n) {
     return rc;
 }
 
-int rp_prompt_begin_role(rp_prompt *p, rp_role role) {
+/* The PML's schema must be the prompt's, which has none before its first module. */
+static int check_schema_of(rp_prompt *p, const pml_document *content) {
+    const char *name = content->nodes[0].name;
+    if (!p->schema && p->n_documents > 0) return prompt_fail(p, RP_ERR_CONFLICT, "PML in a prompt of documents: a prompt can use one schema");
+    if (!p->schema && !(p->schema = base_strdup(name))) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: a name");
+    if (strcmp(p->schema, name) != 0)
+        return prompt_fail(p, RP_ERR_CONFLICT, "PML for schema '%.*s' in a prompt for '%.*s': a prompt can use one schema", base_shown(name), name,
+                           base_shown(p->schema), p->schema);
+    if (content->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN)
+        return prompt_fail(p, RP_ERR_CONFLICT, "PML with a quality of its own: give the request's quality instead");
+    return RP_OK;
+}
+
+static bool has_role(const pml_document *content) {
+    for (int32_t i = 1; i < content->n_nodes; i++)
+        if (content->nodes[i].kind == PML_ROLE) return true;
+    return false;
+}
+
+int rp_prompt_append_pml(rp_prompt *p, const char *pml, size_t n) {
+    char name[RP_ERROR_WHERE_BYTES];
+    pml_document *content = NULL;
+    int rc = prompts_check_prompt(p);
+    if (!rc) rc = prompt_check_text(p, pml, n, "PML");
+    if (rc) return rc;
+    snprintf(name, sizeof(name), "prompt, part %zu", p->number + 1);
+    if (pml_prompt_parse(&content, pml ? pml : "", n, name, &p->err)) return (int)p->err.code;
+    rc = check_schema_of(p, content);
+    if (!rc && p->role_is_open && !p->is_message && has_role(content))
+        rc = prompt_fail(p, RP_ERR_INVALID, "PML with roles in a role: roles do not nest; call rp_prompt_end_role first");
+    if (!rc) rc = prompt_add_part(p, (pml_part){.kind = PML_PART_PML, .n = n}, NULL, pml);
+    if (!rc) p->parts[p->n - 1].content = content;
+    else pml_document_free(content);
+    return rc;
+}
+
+static int prompt_begin(rp_prompt *p, pml_part_kind kind, rp_role role) {
     int rc = prompts_check_prompt(p);
     if (rc) return rc;
     if ((unsigned)role >= RP_N_ROLES) return prompt_fail(p, RP_ERR_INVALID, "unknown role %d", (int)role);
     if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "roles do not nest: call rp_prompt_end_role first");
-    rc = prompt_add_part(p, (pml_part){.kind = PML_PART_ROLE, .role = (int)role}, NULL, NULL);
+    rc = prompt_add_part(p, (pml_part){.kind = kind, .role = (int)role}, NULL, NULL);
     p->role_is_open = !rc;
+    p->is_message = kind == PML_PART_MESSAGE;
     return rc;
 }
+
+int rp_prompt_begin_role(rp_prompt *p, rp_role role) { return prompt_begin(p, PML_PART_ROLE, role); }
+
+int rp_prompt_begin_message(rp_prompt *p, rp_role role) { return prompt_begin(p, PML_PART_MESSAGE, role); }
 
 int rp_prompt_end_role(rp_prompt *p) {
     int rc = prompts_check_prompt(p);

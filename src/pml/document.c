@@ -93,6 +93,21 @@ int32_t pml_holder(const pml_document *d, int32_t node) {
     return i;
 }
 
+int pml_role_of(const pml_document *d, int32_t module) {
+    int32_t i = node_at(d, module)->parent;
+    while (i >= 0 && d->nodes[i].kind != PML_ROLE) i = d->nodes[i].parent;
+    return i >= 0 ? d->nodes[i].role : -1;
+}
+
+bool pml_contains_role(const pml_document *d, int32_t module) {
+    const int32_t end = node_at(d, module)->next; /* of the module's nodes, which follow it; -1: the parent's */
+    for (int32_t i = module + 1; i < d->n_nodes && i != end; i++) {
+        if (d->nodes[i].parent < module) break;
+        if (d->nodes[i].kind == PML_ROLE) return true;
+    }
+    return false;
+}
+
 int32_t pml_union_of(const pml_document *d, int32_t module) {
     int32_t parent = node_at(d, module)->parent;
     return parent >= 0 && d->nodes[parent].kind == PML_UNION ? parent : -1;

@@ -99,6 +99,9 @@ int pml_fail(rp_error *err, rp_code code, const pml_document *d, int32_t node, c
 int32_t pml_find_module(const pml_document *d, int32_t holder, const char *name, size_t n);
 /* The module or schema that contains a node (looking through unions and roles); -1 for the root. */
 int32_t pml_holder(const pml_document *d, int32_t node);
+/* The role (chat_role) that a module is in, however deep; -1: none. And whether the module contains one. */
+int pml_role_of(const pml_document *d, int32_t module);
+bool pml_contains_role(const pml_document *d, int32_t module);
 /* The union that a module is a member of, or -1. */
 int32_t pml_union_of(const pml_document *d, int32_t module);
 /* The nearest name (by edit distance) among a holder's modules, or NULL if none is near. */

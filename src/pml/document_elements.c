@@ -209,7 +209,7 @@ static const pml_frame *pml_builder_top(const pml_builder *b) { return b->depth 
 
 static const pml_draft *top_draft(const pml_builder *b) { return &b->drafts[b->frames[b->depth - 1].draft]; }
 
-static const char *role_name(int role) {
+const char *pml_role_name(int role) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(elements); i++)
         if (elements[i].kind == PML_ROLE && elements[i].role == role) return elements[i].name;
     return "";
@@ -248,7 +248,7 @@ static int check_schema_place(pml_builder *b, size_t offset, const element_rule 
     if (rule->kind == PML_SCAFFOLD) good = parent == PML_SCHEMA;
     if (rule->kind == PML_PARAM) good = f->module >= 0;
     if (rule->kind == PML_ROLE && f->role >= 0) {
-        const char *outer = role_name(b->drafts[f->role].node.role);
+        const char *outer = pml_role_name(b->drafts[f->role].node.role);
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: %s; close <%s> first", rule->name, outer, rule->place, outer);
     }
     return good ? 0 : pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> is not allowed here: %s", rule->name, rule->place);
@@ -264,7 +264,7 @@ static int check_prompt_place(pml_builder *b, size_t offset, const element_rule 
                                 rule->name, PML_SHOWN(parent->node.name));
     if (parent->node.kind == PML_ROLE)
         return pml_builder_fail(b, offset, RP_ERR_SYNTAX, "<%s> inside <%s>: roles do not nest; close <%s> first", rule->name,
-                                role_name(parent->node.role), role_name(parent->node.role));
+                                pml_role_name(parent->node.role), pml_role_name(parent->node.role));
     return 0;
 }
 
@@ -372,7 +372,7 @@ static int reading_read_arguments(reading *r, const char *name, const char **att
 
 /* ---- Begin and end ---- */
 
-static void open_frame(pml_builder *b, int32_t draft, bool takes_text) {
+void pml_element_open(pml_builder *b, int32_t draft, bool takes_text) {
     const pml_frame *outer = pml_builder_top(b);
     const pml_kind kind = b->drafts[draft].node.kind;
     BASE_ASSERT(b->depth < PML_MAX_DEPTH);
@@ -429,7 +429,7 @@ int pml_element_begin(pml_builder *b, size_t offset, const char *name, const cha
     int rc = rule ? reading_read_attributes(&r, rule, attributes) : reading_read_arguments(&r, name, attributes);
     if (rc != 0) return rc;
     apply_options(&b->options, r.node);
-    open_frame(b, i, r.src == NULL);
+    pml_element_open(b, i, r.src == NULL);
     return r.src ? add_src(b, offset, r.src) : 0;
 }
 

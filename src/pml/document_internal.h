@@ -69,6 +69,7 @@ typedef struct pml_builder {
     XML_Parser parser;
     bool is_prompt;
     bool by_parts; /* built from parts, without input: offsets are part numbers, 0 for the prompt itself */
+    size_t part;   /* by_parts: number of the part that is being added */
     const char *bytes; /* the input after its byte order mark */
     size_t n, mark;    /* mark: bytes of the byte order mark */
     const char *name;  /* of the document */
@@ -101,13 +102,20 @@ void pml_builder_place(pml_builder *b, size_t offset, int32_t *line, int32_t *co
 
 /* Appends a draft of `kind` under the innermost open element. Invalidates pointers to drafts. */
 int pml_builder_add(pml_builder *b, pml_kind kind, size_t offset, int32_t *out);
-/* Appends a TEXT under `parent`, with n raw bytes. */
+/* Appends a TEXT under the innermost open element, with n raw bytes. */
 int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t offset);
+/* Appends the text since the last tag or part, if there is any. */
+int pml_builder_flush_text(pml_builder *b);
+/* Parses a prompt of n bytes, and appends the content of its root under the innermost open element. The prompt was checked by
+ * pml_prompt_parse. Only by_parts. */
+int pml_builder_graft(pml_builder *b, const char *bytes, size_t n);
 
 /* Handles an element's start (document_elements.c): checks name, place and attributes; adds its draft and opens its
  * frame. */
 int pml_element_begin(pml_builder *b, size_t offset, const char *name, const char **attributes);
 int pml_element_end(pml_builder *b, size_t offset); /* offset: of its end tag */
+const char *pml_role_name(int role); /* "user"; static */
+void pml_element_open(pml_builder *b, int32_t draft, bool takes_text);
 /* Refuses text other than white space where none is allowed. */
 int pml_element_refuse_text(pml_builder *b, size_t offset);
 

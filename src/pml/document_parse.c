@@ -17,6 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -102,8 +103,8 @@ int pml_builder_add_text(pml_builder *b, const char *bytes, size_t n, size_t off
     return 0;
 }
 
-/* Turns the text since the last tag into a draft; comments and CDATA sections do not split it. */
-static int flush_text(pml_builder *b) {
+/* Comments and CDATA sections do not split a text. */
+int pml_builder_flush_text(pml_builder *b) {
     if (b->pending.len == 0) return 0;
     int rc = pml_builder_add_text(b, b->pending.data, b->pending.len, b->pending_offset);
     base_buffer_clear(&b->pending);
@@ -114,19 +115,20 @@ static int flush_text(pml_builder *b) {
 /* ---- expat's events ---- */
 
 static size_t event_offset(const pml_builder *b) {
+    if (b->by_parts) return b->part;
     XML_Index i = XML_GetCurrentByteIndex(b->parser);
     return i < 0 ? 0 : BASE_MIN((size_t)i, b->n);
 }
 
 static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **attributes) {
     pml_builder *b = user;
-    if (b->rc == 0 && flush_text(b) == 0) pml_element_begin(b, event_offset(b), name, attributes);
+    if (b->rc == 0 && pml_builder_flush_text(b) == 0) pml_element_begin(b, event_offset(b), name, attributes);
 }
 
 static void XMLCALL document_parse_on_end(void *user, const XML_Char *name) {
     pml_builder *b = user;
     (void)name;
-    if (b->rc == 0 && flush_text(b) == 0) pml_element_end(b, event_offset(b));
+    if (b->rc == 0 && pml_builder_flush_text(b) == 0) pml_element_end(b, event_offset(b));
 }
 
 /* Receives a piece of text within one line, a line's end, or a character reference. */
@@ -135,13 +137,14 @@ static void XMLCALL document_parse_on_text(void *user, const XML_Char *s, int n_
     size_t n = (size_t)n_signed, n_white = 0, offset = event_offset(b);
     if (b->rc != 0) return;
     while (n_white < n && pml_is_space(s[n_white])) n_white++;
+    const size_t solid = b->by_parts ? offset : offset + n_white; /* of the first character that is not white space */
     if (!b->frames[b->depth - 1].takes_text) {
-        if (n_white < n) pml_element_refuse_text(b, offset + n_white);
+        if (n_white < n) pml_element_refuse_text(b, solid);
         return;
     }
     if (n_white < n && !b->pending_solid) {
         b->pending_solid = true;
-        b->pending_offset = offset + n_white;
+        b->pending_offset = solid;
     } else if (b->pending.len == 0) {
         b->pending_offset = offset;
     }
@@ -217,6 +220,7 @@ static int fail_expat(pml_builder *b) {
     enum XML_Error code = XML_GetErrorCode(b->parser);
     size_t offset = event_offset(b);
     if (code == XML_ERROR_NO_MEMORY) return pml_builder_memory(b, offset, b->n, "parsing XML");
+    BASE_ASSERT(!b->by_parts); /* parts of PML were parsed once before */
     if (code == XML_ERROR_TAG_MISMATCH && b->depth > 0) /* expat's offset is after "</" */
         return fail_open_element(b, offset >= 2 ? offset - 2 : 0, "the wrong element is closed here");
     if (code == XML_ERROR_NO_ELEMENTS && b->depth > 0) return fail_open_element(b, offset, "the document ends");
@@ -239,17 +243,20 @@ static int check_input(pml_builder *b) {
                             (unsigned)(unsigned char)b->bytes[bad]);
 }
 
-static int run_expat(pml_builder *b) {
+/* Runs expat over n bytes, with `start` for the first element. */
+static int document_parse_run(pml_builder *b, const char *bytes, size_t n, XML_StartElementHandler start) {
     static const XML_Memory_Handling_Suite memory = {base_alloc, base_realloc, base_free};
     b->parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
-    if (!b->parser) return pml_builder_memory(b, 0, b->n, "an XML parser");
+    if (!b->parser) return pml_builder_memory(b, b->part, n, "an XML parser");
     XML_SetUserData(b->parser, b);
-    XML_SetElementHandler(b->parser, on_start, document_parse_on_end);
+    XML_SetElementHandler(b->parser, start, document_parse_on_end);
     XML_SetCharacterDataHandler(b->parser, document_parse_on_text);
     XML_SetStartDoctypeDeclHandler(b->parser, document_parse_on_doctype);
     XML_SetProcessingInstructionHandler(b->parser, on_instruction);
     XML_SetXmlDeclHandler(b->parser, on_declaration);
-    if (XML_Parse(b->parser, b->n > 0 ? b->bytes : "", (int)b->n, 1) != XML_STATUS_OK && b->rc == 0) fail_expat(b);
+    if (XML_Parse(b->parser, n > 0 ? bytes : "", (int)n, 1) != XML_STATUS_OK && b->rc == 0) fail_expat(b);
+    XML_ParserFree(b->parser);
+    b->parser = NULL;
     return b->rc;
 }
 
@@ -276,15 +283,40 @@ static int pml_builder_parse(pml_builder *b, pml_document **out) {
     }
     b->storage = base_calloc(1, sizeof *b->storage);
     if (!b->storage) pml_builder_memory(b, 0, sizeof *b->storage, "a document");
-    if (b->rc == 0 && check_input(b) == 0 && run_expat(b) == 0) {
+    if (b->rc == 0 && check_input(b) == 0 && document_parse_run(b, b->bytes, b->n, on_start) == 0) {
         pml_space_settle(b);
         b->rc = pml_builder_document(b, out);
     }
     if (b->rc == 0) BASE_TRACE(PML, "parse %s: %d nodes, %zu bytes of text", b->name, (int)(*out)->n_nodes, b->text_total);
-    if (b->parser) XML_ParserFree(b->parser);
     base_buffer_free(&b->pending);
     base_free(b->drafts);
     pml_storage_free(b->storage);
+    return b->rc;
+}
+
+/* ---- A prompt's content as a part of another ---- */
+
+/* The root of the grafted prompt opens a second frame of the element that gets its content. */
+static void XMLCALL on_graft_start(void *user, const XML_Char *name, const XML_Char **attributes) {
+    pml_builder *b = user;
+    (void)name;
+    const int32_t parent = b->frames[b->depth - 1].draft;
+    for (const XML_Char **a = attributes; *a; a += 2)
+        if (strcmp(a[0], "xml:space") == 0) b->drafts[parent].preserve = strcmp(a[1], "preserve") == 0;
+    pml_element_open(b, parent, true);
+    XML_SetStartElementHandler(b->parser, on_start);
+}
+
+int pml_builder_graft(pml_builder *b, const char *bytes, size_t n) {
+    BASE_ASSERT(b->by_parts && b->depth > 0);
+    const int32_t parent = b->frames[b->depth - 1].draft;
+    const int depth = b->depth;
+    const bool preserved = b->drafts[parent].preserve;
+    if (pml_builder_flush_text(b) != 0) return b->rc;
+    b->drafts[parent].preserve = false; /* inherited by the content */
+    document_parse_run(b, bytes, n, on_graft_start);
+    b->drafts[parent].preserve = preserved;
+    BASE_ASSERT(b->rc != 0 || b->depth == depth);
     return b->rc;
 }
 

@@ -91,7 +91,7 @@ static void lay_modules(pml_builder *b, int32_t first, bool is_union, border *le
 }
 
 static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *left) {
-    pml_draft *before = NULL;
+    pml_draft *before = NULL; /* the last one that is not an empty text */
     for (int32_t i = b->drafts[parent].node.first_child; i >= 0; i = b->drafts[i].node.next) {
         pml_draft *d = &b->drafts[i];
         switch (d->node.kind) {
@@ -107,7 +107,7 @@ static void pml_builder_lay_children(pml_builder *b, int32_t parent, border *lef
             break;
         default: break; /* scaffolds have no contents */
         }
-        before = d;
+        if (d->node.kind != PML_TEXT || d->node.n_text > 0) before = d;
     }
 }
 

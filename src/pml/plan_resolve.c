@@ -19,9 +19,20 @@ static int32_t find_anywhere(const pml_document *d, const char *name) {
     return -1;
 }
 
+/* Lists the modules directly in `holder`, as many as fit. */
+static void list_modules(const pml_document *d, int32_t holder, char *out, size_t bytes) {
+    size_t used = 0;
+    for (int32_t i = holder + 1; i < d->n_nodes && used < bytes; i++) {
+        if (d->nodes[i].kind != PML_MODULE || pml_holder(d, i) != holder) continue;
+        int n = snprintf(out + used, bytes - used, "%s%s", used > 0 ? ", " : ": it has ", d->nodes[i].name);
+        if (n < 0 || (size_t)n >= bytes - used) out[used] = '\0'; /* only whole names */
+        used = n < 0 ? bytes : used + (size_t)n;
+    }
+}
+
 static int unknown_module(plan_build *b, int32_t holder, int32_t node) {
     const char *name = b->prompt->nodes[node].name;
-    char path[PATH_BYTES], inside[PATH_BYTES + 8] = "";
+    char path[PATH_BYTES], inside[PATH_BYTES + 8] = "", list[PATH_BYTES] = "";
     if (holder > 0) snprintf(inside, sizeof(inside), " in '%s'", pml_path(b->schema, holder, path, sizeof(path)));
     const char *near = pml_nearest_module(b->schema, holder, name);
     int32_t elsewhere = find_anywhere(b->schema, name);
@@ -31,8 +42,8 @@ static int unknown_module(plan_build *b, int32_t holder, int32_t node) {
     if (near)
         return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s: did you mean '%s'?",
                         b->schema->nodes[0].name, name, inside, near);
-    return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s", b->schema->nodes[0].name, name,
-                    inside);
+    list_modules(b->schema, holder, list, sizeof(list));
+    return pml_fail(b->err, RP_ERR_NAME, b->prompt, node, "schema '%s' has no module '%s'%s%s", b->schema->nodes[0].name, name, inside, list);
 }
 
 static int plan_build_check_arguments(plan_build *b, int32_t module, int32_t node) {

@@ -317,6 +317,96 @@ static void test_errors_at_submission(void **state) {
     close_world(&w);
 }
 
+/* ---- messages with modules, and PML as a part ---- */
+
+/* A part: "+u" begins a user's message, "-" ends it, "@a/b" imports, "<..." is PML, "~u" a role; anything else is text. */
+static rp_prompt *prompt_of(const char *const *parts, const char *schema) {
+    static const char roles[] = "suat";
+    rp_prompt *p = new_prompt(schema);
+    for (; *parts; parts++) {
+        const char *s = *parts;
+        if (s[0] == '+') rp_prompt_begin_message(p, (rp_role)(strchr(roles, s[1]) - roles));
+        else if (s[0] == '~') rp_prompt_begin_role(p, (rp_role)(strchr(roles, s[1]) - roles));
+        else if (s[0] == '-') rp_prompt_end_role(p);
+        else if (s[0] == '@') rp_prompt_import(p, s + 1);
+        else if (s[0] == '<') rp_prompt_append_pml(p, s, strlen(s));
+        else rp_prompt_append_text(p, s, strlen(s));
+    }
+    return p;
+}
+
+/* The schema of these tests has modules inside, outside and in a role. */
+static world open_shop(void) {
+    static const char shop[] = "<schema name='shop'><system>You sell.</system><user><module name='plan'>Plan a visit.<module name='toys'>Balls."
+                               "</module></module></user><module name='rule'>One ball a day.</module><module name='talk'><user>Is it open?</user>"
+                               "<assistant>Yes.</assistant></module><module name='deep'><module name='deeper'><user>Hm?</user></module></module></schema>";
+    world w = open_world("chatml");
+    rp_error err;
+    if (rp_schema_parse(w.engine, shop, sizeof(shop) - 1, "shop.xml", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
+    return w;
+}
+
+static void test_messages(void **state) {
+    (void)state;
+    static const struct {
+        const char *parts[16], *pml; /* of a prompt with xml:space="preserve"; after '!': without */
+    } rows[] = {
+        {{"+s", "Be brief.", "-", "+u", "Look: ", "@rule", " What?\n", "-", "+a", "-", "+u", " x "},
+         "<system>Be brief.</system><user>Look: <rule/> What?\n</user><assistant></assistant><user> x </user>"},
+        {{"+u", "@plan/toys", " What?"}, "<plan><toys/></plan> What?"},
+        {{"+u", "a", "@plan", "b", "-", "+a", "c"}, "a<plan/>b<assistant>c</assistant>"},
+        {{"+u", "Hi.", "@talk", "What?"}, "<user>Hi.</user><talk/><user>What?</user>"},
+        {{"+u", "@deep", "What?"}, "<deep/><user>What?</user>"},
+        {{"+u", "@talk", "-", "+u", "@rule"}, "<talk/><user><rule/></user>"},
+        {{"+u", "a", "<prompt schema='shop' xml:space='preserve'> b <rule/> c </prompt>", "d"}, "<user>a b <rule/> c d</user>"},
+        {{"+u", "a", "<prompt schema='shop'>  <rule/>  b  </prompt>", "c"}, "!<user>a <rule/> b c</user>"},
+        {{"+u", "<prompt schema='shop'/>", "c"}, "<user>c</user>"},
+        {{"+u", "a", "<prompt schema='shop'><user>b</user><talk/></prompt>", "c"}, "<user>a</user><user>b</user><talk/><user>c</user>"},
+        {{"<prompt schema='shop'><plan><toys/></plan>b</prompt>", "~u", "c", "<prompt schema='shop'> <rule/> d</prompt>"},
+         "!<plan><toys/></plan>b<user>c <rule/> d</user>"},
+    };
+    world w = open_shop();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
+        char pml[512];
+        oracle_run built, parsed;
+        rp_prompt *p = prompt_of(rows[i].parts, rows[i].parts[0][0] == '<' ? NULL : "shop"); /* NULL: the PML names it */
+        snprintf(pml, sizeof(pml), "<prompt schema='shop'%s>%s</prompt>", rows[i].pml[0] == '!' ? "" : " xml:space='preserve'",
+                 rows[i].pml + (rows[i].pml[0] == '!'));
+        rp_request of_built = request_of(p, NULL), of_pml = request_of(NULL, pml);
+        oracle_run_make(&built, w.engine, &of_built);
+        oracle_run_make(&parsed, w.engine, &of_pml);
+        if (built.rc || parsed.rc) fail_msg("row %zu: %s%s", i, built.err.message, parsed.err.message);
+        if (!oracle_run_same(&built, &parsed)) fail_msg("%s gives other logits than its parts", pml);
+        oracle_run_free(&built);
+        oracle_run_free(&parsed);
+        rp_prompt_free(p);
+    }
+    close_world(&w);
+}
+
+static void test_messages_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *parts[8], *schema;
+        rp_code rc;
+        const char *message;
+    } rows[] = {
+        {{"+a", "@plan"}, "shop", RP_ERR_CONFLICT, "prompt, part 2: module 'plan' is in the schema's <user>: import it in a message of that role, not of assistant"},
+        {{"+u", "a", "-", "+u", "@plan"}, "shop", RP_ERR_CONFLICT, "prompt, part 4: module 'plan' is in the schema's own <user>, before all messages"},
+        {{"+u", "@none"}, "shop", RP_ERR_NAME, "schema 'shop' has no module 'none': it has plan, rule, talk, deep"},
+        {{"+u", "@rule", "a", "<prompt schema='shop'><rule/></prompt>"}, "shop", RP_ERR_CONFLICT, "prompt, part 4: the module \"rule\" is already imported in part 2"},
+        {{"a", "<prompt schema='s'/>"}, "shop", RP_ERR_CONFLICT, "prompt, part 2: PML for schema 's' in a prompt for 'shop'"},
+        {{"<prompt schema='s'/>", "<prompt schema='shop'/>"}, NULL, RP_ERR_CONFLICT, "prompt, part 2: PML for schema 'shop' in a prompt for 's'"},
+        {{"~u", "<prompt schema='shop'><user/></prompt>"}, "shop", RP_ERR_INVALID, "roles do not nest"},
+        {{"a", "<prompt schema='shop'>\n<rule></prompt>"}, "shop", RP_ERR_SYNTAX, "prompt, part 2:2:7: the wrong element is closed here"},
+        {{"<schema name='shop'/>"}, "shop", RP_ERR_SYNTAX, "a prompt begins with <prompt"},
+        {{"<prompt schema='shop' quality='exact'/>"}, "shop", RP_ERR_CONFLICT, "quality of its own"},
+    };
+    world w = open_shop();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) expect_run(&w, prompt_of(rows[i].parts, rows[i].schema), rows[i].rc, rows[i].message);
+    close_world(&w);
+}
+
 /* The first error is kept: a program may check once, at the end. */
 static void test_errors_are_kept(void **state) {
     (void)state;
@@ -497,6 +587,7 @@ static void test_used_by_many(void **state) {
 }
 
 static int make_and_run(world *w, rp_error *err) {
+    static const char with_import[] = "<prompt schema='s'> b <diet who='Ann'/> c </prompt>";
     rp_prompt *p;
     rp_result *result = NULL;
     int rc = rp_prompt_new(&p, "s", err);
@@ -506,6 +597,10 @@ static int make_and_run(world *w, rp_error *err) {
     rp_prompt_begin_role(p, RP_ROLE_USER);
     for (int i = 0; i < 40; i++) rp_prompt_append_text(p, "<plan/>", 7);
     rp_prompt_end_role(p);
+    rp_prompt_begin_message(p, RP_ROLE_USER);
+    rp_prompt_append_text(p, "a", 1);
+    rp_prompt_append_pml(p, with_import, sizeof(with_import) - 1);
+    rp_prompt_append_text(p, "b", 1);
     rp_request q = request_of(p, NULL);
     q.max_tokens = 1;
     rc = rp_engine_run(w->engine, &q, &result, err);
@@ -531,8 +626,8 @@ static void test_failed_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_escaped),  cmocka_unit_test(test_text_is_text), cmocka_unit_test(test_errors_at_submission),
-        cmocka_unit_test(test_errors_are_kept),  cmocka_unit_test(test_used_by_many), cmocka_unit_test(test_failed_allocations),
+        cmocka_unit_test(test_same_as_escaped),  cmocka_unit_test(test_text_is_text), cmocka_unit_test(test_errors_at_submission), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_messages_refused), cmocka_unit_test(test_errors_are_kept),  cmocka_unit_test(test_used_by_many), cmocka_unit_test(test_failed_allocations),
         cmocka_unit_test(test_documents_are_reused_in_any_order), cmocka_unit_test(test_documents_are_modules), cmocka_unit_test(test_documents_have_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,8 @@ class Parts(ServerCase):
                   "<system><rule/> Be brief.</system><user>Hi</user><assistant>Yes?</assistant><user>\n\nMore</user>")
         self.same([module("plan"), module("plan/books"), text(" What?")], "<plan><books/></plan> What?")
         self.same([module("plan", days=3), text(" What?")], "<plan days='3'/> What?")
+        self.same([{"type": "pml", "text": "<prompt schema='shop'><plan days='3'/> What? </prompt>"}, role("user", text("Hi"))],
+                  "<plan days='3'/> What?<user>Hi</user>")
 
     def test_random_texts(self):
         draw = random.Random(20261123)
@@ -100,7 +102,9 @@ class Parts(ServerCase):
                 ([module("plan", days=["x"])], 400, "'parts[0].days' is an array"),
                 ([role("user", role("user"))], 400, "'parts[0].parts[0].role' is inside a role"),
                 ([role("nobody")], 400, "'parts[0].role' is 'nobody'"),
-                ([{"type": "pml", "text": "<plan/>"}], 400, "'parts[0].type' is 'pml': give text, document, module or role"),
+                ([{"type": "markup", "text": "a"}], 400, "'parts[0].type' is 'markup': give text, document, module, pml or role"),
+                ([{"type": "pml", "text": "<plan/>"}], 400, "prompt, part 1:1:1: the document is a <plan>"),
+                ([role("user", {"type": "pml", "text": "<prompt schema='shop'><user/></prompt>"})], 400, "roles do not nest"),
                 ([{"text": "a"}], 400, "'parts[0].type' is missing"), ([{"type": "text"}], 400, "'parts[0].text' is missing"),
                 ([{"type": "text", "text": 3}], 400, "'parts[0].text' is a number"), (["a"], 400, "'parts[0]' is not an object"),
                 ([{"type": "module"}], 400, "'parts[0].name' is missing"),

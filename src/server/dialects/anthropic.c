@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "server/dialects/anthropic.h"
-#include "server/prompt/compose.h"
+#include "server/prompt/conversation_prompt.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/generation/known_fields.h"
@@ -243,6 +243,6 @@ void handle_anthropic_count(server_request *x) {
     size_t n = 0;
     tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
     generate_check_fields(x);
-    if (x->problem.kind || compose_count(x, &n)) server_request_reply_problem(x);
+    if (x->problem.kind || conversation_prompt_count(x, &n)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));
 }

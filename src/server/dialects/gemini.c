@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/prompt/compose.h"
+#include "server/prompt/conversation_prompt.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/gemini.h"
 #include "server/handlers.h"
@@ -171,7 +171,7 @@ static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report
 
 static void gemini_count_tokens(server_request *x) {
     size_t n = 0;
-    if (generate_check_fields(x) || compose_count(x, &n)) server_request_reply_problem(x);
+    if (generate_check_fields(x) || conversation_prompt_count(x, &n)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "totalTokens", (json_int_t)n)));
 }
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "server/prompt/compose.h"
+#include "server/prompt/conversation_prompt.h"
 #include "server/prompt/hints.h"
 #include "server/prompt/prompt_tokens.h"
 #include "server/admin/report.h"
@@ -294,7 +294,7 @@ void generate_begin(server_request *x, const server_form *form) {
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
     if (!kind) kind = tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
-    if (!kind) kind = compose_conversation(x, tenant);
+    if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = generate_submit(x, i, tenant);
     if (!kind) {

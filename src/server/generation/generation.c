@@ -414,5 +414,5 @@ void generation_extras(generation *gen, const server_fields *f) {
     for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
     if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
     gen->modular = gen->reuse == 3;
-    if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that compose.h makes */
+    if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
 }

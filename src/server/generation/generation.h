@@ -59,7 +59,7 @@ typedef struct generation_result {
     bool is_error;
 } generation_result;
 
-/* Content of a message that is not plain text, or that is a part of its own: input of prompt/compose.h. */
+/* Content of a message that is not plain text, or that is a part of its own: input of prompt/conversation_prompt.h. */
 typedef enum server_part_kind {
     SERVER_PART_TEXT,     /* [begin, end) of the message's text, given as a part */
     SERVER_PART_DOCUMENT, /* likewise, of type document */

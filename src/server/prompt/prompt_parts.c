@@ -13,12 +13,13 @@
 #include <string.h>
 
 #include "server/generation/generation.h"
+#include "server/prompt/prompt_parts.h"
 
 #define PREFIX_BYTES 64
 
 static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
 
-/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text or rp_prompt_append_document. */
+/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text, rp_prompt_append_document or rp_prompt_append_pml. */
 static void prompt_parts_add_text(generation *gen, const server_fields *f, int (*append)(rp_prompt *prompt, const char *text, size_t n)) {
     const json_t *text = server_field(f, "text");
     if (json_is_string(text)) append(gen->built, json_string_value(text), json_string_length(text));
@@ -26,17 +27,26 @@ static void prompt_parts_add_text(generation *gen, const server_fields *f, int (
     else server_fail(f->problem, SERVER_INVALID, "parts", "'%stext' is missing: give a string", f->prefix);
 }
 
-static void prompt_parts_add_argument(generation *gen, const server_fields *f, const char *name, const json_t *value) {
+static void prompt_parts_add_argument(rp_prompt *prompt, const server_fields *f, const char *name, const json_t *value) {
     char *number = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
-    if (json_is_string(value)) rp_prompt_set_argument(gen->built, name, json_string_value(value), json_string_length(value));
-    else if (number) rp_prompt_set_argument(gen->built, name, number, strlen(number));
+    if (json_is_string(value)) rp_prompt_set_argument(prompt, name, json_string_value(value), json_string_length(value));
+    else if (number) rp_prompt_set_argument(prompt, name, number, strlen(number));
     else server_field_wrong(f, name, value, "a string or a number");
     free(number); /* jansson's */
 }
 
+void prompt_parts_add_arguments(rp_prompt *prompt, const json_t *args, const char *prefix, server_problem *p) {
+    const server_fields f = {args, p, prefix};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)args, name, value) {
+        if (!p->kind) prompt_parts_add_argument(prompt, &f, name, value);
+    }
+}
+
 static void prompt_parts_add_module(generation *gen, const server_fields *f, const char *schema) {
-    const char *name = NULL, *of = schema, *param;
-    json_t *args = (json_t *)server_field_object(f, "args"), *value;
+    const char *name = NULL, *of = schema;
+    const json_t *args = server_field_object(f, "args");
     server_field_text(f, "name", &name);
     server_field_text(f, "schema", &of);
     if (f->problem->kind) return;
@@ -46,9 +56,7 @@ static void prompt_parts_add_module(generation *gen, const server_fields *f, con
         server_fail(f->problem, SERVER_INVALID, "parts", "'%sschema' is '%.80s', but the prompt is for '%.80s': a prompt can use one schema", f->prefix, of,
                     schema);
     else rp_prompt_import(gen->built, name);
-    json_object_foreach(args, param, value) {
-        if (!f->problem->kind) prompt_parts_add_argument(gen, &(server_fields){args, f->problem, f->prefix}, param, value);
-    }
+    prompt_parts_add_arguments(gen->built, args, f->prefix, f->problem);
 }
 
 static void prompt_parts_add_role(generation *gen, const server_fields *f, bool in_role) {
@@ -78,12 +86,13 @@ static void prompt_parts_add_part(generation *gen, const json_t *part, const cha
     }
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, document, module or role", place);
+    if (!type) server_fail(p, SERVER_INVALID, "parts", "'%stype' is missing: give text, document, module, pml or role", place);
     else if (strcmp(type, "text") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_text);
     else if (strcmp(type, "document") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_document);
+    else if (strcmp(type, "pml") == 0) prompt_parts_add_text(gen, &f, rp_prompt_append_pml);
     else if (strcmp(type, "module") == 0) prompt_parts_add_module(gen, &f, gen->built_schema);
     else if (strcmp(type, "role") == 0) prompt_parts_add_role(gen, &f, in_role);
-    else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, document, module or role", place, type);
+    else server_fail(p, SERVER_INVALID, "parts", "'%stype' is '%.40s': give text, document, module, pml or role", place, type);
 }
 
 /* place: "" or the role's, "parts[2]." */

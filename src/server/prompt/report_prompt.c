@@ -75,6 +75,12 @@ static void chunker_add_parts(chunker *c, const json_t *root) {
     json_dump_callback(json_object_get(root, "parts"), add_dumped, c, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
+/* Of modules and PML in messages. */
+static void chunker_add_part(chunker *c, const server_part *part) {
+    if (part->kind == SERVER_PART_PML) add_bytes(c, part->pml, strlen(part->pml));
+    if (part->kind == SERVER_PART_MODULE) add_bytes(c, part->name, strlen(part->name));
+}
+
 static json_t *describe_message(const rp_message *m) {
     char hash[MESSAGE_DIGITS + 1];
     size_t cut = BASE_MIN(m->n, (size_t)BEGINS_BYTES);
@@ -90,7 +96,8 @@ json_t *report_prompt(const server_request *x) {
     json_t *messages = json_array();
     if (a->pml) add_bytes(&c, a->pml, strlen(a->pml));
     if (a->built && a->n_messages == 0) chunker_add_parts(&c, a->root);
-    for (size_t i = 0; i < a->n_messages && !a->pml; i++) chunker_add_message(&c, &a->messages[i]);
+    for (size_t i = 0; i < a->n_messages; i++) chunker_add_message(&c, &a->messages[i]);
+    for (size_t i = 0; i < a->n_parts; i++) chunker_add_part(&c, &a->parts[i]);
     if (a->n_prompts > 0) chunker_add_prompt(&c, &a->prompts[0]);
     end_chunk(&c);
     for (size_t i = 0; i < BASE_MIN(a->n_messages, (size_t)REPORT_MAX_MESSAGES) && messages; i++)

@@ -31,7 +31,7 @@ def document(i, n=14):
     return " ".join(f"In house {i} Sam saw {k} cats and {k + i} dogs." for k in range(n)) + "\n"
 
 
-class Compose(ServerCase):
+class Conversation(ServerCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -103,6 +103,7 @@ class Compose(ServerCase):
                   f"<prompt schema='shop' xml:space='preserve'><user><rule/>{escaped}</user></prompt>")
         self.same([("user", [module("plan", days='<"&\'>')])], "<prompt schema='shop'><plan days='&lt;&quot;&amp;&apos;&gt;'/></prompt>")
         self.same([("user", [module("plan", days=3), text("x")])], "<prompt schema='shop'><plan days='3'/>x</prompt>")
+        self.answered(self.chat(("user", [module("rule"), text("a\u0007b")])))  # a character that XML does not have
 
     def test_goes_on(self):
         messages = [("user", [module("rule"), text(QUESTION)]), ("assistant", "He can buy")]
@@ -151,18 +152,19 @@ class Compose(ServerCase):
     def test_refused(self):
         pml = lambda s: {"type": "pml", "text": s}
         for content, status, says in (([module("rule"), module("rule", "other")], 400, "one schema"),
-                                      ([module("none")], 404, "no module 'none': it has plan, plan/toys"),
+                                      ([module("none")], 404, "no module 'none': it has plan, rule, talk"),
                                       ([module("plan/<x>")], 404, "no module"), ([module("toys")], 404, "no module"),
-                                      ([module("plan", hours="2")], 400, "no parameter 'hours'"),
-                                      ([module("plan", days=["2"])], 400, "must be a string or a number"),
+                                      ([module("plan", hours="2")], 404, "no parameter 'hours'"),
+                                      ([module("plan", days=["2"])], 400, "'args.days' is an array: give a string or a number"),
                                       ([module("plan", days="one two three four five six seven eight nine")], 400, "days"),
-                                      ([module("rule", "nobody")], 404, "nobody"), ([module("rule"), text("a\u0007b")], 400, "control"),
+                                      ([module("rule", "nobody")], 404, "nobody"), ([module("rule"), pml("<prompt schema='other'/>")], 400, "one schema"),
                                       ([{"type": "module", "name": "rule"}], 400, "'schema'"), ([{"type": "pml"}], 400, "'text'"),
                                       ([module("plan"), text("a"), module("plan/toys")], 400, "already"),
-                                      ([pml("<prompt schema='shop'></user><user></prompt>")], 400, "line 1"),
-                                      ([pml("<!DOCTYPE p [<!ENTITY e 'x'>]><prompt schema='shop'>&e;</prompt>")], 400, "DTD"),
-                                      ([pml("<schema name='shop'/>")], 400, "<prompt schema"), ([pml("<prompt schema='shop'>")], 400, "line 1"),
-                                      ([pml("<prompt schema='shop'><x/></prompt>")], 404, "'x'"), ([pml("")], 400, "line 1")):
+                                      ([pml("<prompt schema='shop'></user><user></prompt>")], 400, "part 2:1:23: "),
+                                      ([pml("<!DOCTYPE p [<!ENTITY e 'x'>]><prompt schema='shop'>&e;</prompt>")], 400, "document type"),
+                                      ([pml("<schema name='shop'/>")], 400, "<prompt schema"), ([pml("<prompt schema='shop'>")], 400, "part 2:1:23: "),
+                                      ([pml("<prompt schema='shop'><x/></prompt>")], 404, "'x'"), ([pml("")], 400, "the document is empty"),
+                                      ([pml("<prompt schema='shop' quality='exact'/>")], 400, "quality")):
             with self.subTest(says=says):
                 self.refused(self.chat(("user", content)), status, says)
         self.refused(self.chat(("assistant", [module("plan")])), 400, "of that role")
