@@ -11,10 +11,10 @@
 static bool print_text(void *user, const char *text, size_t n) {
     (void)user;
     fwrite(text, 1, n, stdout);
-    return true; /* go on */
+    return true; /* continue */
 }
 
-/* Errors of the three functions that add to it are told by rp_engine_run. */
+/* rp_engine_run reports errors of the three functions that add to it. */
 static int make_prompt(rp_prompt **prompt, const rp_schema *schema, const char *module, const char *question, rp_error *err) {
     int rc = rp_prompt_new(prompt, rp_schema_name(schema), err);
     if (rc) return rc;

@@ -157,7 +157,7 @@ static int inspect_fill(rp_inspection *x, inspection_owner *o, const pml_layout 
     return RP_OK;
 }
 
-/* What is inspected: `built`, or `prompt` and `schema`, one of which may be NULL. */
+/* Input of an inspection: `built`, or `prompt` and `schema`, one of which may be NULL. */
 typedef struct inspected {
     const char *schema, *prompt;
     const rp_prompt *built;

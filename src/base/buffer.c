@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "reprise.h"
 
-/* The NUL has room too. */
+/* One byte more, for the NUL. */
 int base_buffer_reserve(base_buffer *b, size_t n) {
     size_t limit = BASE_MIN(b->limit, SIZE_MAX - 1); /* so that the NUL can be counted */
     if (n > limit - b->len) return RP_ERR_LIMIT;

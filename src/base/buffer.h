@@ -21,7 +21,7 @@ typedef struct base_buffer {
 #define BASE_BUFFER(limit_bytes) ((base_buffer){.data = NULL, .len = 0, .cap = 0, .limit = (limit_bytes)})
 
 /* Each returns 0, RP_ERR_MEMORY, or RP_ERR_LIMIT if the cap would be exceeded; on error the buffer is unchanged. */
-int base_buffer_reserve(base_buffer *b, size_t n) BASE_NODISCARD; /* room for n more bytes */
+int base_buffer_reserve(base_buffer *b, size_t n) BASE_NODISCARD; /* capacity for n more bytes */
 int base_buffer_append(base_buffer *b, const void *bytes, size_t n) BASE_NODISCARD;
 int base_buffer_append_str(base_buffer *b, const char *s) BASE_NODISCARD;
 int base_buffer_printf(base_buffer *b, const char *fmt, ...) BASE_PRINTF(2, 3) BASE_NODISCARD;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h: assertions: what must hold whatever a user, a file or another process does. A failed one is a defect of Reprise: the process ends with
- * a line that says where, before wrong data is used or written. Errors that input can cause are rp_error, never assertions.
+/* check.h: assertions: conditions that hold whatever a user, a file or another process does. A failed one is a defect of Reprise: the process
+ * aborts with a line that names the place, before wrong data is used or written. Errors that input can cause are rp_error, never assertions.
  *
  *   BASE_ASSERT   in every build; for conditions that cost a few instructions
  *   BASE_DCHECK   in debug and sanitizer builds (without NDEBUG); for those that cost more, and in kernels

@@ -60,7 +60,7 @@ bool base_cpu_has(base_cpu_level level) {
 /* Bits of the kernel's lists (Linux, arch/arm64/include/uapi/asm/hwcap.h). */
 #define CAN_SDOT (getauxval(AT_HWCAP) >> 20 & 1)
 #define CAN_SMMLA (getauxval(AT_HWCAP2) >> 13 & 1)
-#else /* nobody to ask: what the compiler was told of every machine that it builds for */
+#else /* no way to ask the system: the target of the compiler */
 #if defined(__ARM_FEATURE_DOTPROD)
 #define CAN_SDOT 1
 #else

@@ -8,7 +8,7 @@
 
 typedef struct base_embedded {
     const char *name;           /* its path below its root; NULL ends a table */
-    const unsigned char *bytes; /* and a NUL behind them */
+    const unsigned char *bytes; /* followed by a NUL */
     size_t n;
 } base_embedded;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.c: whole-file reads, read-only maps, new files and the clock.
  *
- * Owns a descriptor only while a function runs (a map outlives it), but for a new file's. Only regular files are read, so
+ * Owns a descriptor only while a function runs, except that of a new file; a map outlives it. Only regular files are read, so
  * that neither a directory nor a pipe without a writer can stop the program. Thread-safe.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -141,7 +141,7 @@ static int check_replaceable(const char *path, rp_error *err) {
                      S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
 }
 
-/* PATH.PID.tmp; one that an earlier process of the same number left behind is overwritten. */
+/* PATH.PID.tmp; a file left by an earlier process with the same PID is overwritten. */
 static int base_new_file_name_temporary(base_new_file *f, const char *path, rp_error *err) {
     size_t bytes = strlen(path) + 32;
     f->path = base_strdup(path);
@@ -181,7 +181,7 @@ int base_new_file_commit(base_new_file *f, rp_error *err) {
         written = false;
         cause = errno;
     }
-    errno = cause ? cause : EIO; /* an earlier write failed, and its cause is gone */
+    errno = cause ? cause : EIO; /* an earlier write failed, and its errno was lost */
     int rc = written ? 0 : base_fail_errno(err, "cannot write", f->path);
     if (written) {
         base_free(f->temporary);

@@ -16,7 +16,7 @@
  * RP_ERR_IO (cannot open or read, a directory), RP_ERR_LIMIT (larger), RP_ERR_MEMORY. */
 int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err);
 
-/* Tells one content of a file from another without reading it: whoever changes the file changes its ctime, which no program can set back. */
+/* Identifies the content of a file without reading it: every change of the file changes its ctime, which no program can set back. */
 typedef struct base_file_id {
     uint64_t device, inode, bytes;
     int64_t mtime_ns, ctime_ns; /* since 1970 */
@@ -39,7 +39,7 @@ typedef struct base_map {
 
 int base_map_open(base_map *out, const char *path, rp_error *err); /* RP_ERR_IO */
 void base_map_close(base_map *m);                                  /* zero-initialised is fine */
-/* Lets go of the memory behind whole pages of [p, p + n), as far as they are the map's: reading them again reads the file again. */
+/* Frees the memory of the whole pages in [p, p + n) that belong to the map: the next access reads the file again. */
 void base_map_forget(const base_map *m, const void *p, size_t n);
 
 /* Do two paths lead to the same file? false if either cannot be examined. */
@@ -53,7 +53,7 @@ typedef struct base_new_file {
 
 /* RP_ERR_IO (also if `path` is there and not a regular file), RP_ERR_MEMORY. */
 int base_new_file_open(base_new_file *out, const char *path, rp_error *err);
-/* Syncs, closes and renames; an older file at `path` is replaced. On failure (RP_ERR_IO) nothing is left behind. */
+/* Syncs, closes and renames; an older file at `path` is replaced. On failure (RP_ERR_IO) no file is left. */
 int base_new_file_commit(base_new_file *f, rp_error *err);
 /* Removes what was written; after a commit and zero-initialised it does nothing. */
 void base_new_file_abandon(base_new_file *f);

@@ -31,7 +31,7 @@ static _Atomic uint64_t n_reported[BASE_IO_SET_COUNT]; /* n_calls at the last ba
 static _Atomic uint64_t fault_number;                  /* the call that fails; 0: none */
 static _Atomic int fault_kind, fault_set;
 
-/* Counts a call and says what it meets. set: the smallest that it belongs to. */
+/* Counts a call, and returns its fault. set: the smallest one that contains the call. */
 static base_io_fault count_call(base_io_set set) {
     uint64_t numbers[BASE_IO_SET_COUNT] = {0};
     for (int i = 0; i <= (int)set; i++) numbers[i] = atomic_fetch_add_explicit(&n_calls[i], 1, memory_order_relaxed) + 1;
@@ -40,7 +40,7 @@ static base_io_fault count_call(base_io_set set) {
     return (base_io_fault)atomic_load_explicit(&fault_kind, memory_order_relaxed);
 }
 
-/* Does the fault keep the call from happening? Then errno says why. */
+/* Does the fault prevent the call? Then errno is the cause. */
 static bool is_refused(base_io_fault fault) {
     switch (fault) {
     case BASE_IO_EIO: errno = EIO; return true;
@@ -111,7 +111,7 @@ typedef struct place {
     const char *name;
 } place;
 
-/* Neither the folder nor, in the calls that follow, the file may be a symbolic link. false: errno says why not. */
+/* Neither the folder nor, in the following calls, the file may be a symbolic link. false: errno is the cause. */
 static bool place_open(place *p, const char *path) {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -245,7 +245,7 @@ static size_t transfer_all(transfer *t, size_t end) {
             errno = 0;
             continue;
         }
-        if (n == 0 && !t->is_read) errno = EIO; /* a system that takes nothing and does not say why */
+        if (n == 0 && !t->is_read) errno = EIO; /* a system that writes nothing and sets no errno */
         if (n <= 0) return done;
         done += (size_t)n;
     }
@@ -347,7 +347,7 @@ static bool stat_at(const char *path, struct stat *out) {
     return is_there;
 }
 
-/* A folder whose parent may not be read is made all the same: its name cannot be synced. */
+/* A folder is created even if its parent may not be read: then its name cannot be synced. */
 static bool sync_parent(int parent) {
     int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return errno == EACCES;

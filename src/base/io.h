@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io.h: the calls that the store makes on files, each of which a test can make fail.
+/* io.h: file operations of the store. A test can make each of them fail.
  *
  *   call         create  write  write  sync  rename  sync_folder         counted from 1 by each of two counters:
  *   number          1      2      3     4      5          6              of all calls, and of those that change what is on disk
  *
- * Paths: the folder of a file, and the file, must not be symbolic links (a path from outside is resolved first: base_io_resolve). So nobody who
+ * Paths: the folder of a file, and the file, must not be symbolic links (a path from outside is resolved first: base_io_resolve). Therefore nobody who
  * can make names in a folder can have the store read, replace or remove a file elsewhere.
  *
  * Each function is one call, however many the system needs for it: calls that a signal interrupted are made again, and transfers that
- * came in pieces go on. Errors are RP_ERR_IO with a line that says what, where and what to do; errno is then the cause.
+ * were partial are continued. Errors are RP_ERR_IO with a line that names the problem, the place and the remedy; errno is then the cause.
  *
  * Thread-safe. A file may be read by any number of threads, and is written by one.
  */
@@ -51,7 +51,7 @@ void base_io_close(base_io_file *f); /* a closed one is fine; not counted, and n
 int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, size_t *n_read, rp_error *err);
 /* The same into up to BASE_IO_MAX_PIECES pieces, one after another. */
 int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err);
-/* Writes up to BASE_IO_MAX_PIECES pieces behind what was written before. After an error any part of them may be there. */
+/* Writes up to BASE_IO_MAX_PIECES pieces after the bytes written before. After an error any part of them may be written. */
 int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err);
 /* What was written outlives a loss of power from here on. */
 int base_io_sync(const base_io_file *f, rp_error *err);
@@ -61,7 +61,7 @@ int base_io_sync_folder_of(char *path, rp_error *err);    /* of the folder that 
 bool base_io_is_full(int cause); /* of errno's values: is the disk or its quota full? */
 
 int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
-int base_io_unlink(const char *path, rp_error *err);                 /* a file that is gone already is fine */
+int base_io_unlink(const char *path, rp_error *err);                 /* a missing file is no error */
 /* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */
 int base_io_mkdir(const char *path, rp_error *err);
 int base_io_open_folder(DIR **out, const char *path, rp_error *err); /* to list it; closedir */
@@ -80,9 +80,9 @@ typedef enum base_io_fault {
     BASE_IO_EIO,       /* the call fails with this errno, and nothing was done */
     BASE_IO_ENOSPC,
     BASE_IO_EMFILE,
-    BASE_IO_SHORT,     /* half is read, as if the file ended there; half is written, then ENOSPC; any other call: EIO */
+    BASE_IO_SHORT,     /* a read gets half, as at the end of the file; a write writes half, then ENOSPC; any other call: EIO */
     BASE_IO_INTERRUPT, /* no failure: a signal comes first, then one byte, then the rest */
-    BASE_IO_KILL,      /* SIGKILL: when half is written; before any other call (the next number has it behind the call) */
+    BASE_IO_KILL,      /* SIGKILL: after half of a write; before any other call (the next number is after the call) */
 } base_io_fault;
 
 /* The n-th call of the set from now (1 = the next) meets the fault, and no other does. n 0 switches it off. Process-wide, atomic.

@@ -47,7 +47,7 @@ static size_t ring_take(char out[WRITE_BYTES]) {
     return n;
 }
 
-/* Says what was left out, where there is a place for that and `more` bytes. */
+/* Reports the omitted lines, if the queue has capacity for that and `more` bytes. */
 static void log_queue_ring_report(size_t more) {
     char notice[NOTICE_BYTES];
     if (queue.unreported == 0 || queue.len + NOTICE_BYTES + more > LOG_QUEUE_BYTES) return;
@@ -66,7 +66,7 @@ static void log_queue_write_all(int fd, const char *bytes, size_t n) {
             (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
             continue;
         }
-        if (written <= 0) return; /* the reader is gone for ever, or the disk is full: nothing is left to say it to */
+        if (written <= 0) return; /* the reader has closed its end, or the disk is full: the error cannot be reported */
         bytes += written;
         n -= (size_t)written;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log_queue.h: lines on their way to a descriptor that somebody may have stopped reading. A bounded queue and a thread that alone waits for
- * the reader: whoever logs never does. Lines that find no place are left out and counted; the next line that is written is preceded by
- * one that says how many. One queue a process, closed until a program opens it. Thread-safe; its lock is below all others.
+/* log_queue.h: log lines for a descriptor whose reader may be stuck. A bounded queue, and a thread that alone waits for
+ * the reader: logging never blocks. Lines beyond the capacity are omitted and counted; the next line that is written is preceded by
+ * one with their number. One queue per process, closed until a program opens it. Thread-safe; its lock is below all others.
  */
 #ifndef BASE_LOG_QUEUE_H
 #define BASE_LOG_QUEUE_H

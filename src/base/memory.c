@@ -23,7 +23,7 @@ static _Atomic uint64_t n_reported; /* n_allocs at the last base_alloc_count */
 static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
 static _Atomic int fail_sticky;
 
-/* Counts an allocation and says whether it may go on. */
+/* Counts an allocation. Returns false if it has to fail. */
 static bool memory_admit(size_t bytes) {
     uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
     uint64_t fail = atomic_load_explicit(&fail_number, memory_order_relaxed);

@@ -19,7 +19,7 @@ char *base_strdup(const char *s) BASE_NODISCARD;
 char *base_strndup(const char *s, size_t n) BASE_NODISCARD;   /* always NUL-terminated */
 void base_free(void *p);                                      /* NULL is fine */
 
-/* Grows an array geometrically: makes room for at least `need` elements, at most `max` (the array's named cap).
+/* Grows an array geometrically: to a capacity of at least `need` elements, at most `max` (the array's limit).
  * *items and *cap are updated together or not at all. Returns 0, RP_ERR_MEMORY or RP_ERR_LIMIT. */
 int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) BASE_NODISCARD;
 

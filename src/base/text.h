@@ -27,7 +27,7 @@ typedef struct base_guess {
 } base_guess;
 void base_guess_offer(base_guess *g, const char *candidate);
 
-/* For "%.*s" in messages: the bytes of s to show, so that a long name leaves room for what to do. */
+/* For "%.*s" in messages: the bytes of s to show, so that the advice after a long name is still shown. */
 int base_shown(const char *s);
 
 #endif

@@ -50,7 +50,7 @@ typedef struct worker {
 
 struct base_threads {
     int n_threads;
-    int n_workers; /* started; n_threads - 1 but for a failed start */
+    int n_workers; /* started; n_threads - 1, or fewer if a start failed */
     bool may_spin; /* there is a processor for each thread */
 
     /* The loop: written by the caller while it is closed and nobody is inside. */

@@ -26,7 +26,7 @@
 /* Starts a thread that blocks all signals but those of its own faults (SIGBUS, SIGSEGV, ...): the others are the program's. 0, or an errno as of pthread_create. */
 int base_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
-/* A condition whose timed waits count on the monotonic clock, as base_clock_after. false: the system has no memory for it. */
+/* A condition variable with timed waits on the monotonic clock, as base_clock_after. false: the system has no memory for it. */
 bool base_cond_init(pthread_cond_t *cond);
 
 typedef struct base_threads base_threads;

@@ -20,7 +20,7 @@ typedef struct identity_note {
     base_key files, digest;
 } identity_note;
 
-/* Fills in e->states and e->salt from what is known of the model so far. Needs backend and n_ctx. */
+/* Fills in e->states and e->salt from the parts of the model that are known so far. Needs backend and n_ctx. */
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic);
 /* Computes the model's fingerprint, or takes it from the store's folder, and fills in both again. Needs the cipher;
  * must precede the first key. RP_ERR_IO, RP_ERR_MEMORY. */

@@ -70,6 +70,14 @@ bool queue_precedes(const rp_job *a, const rp_job *b) {
     return a->place != b->place ? a->place < b->place : is_more_urgent(a, b);
 }
 
+/* Is every waiting job before those that it precedes? */
+BASE_UNUSED static bool queue_is_ordered(const rp_engine *e) {
+    int32_t n = 0;
+    for (const rp_job *c = e->waiting; c; c = c->next, n++)
+        if (c->next && queue_precedes(c->next, c)) return false;
+    return n == e->n_waiting;
+}
+
 /* Removes the jobs of c's tenant and priority from the queue. Returns them in order. */
 static rp_job *queue_take_out(rp_engine *e, const rp_job *c) {
     rp_job *own = NULL, **end = &own;
@@ -116,6 +124,7 @@ void queue_add(rp_engine *e, rp_job *c) {
     queue_put_back(e, own);
     c->phase = JOB_WAITING;
     e->n_waiting++;
+    BASE_DCHECK(queue_is_ordered(e));
 }
 
 void queue_remove(rp_engine *e, rp_job *c) {
@@ -124,13 +133,16 @@ void queue_remove(rp_engine *e, rp_job *c) {
     if (!*link) return;
     *link = c->next;
     c->next = NULL;
+    BASE_ASSERT(e->n_waiting > 0);
     e->n_waiting--;
     rp_job *own = queue_take_out(e, c);
     if (!own) turns_rest(&e->turns, &c->request->flow, c->request->options.priority);
     queue_put_back(e, own); /* those after it move up, unless it was admitted */
+    BASE_DCHECK(queue_is_ordered(e));
 }
 
 void queue_admit(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(!c->is_charged);
     turns_admit(&e->turns, &c->request->flow, c->request->options.priority, c->turn);
     c->is_charged = true;
     queue_remove(e, c);
@@ -161,6 +173,7 @@ void queue_begin_rows(const rp_engine *e, rp_job *c) {
 }
 
 void queue_count_rows(const rp_engine *e, const rp_job *c, int32_t rows) {
+    BASE_ASSERT(rows >= 0);
     for (int32_t i = 0; i < e->n_running; i++)
         if (has_same_turns(e->running[i], c)) e->running[i]->tenant_rows += (uint64_t)rows;
 }

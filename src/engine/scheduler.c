@@ -32,6 +32,7 @@ static void stop_running(rp_engine *e, const rp_job *c) {
 /* ---- the end ---- */
 
 static void stop_flushing(rp_engine *e, const rp_job *c) {
+    BASE_ASSERT(c->phase == JOB_FLUSHING);
     rp_job **link = &e->flushing;
     while (*link != c) link = &(*link)->next;
     *link = c->next;
@@ -82,6 +83,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
     for (const job_observer *const *o = e->observers; *o; o++)
         if ((*o)->ended) (*o)->ended(c, rc);
     engine_publish(e);
+    BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* invariant 9: an ended job holds no block */
     c->flush_serial = rc == RP_OK && span_store_writes_through(e->store) ? span_store_put_serial(e->store) : 0;
     if (c->flush_serial > span_store_flushed(e->store)) {
         c->phase = JOB_FLUSHING;
@@ -95,6 +97,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
 
 /* A disk read failed under a running job: requeue it without the bad record, which is a miss from now on. */
 static void scheduler_requeue(rp_engine *e, rp_job *c) {
+    BASE_ASSERT(c->kind == JOB_REQUEST && c->phase != JOB_DONE && c->phase != JOB_FLUSHING);
     BASE_TRACE(ENGINE, "job %llu requeued: a disk read failed", (unsigned long long)c->request->number);
     queue_settle(e, c);
     stop_running(e, c);

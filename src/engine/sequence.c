@@ -33,6 +33,7 @@ int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_
     *row = (model_row){.token = token, .pos = pos};
     int rc = kv_context_append(&s->context, pos, &row->span, &row->slot, err);
     if (rc) return rc;
+    BASE_ASSERT(row->slot >= 0 && row->slot < KV_SPAN_TOKENS);
     s->slots++;
     if (row->slot % KV_BLOCK_SLOTS == 0) sequence_reserve(s, BASE_MAX(s->reserved - kv_pool_shape(s->context.pool)->n_layers, 0));
     return RP_OK;
@@ -49,6 +50,7 @@ static int64_t begun_blocks(const kv_context *c, int32_t n) {
 }
 
 void sequence_settle(sequence *s, int32_t n, int32_t pos) {
+    BASE_ASSERT(n >= 0 && n <= s->slots);
     int64_t blocks = begun_blocks(&s->context, n) * kv_pool_shape(s->context.pool)->n_layers;
     kv_context_truncate(&s->context, n);
     s->slots -= n;

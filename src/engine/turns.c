@@ -47,8 +47,7 @@ turn turns_next(turn from, double cost_us, double quantum_us) {
     return (turn){from.round + (uint64_t)rounds, BASE_MAX(rounds * quantum_us - missing, 0)};
 }
 
-/* Removes tenants without queued requests whose level has reached their round: they would start with a quantum anyway.
- * */
+/* Removes tenants without queued requests whose level has reached their round: they would start with a quantum anyway. */
 static void sweep_tenants(turns *t) {
     size_t kept = 0;
     for (size_t i = 0; i < t->n_tenants; i++) {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -136,6 +137,7 @@ static int step_config(matcher *m, matcher_config c, uint8_t byte) {
 static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
     matcher_place from = m->pool.places[place];
     int rc = RP_OK;
+    BASE_ASSERT(m->n_items == 0 && from.first + (size_t)from.n <= m->pool.n_configs);
     m->n_found = 0;
     m->may_end = m->is_free = false;
     for (uint32_t i = 0; i < from.n && !rc; i++) rc = step_config(m, m->pool.configs[from.first + i], byte);
@@ -143,12 +145,15 @@ static int compute_step(matcher *m, int32_t place, uint8_t byte, int32_t *out) {
     add_work(m, from.n);
     int settled = matcher_settle(m, out); /* also after an error: it empties the table */
     if (rc || settled) return rc ? rc : settled;
-    m->pool.rows[(size_t)place * (size_t)m->n_classes + m->class_of[byte]] = *out;
+    int32_t *row = &m->pool.rows[(size_t)place * (size_t)m->n_classes + m->class_of[byte]];
+    BASE_ASSERT(*row == MATCHER_UNKNOWN); /* invariant 5: computed once */
+    *row = *out;
     return m->work > MATCHER_MAX_WORK ? RP_ERR_LIMIT : RP_OK;
 }
 
 /* A byte's step from the last of n places. An eviction changes the indices of the places. */
 static int matcher_step(matcher *m, int32_t *places, size_t n, uint8_t byte, int32_t *out) {
+    BASE_ASSERT(n > 0 && (size_t)places[n - 1] < m->pool.n_places);
     *out = m->pool.rows[(size_t)places[n - 1] * (size_t)m->n_classes + m->class_of[byte]];
     if (*out != MATCHER_UNKNOWN) return RP_OK;
     bool is_full = matcher_pool_is_full(m);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "grammar/matcher.h"
@@ -32,6 +33,7 @@ static int add_cell(matcher_pool *p, matcher_cell cell, uint32_t hash, uint32_t 
 }
 
 int matcher_pool_push(matcher_pool *p, uint32_t node, uint32_t parent, uint32_t *out) {
+    BASE_ASSERT(parent < p->n_cells && p->cells[parent].depth <= MATCHER_MAX_NESTING); /* invariant 4 */
     uint32_t hash = index_hash(index_hash(0, node), parent), depth = p->cells[parent].depth + 1;
     cell_key key = {p, node, parent};
     *out = index_table_find(&p->cell_table, hash, is_cell, &key);
@@ -62,6 +64,12 @@ void matcher_sort_found(matcher *m) {
     m->n_found = n;
 }
 
+BASE_UNUSED static bool found_is_sorted(const matcher *m) {
+    for (size_t i = 1; i < m->n_found; i++)
+        if (compare_configs(&m->found[i - 1], &m->found[i]) >= 0) return false;
+    return true;
+}
+
 static bool is_place(const void *user, uint32_t index) {
     const matcher *m = user;
     const matcher_place *p = &m->pool.places[index];
@@ -80,6 +88,7 @@ static int add_place(matcher *m, uint32_t hash, int32_t *out) {
     matcher_pool *p = &m->pool;
     size_t n_classes = (size_t)m->n_classes;
     int rc;
+    BASE_ASSERT(m->n_found <= MATCHER_MAX_CONFIGS); /* invariant 4 */
     if ((rc = base_grow((void **)&p->configs, &p->cap_configs, p->n_configs + m->n_found, MAX_ITEMS_OF_POOL, sizeof(*p->configs))) ||
         (rc = base_grow((void **)&p->places, &p->cap_places, p->n_places + 1, MAX_ITEMS_OF_POOL, sizeof(*p->places))) ||
         (rc = base_grow((void **)&p->rows, &p->cap_rows, (p->n_places + 1) * n_classes, MAX_ITEMS_OF_POOL, sizeof(*p->rows))) ||
@@ -95,6 +104,7 @@ static int add_place(matcher *m, uint32_t hash, int32_t *out) {
 
 int matcher_pool_enter(matcher *m, int32_t *out) {
     uint32_t hash = hash_found(m), index = index_table_find(&m->pool.place_table, hash, is_place, m);
+    BASE_DCHECK(found_is_sorted(m)); /* invariant 5: equal positions are found as equal bytes */
     if (index == INDEX_NONE) return add_place(m, hash, out);
     *out = (int32_t)index;
     return RP_OK;

@@ -128,6 +128,7 @@ static int try_take(kv_pool *p, void **out, size_t n) {
     if (!rc) {
         for (size_t i = 0; i < n; i++) out[i] = p->free_blocks[--p->n_free];
         p->taken_total += n;
+        BASE_ASSERT(p->n_free <= p->n_blocks);
     }
     pthread_mutex_unlock(&p->lock);
     return rc;

@@ -64,6 +64,7 @@ bool kv_context_has_failed(const kv_context *c) {
 /* Returns true if the last span can take a token at pos. */
 static bool kv_context_continues(const kv_context *c, int32_t pos) {
     if (!c->open) return false;
+    BASE_ASSERT(c->n_views > 0);
     const kv_span *s = c->views[c->n_views - 1].span;
     return kv_span_tokens(s) < KV_SPAN_TOKENS && (kv_span_is_scattered(s) ? pos >= kv_span_end(s) : pos == kv_span_end(s));
 }
@@ -101,6 +102,7 @@ int64_t kv_context_trim(kv_context *c, int32_t from) {
 }
 
 void kv_context_truncate(kv_context *c, int32_t n) {
+    BASE_ASSERT(n >= 0);
     while (n > 0) {
         BASE_ASSERT(c->n_views > 0);
         kv_view *v = &c->views[c->n_views - 1];

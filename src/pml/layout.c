@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -132,6 +133,7 @@ static int open_segment(walk *w, frame *f) {
     }
     for (size_t i = 0; i < w->n_certain; i++) {
         if (!is_in_scope(l, f->node, w->certain[i])) continue;
+        BASE_ASSERT(w->certain[i] < l->n_segments); /* invariant 2: an earlier segment */
         int rc = pml_layout_add_scope(l, w->certain[i], w->err);
         if (rc) return rc;
         s.n_scope++;
@@ -155,6 +157,7 @@ static int walk_count_tokens(walk *w, frame *f, size_t before) {
         if (rc) return rc;
         w->l->segments[f->open].first_token = before;
     }
+    BASE_ASSERT(w->l->segments[f->open].first_token + (size_t)w->l->segments[f->open].n_tokens == before); /* a segment's tokens are adjacent */
     w->l->segments[f->open].n_tokens += (int32_t)n;
     if (f->role != CHAT_ROLE_NONE) w->l->segments[f->open].last_role = f->role;
     f->at_edge = false;

@@ -82,7 +82,7 @@ typedef struct pml_layout {
 } pml_layout;
 
 /* salt: further input to keys besides the model (KV format, owner of the schema). The layout borrows schema and model.
- * RP_ERR_UNSUPPORTED (packed for a model whose positions cannot move), RP_ERR_CONFLICT (a scaffold with two members of
+ * RP_ERR_UNSUPPORTED (packed for a model with positions that cannot be shifted), RP_ERR_CONFLICT (a scaffold with two members of
  * a union), RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err);
 void pml_layout_free(pml_layout *l);

@@ -19,6 +19,7 @@
  * (kv_span_trim). Two segments with a common prefix may therefore keep different blocks. For models without windows
  * this input is empty.
  */
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/layout_internal.h"
@@ -94,6 +95,7 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
     if ((rc = pml_segment_readers(l, s, &readers, err))) return rc;
     base_key scope;
     scope_key(l, s, &scope);
+    BASE_ASSERT(s->first_key + (size_t)s->n_spans == l->n_keys);
     for (int32_t i = 0; i < s->n_spans; i++) {
         int32_t first = i * KV_SPAN_TOKENS, n = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - first);
         base_hash h;

@@ -49,7 +49,7 @@ typedef struct pml_part {
     pml_document *content; /* PML: what pml_prompt_parse made of the text */
 } pml_part;
 
-#define PML_PARTS_SCHEMA "parts" /* name of the schema of documents, and so the beginning of their labels */
+#define PML_PARTS_SCHEMA "parts" /* name of the schema of documents; their labels begin with it */
 #define PML_MAX_PATH_NAMES (PML_MAX_DEPTH - 2) /* an import may be inside a role of the prompt */
 
 /* Builds the document of a prompt for `schema`, which is borrowed during the call. Roles do not nest; a role without
@@ -59,7 +59,7 @@ typedef struct pml_part {
  * Names that the schema does not have are left to the plan. On error *out is NULL. */
 int pml_parts_build(pml_document **out, const pml_document *schema, const pml_part *parts, size_t n, const char *name, rp_error *err);
 
-/* Builds the schema of the DOCUMENT parts, in packed layout: no document is the first module, so that none is tokenized as the beginning of a
+/* Builds the schema of the DOCUMENT parts, in packed layout: no document is the first module, so that none is tokenized as the start of a
  * text. Their names differ. RP_ERR_LIMIT, RP_ERR_MEMORY. On error *out is NULL. */
 int pml_parts_schema(pml_document **out, const pml_part *parts, size_t n, const char *name, rp_error *err);
 

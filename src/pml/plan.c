@@ -14,6 +14,7 @@
 #define PARAM_PATH_BYTES 160
 
 int plan_add_item(pml_plan *p, const pml_item *item, rp_error *err) {
+    BASE_ASSERT(item->n_tokens >= 0 && item->pos >= 0 && (!item->is_view || item->segment >= 0));
     int rc = base_grow((void **)&p->items, &p->cap_items, p->n_items + 1, KV_MAX_VIEWS, sizeof(*item));
     if (rc) return base_fail(err, rc, "the plan has too many parts");
     p->items[p->n_items++] = *item;
@@ -250,7 +251,7 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
         pml_plan_free(p);
         return rc;
     }
-    BASE_DCHECK(plan_is_valid(p));
+    BASE_DCHECK(plan_is_valid(p)); /* invariants 3 and 4 */
     BASE_TRACE(PML, "plan %s: %zu items, %d tokens cached, %d fresh, up to position %d", prompt->name, p->n_items, p->n_cached,
                p->n_fresh, p->end);
     *out = p;

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 
 #define MAX_ANSWER_BYTES ((size_t)64 << 20)
-#define RESERVED_TOKENS 4096 /* of an answer: room is made for so many before the first; a longer one makes more now and then */
+#define RESERVED_TOKENS 4096 /* capacity of an answer before its first token; a longer answer grows */
 #define RESERVED_BYTES 8     /* of text for each; words are shorter on average in all vocabularies */
 
 /* ---- what it holds ---- */
@@ -17,7 +17,7 @@ static int answer_grow(void **items, size_t *cap, size_t n, size_t bytes, rp_err
     return rc ? base_fail(err, rc, "out of memory: %zu answer tokens", n) : RP_OK;
 }
 
-/* Room for n tokens in the result. */
+/* Grows the result to a capacity of n tokens. */
 static int reserve_tokens(answer *a, size_t n, rp_error *err) {
     rp_result *r = a->result;
     int rc = answer_grow((void **)&r->tokens, &a->cap_tokens, n, sizeof(*r->tokens), err);
@@ -130,7 +130,7 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
     return RP_OK;
 }
 
-/* A token was told, and its text. */
+/* A token was reported, with its text. */
 static void answer_settle(answer *a, bool too_hard) {
     const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
     if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";

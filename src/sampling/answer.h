@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.h: the tokens of an answer: drawn (sampler.h), counted, told with their log-probabilities, turned into text (text_stream.h).
+/* answer.h: the tokens of an answer: sampled (sampler.h), counted, reported with their log-probabilities, decoded to text (text_stream.h).
  *
  *   logits --draw--> token --on_token--> bytes --> text --on_text-->     and the caller computes the token for the next logits
  *
- * It ends with the model's end of text, a stop string, max_tokens, the context, where its grammar does, or when a callback says so. One
+ * An answer ends with the model's end of text, a stop string, max_tokens, a full context, the end of its grammar, or when a callback asks. One
  * thread at a time.
  */
 #ifndef SAMPLING_ANSWER_H
@@ -14,14 +14,14 @@
 #include "sampling/text_stream.h"
 #include "model/tokenizer/tokenizer.h"
 
-/* Where an answer stands. */
+/* State of an answer. */
 typedef struct answer_place {
     const tokenizer *tokenizer;
     const token_trie *trie; /* if the request has a grammar */
     int32_t n_vocab;
     int32_t n_prompt; /* tokens before it */
     int64_t room;     /* tokens that the context has for it */
-    bool begins_text; /* nothing stands before it, but perhaps the beginning-of-text token */
+    bool begins_text; /* nothing precedes it, except possibly the beginning-of-text token */
 } answer_place;
 
 typedef struct answer {
@@ -31,7 +31,7 @@ typedef struct answer {
     int32_t most;      /* tokens */
     bool over;
     sampler sampler;
-    grammar_constraint grammar_constraint; /* without a grammar where the request has none, or says which tokens to take */
+    grammar_constraint grammar_constraint; /* has no grammar if the request has none, or forces the tokens */
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;
@@ -42,12 +42,12 @@ typedef struct answer {
 void answer_limit(answer *a, const rp_request *options, const answer_place *place);
 /* Zero-initialise. options are checked ones, borrowed with the result until answer_close. RP_ERR_MEMORY; close it after that too. */
 int answer_open(answer *a, const rp_request *options, const answer_place *place, rp_result *result, rp_error *err);
-/* Takes the next token by logits, [n_vocab], and tells it. a->over: the answer ends with it or, at the end of the text, before it;
- * else *token is to be computed for the next logits. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Samples the next token from logits, [n_vocab], and reports it. a->over: the answer ends with it or, at the end of text, before it;
+ * otherwise *token is the input of the next step. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err);
 /* How many of n tokens, one after the other, may come next. */
 int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n);
-/* Ends it early. reason: for the result; static. shown: what was held back goes to on_text. */
+/* Ends the answer early. reason: for the result; static. shown: text that was held back is passed to on_text. */
 void answer_stop(answer *a, const char *reason, bool shown);
 /* Its text goes to the result. RP_ERR_MEMORY. */
 int answer_finish(answer *a, rp_error *err);

@@ -41,7 +41,7 @@ static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
     return rc && !*too_hard ? base_fail_memory(err, MATCHER_POOL_BYTES, "a grammar") : RP_OK;
 }
 
-/* Does the grammar allow the token at *place? Then *place is behind it. What the trie says of all tokens, of one. */
+/* Does the grammar allow the token at *place? Then *place is set to the position after it. The same as the trie, for one token. */
 static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
     const matcher_place *at = &g->matcher.pool.places[*place];
     size_t n = 0;
@@ -64,7 +64,7 @@ int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens,
     return n;
 }
 
-/* The likeliest of all tokens is the likeliest of those that are allowed, if it is one of them. */
+/* The most likely token is also the most likely allowed one, if it is allowed. */
 static int draw_unguided(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *done) {
     int32_t place = g->matcher.place;
     *done = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar_constraint.h: an answer under a grammar: which tokens may be drawn, and where it has to end.
+/* grammar_constraint.h: an answer constrained by a grammar: which tokens may be sampled, and where it ends.
  *
- * What holds before the trigger, and where tokens without text and those that end an answer may stand, is decided by the matcher
- * (grammar/matcher.h); here tokens become bytes and back. Belongs to one answer; opened on the submitting thread, then the engine's.
+ * The matcher decides what is allowed before the trigger, and where tokens without text and end tokens may be
+ * (grammar/matcher.h); this file maps tokens to bytes and back. Belongs to one answer; opened on the submitting thread, then used by the engine's.
  */
 #ifndef SAMPLING_GRAMMAR_CONSTRAINT_H
 #define SAMPLING_GRAMMAR_CONSTRAINT_H
@@ -19,14 +19,14 @@ typedef struct grammar_constraint {
 } grammar_constraint;
 
 /* Zero-initialise. The request has a grammar; its strings are not needed afterwards. trie: borrowed until grammar_constraint_close. Errors as
- * rp_engine_run says of grammars. Close it after that too. */
+ * of rp_engine_run for grammars. Close it after an error too. */
 int grammar_constraint_open(grammar_constraint *g, const rp_request *options, const tokenizer *tokenizer, const token_trie *trie, rp_error *err);
 void grammar_constraint_close(grammar_constraint *g);
 
-/* Draws a token that the grammar allows; -1: there is none, or (too_hard) it cannot be told. drops_space: a space at the token's beginning
- * will not be shown. RP_ERR_MEMORY. */
+/* Samples a token that the grammar allows; -1: there is none, or (too_hard) the work limit was reached. drops_space: a space at the token's beginning
+ * is not part of the text. RP_ERR_MEMORY. */
 int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err);
-/* The answer goes on by these bytes of a token. too_hard: it cannot be followed any more. RP_ERR_MEMORY. */
+/* Appends the bytes of a token to the answer. too_hard: the work limit was reached. RP_ERR_MEMORY. */
 int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n, bool *too_hard, rp_error *err);
 /* How many of n tokens, one after the other, the grammar allows. */
 int32_t grammar_constraint_fitting(grammar_constraint *g, const int32_t *tokens, int32_t n);

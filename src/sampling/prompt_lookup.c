@@ -31,7 +31,7 @@ void prompt_lookup_accept(prompt_lookup *d, int32_t token) {
     if (d->n < d->cap) d->history[d->n++] = token;
 }
 
-/* Where the last n tokens stood before: the index behind them; 0: nowhere. */
+/* The previous occurrence of the last n tokens: the index after it; 0: none. */
 static int32_t prompt_lookup_find_last(const prompt_lookup *d, int32_t n) {
     const int32_t *last = d->history + d->n - n;
     for (int32_t i = d->n - 1; i >= n && i > d->n - LOOK_BACK; i--)

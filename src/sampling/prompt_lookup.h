@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt_lookup.h: guesses of what comes next, by what stood behind the same words before (prompt lookup; Saxena, 2023).
+/* prompt_lookup.h: drafts for speculative decoding from earlier occurrences of the last tokens (prompt lookup; Saxena, 2023).
  *
- * The last 3 tokens of prompt and answer, else the last 2, are looked for further up, the latest place first; the tokens behind that
- * place are the draft. One that is wrong costs rows of a step, so the length follows how many were right. Belongs to one call.
+ * The last 3 tokens of prompt and answer, else the last 2, are searched for before them, the latest occurrence first; the tokens after it
+ * are the draft. A rejected token costs a row of a step, so the length follows the acceptance. Belongs to one job.
  */
 #ifndef SAMPLING_PROMPT_LOOKUP_H
 #define SAMPLING_PROMPT_LOOKUP_H
@@ -26,7 +26,7 @@ void prompt_lookup_close(prompt_lookup *d);
 
 /* A token of the answer. */
 void prompt_lookup_accept(prompt_lookup *d, int32_t token);
-/* Fills tokens with up to `room` guesses of what comes behind the history; n_tokens is 0 where there is nothing to go by. */
+/* Fills tokens with a draft of at most `room` tokens after the history; n_tokens is 0 if there is none. */
 void prompt_lookup_guess(prompt_lookup *d, int32_t room);
 /* `right` of n_tokens were. */
 void prompt_lookup_learn(prompt_lookup *d, int32_t right);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c: the next token from its logits: what is not allowed, bias and penalties, then the likeliest, or one drawn from what the
+/* sampler.c: the next token from its logits: disallowed tokens, bias and penalties, then the most likely token, or one sampled from those that the
  * filters leave. */
 #include "sampling/sampler.h"
 

@@ -16,7 +16,7 @@
 /* Checks sampling, stops and n_logprobs of a request: the one place that does. RP_ERR_INVALID, RP_ERR_LIMIT. */
 int sampling_check(const rp_request *request, int32_t n_vocab, rp_error *err);
 
-/* Do tokens that were there before change what comes? */
+/* Do earlier tokens change the distribution (penalties)? */
 bool sampling_looks_back(const rp_sampling *o);
 
 /* ---- Candidates ---- */
@@ -30,8 +30,8 @@ typedef struct sampler_candidate {
 /* Brings the k <= n best to the front, best first; the others stay in any order. O(n + m log k), m of them were ever among the best. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k);
 
-/* Steps 3 to 6: fills c (room for n_vocab) with the tokens that are left, their logits as keys, and returns how many. Those with a
- * logit of -infinity or not a number are never among them; 0 if there is no other. */
+/* Steps 3 to 6: fills c, [n_vocab], with the remaining tokens, their logits as keys, and returns how many. Those with a
+ * logit of -infinity or not a number never remain; 0 if there is no other. */
 int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_vocab, sampler_candidate *c);
 
 /* ---- Drawing ---- */
@@ -53,10 +53,10 @@ typedef struct sampler {
 int sampler_open(sampler *s, const rp_sampling *options, int32_t n_vocab, int64_t max_tokens, rp_error *err);
 void sampler_close(sampler *s);
 
-/* Makes room for draws in which not all tokens are allowed. RP_ERR_MEMORY. */
+/* Allocates the arrays for sampling with disallowed tokens. RP_ERR_MEMORY. */
 int sampler_restrict(sampler *s, rp_error *err);
 
-/* Tells the sampler a token of the prompt or the answer, in their order. */
+/* Adds a token of the prompt or the answer to the history, in order. */
 void sampler_accept(sampler *s, int32_t token);
 
 /* Where no token has a logit above -infinity, not even one that is allowed, it is any token. */
@@ -73,7 +73,7 @@ typedef struct logprobs {
 int logprobs_open(logprobs *l, int32_t n_top, int32_t n_vocab, rp_error *err);
 void logprobs_close(logprobs *l);
 
-/* Log-probability of a token, and of the n_top likeliest into top. */
+/* Log-probability of a token, and of of the n_top most likely ones into top. */
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top);
 
 #endif

@@ -3,6 +3,7 @@
  * worst must be known, and of those that have a share of the probability only the few near its end. */
 #include <math.h>
 
+#include "base/check.h"
 #include "base/compiler.h"
 #include "sampling/sampler.h"
 
@@ -13,7 +14,7 @@
 
 static bool is_better(sampler_candidate a, sampler_candidate b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
 
-/* c[0..n) is a heap, worst at the root, but for c[i], which may belong further down. */
+/* c[0..n) is a heap, worst at the root, except c[i], which may belong further down. */
 static void sampler_candidate_sift_down(sampler_candidate *c, int32_t i, int32_t n) {
     sampler_candidate moved = c[i];
     for (;;) {
@@ -33,7 +34,7 @@ static void sampler_candidate_swap(sampler_candidate *a, sampler_candidate *b) {
     *b = t;
 }
 
-/* The k best so far are a heap whose root, the worst of them, gives way to a better one; then the worst goes to the end, again and
+/* The k best so far are a heap whose root, the worst of them, is replaced by a better one; then the worst is moved to the end, again and
  * again. */
 void candidates_sort(sampler_candidate *c, int32_t n, int32_t k) {
     for (int32_t i = k / 2 - 1; i >= 0; i--) sampler_candidate_sift_down(c, i, k);
@@ -85,6 +86,7 @@ static int32_t sampler_filters_gather(bucket_scale s, int end, sampler_candidate
  * the share is reached is sorted. */
 static int32_t keep_share(const float *logits, double highest, float p, sampler_candidate *c, int32_t n) {
     double masses[BUCKETS] = {0}, sum = 0, mass = 0;
+    BASE_ASSERT(n > 0);
     bucket_scale s = scale_for(c, n);
     for (int32_t i = 0; i < n; i++) masses[sampler_filters_bucket_of(s, c[i].key)] += exp(logits[c[i].id] - highest);
     for (int b = 0; b < BUCKETS; b++) sum += masses[b];
@@ -138,5 +140,6 @@ int32_t sampler_filter(const rp_sampling *o, const float *logits, int32_t n_voca
     if (o->typical < 1) n = keep_typical(logits, o->typical, c, n);
     if (o->top_p < 1) n = keep_top_p(logits, o->top_p, c, n);
     if (o->min_p > 0) n = keep_min_p(o->min_p, c, n);
+    BASE_ASSERT(n > 0 && n <= n_vocab); /* no filter takes the most likely token */
     return n;
 }

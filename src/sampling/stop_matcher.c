@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "sampling/text_stream.h"
 
-/* The longest beginning of the string that the text ends with, after one more byte. matched < n. */
+/* Length of the longest prefix of the string that is a suffix of the text, after one more byte. matched < n. */
 static int32_t stop_string_advance(const stop_string *s, int32_t matched, char byte) {
     while (matched > 0 && s->text[matched] != byte) matched = s->borders[matched - 1];
     return s->text[matched] == byte ? matched + 1 : 0;

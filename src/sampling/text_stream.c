@@ -9,6 +9,7 @@
 
 /* Adds a character. If it completes a stop string, the text ends before that. */
 static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+    BASE_DCHECK(base_utf8_length((const unsigned char *)bytes, n) == (int)n); /* invariant 2: a whole character */
     int rc = base_buffer_append(&s->text, bytes, n);
     if (rc) return base_fail(err, rc, "out of memory: the answer's text");
     for (size_t i = 0; i < n; i++) {
@@ -36,10 +37,11 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     return rc || alone || s->stop ? rc : add_byte(s, byte, err);
 }
 
-/* Gives on_text what was not given yet, but for the last `held` bytes. It gets a NUL behind its piece, which stands in the text. */
+/* Passes new text to on_text, except the last `held` bytes. The piece is in the text itself, with a NUL after it for the call. */
 static void text_stream_release(text_stream *s, size_t held) {
+    BASE_ASSERT(held <= s->text.len);
     size_t first = s->released, end = s->text.len - held;
-    BASE_ASSERT(end >= first); /* what is held back now was held back or not there before */
+    BASE_ASSERT(end >= first); /* bytes held back now were held back before, or are new */
     if (end == first) return;
     s->released = end;
     if (!s->on_text) return;

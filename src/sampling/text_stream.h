@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text_stream.h: bytes of tokens -> whole characters -> text, up to a stop string.
  *
- *   text:  | released: given to on_text | held back: the beginning of a stop string, perhaps | then `pending`: part of a character
+ *   text:  | released: given to on_text | held back: possibly the beginning of a stop string | then `pending`: part of a character
  *
- * Each stop string is followed by an automaton (Knuth, Morris, Pratt, 1977) that knows, after every byte, the longest beginning of it
- * that the text ends with. The longest of these over all stop strings is held back. So what comes out depends on the text alone, not
+ * Each stop string has an automaton (Knuth, Morris, Pratt, 1977) with the longest prefix of it that
+ * is a suffix of the text. The longest over all stop strings is held back. The output therefore depends on the text alone, not
  * on how it was cut into tokens. One thread at a time.
  */
 #ifndef SAMPLING_TEXT_STREAM_H
@@ -18,7 +18,7 @@
 typedef struct stop_string {
     const char *text; /* borrowed */
     int32_t n, matched;
-    int32_t *borders; /* [n] [i]: the longest beginning, shorter than i + 1, that text[0..i] ends with */
+    int32_t *borders; /* [n] [i]: length of the longest prefix, shorter than i + 1, that is a suffix of text[0..i] */
 } stop_string;
 
 typedef struct stop_matcher {
@@ -40,7 +40,7 @@ size_t stop_matcher_held(const stop_matcher *m);
 typedef struct text_stream {
     char pending[4]; /* bytes of a character that is not whole yet */
     size_t n_pending;
-    base_buffer text; /* everything so far but for a stop string */
+    base_buffer text; /* all text so far, without a stop string */
     size_t released;
     stop_matcher stops;
     rp_on_text on_text;
@@ -52,7 +52,7 @@ typedef struct text_stream {
 /* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.
  * RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);
-/* Ends the text. What was held back goes to on_text; if the caller has stopped the answer it goes, for nobody is shown it. */
+/* Ends the text. Text that was held back is passed to on_text; if the caller has stopped the answer, it is removed. */
 void text_stream_end(text_stream *s);
 void text_stream_close(text_stream *s);
 

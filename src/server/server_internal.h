@@ -32,14 +32,14 @@
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
 
-/* Ever, unless it says otherwise. */
+/* Totals since the start, unless a comment differs. */
 typedef struct server_counts {
     _Atomic uint64_t connections_open; /* now */
     _Atomic uint64_t connections, requests, answers, streams;
     _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
     _Atomic uint64_t jobs_open;       /* now: calls of the engine that were not freed */
     _Atomic uint64_t gone;             /* clients that went before their reply was whole */
-    _Atomic uint64_t pauses;           /* of answers whose reader was behind */
+    _Atomic uint64_t pauses;           /* pauses of jobs because their client reads slowly */
     _Atomic uint64_t refused;          /* connections beyond a limit */
     _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
@@ -82,7 +82,7 @@ struct rp_server {
     pthread_mutex_t lock;
     pthread_cond_t idle; /* n_active or n_suspended fell to 0 */
     bool has_lock;
-    int n_active;        /* exchanges behind their heads, quick ones aside */
+    int n_active;        /* exchanges after their heads, without quick ones */
     int n_suspended;
     pthread_mutex_t log_lock;
     pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, shelf and folder agree; above the shelf's lock */
@@ -93,7 +93,7 @@ static inline server_state server_get_state(rp_server *s) { return (server_state
 /* Loads the schemas of the folder, as far as they can be; those that cannot are logged, and stay (schemas_http.c). */
 int schemas_restore(rp_server *s, rp_error *err);
 
-/* What a work queue runs: exchanges that are QUEUED, FINISHING or CLOSED. */
+/* Work of a queue: exchanges that are QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);
 
 /* libmicrohttpd's callbacks, with the server as cls (http_io.c). They are a value that listeners_start gets. */

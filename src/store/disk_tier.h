@@ -70,7 +70,7 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request);
 int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err);
 /* DISK_EVICT: to free space. DISK_SET_ASIDE: quarantine an unreadable record. DISK_ERASE: permanent: a write of it
  * that has not started does not start (its event is failed, with RP_ERR_CANCELLED), and disk_tier_sync reports
- * whether it is gone. */
+ * whether the file is removed. */
 typedef enum disk_removal { DISK_EVICT, DISK_SET_ASIDE, DISK_ERASE } disk_removal;
 void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how);
 /* Requests an event, DISK_SYNCED with this serial: all earlier removals are durable then, in files and index, after a

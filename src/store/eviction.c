@@ -165,6 +165,7 @@ static void begin_uses(eviction *e, item *it, const eviction_item *about, item *
 static void stand_on(eviction *e, uint32_t i, uint32_t parent) {
     e->items[i].parent = parent;
     e->items[i].parent_life = e->items[parent].life;
+    BASE_ASSERT(e->items[parent].life != 0 && i != parent);
     if (eviction_present(e, parent)->n_children++ == 0) eviction_place(e, parent);
 }
 
@@ -196,6 +197,7 @@ int eviction_set_group(eviction *e, uint32_t i, uint32_t g) {
     if (rc || g == it->group) return rc;
     group *from = &e->groups[it->group], *to = &e->groups[g];
     item_heap_remove(&from->heap, e->places, i);
+    BASE_ASSERT(from->n_items > 0 && from->bytes >= it->bytes);
     from->n_items--, to->n_items++;
     from->bytes -= it->bytes, to->bytes += it->bytes;
     it->group = g;

@@ -43,7 +43,7 @@
 typedef struct eviction eviction;
 
 typedef struct eviction_item {
-    uint64_t name;    /* the beginning of its key: its name in the ghost list */
+    uint64_t name;    /* the first 64 bits of its key: its name in the ghost list */
     uint64_t bytes;   /* at least 1 */
     uint64_t cost_us; /* to restore it: time to compute it, or to read it from the next tier if that is less */
     uint32_t parent;  /* an item that is present, or EVICTION_NONE */

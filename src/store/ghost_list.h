@@ -4,7 +4,7 @@
  *   ring    | oldest ... newest | free |     a key that was taken leaves a hole
  *   table   open addressing: name -> index in the ring
  *
- * A name is the beginning of a key (64 of its 256 bits): a collision affects statistics only.
+ * A name is the first 64 of a key's 256 bits: a collision affects statistics only.
  * Used by one thread.
  */
 #ifndef STORE_GHOST_LIST_H

@@ -84,13 +84,14 @@ static int link_child(span_node *parent, span_node *child) {
     memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(*parent->children));
     parent->children[i] = child;
     child->parent = parent;
+    BASE_ASSERT(i == 0 || span_tree_compare_places(span_node_place_of(parent->children[i - 1]), span_node_place_of(child)) < 0);
     return RP_OK;
 }
 
 static void unlink_child(span_node *child) {
     span_node *parent = child->parent;
     size_t i = child_index(parent, span_node_place_of(child));
-    BASE_ASSERT(parent->children[i] == child);
+    BASE_ASSERT(i < parent->n_children && parent->children[i] == child);
     memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(*parent->children));
     child->parent = NULL;
 }
@@ -122,11 +123,13 @@ static void link_root(span_tree *t, span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
     memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
     t->roots[i] = root;
+    BASE_ASSERT(t->n_roots <= t->cap_roots);
+    BASE_DCHECK(i == 0 || compare_roots(t->roots[i - 1], &(span_root){root->salt, root->key}) < 0);
 }
 
 static void unlink_root(span_tree *t, const span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
-    BASE_ASSERT(t->roots[i] == root);
+    BASE_ASSERT(i < t->n_roots && t->roots[i] == root);
     memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
 }
 

@@ -90,7 +90,7 @@ static void expect_content(const char *path, const char *content) {
     base_buffer_free(&b);
 }
 
-/* The folder is removed at the end, which fails if anything was left behind in it. */
+/* The folder is removed at the end, which fails if it still contains a file. */
 static void a_new_file_appears_whole_or_not_at_all(void **state) {
     (void)state;
     char folder[] = "/tmp/reprise-base-XXXXXX", path[64], other[64];
@@ -171,7 +171,7 @@ static void a_key_is_read_back_from_its_digits(void **state) {
             assert_false(base_key_parse(&b, hex));
             hex[i] = c;
         }
-    for (size_t n = 0; n < 2 * BASE_KEY_BYTES; n++) { /* nothing after the end is read: ASan tells */
+    for (size_t n = 0; n < 2 * BASE_KEY_BYTES; n++) { /* nothing after the end is read: ASan reports it */
         char *cut = malloc(n + 1);
         memcpy(cut, hex, n);
         cut[n] = '\0';

@@ -30,7 +30,7 @@ static int make_folder(void **state) {
     return 0;
 }
 
-/* Fails if a test left something behind. */
+/* Fails if a test left a file. */
 static int remove_folder(void **state) {
     (void)state;
     return rmdir(folder);
@@ -137,7 +137,7 @@ static void folders_and_files_are_their_owners_alone(void **state) {
     remove_all();
 }
 
-/* Each call fails in turn, with what it was told. */
+/* Each call fails in turn, with the requested fault. */
 static void every_call_can_fail(void **state) {
     (void)state;
     static const struct {

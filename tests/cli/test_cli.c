@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cli.c: the program `reprise` as its users meet it: exit statuses, error lines, output, JSON, SVG, Ctrl-C.
  *
- * Runs the program at REPRISE_PROGRAM (ctest sets it), else REPRISE_BIN, else build/reprise. What needs a model uses stories260K of
- * REPRISE_TEST_DATA; both are said to be skipped where they are absent. JSON is read by the few lines below rather than by the
+ * Runs the program at REPRISE_PROGRAM (ctest sets it), else REPRISE_BIN, else build/reprise. Tests with a model use stories260K of
+ * REPRISE_TEST_DATA; tests without their program or data are reported as skipped. JSON is parsed by the few lines below, not by the
  * library that wrote it.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -83,7 +83,7 @@ static void redirect(const char *path, int flags, int to) {
     close(fd);
 }
 
-/* The child: files for its three streams, the C locale but for `locale`. */
+/* The child: files for its three streams, and the C locale except for `locale`. */
 static void exec_program(char *const *args, const char *locale, const char *out) {
     redirect(path_in_folder("in"), O_RDONLY, 0);
     redirect(out != NULL ? out : path_in_folder("out"), O_WRONLY | O_CREAT | O_TRUNC, 1);
@@ -219,7 +219,7 @@ static bool json_is(const char *object, const char *field, const char *text) {
     return *value == '"' && strncmp(value + 1, text, strlen(text)) == 0 && value[1 + strlen(text)] == '"';
 }
 
-/* The element after `value` in its array, or the first for NULL; NULL behind the last. */
+/* The element after `value` in its array, or the first for NULL; NULL after the last. */
 static const char *json_next(const char *array, const char *value) {
     const char *s = blank(value == NULL ? array + 1 : json_end(value));
     if (value == NULL) return *s == ']' ? NULL : s;
@@ -536,7 +536,7 @@ static void expect_run_object(const char *o) {
     assert_int_equal(tokens, json_long(usage, "prompt_tokens"));
 }
 
-/* The first answer computes the modules, the second reuses them: same text, and the plan tells. */
+/* The first answer prefills the modules, the second reuses them: the texts are equal, and the plan shows it. */
 static void test_run_json(void **state) {
     (void)state;
     NEEDS_MODEL();
@@ -629,7 +629,7 @@ static void test_grammar(void **state) {
     expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
 }
 
-/* The answer ends before the text, which stands in several tokens, and its beginning is not shown before it is known. */
+/* The answer ends before the stop string, which spans several tokens, and no prefix of it is shown. */
 static void test_stop(void **state) {
     (void)state;
     NEEDS_MODEL();
@@ -677,7 +677,7 @@ static void test_logit_bias(void **state) {
     expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "5=nan", NULL), 2, "bias of token 5");
 }
 
-/* Greedy takes the first of the likeliest, whose log-probability is the token's own. */
+/* Greedy sampling takes the first of the most likely tokens, with the token's own log-probability. */
 static void test_logprobs(void **state) {
     (void)state;
     NEEDS_MODEL();
@@ -758,7 +758,7 @@ static void test_full_disk(void **state) {
     expect_error(run("", "run", "-m", model, "--text", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1, "/dev/full");
 }
 
-/* Repeats without end, interrupted after the first answer has come: what came is whole, and the status says why. */
+/* Endless repetition, interrupted after the first answer: the output so far is complete, and the status is that of the signal. */
 static void test_interrupt(void **state) {
     (void)state;
     NEEDS_MODEL();
@@ -803,7 +803,7 @@ static void test_inspect_model(void **state) {
     outcome_free(&json);
 }
 
-/* What a family does besides shows; a layout that it cannot have is an error that says why. */
+/* Features of a family are shown; a layout that it does not support is an error with a reason. */
 static void test_families(void **state) {
     (void)state;
     NEEDS_PROGRAM();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_client.c: replies and events in whatever pieces they come, what is no HTTP, URLs, and whole exchanges with a server of canned
+/* test_http_client.c: replies and events split at any place, invalid HTTP, URLs, and whole exchanges with a server of canned
  * replies. */
 #define _POSIX_C_SOURCE 200809L
 
@@ -52,7 +52,7 @@ typedef struct reply_case {
     const char *text;
     int status;
     bool keeps_open, no_body, until_end;
-    const char *body, *left; /* left: of the text behind the reply */
+    const char *body, *left; /* left: the text after the reply */
 } reply_case;
 
 static const reply_case replies[] = {
@@ -170,7 +170,7 @@ typedef struct canned {
     pthread_t thread;
 } canned;
 
-/* Answers each connection that says something. */
+/* Replies to each connection that sends something. */
 static void *serve(void *user) {
     canned *s = user;
     for (;;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_quantize.c: `reprise quantize` as its users meet it. What it writes is tested by tests/engine/test_quantize_model.c.
  *
- * Runs the program at REPRISE_PROGRAM (ctest sets it), else build/reprise; said to be skipped where it is absent.
+ * Runs the program at REPRISE_PROGRAM (ctest sets it), else build/reprise; reported as skipped without it.
  */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cache_crash.c: the process is killed at every call that changes the disk while a bundle is imported, a store is cleaned, rebuilt, or
- * loses records; then another goes on with what is left: every record is whole or absent, and the same done again is done. */
+ * loses records; then another continues with the files: every record is whole or absent, and repeating the operation completes it. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <signal.h>

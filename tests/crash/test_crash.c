@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_crash.c: the process is killed at every call that changes the disk, in turn, and at random moments; then another goes on with what
- * is left: every record is whole or absent, nothing temporary stays, the folder keeps its budget, and answers have the bytes of a cold run.
+/* test_crash.c: the process is killed at every call that changes the disk, in turn, and at random moments; then another continues with the
+ * files: every record is whole or absent, nothing temporary stays, the folder keeps its budget, and answers have the bytes of a cold run.
  *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
@@ -133,7 +133,7 @@ static int verify_file(const char *path, const struct stat *st, int type, struct
     return 0;
 }
 
-/* Goes on with what is left. */
+/* Continues with the files. */
 static void check_rest(const char *dir, rp_store_write write, uint64_t budget, const char *what, uint64_t n) {
     n_records = n_bad = 0;
     nftw(dir, verify_file, 8, FTW_PHYS);

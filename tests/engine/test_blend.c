@@ -315,7 +315,7 @@ static void modules_that_are_exact_are_left(void **state) {
     close_world(&w);
 }
 
-/* Longer than the window and a block: the KV that its own tokens attended to is gone. */
+/* Longer than the window and a block: the KV that its own tokens attended to was freed. */
 static void windows_forget_what_tokens_inside_modules_saw(void **state) {
     (void)state;
     char pml[4096], words[2048] = "";

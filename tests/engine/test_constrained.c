@@ -293,7 +293,7 @@ static void forced_tokens_are_not_asked(void **state) {
     rp_result_free(r);
 }
 
-/* Every way to end is also a way to continue, and no state repeats: the number of states finally exceeds the limit. */
+/* The text may end or continue at every byte, and no position repeats: their number finally exceeds the limit. */
 static void what_cannot_be_followed_ends_by_its_name(void **state) {
     (void)state;
     char text[4096] = "root ::= r0 \"!\"\n";

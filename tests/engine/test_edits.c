@@ -155,8 +155,8 @@ static int32_t moved_tokens(const rp_result *r) {
 }
 
 static void check_edit(tiny_random *r, int32_t *n_moved) {
-    static const int32_t relinks[] = {0, 1, 8, 40};
-    int32_t shifted_reuse = relinks[tiny_random_below(r, BASE_ARRAY_LEN(relinks))];
+    static const int32_t limits[] = {0, 1, 8, 40};
+    int32_t shifted_reuse = limits[tiny_random_below(r, BASE_ARRAY_LEN(limits))];
     edit x = {0};
     oracle_run first, run, all, off;
     rp_engine *e = new_engine();

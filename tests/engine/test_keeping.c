@@ -130,7 +130,7 @@ static void pins_and_times_outlive_a_restart(void **state) {
     int32_t all = ask(e, NULL, "<prompt schema='s'><kept/><brief/>2</prompt>", NULL);
     assert_int_equal(stats_of(e).expired, 0);
     rp_engine_free(e);
-    assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600); /* anew */
+    assert_int_equal(query(dir, "SELECT expires - last_use FROM records WHERE label = 's/brief'"), 3600); /* renewed */
 
     query(dir, "UPDATE records SET last_use = last_use - 7200, expires = expires - 7200 WHERE expires <> 0"); /* two hours later */
     e = new_engine(dir, 0);

@@ -53,11 +53,11 @@ static int32_t read_it(rp_engine *e, const char *text) {
 /* ---- a running job and a queued one --------------------------------------------------------------------------------
  * */
 
-#define LOOK_AT 4 /* token of the running call's answer */
+#define LOOK_AT 4 /* token of the running job's answer */
 
 typedef struct pair {
     rp_engine *engine;
-    rp_request waits; /* submitted by the running call's first token */
+    rp_request waits; /* submitted at the running job's first token */
     rp_job *call;
     bool cancels; /* cancels the queued job after the check */
     int n;

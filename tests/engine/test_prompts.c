@@ -257,7 +257,7 @@ static void test_text_is_text(void **state) {
         int32_t own = 0;
         for (int32_t k = 0; k < result->n_plan; k++) own += result->plan[k].module[0] != '\0' ? result->plan[k].n_tokens : 0;
         assert_int_equal(rp_tokenize(w.model, t.bytes, t.n, false, false, &tokens, &n_tokens, &err), RP_OK);
-        assert_in_range(own, n_tokens - 1, n_tokens); /* a SentencePiece vocabulary's dummy space, which text behind other text does not get */
+        assert_in_range(own, n_tokens - 1, n_tokens); /* a SentencePiece vocabulary's dummy space, not inserted after other text */
         rp_free(tokens);
         rp_result_free(result);
         rp_prompt_free(p);

@@ -373,7 +373,7 @@ static void stop_strings_that_do_not_come_change_nothing(void **state) {
     size_t end = strlen(whole->text) - 1;
     while (((unsigned char)whole->text[end] & 0xc0) == 0x80) end--;
     char stop[16];
-    snprintf(stop, sizeof stop, "%s\x01", whole->text + end); /* the answer's end would be its beginning */
+    snprintf(stop, sizeof stop, "%s\x01", whole->text + end); /* begins with the end of the answer */
     const char *stops[] = {stop};
     listen(&l, &q);
     q.stops = stops;

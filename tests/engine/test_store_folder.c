@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_store.c: stores on disk without a model (rp_store_*): what an engine has written is listed, counted,
- * verified, pinned, removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines go on with
- * what is left. */
+/* test_cache_store.c: stores on disk without a model (rp_store_*): records that an engine wrote are listed, counted,
+ * verified, pinned, removed, cleaned, rebuilt and shipped, plain and encrypted; every error; and engines continue with
+ * the rest. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include "support/record_forge.h"
 #include "reprise_store.h"
 
-#define N_MODULE_RECORDS 4 /* "cities" twice: in front of the module and behind it */
+#define N_MODULE_RECORDS 4 /* "cities" twice: before the module and after it */
 #define PATH_BYTES (STORE_FOLDER_BYTES + 80)
 
 static cache_world world;

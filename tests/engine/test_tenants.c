@@ -2,7 +2,7 @@
 /* test_tenants.c: tenant isolation: no tenant can hit, learn of, wait for, or profit from another tenant's entries.
  *
  * Pairs: a request of tenant "b" in two engines with one difference: in the first, "a" has sent the same request (or
- * its beginning), in the second another one. Result, plan, reasons, keys and logits are bit-identical. The work is
+ * a prefix of it), in the second another one. Result, plan, reasons, keys and logits are bit-identical. The work is
  * equal as well: no time is measured here (bench_tenants does that); the store's lookups and the rows of every step are
  * counted. Requests of "b" itself do make a difference. Each pair runs twice: in one engine's RAM, and with a store on
  * disk and a restart before the request.
@@ -165,7 +165,7 @@ static bool same_work(const watched *a, const watched *b) {
            memcmp(a->steps, b->steps, (size_t)a->n_steps * sizeof(*a->steps)) == 0;
 }
 
-/* `before` is sent first: the same request, or its beginning; `other` has the same length and another text. */
+/* `before` is sent first: the same request, or a prefix of it; `other` has the same length and another text. */
 typedef struct pair {
     const char *name;
     rp_request request, before, other;

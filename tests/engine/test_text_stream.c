@@ -42,7 +42,7 @@ static size_t slow_end(const char *text, size_t n, const char *const *stops, int
     return n;
 }
 
-/* Bytes at the end that may be the beginning of a stop string. */
+/* Number of bytes at the end that may begin a stop string. */
 static size_t slow_held(const char *text, size_t n, const char *const *stops, int32_t n_stops) {
     size_t held = 0;
     for (int32_t i = 0; i < n_stops; i++)

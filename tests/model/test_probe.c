@@ -25,8 +25,8 @@
 
 #define MAX_ROWS 32
 #define N_CTX 512
-#define N_FIRST 30 /* tokens of the module that stands first, */
-#define N_NEXT 90  /* of the one behind it: more than a block */
+#define N_FIRST 30 /* tokens of the first module, */
+#define N_NEXT 90  /* of the second one: more than a block */
 #define N_ALL (N_FIRST + N_NEXT)
 
 /* Windows, soft caps, sinks, ALiBi, learned positions, parallel blocks, layers without positions, two bases of rotation, long-rope. */

@@ -64,7 +64,7 @@ typedef struct settings {
     const char *arch;
     const uint8_t *map;
     size_t map_bytes;
-    gguf_value_type map_type; /* 0 (GGUF_U8) unless said */
+    gguf_value_type map_type; /* 0 (GGUF_U8) by default */
     uint32_t eos;             /* 0: the file names none */
 } settings;
 
@@ -301,7 +301,7 @@ static void damaged_tables_are_refused(void **state) {
         rp_error err = {0};
         if (d == CUT_HEADER) n = 7;
         if (d == CUT_UNITS) n = 64;
-        if (d == CUT_TEXTS) n -= 8; /* values point behind the end */
+        if (d == CUT_TEXTS) n -= 8; /* values point past the end */
         if (d == NO_UNITS) m.bytes = 0;
         if (d == ODD_UNITS) m.bytes -= 2;
         if (d == HUGE_UNITS) m.bytes = UINT32_MAX;

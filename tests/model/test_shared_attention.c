@@ -363,7 +363,7 @@ static void contexts_that_share_spans_share_tiles(void **state) {
     assert_int_equal(p->n_tiles, 3);
     assert_int_equal(p->tiles[0].n_parts, 8);
     const int32_t *last = p->matches + p->parts[p->tiles[0].first_part + 7].matches;
-    assert_int_equal(last[0], -1); /* it stands at the end there */
+    assert_int_equal(last[0], -1); /* it is at the end there */
     for (int32_t v = 1; v < N_COMMON; v++) assert_int_equal(last[v], v - 1);
     p = plan_of(&w, 10, 5); /* 16 rows fill a tile, and a context's own rows are cut as they were */
     assert_int_equal(p->n_tiles, 5);

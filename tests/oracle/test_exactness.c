@@ -362,7 +362,7 @@ typedef struct eviction_tally {
     uint64_t evictions;
 } eviction_tally;
 
-/* Did the budget end the answer, whose beginning is correct? */
+/* Did the budget end the answer, correct up to there? */
 static bool is_cut(const oracle_run *whole, const oracle_run *run) {
     if (whole->rc || run->rc || run->n_steps >= whole->n_steps || strcmp(run->result->finish_reason, "length")) return false;
     oracle_run beginning = *whole;

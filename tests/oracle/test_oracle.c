@@ -232,7 +232,7 @@ static void reference_tells_the_known_story(void **state) {
         size_t n = 0;
         int32_t token = largest(logits, reference_n_vocab(r));
         const char *bytes = rp_token_bytes(m, token, false, &n);
-        if (i == 0 && n > 0 && bytes[0] == ' ') bytes++; /* llama2.c drops the space behind BOS */
+        if (i == 0 && n > 0 && bytes[0] == ' ') bytes++; /* llama2.c omits the space after BOS */
         strcat(reported, bytes);
         logits = reference_prompt_append(p, token);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan.c: what a prompt's texts become, and where they are: white space before imports, texts of a fixed layout, placeholders, the
- * positions that an inspection shows. docs/pml.md says why. */
+/* test_plan.c: texts and places of a plan: white space before imports, texts of a fixed layout, placeholders, the
+ * positions that an inspection shows. docs/pml.md has the reasons. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void texts_around_modules_that_end_with_roles(void **state) {
     expect_text(schema, "<prompt schema='s'/>", " Alpha. owns");
 }
 
-/* A text before an import ends with the space that stands there, unless what follows begins with one, or with a role. */
+/* A text before an import ends with the space between them, unless the import begins with a space or a role. */
 static void texts_before_imports(void **state) {
     (void)state;
     static const struct {

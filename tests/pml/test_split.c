@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_split.c: schemas out of plain prompts. Each prompt over the proposed schema is the text that it was, byte for byte, by the documents
- * (tests/support/flat_pml) and by the plan's tokens; what was planted is found; the bundled examples' modules are found again. */
+/* test_split.c: schemas derived from plain prompts. Each prompt over the proposed schema has its old text, byte for byte, by the documents
+ * (tests/support/flat_pml) and by the plan's tokens; planted modules are found; so are those of the bundled examples. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <setjmp.h>
@@ -222,7 +222,7 @@ static void alternatives_are_a_union(void **state) {
     corpus_free(&c);
 }
 
-/* The rest of a message whose beginning all share stands in the role that the schema leaves open. */
+/* If all prompts share the start of a message, its rest is in the role that the schema leaves open. */
 static void a_role_stays_open(void **state) {
     (void)state;
     static const char *const documents[] = {MIAMI LISBON, LISBON BERGEN, BERGEN MIAMI, ""};
@@ -438,7 +438,7 @@ static void add_random_prompt(world *w, corpus *c, bool plain) {
     c->n++;
 }
 
-/* Bytes that can be reused: of what stands in two prompts or more. */
+/* Bytes that can be reused: of text in two prompts or more. */
 static uint64_t planted(const world *w, size_t n_prompts) {
     uint64_t n = w->lead.len * n_prompts;
     for (size_t i = 0; i < N_DOCUMENTS; i++) n += w->uses[i] > 1 ? w->uses[i] * w->documents[i].len : 0;
@@ -568,8 +568,8 @@ static size_t add_bundled(corpus *c, const pml_document *schema, const char *fol
     return given;
 }
 
-/* The prompts of a folder of examples, and twenty-four random ones: how much of what the schema gave comes from the proposed one again.
- * What stands in one prompt only, or is shorter than a module, cannot. */
+/* The prompts of a folder of examples, and twenty-four random ones: the share of the schema's text that the proposed schema has, too.
+ * Text of one prompt only, or shorter than a module, is not counted. */
 static void modules_of_a_schema_are_found_again(const char *folder, const char *file, unsigned at_least) {
     pml_document *schema = load_schema(folder, file);
     tiny_random r = {4711};

@@ -23,7 +23,7 @@ typedef struct subject {
     const char *fit[MAX_TEXTS], *misfit[MAX_TEXTS]; /* end with NULL */
 } subject;
 
-/* Is it a text of the grammar? */
+/* Does the grammar accept the text? */
 static bool accepts(const char *gbnf, const char *text) {
     grammar *g;
     matcher m = {0};
@@ -38,7 +38,7 @@ static bool accepts(const char *gbnf, const char *text) {
     return fits;
 }
 
-/* A grammar whose root is the schema; the caller's (base_free). */
+/* A grammar with the schema as its root; base_free. */
 static char *grammar_of(const char *schema, bool strict, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES];
     json_t *root = json_loads(schema, JSON_DECODE_ANY, NULL);

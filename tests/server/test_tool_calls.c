@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_calls.c: calls in an answer's text: however the text is cut, the same is told; nothing but calls and white space around them is
+/* test_tool_calls.c: calls in an answer's text: the output does not depend on how the text is split; only calls and the white space around them are
  * taken out of it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static const generation ask = {.tools = tools, .n_tools = 3};
 
 #define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
 
-/* What was told, as text: texts as they are, a call as [name|arguments], [name|arguments! where it was cut. */
+/* The output as text: texts as they are, a call as [name|arguments], a truncated one as [name|arguments! */
 typedef struct reported {
     base_buffer all;
     int open;

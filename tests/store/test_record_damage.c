@@ -178,7 +178,7 @@ static void every_private_field_is_checked_when_decrypted(void **state) {
     }
     forged e = forge_encrypt(whole.bytes, whole.n, cipher);
     assert_int_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_FAULT_NONE);
-    e.bytes[12] = 0; /* the flag says: not encrypted */
+    e.bytes[12] = 0; /* the flag for encryption is cleared */
     forge_header_checksum(e.bytes, e.n);
     assert_int_not_equal(look_at(&w, e.bytes, e.n, cipher), RECORD_FAULT_NONE);
     assert_int_not_equal(look_at(&w, e.bytes, e.n, NULL), RECORD_FAULT_NONE);

@@ -137,7 +137,7 @@ static void emit_children(flattening *f, int32_t parent) {
     }
 }
 
-/* The end of the anonymous text before a text at the prompt's beginning. */
+/* The end of the anonymous text before a text at the start of the prompt. */
 static int32_t beginning(const flattening *f) {
     for (int32_t i = 0; i < f->prompt->n_nodes; i++)
         if (f->prompt->nodes[i].kind == PML_IMPORT) return f->sequence[module_of(f, 0, i)];

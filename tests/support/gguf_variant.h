@@ -13,7 +13,7 @@
 typedef struct gguf_variant {
     const char *without_key;  /* left out; NULL: none */
     bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have it; so up, down */
-    int32_t shared_kv_layers; /* the last n layers lose the tensors of their keys and values, and the file says so */
+    int32_t shared_kv_layers; /* the last n layers have no key and value tensors, and the metadata declares that */
     void (*add)(gguf_writer *w); /* writes further keys and tensors; NULL: none */
 } gguf_variant;
 

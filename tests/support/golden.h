@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* golden.h: tests/golden, the tiny models of every family and the logits that another implementation computes for them
- * (tests/golden/README.md says how they were made).
+ * (tests/golden/README.md describes how they were made).
  *
  * The folder is REPRISE_SOURCE_DIR/tests/golden; the source tree that was built, unless the environment names one.
  * For tests: a folder that is missing or damaged ends the program with a message. Not thread-safe.
@@ -21,7 +21,7 @@ typedef struct golden_prompt {
 } golden_prompt;
 
 typedef struct golden_model {
-    char *name, *architecture; /* architecture: as the GGUF says */
+    char *name, *architecture; /* architecture: from the GGUF */
     char *covers;              /* what it exercises, for people */
     char *differs;             /* why llama.cpp computes something else; NULL where it agrees */
     char *path;                /* of NAME.gguf */

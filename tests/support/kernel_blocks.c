@@ -30,7 +30,7 @@ static double half(const uint8_t *p, int byte) { return kernel_blocks_half(p + b
 
 /* ---- blocks of 32 ------------------------------------------------------------------------------------------------- */
 
-/* The nibble of element i of 32 whose nibbles begin at a byte. */
+/* The nibble of element i of 32, with their nibbles from a byte on. */
 static int nibble(const uint8_t *b, int byte, int i) { return bits(b, 8 * byte + 8 * (i % 16) + 4 * (i / 16), 4); }
 
 static double value_q4_0(const uint8_t *b, int i) { return half(b, 0) * (nibble(b, 2, i) - 8); }

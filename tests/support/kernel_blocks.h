@@ -13,7 +13,7 @@
 double kernel_blocks_value(kernel_type t, const uint8_t *block, int i);
 double kernel_blocks_min(kernel_type t, const uint8_t *block, int i);
 
-/* Every pattern of bits is a valid block but for its scales, which become finite and of the given kind: mostly
+/* Every pattern of bits is a valid block except for its scales, which are made finite and of the given kind: mostly
  * ordinary, zero, subnormal or large. extreme: all bytes of integers are equal: 0, 0x7f, 0x80 or 0xff. */
 void kernel_blocks_random(kernel_type t, uint8_t *w, int64_t n_blocks, check_kind kind, bool extreme);
 

@@ -111,7 +111,7 @@ void *check_alloc(size_t bytes, size_t offset) {
     const watchdog_header header = {base, bytes};
     memcpy(p - GUARD - sizeof header, &header, sizeof header);
     memset(p - GUARD, 0xff, 2 * GUARD + bytes);
-    ASAN_POISON_MEMORY_REGION(p - GUARD, GUARD); /* so that it sees what is read from there */
+    ASAN_POISON_MEMORY_REGION(p - GUARD, GUARD); /* to detect reads from there */
     ASAN_POISON_MEMORY_REGION(p + bytes, GUARD);
     return p;
 }

@@ -131,7 +131,7 @@ typedef struct search {
     const random_grammar *g;
     const char *text;
     size_t n;
-    bool wants_more; /* some way of reading has come to the text's end and would go on */
+    bool wants_more; /* some parse reached the end of the text and expects more */
     uint32_t known[RANDOM_GRAMMAR_EXPRS][RANDOM_GRAMMAR_MOST + 1]; /* what read_expr has found; UNKNOWN: not yet */
 } search;
 
@@ -174,7 +174,7 @@ static uint32_t read_again(search *s, int i, size_t at) {
     case CLASS:
         for (int k = 0; k < RANDOM_GRAMMAR_LETTERS; k++)
             if (e->letters >> k & 1) ends |= read_letter(s, k, at);
-            else if (e->negated && at < s->n) read_letter(s, k, at); /* what begins like it may go on as no letter */
+            else if (e->negated && at < s->n) read_letter(s, k, at); /* a prefix of it may continue with a character that is no letter */
         return ends;
     case LITERAL:
         ends = UINT32_C(1) << at;

@@ -50,7 +50,7 @@ typedef struct sights {
 
 /* A scaffold that the prompt imports. */
 typedef struct joint_run {
-    bool *named, *taken; /* [node]: the scaffold's modules; whose own text its prompt holds */
+    bool *named, *taken; /* [node]: the scaffold's modules; modules with their own text in its prompt */
     int32_t n_named;
     int32_t *first;      /* [segment]: number of its first token in reference_kv; -1: not computed */
 } joint_run;
@@ -186,7 +186,7 @@ static int32_t next_default(const reference_prompt *p, int32_t holder, int32_t o
     return -1;
 }
 
-/* What is certain in holder and stands before `order` in the schema: its segments and the defaults of its unions. */
+/* The text certain to be in holder before `order` of the schema: its segments and the defaults of its unions. */
 static void emit_own(reference_prompt *p, int32_t holder, int32_t order) {
     for (;;) {
         int32_t g = next_segment(p, holder, order), u = next_default(p, holder, order);
@@ -253,7 +253,7 @@ static void emit_children(reference_prompt *p, int32_t node) {
     }
 }
 
-/* The schema order of the text at a prompt's beginning: before the first import, or the first module. */
+/* The schema order of the text at the start of a prompt: before the first import, or the first module. */
 static int32_t order_of_first_import(const reference_prompt *p) {
     int32_t first = -1, module = -1;
     for (int32_t i = 0; i < p->pd->n_nodes && first < 0; i++)
@@ -288,8 +288,8 @@ static const char *argument(const reference_prompt *p, int32_t module, const cha
 
 static bool begins_with_white(const char *text) { return text[0] && strchr(" \t\r\n", text[0]); }
 
-/* Does an item begin neither with white space nor with a role's beginning or end? *empty: it begins with nothing, for
- * the arguments that it would begin with are not given. */
+/* Does an item begin neither with white space nor at an edge of a role? *empty: it begins with nothing, because
+ * the arguments at its start are not given. */
 static bool begins_with_word(const reference_prompt *p, const item *t, bool *empty) {
     *empty = false;
     if (t->at_role || (t->segment < 0 && t->node < 0)) return false;
@@ -533,7 +533,7 @@ static void keep_sights(reference_prompt *p, sights l) {
     p->n_seen = n;
 }
 
-/* Computes a segment at `position`, seeing n segments whose first tokens are `tokens` and stood at `places`, and first the anchor (-1: none). */
+/* Computes a segment at `position`, attending to n segments with first tokens `tokens` at positions `places`, and first the anchor (-1: none). */
 static int32_t compute_segment(reference_prompt *p, const reference_segment *g, int32_t position, int32_t anchor,
                                const reference_place *scope, const int32_t *firsts, int32_t n_scope) {
     int32_t first = reference_kv_count(p->states);
@@ -564,9 +564,9 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
     free(firsts);
 }
 
-/* What segment i sees in a scaffold's run: all of the run before it; a member of scope module sees named modules only.
- * Packed: one behind the other from 0, as every scope, or behind such a member's anchor. Returns how many segments
- * these are; *length: where it stands behind them; *anchored: it has one. */
+/* The segments that segment i attends to in a scaffold's run: all of the run before it; a member of scope module sees named modules only.
+ * Packed: consecutively from 0, as in every scope, or after such a member's anchor. Returns how many segments
+ * these are; *length: its position after them; *anchored: it has one. */
 static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
                            bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
@@ -644,8 +644,8 @@ static bool belongs(const entry *e, const item *t) {
     return t->segment >= 0 && e->segment == t->segment && e->position >= t->position && e->position < item_end(t);
 }
 
-/* Segments with parameters are never plain: not even what stands before them counts. One of which nothing is there, a
- * parameter without an argument, spoils nothing. */
+/* Segments with parameters are never plain: not even the text before them counts. One without any token, a
+ * parameter without an argument, changes nothing. */
 static bool item_is_plain(const reference_prompt *p, const item *t) {
     bool is_empty = true;
     for (int32_t i = 0; i < p->n_entries; i++) {
@@ -691,7 +691,7 @@ static int32_t compute_chosen(reference_prompt *p, const item *t, int32_t *all) 
     return n;
 }
 
-/* Blend's choice: of modules that say so and are not plain, and of those of one percentage no more than that. */
+/* Blend's choice: in modules that request it and are not plain, and no more than the percentage of modules with the same one. */
 static void blend(reference_prompt *p, const bool *plain) {
     int32_t all[101] = {0}, chosen[101] = {0}, n = 0;
     for (int32_t i = 0; i < p->n_items; i++) {

@@ -23,7 +23,7 @@
 typedef struct reference reference;
 typedef struct reference_prompt reference_prompt;
 
-/* A model of any family of reference_model.h. chat: a chat format's name; NULL: as the model says. n_ctx: as
+/* A model of any family of reference_model.h. chat: a chat format's name; NULL: the model's. n_ctx: as
  * reference_model_open takes it. */
 int reference_open(reference **out, const char *path, const char *chat, int32_t n_ctx, rp_error *err);
 void reference_close(reference *r); /* after its prompts */
@@ -46,9 +46,9 @@ const float *reference_prompt_logits(const reference_prompt *p);
 const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
-int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the states of their segment */
+int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the KV of their segment */
 int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
-int32_t reference_prompt_end(const reference_prompt *p);    /* the position behind the last token */
+int32_t reference_prompt_end(const reference_prompt *p);    /* the position after the last token */
 double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_kv_margin */
 /* Number of segments with a scaffold's joint KV. */
 int32_t reference_prompt_joint(const reference_prompt *p);

@@ -28,8 +28,8 @@ void *reference_alloc(size_t n, size_t bytes);
 
 typedef struct reference_model reference_model;
 
-/* The file may be closed behind it. n_ctx: positions that prompts may take, by which long-rope picks its factors; 0:
- * what the model was trained with. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or
+/* The file may be closed afterwards. n_ctx: maximal positions of prompts, which select the factors of long-rope; 0:
+ * the model's training context. RP_ERR_UNSUPPORTED: an unknown architecture; RP_ERR_FORMAT: something is missing or
  * misshapen. */
 int reference_model_open(reference_model **out, const gguf_file *f, int32_t n_ctx, rp_error *err);
 void reference_model_close(reference_model *m);

@@ -79,7 +79,7 @@ typedef struct walk {
 typedef struct own_text {
     int32_t holder;
     int32_t open;     /* the segment that its text goes to, -1: the next token begins one */
-    int role;         /* that it stands in, its own or an enclosing module's */
+    int role;         /* the role around it, of its own or of an enclosing module */
     bool at_role;     /* a role began or ended, and no token came since */
 } own_text;
 
@@ -226,7 +226,7 @@ int32_t reference_default_member(const pml_document *d, int32_t union_node) {
     return -1;
 }
 
-/* Marks modules whose own text is certain wherever `module`'s is: its unions' defaults, and theirs. */
+/* Marks modules that are certain wherever `module` is: its unions' defaults, and theirs. */
 static void mark_defaults(const reference_schema *s, int32_t module, int32_t before_order, int32_t not_around, bool *certain) {
     const pml_document *d = s->d;
     for (int32_t u = 0; u < d->n_nodes; u++) {
@@ -238,7 +238,7 @@ static void mark_defaults(const reference_schema *s, int32_t module, int32_t bef
     }
 }
 
-/* Marks the modules whose earlier segments segment g attends to. */
+/* Marks the modules with earlier segments that segment g attends to. */
 static void mark_scope(const reference_schema *s, const reference_segment *g, bool *certain) {
     certain[g->holder] = true;
     if (reference_scope_is_module(s->d, g->holder)) return;
@@ -248,7 +248,7 @@ static void mark_scope(const reference_schema *s, const reference_segment *g, bo
     }
 }
 
-/* Lists the scope in document order. Packed: one behind the other from 0 (1 behind an anchor), the segment behind
+/* Lists the scope in document order. Packed: consecutively from 0 (1 after an anchor), the segment after
  * them. Fixed: as in the walk. */
 static void make_scope(reference_schema *s, reference_segment *g, const reference_words *w) {
     bool *certain = reference_alloc((size_t)s->d->n_nodes, sizeof *certain);

@@ -43,7 +43,7 @@ typedef struct reference_segment {
     int32_t holder; /* the module's node, or 0: the schema's */
     int32_t order;  /* its place in the document, comparable with reference_schema.order */
     int32_t first;  /* node: the text or parameter that it begins with, -1: the schema's first token */
-    bool at_role;   /* it begins with a role's beginning or end */
+    bool at_role;   /* it begins at an edge of a role */
     token_list tokens;
     reference_hole *holes;
     int32_t n_holes;

@@ -17,7 +17,7 @@ typedef enum event_kind { TEXT, PARAM, IMPORT, OPEN_MODULE, CLOSE_MODULE, OPEN_U
 
 typedef struct event {
     event_kind kind;
-    int32_t parent; /* events of what it is in: its beginning, -1 */
+    int32_t parent; /* index of the event that opens the enclosing element; -1: none */
     int32_t begin;  /* closing ones: where it began */
     base_buffer text;
     bool preserve;

@@ -11,7 +11,7 @@
 
 #include "pml/document.h"
 
-/* 0, or RP_ERR_CONFLICT: a text or parameter of the parsed document is not what the page says; *err shows both. The
+/* 0, or RP_ERR_CONFLICT: a text or parameter of the parsed document differs from the page's rules; *err shows both. The
  * document has no src files. */
 int reference_space_check(const char *xml, size_t n, const pml_document *d, rp_error *err);
 

@@ -66,7 +66,7 @@ typedef struct reference_layer {
     reference_mlp mlp, shared;     /* mlp: experts stacked, if there is a router; shared: an expert that every token takes */
     reference_linear router, shared_gate;
     int32_t window;                /* it sees distances below; 0: all */
-    int32_t states_of;             /* the layer whose keys and values it attends to */
+    int32_t states_of;             /* the layer with the keys and values that it attends to */
     const reference_rope *rope;    /* NULL: not rotated */
     bool parallel;
 } reference_layer;

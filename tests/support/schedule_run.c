@@ -55,7 +55,7 @@ typedef struct slot {
     /* the engine's thread, until it has ended */
     int32_t n_steps, n_tokens, n_done;
     int32_t bad_step, bad_token; /* the first that differs; -1 */
-    char *text; /* n_text bytes and a NUL; not by base/, whose allocations may fail */
+    char *text; /* n_text bytes and a NUL; not allocated by base/, where allocations may fail */
     size_t n_text;
 } slot;
 
@@ -67,7 +67,7 @@ typedef struct act {
     uint64_t gate;
     slot *slot;
     uint64_t n; /* ACT_FAIL: so many allocations from then */
-    tenant tenant; /* for whom the schema is encoded or replaced */
+    tenant tenant; /* of the schema that is prefilled or replaced */
 } act;
 
 typedef struct client {
@@ -377,7 +377,7 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
            (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
-    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, relink %d, max_tokens %d, n_forced %d, temperature %g\n%s\n",
+    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, temperature %g\n%s\n",
            q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens, q->forced ? q->n_forced : 0,
            (double)q->sampling.temperature, q->prompt ? q->prompt : q->text);
     if (q->prompt) printf("%s\n", s->w->pml.schema.data);
@@ -454,7 +454,7 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
     bool early = strcmp(r->finish_reason, "cancelled") == 0 || strcmp(r->finish_reason, "deadline") == 0;
     check_first(s, c, r);
     if (has_moved(c, r)) {
-        s->tally->relinked++;
+        s->tally->shifted++;
         return;
     }
     if (c->bad_step >= 0) refuse(c, "not the same bytes: logits %d of %d", c->bad_step, c->call->alone.n_steps);
@@ -647,7 +647,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
         {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
         {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
-        {"of drafts", t->drafted}, {"answers with an edit", t->relinked}, {"first answers of tenants", t->firsts},
+        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts},
         {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
         {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
         {"damaged records", t->disk_faults},

@@ -25,14 +25,14 @@
 typedef struct schedule_tally {
     uint64_t schedules, calls, compared; /* compared: calls that ended by themselves */
     uint64_t logits;                     /* rows of them */
-    uint64_t prefix_tokens, module_tokens; /* found by what was read before; in modules */
+    uint64_t prefix_tokens, module_tokens; /* hits in the prefix cache; in modules */
     uint64_t evictions, drafted, accepted;
-    uint64_t waits;                      /* steps in which a call with a place and room waited for another that reads the same */
+    uint64_t waits;                      /* steps in which an admissible job waited for another with the same prompt */
     uint64_t shared_steps;               /* steps with rows of several calls */
     uint64_t cancelled, expired, full;   /* calls that were ended, that met their deadline, that found the queue full, */
     uint64_t failed;                     /* that were not given memory */
-    uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines that went on with what another left on disk; found there; ... */
-    uint64_t relinked;                   /* that may differ: they moved what stands behind an edit */
+    uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines that continued with the store of an earlier one; hits there; ... */
+    uint64_t shifted;                   /* that may differ: they shifted the KV after an edit */
     uint64_t firsts;                     /* answers to a tenant that had asked nothing before, among those of others */
 } schedule_tally;
 

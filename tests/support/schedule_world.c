@@ -15,7 +15,7 @@
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
 #define MOST_TOKENS 40
-#define TRIES 40 /* at prompts, of which some do not fit */
+#define TRIES 40 /* at prompts, because some exceed the context */
 
 static int32_t below(schedule_world *w, int32_t n) { return (int32_t)tiny_random_below(&w->r, (uint64_t)n); }
 static bool chance(schedule_world *w, int32_t one_in) { return below(w, one_in) == 0; }
@@ -157,8 +157,8 @@ static char *text_like(schedule_world *w, const char *text) {
     return take(&b);
 }
 
-/* Another turn, or more text, behind a prompt. */
-/* The same but for words somewhere before its last third. */
+/* Another turn, or more text, after a prompt. */
+/* The same except for words somewhere before its last third. */
 static char *edited_text(schedule_world *w, const char *text) {
     base_buffer b = BASE_BUFFER(1 << 16);
     int32_t length = (int32_t)strlen(text), begin = below(w, length / 2 + 1), end = begin + below(w, length / 6 + 1);
@@ -193,7 +193,7 @@ static int32_t *tokens_of(const schedule_world *w, const char *text, size_t *n) 
     return tokens;
 }
 
-/* The answer is how `longer` goes on: whoever reads that finds both. False: the text ends within a token of it. */
+/* The answer is the continuation in `longer`: a prefill of that hits both. False: the text ends within a token of it. */
 static bool force_rest(const schedule_world *w, schedule_call *c, const char *longer) {
     size_t n, n_longer;
     int32_t *tokens = tokens_of(w, c->text, &n), *all = tokens_of(w, longer, &n_longer);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_world.h: a model, a schema and random requests over it, with what each gives alone: what the tests of schedules compare with.
+/* schedule_world.h: a model, a schema and random requests over it, with the result of each alone, which the tests of schedules compare with.
  *
- * Requests are made to meet: plain texts that are equal, that begin alike, that go on behind an earlier prompt and its answer (exact to the
- * token: the answer is forced); prompts of modules, the same with other turns behind them; every way of reuse, sampling, stops, lengths.
+ * Requests share text: plain texts that are equal, that have a common prefix, that continue an earlier prompt and its answer (exact to the
+ * token: the answer is forced); prompts of modules, the same with other turns after them; every reuse mode, sampling, stops, lengths.
  *
- * For tests: what cannot be set up ends the program. Not thread-safe; a world that is made is only read.
+ * For tests: a failure to set up ends the program. Not thread-safe; a world that is made is only read.
  */
 #ifndef SUPPORT_SCHEDULE_WORLD_H
 #define SUPPORT_SCHEDULE_WORLD_H
@@ -31,7 +31,7 @@ typedef struct schedule_model {
 void schedule_models_open(schedule_model models[SCHEDULE_MODELS]);
 void schedule_models_close(schedule_model models[SCHEDULE_MODELS]);
 
-/* A request and what it gives in an engine of its own: one thread, nothing found by what was read before, no drafts. */
+/* A request and its result in an engine of its own: one thread, no cache hit, no drafts. */
 typedef struct schedule_call {
     rp_request request; /* borrows from here */
     char *text, *prompt; /* one of them */
@@ -49,7 +49,7 @@ typedef struct schedule_world {
     schedule_call calls[SCHEDULE_CALLS];
     int32_t n_calls;
     int prefill_rc;         /* what rp_schema_prefill gives: a module may be longer than the context */
-    uint64_t small_budget; /* each call alone has room in it, and not much more, in chunks of up to */
+    uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
     int32_t most_chunk;
 } schedule_world;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared_model.h: what most tests of the engine stand on: one model for all tests of a program, tiny_model's default shape with chat format
+/* shared_model.h: fixture of most tests of the engine: one model for all tests of a program, tiny_model's default shape with chat format
  * "chatml", and engines on it. */
 #ifndef SUPPORT_SHARED_MODEL_H
 #define SUPPORT_SHARED_MODEL_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_folder.h: a folder for states on disk that a test makes, damages and removes. */
+/* store_folder.h: a folder for a disk store that a test creates, damages and removes. */
 #ifndef TESTS_STORE_FOLDER_H
 #define TESTS_STORE_FOLDER_H
 
@@ -17,9 +17,9 @@ void store_folder_remove(const char *dir);
 void store_folder_key(const char *dir, char *out, unsigned char key);
 /* Bytes that it takes on disk, all in all. */
 uint64_t store_folder_bytes(const char *dir);
-/* Files in it whose names end so. */
+/* Number of files in it with names that end so. */
 int store_folder_count(const char *dir, const char *end);
-/* While nobody has it open: flips the last byte of every file whose name ends so. */
+/* While no process has it open: flips the last byte of every file with a name that ends so. */
 void store_folder_flip(const char *dir, const char *end);
 /* While nobody has it open: flips, cuts, empties or removes a file, or several, but not the marker: with a damaged index, too, the folder would
  * be refused as foreign (tests/cli/test_store_folder.py). */

@@ -6,7 +6,7 @@
  *
  * Scales, for inputs x of a matrix with mean square 1 (they come out of a norm):
  *   q, k    deviation 1 an element, so scores q.k/sqrt(dim) deviate by about 1: attention is not uniform; with 1.5
- *           it is so peaked that the rounding of f16 states alone moves logits by 2e-3
+ *           it is so peaked that the rounding of f16 KV alone changes logits by 2e-3
  *   v, o, gate, up, down   about 1, so each layer adds as much to the residual stream as the embedding put in
  *   output  deviation 3: logits differ by several units
  */
@@ -95,7 +95,7 @@ static void add_random(builder *b, const char *name, kernel_type type, int64_t n
     base_free(data);
 }
 
-/* A matrix whose outputs deviate by `gain` for inputs that deviate by 1. */
+/* A matrix with outputs of standard deviation `gain` for inputs of deviation 1. */
 static void add_matrix(builder *b, int layer, const char *part, int64_t n_in, int64_t n_out, float gain, bool bias) {
     char name[64];
     snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);

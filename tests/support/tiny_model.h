@@ -16,7 +16,7 @@
 
 typedef struct tiny_model_shape {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, n_ff;
-    int32_t head_dim;        /* may differ from n_embd / n_heads: then key_length and value_length say so */
+    int32_t head_dim;        /* may differ from n_embd / n_heads: then the file has key_length and value_length */
     int32_t n_vocab;         /* 0: as many as the vocabulary has */
     int32_t n_ctx;           /* llama.context_length */
     bool tied_output;        /* no output.weight */
@@ -42,12 +42,12 @@ typedef struct tiny_model_shape {
 /* 2 layers, 64 wide, 4 heads of 16 over 2 key-value heads, 128 in the feed-forward, 512 tokens (SentencePiece), F32. */
 tiny_model_shape tiny_model_defaults(void);
 
-/* RP_ERR_INVALID (a shape that no model can have; the message says why), RP_ERR_IO, RP_ERR_MEMORY. */
+/* RP_ERR_INVALID (a shape that no model can have; the message has the reason), RP_ERR_IO, RP_ERR_MEMORY. */
 int tiny_model_write(const char *path, const tiny_model_shape *shape, rp_error *err);
 /* The same to memory. *data: owned by the caller, base_free. */
 int tiny_model_write_memory(uint8_t **data, size_t *bytes, const tiny_model_shape *shape, rp_error *err);
 
-/* Writes one and opens it. chat_format: NULL for what the file says. It ends the program where that cannot be done. */
+/* Writes one and opens it. chat_format: NULL for the file's own. On failure it ends the program. */
 rp_model *tiny_model_open(const tiny_model_shape *shape, const char *chat_format);
 
 /* A request's result, the caller's (rp_result_free). One that fails ends the program. */

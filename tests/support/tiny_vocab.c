@@ -46,7 +46,7 @@ typedef struct token {
 typedef struct vocab {
     token *tokens;
     size_t n, cap, limit;
-    size_t n_plain; /* tokens before the pieces: duplicates are looked for behind and among the characters */
+    size_t n_plain; /* tokens before the pieces: duplicates are searched for after them and among the characters */
     const char *space;
     int rc;
 } vocab;

@@ -23,7 +23,7 @@ typedef struct tiny_vocab_options {
 } tiny_vocab_options;
 
 /* Adds the tokenizer's metadata to w. *n_vocab: the number of tokens.
- * RP_ERR_INVALID (n_vocab is too small for the bytes and control tokens; the message says how many are needed),
+ * RP_ERR_INVALID (n_vocab is too small for the bytes and control tokens; the message has the number needed),
  * RP_ERR_MEMORY. */
 int tiny_vocab_add(gguf_writer *w, const tiny_vocab_options *options, int32_t *n_vocab, rp_error *err);
 

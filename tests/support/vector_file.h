@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vector_file.h: reads the lists of cases under tests/golden.
  *
- * A line is a case; its fields stand between tabs. In a field \n, \r, \t, \\, \p (for |) and \u{...} are escapes: unescape it, or first
- * split it at '|' where it is a list.
+ * A line is a case; its fields are separated by tabs. In a field \n, \r, \t, \\, \p (for |) and \u{...} are escapes: unescape it, or first
+ * split it at '|' if it is a list.
  */
 #ifndef SUPPORT_VECTOR_FILE_H
 #define SUPPORT_VECTOR_FILE_H

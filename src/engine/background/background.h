@@ -3,7 +3,7 @@
  *
  *   background_submit --> queue (BACKGROUND_MAX_TASKS) --admit--> running --> done
  *                     ^                                 |
- *                     +------ gives up its memory ------+   (BACKGROUND_MAX_TRIES)
+ *                     +------ releases its memory ------+   (BACKGROUND_MAX_TRIES)
  *
  * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It uses the prefix cache. It is
  * an rp_job without a caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step
@@ -32,7 +32,7 @@
 /* The result of a task; valid during the callback. */
 typedef struct background_result {
     const float *logits;   /* [n_vocab] after its last token */
-    const span_path *path; /* the cached prefix and, if it is kept, what was computed: all of its tokens, or fewer where memory was short */
+    const span_path *path; /* the cached prefix and, if it is kept, the computed tokens: all of them, or fewer if memory was short */
     size_t n_found_steps;  /* steps of the path that were cache hits */
 } background_result;
 
@@ -79,7 +79,7 @@ rp_job *background_next(rp_engine *e);
 double background_step_us(const rp_engine *e, int64_t slots);
 /* Rows were computed. logits: those after the task's last token, or NULL. */
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits);
-/* A request that needs up to so many blocks is to be admitted: the running task gives up its memory if that could be too little (a number that
+/* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory could be too little (a number that
  * is too large is fine). Returns whether it did. */
 bool background_make_room(rp_engine *e, int64_t blocks);
 /* The engine ends: ends all tasks. */

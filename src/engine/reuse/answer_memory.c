@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -87,6 +88,7 @@ static void link_newest(answer_memory *m, uint32_t i) {
 
 static void unlink_use(answer_memory *m, uint32_t i) {
     kept_answer *a = &m->answers[i];
+    BASE_ASSERT((a->newer == NONE) == (m->newest == i) && (a->older == NONE) == (m->oldest == i));
     *(a->newer == NONE ? &m->newest : &m->answers[a->newer].older) = a->older;
     *(a->older == NONE ? &m->oldest : &m->answers[a->older].newer) = a->newer;
 }
@@ -97,6 +99,7 @@ static void answer_memory_forget(answer_memory *m, uint32_t i) {
     while (*link != i) link = &m->answers[*link].next;
     *link = a->next;
     unlink_use(m, i);
+    BASE_ASSERT(m->n_tokens >= a->n);
     m->n_tokens -= a->n;
     base_free(a->tokens);
     *a = (kept_answer){.next = m->first_free};
@@ -123,6 +126,7 @@ void answer_memory_put(answer_memory *m, const base_key *key, int32_t *tokens, s
     m->answers[i] = (kept_answer){.key = *key, .tokens = tokens, .n = n, .next = *bucket};
     *bucket = i;
     m->n_tokens += n;
+    BASE_ASSERT(m->n_tokens <= ANSWER_MEMORY_TOKENS);
     link_newest(m, i);
 }
 

@@ -11,7 +11,7 @@
 #include "engine/engine_internal.h"
 
 #define MOST_PERCENT 100
-/* Beginnings of modules are chosen first, up to this share of the chosen tokens
+/* The first tokens of modules are chosen first, up to this share of the chosen tokens
  * (docs/decisions/0016-blend-begins-with-beginnings.md). */
 #define BEGINNINGS_PERCENT 75
 #define BEGINNING_TOKENS 8
@@ -110,7 +110,7 @@ static int compare_candidates(const void *a, const void *b) {
     return x->index < y->index ? -1 : 1;
 }
 
-/* rooms: how many more tokens to choose, by percentage. */
+/* rooms: how many more tokens may be chosen, by percentage. */
 static void choose_first(candidate *all, size_t n, int64_t *rooms, bool *chosen) {
     qsort(all, n, sizeof(*all), compare_candidates);
     for (size_t i = 0; i < n; i++) {

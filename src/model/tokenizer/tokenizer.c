@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
@@ -229,10 +230,17 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
     return encode_plain(t, text + begin, n - begin, o.space_prefix, out, err);
 }
 
+BASE_UNUSED static bool has_control(const tokenizer *t, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (t->types[ids[i]] == TOKEN_CONTROL) return true;
+    return false;
+}
+
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out, rp_error *err) {
     size_t before = out->n;
     int rc = encode_parts(t, text, n, options, out, err);
     if (rc) out->n = before;
+    BASE_DCHECK(options.parse_special || !has_control(t, out->ids + before, out->n - before)); /* invariant 4 of src/model */
     return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint.c: the findings of a schema: their list, and what the layout alone tells. Owns the list while it is made. One thread. */
+/* lint.c: the findings of a schema: their list, and those that need only the layout. Owns the list while it is made. One thread. */
 #include "pml/lint/lint.h"
 
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static int lint_compare(const void *a, const void *b) {
     return p->number < q->number ? -1 : 1;
 }
 
-/* ---- What stands where ---- */
+/* ---- Places ---- */
 
 /* As schema and modules say; a request may ask for another. */
 static rp_quality_mode written_quality(const lint *x, int32_t holder) {
@@ -94,7 +94,7 @@ bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
     return false;
 }
 
-/* Both nodes lie behind it and in what it holds. */
+/* Both nodes are after it, inside the same holder. */
 static bool lint_holds(const lint *x, int32_t node, int32_t inside) { return node <= inside && inside < x->end[node]; }
 
 bool lint_excludes(const lint *x, int32_t a, int32_t b) {
@@ -223,9 +223,9 @@ static int lint_check_context(lint *x) {
                     l->length, x->n_ctx);
 }
 
-/* A module at the very beginning is read as the beginning of a text, wherever a prompt puts it. */
+/* A module at the very start is tokenized as the start of a text, wherever a prompt imports it. */
 static int check_beginning(lint *x) {
-    if (x->l->fixed) return RP_OK; /* it leaves room before them */
+    if (x->l->fixed) return RP_OK; /* positions before them stay free */
     for (int32_t m = 1; m < x->d->n_nodes; m++) {
         if (x->d->nodes[m].kind != PML_MODULE || !lint_is_reused(x, m) || x->l->scope_of[m] == PML_SCOPE_MODULE) continue;
         if (x->tokens[m] < LINT_SMALL_TOKENS) continue;

@@ -7,7 +7,7 @@
  *
  * A module introduces
  *
- *   a definition   `class Unit:` or `def get_unit(`: a keyword at a line's beginning, an identifier, and what follows one
+ *   a definition   `class Unit:` or `def get_unit(`: a keyword at the start of a line, an identifier, and the character after one
  *   a term         in back quotes or double quotes, in its first sentence
  *   a subject      a capitalised name in its first sentence that comes again later in it, or that the module is called by, and that no
  *                  text has in small letters (so it is no word that merely begins a sentence)
@@ -23,20 +23,20 @@
 #include "base/memory.h"
 #include "pml/lint/lint_internal.h"
 
-#define MOST_WORDS ((size_t)1 << 22)  /* of a schema: what comes behind them is not looked at */
+#define MOST_WORDS ((size_t)1 << 22)  /* of a schema: later words are not examined */
 #define MOST_NAMES ((size_t)1 << 18)
 #define SENTENCE_BYTES 160            /* that a first sentence has at most */
 #define LEAST_NAME_BYTES 3
 #define MOST_NAME_BYTES 40
 #define MOST_USERS 64                 /* modules: what more of them have is everybody's word */
-#define MOST_LISTED 3                 /* names that a finding tells */
+#define MOST_LISTED 3                 /* names listed in a finding */
 
 /* ---- Words ---- */
 
 typedef struct word_at {
     const char *p;
     int32_t n;
-    int32_t node; /* the text that it stands in */
+    int32_t node; /* the text that contains it */
 } word_at;
 
 typedef struct words {
@@ -160,7 +160,7 @@ static bool lint_names_is_called(const lint *x, int32_t module, const char *p, s
     return i == n;
 }
 
-/* How often a name stands in a module's own text. */
+/* Number of occurrences of a name in a module's own text. */
 static int32_t count_uses(const lint *x, const words *w, const char *p, size_t n, int32_t module) {
     int32_t count = 0;
     size_t bytes = word_bytes(p, p + n);
@@ -173,7 +173,7 @@ static int32_t count_uses(const lint *x, const words *w, const char *p, size_t n
     return count;
 }
 
-/* Its first word names something, and stands nowhere in small letters. */
+/* Its first word names something, and never occurs in lower case. */
 static bool is_proper(const words *w, const char *p, size_t n) {
     char small[MOST_NAME_BYTES];
     size_t bytes = word_bytes(p, p + n);
@@ -232,7 +232,7 @@ static const char *sentence_end(const char *p, const char *end) {
 
 static const char *const keywords[] = {"class", "def", "func", "fn", "function", "struct", "interface", "enum", "trait"};
 
-/* `class Unit:` at a line's beginning: the identifier, or nothing. */
+/* `class Unit:` at the start of a line: the identifier, or nothing. */
 static size_t definition_bytes(const char *line, const char *end, const char **identifier) {
     while (line < end && (*line == ' ' || *line == '\t')) line++;
     for (size_t i = 0; i < BASE_ARRAY_LEN(keywords); i++) {
@@ -304,7 +304,7 @@ typedef struct uses {
     size_t n, cap;
 } uses;
 
-/* Is the name known to a module that uses it: does it stand in what the module has seen? */
+/* Does a module know a name that it uses: does the name occur in text that the module attends to? */
 static bool lint_names_is_known(const lint *x, const words *w, const introduced *name, int32_t module) {
     size_t bytes = word_bytes(name->p, name->p + name->n);
     int32_t before = -1;
@@ -402,7 +402,7 @@ static const char *const forward[] = {
     "defined below",     "the next section",     "the next document",     "the next module",   "the following document", "the following section",
 };
 
-/* Does a phrase stand at p, as whole words? */
+/* Is there a phrase at p, in whole words? */
 static bool lint_names_is_placed_at(const char *p, const char *end, const char *phrase) {
     size_t n = strlen(phrase);
     if ((size_t)(end - p) < n || (p + n < end && in_word(p[n]))) return false;
@@ -417,14 +417,14 @@ static const char *phrase_at(const char *p, const char *end, const char *const *
     return NULL;
 }
 
-/* The text directly before or behind text i that a prompt may have beside module m; -1: none. */
+/* The text directly before or after text i that a prompt may place beside module m; -1: none. */
 static int32_t text_beside(const lint *x, int32_t i, int32_t m, int32_t step) {
     for (i += step; i > 0 && i < x->d->n_nodes; i += step)
         if (x->d->nodes[i].kind == PML_TEXT && (holder_of(x, i) == m || !lint_excludes(x, holder_of(x, i), m))) return i;
     return -1;
 }
 
-/* What "the above" at the beginning of the module's text means stands directly before it: has it seen that? */
+/* "The above" at the start of a module's text refers to the text directly before it: does the module attend to that? */
 static int check_backward(lint *x, int32_t i, int32_t m, const char *phrase) {
     int32_t before = text_beside(x, i, m, -1), holder = before < 0 ? -1 : holder_of(x, before);
     char path[160];
@@ -437,13 +437,13 @@ static int check_backward(lint *x, int32_t i, int32_t m, const char *phrase) {
                     phrase, pml_path(x->d, holder, path, sizeof(path)));
 }
 
-/* What "see below" at its end means stands behind it, in another module: any may. */
+/* "See below" at its end refers to the text after it, in another module, which may be any. */
 static int check_forward(lint *x, int32_t i, int32_t m, const char *phrase) {
     int32_t behind = text_beside(x, i, m, 1), holder = behind < 0 ? -1 : holder_of(x, behind);
     char path[160];
     if (holder == m || holder == 0) return RP_OK;
     for (int32_t h = holder; h > 0; h = pml_holder(x->d, h))
-        if (h == m) return RP_OK; /* it stands inside the module */
+        if (h == m) return RP_OK; /* it is inside the module */
     if (holder < 0)
         return lint_add(x, RP_LINT_REFERENCE, i, "\"%s\": no text follows the module in the schema: refer to the text by its name", phrase);
     return lint_add(x, RP_LINT_REFERENCE, i,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_space.c: where texts meet: words that run together, tokens that a border cuts, indentation that became text.
+/* lint_space.c: where texts meet: words without a space between them, tokens cut by a border, indentation that became text.
  *
- * One walk in document order carries the texts that a prompt may have directly before where it stands:
+ * One walk in document order carries the texts that a prompt may have directly before the current place:
  *
  *   text        is compared with each of them; then it is the only one
- *   parameter   is compared with them, with an argument in its place; the text behind it meets the argument
- *   module      may be left out, so what stood before it still counts behind it, beside its own last text
- *   union       each member meets what stands before the union
- *   role        control tokens stand at its edges: nothing meets
+ *   parameter   is compared with them, with an argument in its place; the text after it meets the argument
+ *   module      may be absent, so the texts before it stay candidates after it, beside its own last text
+ *   union       each member meets the texts before the union
+ *   role        control tokens at its edges separate texts
  *
  * Two texts meet well if their tokens are those of both as one text.
  */
@@ -22,7 +22,7 @@
 #define REACH_BYTES 128 /* of a text, on either side of a border: what is farther off does not change the tokens there */
 #define SHOWN_BYTES 16
 
-/* What may stand directly before a place. */
+/* The texts that may be directly before a place. */
 typedef struct before {
     int32_t nodes[MOST_BEFORE]; /* texts, or a parameter */
     int32_t n;
@@ -46,7 +46,7 @@ typedef struct piece {
     bool continues;
 } piece;
 
-/* The end of a text, from a word's beginning on. */
+/* The end of a text, from the start of a word. */
 static piece lint_space_end_of(const char *text, size_t n, bool continues) {
     size_t from = n > REACH_BYTES ? n - REACH_BYTES : 0;
     while (from > 0 && from < n && text[from] != ' ') from++;
@@ -85,7 +85,7 @@ static int compare_tokens(lint *x, const piece *a, const piece *b, int32_t *n_ap
     return rc;
 }
 
-/* A piece's end or beginning as messages show it: in whole characters, white space but the space as \n and the like. */
+/* The start or end of a piece as messages show it: in whole characters, white space except the space as \n and the like. */
 static const char *piece_show(const piece *p, bool end, char out[4 * SHOWN_BYTES]) {
     size_t from = end && p->n > SHOWN_BYTES ? p->n - SHOWN_BYTES : 0, to = end || p->n < SHOWN_BYTES ? p->n : SHOWN_BYTES, used = 0;
     while (from < to && ((unsigned char)p->text[from] & 0xc0) == 0x80) from++;
@@ -100,7 +100,7 @@ static const char *piece_show(const piece *p, bool end, char out[4 * SHOWN_BYTES
     return out;
 }
 
-/* Says what is wrong between two pieces, at a node. *found: something is. what: stands at the border. */
+/* Reports a fault between two pieces, at a node. *found: there is one. what: the element at the border. */
 static int lint_space_meet(lint *x, int32_t node, const piece *a, const piece *b, const char *what, bool *found) {
     char left[4 * SHOWN_BYTES], right[4 * SHOWN_BYTES];
     int32_t apart, joined;
@@ -121,7 +121,7 @@ static int lint_space_meet(lint *x, int32_t node, const piece *a, const piece *b
 
 /* ---- Texts and parameters ---- */
 
-/* A parameter's value as it stands in the prompt: an argument that was seen, the placeholder text, or any word. */
+/* A parameter's value as in a prompt: an argument of a known prompt, the placeholder text, or any word. */
 static piece lint_space_value_of(const lint *x, int32_t param, char out[REACH_BYTES]) {
     const pml_node *n = &x->d->nodes[param];
     const char *value = x->use.params[param].sample ? x->use.params[param].sample : n->scaffold && n->scaffold[0] ? n->scaffold : "one";
@@ -145,7 +145,7 @@ static int lint_space_lay_text(lint *x, int32_t i, before *left) {
     for (int32_t k = 0; k < left->n && !rc && !found; k++) {
         piece a = text_before(x, left->nodes[k], value);
         bool param = x->d->nodes[left->nodes[k]].kind == PML_PARAM;
-        if (param && !is_glued(&a, &b)) continue; /* its tokens are its own, whatever stands behind it */
+        if (param && !is_glued(&a, &b)) continue; /* its tokens are its own, whatever follows */
         rc = lint_space_meet(x, i, &a, &b, param ? "after a parameter" : "at the end of a text", &found);
     }
     *left = (before){.nodes = {i}, .n = 1};
@@ -208,7 +208,7 @@ static int lint_space_lay_children(lint *x, int32_t parent, before *left) {
 
 /* ---- Indentation ---- */
 
-/* A text of a src file stands where its module does. */
+/* A text of a src file has the place of its module. */
 static bool is_of_file(const lint *x, int32_t i) {
     const pml_node *n = &x->d->nodes[i], *p = &x->d->nodes[n->parent];
     return n->line == p->line && n->column == p->column;
@@ -226,8 +226,8 @@ static size_t common_indent(const char *text, size_t n) {
     return least == SIZE_MAX ? 0 : least;
 }
 
-/* Indentation that comes from the document: of a text that begins on a line of its own, as much as that line has; of one that begins behind
- * its tag all that its lines have in common, unless its first line opens what the others are indented for, as code does. */
+/* Indentation that comes from the document: for a text that begins on a line of its own, that line's; for one that begins after
+ * its tag, the common indentation of its lines, unless its first line opens the block that the others are indented for, as in code. */
 static size_t document_indent(const pml_node *n) {
     size_t common = common_indent(n->text, n->n_text), own = (size_t)n->column - 1;
     const char *newline = memchr(n->text, '\n', n->n_text);

@@ -21,7 +21,7 @@ typedef struct reader {
 static int read_argument(reader *r, int32_t module, const pml_argument *a) {
     lint *x = r->x;
     int32_t node = pml_find_param(x->d, module, a->name);
-    if (node < 0) return RP_OK; /* the plan says it */
+    if (node < 0) return RP_OK; /* the plan reports it */
     token_list tokens = {0};
     int rc = pml_append_value(x->l->model, &x->d->nodes[node], a->value, &tokens, x->err);
     int32_t n = (int32_t)tokens.n;
@@ -40,7 +40,7 @@ static int read_import(reader *r, int32_t holder, int32_t node) {
     const pml_node *n = &r->prompt->nodes[node];
     int32_t module = pml_find_module(r->x->d, holder, n->name, strlen(n->name));
     int rc = RP_OK;
-    if (module < 0) return RP_OK; /* the plan says it */
+    if (module < 0) return RP_OK; /* the plan reports it */
     for (int32_t i = 0; i < n->n_arguments && !rc; i++) rc = read_argument(r, module, &n->arguments[i]);
     for (int32_t c = n->first_child; c >= 0 && !rc; c = r->prompt->nodes[c].next)
         if (r->prompt->nodes[c].kind == PML_IMPORT) rc = read_import(r, module, c);
@@ -82,7 +82,7 @@ static void count_modules(reader *r, const pml_plan *plan) {
 
 /* ---- Prompts ---- */
 
-/* What the library says of a prompt becomes a finding, unless it is about this machine. The place stands at the end of err->where. */
+/* The library's error for a prompt becomes a finding, unless it is about this machine. The place is at the end of err->where. */
 static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error *e) {
     lint_place place = {p->name, 1, 1, true};
     const char *message = e->message, *column = strrchr(e->where, ':');
@@ -161,7 +161,7 @@ static int lint_use_check_arguments(lint *x, int32_t i) {
                     n->param_len, p->n_given, p->n_given == 1 ? "" : "s", n->name, p->longest, n->param_len - p->longest, BASE_MAX(1, p->longest));
 }
 
-/* Tokens of the module's own text behind a hole of this segment. */
+/* Tokens of the module's own text after a hole of this segment. */
 static int32_t lint_use_tokens_after(const lint *x, int32_t segment, const pml_hole *hole) {
     const pml_layout *l = x->l;
     const pml_segment *s = &l->segments[segment];
@@ -171,7 +171,7 @@ static int32_t lint_use_tokens_after(const lint *x, int32_t segment, const pml_h
     return n;
 }
 
-/* Of a module's parameters the first has most behind it. */
+/* The first of a module's parameters has the most text after it. */
 static int lint_use_check_after(lint *x, int32_t segment) {
     const pml_segment *s = &x->l->segments[segment];
     if (s->n_holes == 0 || !lint_is_reused(x, s->holder)) return RP_OK;
@@ -209,7 +209,7 @@ static bool could_be_one(const lint *x, int32_t a, int32_t b) {
 
 static bool is_small(const lint *x, int32_t m) { return x->tokens[m] < LINT_SMALL_TOKENS; }
 
-/* Do prompts, or, if there are too few, their sizes say that module m and the next one belong together? */
+/* Do the prompts or, if there are too few, the modules' sizes suggest that module m and the next one belong together? */
 static bool belongs_to_next(const lint *x, int32_t m) {
     int32_t next = lint_next_module(x, m), n = x->use.imported[m];
     if (!could_be_one(x, m, next) || x->is_grouped[m] || x->is_grouped[next]) return false;

@@ -16,7 +16,7 @@ static size_t common_length(const int32_t *a, size_t n_a, const int32_t *b, size
     return i;
 }
 
-/* Rows seen so far stand in order, so the longest shared beginning is one with a neighbour. */
+/* Earlier rows are sorted, so the longest shared prefix is one with a neighbour. */
 int pml_split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t n, size_t *shared, rp_error *err) {
     uint32_t *sorted = base_calloc(n + 1, sizeof(*sorted));
     if (!sorted) return base_fail_memory(err, n * sizeof(*sorted), "prefixes");
@@ -38,7 +38,7 @@ int pml_split_prefixes(const int32_t *const *rows, const size_t *lengths, size_t
     return RP_OK;
 }
 
-/* A prompt as a row: its messages, each with its role before it and its end behind it; all numbers below those of atoms are free. */
+/* A prompt as a row: its messages, each between its role and its end; all numbers below those of atoms are free. */
 static void split_corpus_write_row(const split_corpus *c, uint32_t prompt, int32_t *row) {
     for (uint32_t i = c->prompts[prompt].first; i < c->prompts[prompt].end; i++) {
         const split_message *m = &c->messages[i];

@@ -78,7 +78,7 @@ typedef struct split_module {
     char **params;     /* n_pieces - 1 names */
 } split_module;
 
-/* The common beginning of all prompts: whole messages, and atoms of the next one. */
+/* The common prefix of all prompts: whole messages, and atoms of the next one. */
 typedef struct split_lead {
     uint32_t n_messages; /* whole ones */
     uint32_t n_atoms;    /* of the message after them */

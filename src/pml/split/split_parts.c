@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_parts.c: what becomes of parts: the lead, modules with parameters, unions.
+/* split_parts.c: from parts to the lead, modules with parameters, and unions.
  *
- *   lead    the messages and atoms that all prompts begin with, as far as no part reaches over their end
+ *   lead    the messages and atoms that all prompts begin with, up to the first part that extends beyond them
  *   module  parts that always follow each other, with little between them:
  *
  *             [Plan a trip of][ 3 days ][to this city, and mind that ...]
- *             [Plan a trip of][ a week ][to this city, and mind that ...]     what differs is a parameter
+ *             [Plan a trip of][ a week ][to this city, and mind that ...]     the differing text is a parameter
  *
- *   union   modules that stand directly behind one and the same thing, and nowhere else, if one of them stands there in most prompts
+ *   union   modules that directly follow the same element, and occur nowhere else, if most prompts have one of them there
  *
- * One walk over the places of all parts for each; nothing is searched for again.
+ * Each is one walk over the places of all parts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static int list_spots(planning *w) {
     return RP_OK;
 }
 
-/* The first spot at or behind an atom. */
+/* The first spot at or after an atom. */
 static size_t spot_from(const planning *w, uint32_t atom) {
     size_t low = 0, high = w->n_spots;
     while (low < high) {
@@ -103,7 +103,7 @@ static void measure_lead(planning *w) {
     }
 }
 
-/* The first atom behind the lead. */
+/* The first atom after the lead. */
 static uint32_t lead_end(const planning *w, uint32_t prompt) {
     const split_message *m = message_of(w->c, prompt, w->p->lead.n_messages);
     if (m) return m->first + w->p->lead.n_atoms;
@@ -143,7 +143,7 @@ static void leave_lead(planning *w) {
     }
 }
 
-/* The part that comes next behind the lead in all prompts, with little before it, SPLIT_NONE. */
+/* The part that follows the lead in all prompts, with little text before it, or SPLIT_NONE. */
 static uint32_t planning_part_after_lead(const planning *w) {
     uint32_t number = SPLIT_NONE;
     bool varies = false;
@@ -159,7 +159,7 @@ static uint32_t planning_part_after_lead(const planning *w) {
     return varies && w->s->parts[number].n == w->c->n_prompts ? number : SPLIT_NONE;
 }
 
-/* Anonymous text has no parameters: where the lead ends in a sentence that goes on with one, the sentence's beginning becomes a part. */
+/* Anonymous text has no parameters: if the lead ends in a sentence that continues with one, the start of that sentence becomes a part. */
 static int cut_sentence(planning *w) {
     split_lead *lead = &w->p->lead;
     if (lead->n_atoms == 0 || planning_part_after_lead(w) == SPLIT_NONE) return RP_OK;
@@ -200,7 +200,7 @@ static size_t part_bytes(const planning *w, uint32_t number) {
     return split_bytes(w->c, part->at[0], part->at[0] + part->n_atoms);
 }
 
-/* follow[a] = b where all places of a have b behind them, and so have all of b a before them. */
+/* follow[a] = b if every place of a is followed by b, and every place of b is preceded by a. */
 static void find_followers(planning *w) {
     for (uint32_t i = 0; i < w->s->n_parts; i++) w->follow[i] = SPLIT_NONE - 1; /* not seen */
     for (size_t i = 0; i < w->n_spots; i++) {
@@ -219,7 +219,7 @@ static void find_followers(planning *w) {
     }
 }
 
-/* Is what stands between a part and its follower the same everywhere? Both have their places in the same order. */
+/* Is the text between a part and its follower the same everywhere? Both have their places in the same order. */
 static bool gaps_agree(const planning *w, const split_part *a, const split_part *b) {
     uint32_t first = a->at[0] + a->n_atoms, n = b->at[0] - first;
     for (uint32_t i = 1; i < a->n; i++) {
@@ -242,7 +242,7 @@ static int planning_add_module(planning *w, uint32_t n_pieces, uint32_t n, split
     return RP_OK;
 }
 
-/* The parts of a chain, as pieces: those with the same text between them everywhere are one piece. *next: where another module goes on. */
+/* The parts of a chain, as pieces: those with the same text between them everywhere are one piece. *next: where the next module begins. */
 static int join_chain(planning *w, uint32_t first, uint32_t *next) {
     const split_part *parts = w->s->parts;
     uint32_t begins[PML_SPLIT_MAX_PARAMS + 1], ends[PML_SPLIT_MAX_PARAMS + 1], n_pieces = 0;
@@ -289,7 +289,7 @@ static int make_modules(planning *w) {
     return rc;
 }
 
-/* Only modules inside a role keep it open for what prompts say in it. Without any, the open message's beginning is a module, or stays
+/* Only modules inside a role keep it open for text of prompts. Without any, the start of the open message is a module, or stays
  * in the prompts if it is too short. */
 static int close_lead(planning *w) {
     split_lead *lead = &w->p->lead;
@@ -311,7 +311,7 @@ static int close_lead(planning *w) {
 #define BEHIND_LEAD (SPLIT_NONE - 1)
 #define BEGINS_MESSAGE 0x80000000u /* and its index in the prompt */
 
-/* What stands directly before a place of a module; end: of the module's place before it in the row, number: which that is. */
+/* The element directly before a place of a module. end, number: of the module's preceding place in the row. */
 static uint32_t left_of(const planning *w, uint32_t atom, uint32_t end, uint32_t number) {
     uint32_t message = w->c->message[atom], prompt = w->c->messages[message].prompt;
     if (w->p->lead.n_atoms > 0 && atom == lead_end(w, prompt)) return BEHIND_LEAD;
@@ -319,7 +319,7 @@ static uint32_t left_of(const planning *w, uint32_t atom, uint32_t end, uint32_t
     return atom == end ? number : SPLIT_NONE;
 }
 
-/* In how many prompts something stands. */
+/* Number of prompts that contain an element. */
 static uint32_t count_left(const planning *w, uint32_t left) {
     uint32_t n = 0;
     if (left == BEHIND_LEAD) return w->c->n_prompts;
@@ -328,7 +328,7 @@ static uint32_t count_left(const planning *w, uint32_t left) {
     return n;
 }
 
-/* Modules by what stands before them. */
+/* Modules by the element before them. */
 typedef struct neighbour {
     uint32_t left, number;
 } neighbour;
@@ -339,7 +339,7 @@ static int compare_neighbours(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Reads the row of all modules' places: what each one stands behind, SPLIT_NONE if that differs. */
+/* Walks the row of all modules' places: the element before each module, SPLIT_NONE if that differs. */
 static void see_left(const planning *w, const spot *row, size_t n, neighbour *left) {
     uint32_t end = SPLIT_NONE, before = SPLIT_NONE;
     for (uint32_t i = 0; i < w->p->n_modules; i++) left[i] = (neighbour){0, i};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_share.c: which passages stand in several places.
+/* split_share.c: passages that occur in several places.
  *
- *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. Where two are equal, their atoms become one class each (union and find).
- *   2. A run of classes of which each has the next one behind it wherever it stands, and that one has it before it, is a passage with
+ *   1. Windows of SPLIT_WINDOW atoms are looked up by hash. If two are equal, their atoms are united into classes (union-find).
+ *   2. A run of classes is a passage if each class is always followed by the next one, and each next one always preceded by it: with
  *      one set of places:
  *
- *        prompt 0   A A A A B B B C C C C        A stands before B and before C: a cut
+ *        prompt 0   A A A A B B B C C C C        A precedes B and C: a cut
  *        prompt 1   A A A A C C C C D D D
  *
  *      (Maximal paths without a branch, as genomes are assembled from; Zerbino and Birney 2008.)
- *   3. Passages that stand at most once in a prompt are parts. A part takes what stands beside all its places and belongs to nobody: first
- *      back to the best border before it, so that what opens a document stays with it, then all that is equal, behind and before it. So
- *      what a document says twice, or has in common with another by chance, comes back to it.
- *   4. What is left of passages that prompts say twice: its first place in each prompt.
+ *   3. Passages that occur at most once in a prompt are parts. A part takes text that is beside all its places and in no other part: first
+ *      back to the best border before it, so that a document keeps its opening, then all equal text after and before it. A document
+ *      thus recovers text that it repeats, or shares with another by chance.
+ *   4. The rest of passages that prompts repeat: the first place in each prompt.
  *
- * Time is linear in the atoms, but for sorting parts and for hashes.
+ * Time is linear in the atoms, except for sorting parts and for hashing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +30,9 @@ typedef struct sharing {
     const split_corpus *c;
     split_shares *out;
     uint32_t *class;      /* by atom: another one of its class on the way to the first; in the end the first */
-    uint32_t *next, *prev; /* by class: the one behind and before it everywhere, MIXED, SPLIT_NONE */
+    uint32_t *next, *prev; /* by class: the class that always follows or precedes it, MIXED, SPLIT_NONE */
     uint32_t *size;       /* by class: its atoms; later, of a passage's first class: its number */
-    bool *repeats;        /* by part: it stands twice in a prompt */
+    bool *repeats;        /* by part: it occurs twice in a prompt */
     rp_error *err;
 } sharing;
 
@@ -70,7 +70,7 @@ static uint32_t first_window(const split_corpus *c, uint32_t *table, size_t mask
 static void unite_windows(sharing *s, uint32_t *table, size_t mask) {
     const split_corpus *c = s->c;
     for (uint32_t m = 0; m < c->n_messages; m++) {
-        uint32_t expected = SPLIT_NONE; /* where the window would be if it went on as the last one */
+        uint32_t expected = SPLIT_NONE; /* where the window would be if it continued the last one */
         for (uint32_t a = c->messages[m].first; a + SPLIT_WINDOW <= c->messages[m].end; a++) {
             uint32_t other = first_window(c, table, mask, a);
             for (uint32_t i = other == expected ? SPLIT_WINDOW - 1 : 0; i < SPLIT_WINDOW && other != a; i++) sharing_unite(s, a + i, other + i);
@@ -180,7 +180,7 @@ static bool split_shares_is_free(const split_shares *out, uint32_t first, uint32
     return true;
 }
 
-/* Is the k-th atom before (after: behind) all places of a part one and the same, and nobody's? */
+/* Is the k-th atom before (after: after) all places of a part the same, and in no other part? */
 static bool sharing_agrees(const sharing *s, const split_part *part, uint32_t k, bool after) {
     uint32_t id = SPLIT_NONE;
     for (uint32_t i = 0; i < part->n; i++) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_text.c: texts to atoms, the words between which a cut may stand.
+/* split_text.c: texts to atoms, the words between which a cut is allowed.
  *
  *   "Plan a trip.\n\nLisbon"  ->  "Plan" " a" " trip" "." "\n\n" "Lisbon"
  *
  * A word is letters, digits and all characters beyond ASCII, with single points, hyphens and apostrophes within. One space belongs to the
- * word behind it, as vocabularies have it; other white space is an atom of its own, and so is a run of one sign ("-----"). Ideographs and
- * kana are words each, for nothing stands between them. Equal atoms get equal numbers, by a table of hashes whose entries are compared.
+ * word after it, as in vocabularies; other white space is an atom of its own, and so is a run of one sign ("-----"). Ideographs and
+ * kana are a word each, because they have no spaces. Equal atoms get equal numbers, by a hash table that compares its entries.
  */
 #include <string.h>
 
@@ -59,7 +59,7 @@ static letter split_text_kind_of(const char *s, size_t n, size_t *length) {
     return alone ? ALONE : WORD;
 }
 
-/* Does a sign stand within a word: "don't", "e-mail", "3.5"? */
+/* Is the sign inside a word: "don't", "e-mail", "3.5"? */
 static bool split_text_joins(const char *s, size_t n) {
     size_t length;
     return n > 1 && (*s == '\'' || *s == '-' || *s == '.') && split_text_kind_of(s + 1, n - 1, &length) == WORD;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_write.c: names, the schema's document and the prompts' documents, and what they reuse in bytes.
+/* split_write.c: names, the schema's document and the prompts' documents, and the bytes that they reuse.
  *
  * Documents keep all white space (xml:space="preserve"), so lines are broken inside of tags:
  *
@@ -8,7 +8,7 @@
  *   ><module name="plan-a-trip">Plan a trip of <param name="trip" len="4"/> to this city.</module
  *   ></schema>
  *
- * If the lead ends within a message, its role holds the modules and is left open: the rest of the message stands in the prompts.
+ * If the lead ends within a message, its role contains the modules and stays open: the rest of the message is in the prompts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "pml/split/split_internal.h"
 
 #define NAME_WORDS 4
-#define NAME_BYTES 40 /* with room for a number */
+#define NAME_BYTES 40 /* including a number */
 #define PARAM_REACH 48 /* bytes before a parameter in which the word is looked for that it is named after */
 
 static const char *const role_names[] = {"system", "user", "assistant", "tool"};
@@ -200,7 +200,7 @@ static int put_attribute(writing *w, const char *name, const char *value) {
     return writing_put_string(w, "\"");
 }
 
-/* <NAME or </NAME, as `before` says, and what ends the tag. */
+/* <NAME or </NAME, depending on `before`, and the end of the tag. */
 static int put_tag(writing *w, const char *before, const char *name, const char *end) {
     int rc;
     if ((rc = writing_put_string(w, before)) || (rc = writing_put_string(w, name))) return rc;
@@ -216,7 +216,7 @@ static int writing_take_document(writing *w, pml_split_document *out) {
 
 /* ---- The schema ---- */
 
-/* Tokens of an argument where no model says: a letter or a space is half of one, any other byte is one, and two more. */
+/* Tokens of an argument without a model: half of one per letter or space, one per other byte, and two more. */
 static size_t guess_tokens(const char *text, size_t n) {
     size_t halves = 5;
     for (size_t i = 0; i < n; i++) halves += split_write_is_letter(text[i]) || text[i] == ' ' ? 1 : 2;
@@ -273,7 +273,7 @@ static int put_union(writing *w, int32_t id) {
     return rc ? rc : writing_put_string(w, "</union\n>");
 }
 
-/* A union stands where its first member would. */
+/* A union has the place of its first member. */
 static int writing_put_modules(writing *w) {
     bool *written = base_calloc((size_t)w->p->n_unions + 1, sizeof(*written));
     int rc = written ? RP_OK : base_fail_memory(w->err, (uint64_t)w->p->n_unions, "unions");

@@ -11,7 +11,7 @@
 #include "server/generation/tools.h"
 
 #define MAX_DETOKENIZE ((size_t)1 << 20)
-#define MAX_SLOTS 4096 /* told */
+#define MAX_SLOTS 4096 /* listed at most */
 
 /* The body, or NULL and the reply is there. */
 static json_t *llamacpp_tools_body_of(server_request *x) {
@@ -21,7 +21,7 @@ static json_t *llamacpp_tools_body_of(server_request *x) {
 }
 
 static void llamacpp_tools_reply(server_request *x, json_t *root, json_t *object) {
-    json_decref(root); /* first: the exchange may be gone with the reply, and the ask shares it */
+    json_decref(root); /* first: the reply may free the exchange, and the generation shares it */
     if (x->problem.kind) {
         json_decref(object);
         server_request_reply_problem(x);

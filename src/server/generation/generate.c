@@ -18,7 +18,7 @@
 
 /* ---- callbacks ---- */
 
-/* Something came: a stream's reader looks at it, whatever the exchange was doing. Locked. */
+/* There is new text: wakes the stream's I/O thread, whatever state the exchange is in. Locked. */
 static void wake_reader(server_request *x) {
     x->has_news = true;
     if (x->stage == SERVER_RUNNING) {
@@ -101,7 +101,7 @@ static bool generate_on_token(void *user, const rp_token *token) {
     return goes_on;
 }
 
-/* All calls are over and nothing was told yet: a worker makes the reply. Locked. */
+/* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
 static void finish(server_request *x) {
     x->stage = SERVER_FINISHING;
     work_queue_put(x->server->work, &x->work);
@@ -120,7 +120,7 @@ static void generate_on_done(void *user) {
 
 /* ---- calls of tools in an answer ---- */
 
-/* In a stream, what the finder tells goes to the reader. The tokens of what was taken go with its first text. */
+/* In a stream, the finder's output is sent. The tokens of text that it held back are sent with the first text after them. */
 static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
@@ -336,7 +336,7 @@ static void server_choice_collect(server_choice *c) {
     }
 }
 
-/* In an answer that is told as a whole. */
+/* In an answer that is sent as a whole. */
 static void find_calls(server_choice *c) {
     if (!c->result || !has_finder(c) || c->x->is_stream) return;
     int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
@@ -433,7 +433,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Is there nothing to tell but that the calls go on? */
+/* Is there nothing to send except that jobs continue? */
 static bool generate_only_continues(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool idle = x->is_idle && x->n_done < x->n_choices;
@@ -460,7 +460,7 @@ void generate_take(server_request *x) {
         report_keep(x);
         if (x->form->end) rc = x->form->end(x);
     } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
-    if (rc) x->gone = true; /* nothing can be said any more */
+    if (rc) x->gone = true; /* no error can be sent any more */
 }
 
 const server_answer_ops generate_operations = {generate_finish, generate_look, generate_cancel, generate_free};

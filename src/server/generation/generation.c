@@ -121,7 +121,7 @@ void generation_add_part(generation *gen, const server_part *part, server_proble
     if (part->kind == SERVER_PART_PML || part->kind == SERVER_PART_MODULE) gen->has_markup = true;
 }
 
-/* Where a part stands: at the end of what was joined so far of the message that comes next. */
+/* The place of a part: the end of the text joined so far for the next message. */
 static server_part part_at(const generation *gen, const base_buffer *joined, server_part_kind kind) {
     return (server_part){.kind = kind, .message = gen->n_messages, .begin = joined->len, .end = joined->len};
 }

@@ -141,9 +141,9 @@ void generation_free(generation *gen);
 
 /* ---- For parsers ---- */
 
-/* Adds a message whose content is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the types of parts that are
- * text, ends with NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
- * {"type": "document", "source": {"type": "text", "data"}}. name: of the content in problems. NULL content: "". */
+/* Adds a message with a content that is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the part types that are
+ * text, terminated by NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
+ * {"type": "document", "source": {"type": "text", "data"}}. name: of the field in error messages. NULL content: "". */
 void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
 /* Adds a part; its message may be added later. */

@@ -62,7 +62,7 @@ struct json_grammar {
     bool strict;
     base_buffer place;
     int depth, n_visits;
-    int target; /* whose beginning this is: nothing was written since; NO_TARGET */
+    int target; /* the target that begins here, with nothing written since; NO_TARGET */
     ref_target targets[JSON_GRAMMAR_REFS];
     ref_edge edges[JSON_GRAMMAR_EDGES];
     int n_targets, n_edges;
@@ -186,7 +186,7 @@ static void json_grammar_unsupported(json_grammar *g, const char *name, const ch
 
 static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffer *out);
 
-/* Behind something that was written. */
+/* After written text. */
 static void visit_inside(json_grammar *g, const json_t *schema, base_buffer *out) {
     int target = g->target;
     g->target = NO_TARGET;
@@ -231,7 +231,7 @@ static void add_property(json_grammar *g, property_list *l, const char *name, co
     else l->items[l->n++] = (property){name, schema, required, NONE, NONE};
 }
 
-/* In the order of propertyOrdering, where it is given, and then as they stand there; what is required and not described comes last. */
+/* In the order of propertyOrdering, if given, then in the order of properties; required names without a schema come last. */
 static void list_properties(json_grammar *g, const json_t *schema, property_list *l) {
     json_t *properties = json_object_get(schema, "properties"), *one;
     const json_t *required = json_object_get(schema, "required"), *order = json_object_get(schema, "propertyOrdering");
@@ -270,7 +270,7 @@ static void put_class_character(json_grammar *g, base_buffer *out, const char *c
     else json_grammar_check(g, json_grammar_failed(g) ? 0 : base_buffer_printf(out, "\\x%02X", (unsigned char)*c));
 }
 
-/* Names that begin with the first n bytes of the i-th and go on as none does, or end there where none does. */
+/* Names that share the first n bytes with the i-th name and then differ from all names of the list. */
 static void put_branch(json_grammar *g, base_buffer *out, const property_list *l, size_t i, size_t n) {
     const char *prefix = l->items[i].name;
     bool is_name = false;
@@ -293,7 +293,7 @@ static bool is_first(const property_list *l, size_t i, size_t n) {
     return true;
 }
 
-/* Names, in quotes, that are none of the list's: for each beginning that some of those share, what follows it in none of them. */
+/* Quoted names outside of the list: for each prefix of a listed name, the continuations that no listed name has. */
 static void put_other_names(json_grammar *g, base_buffer *out, const property_list *l) {
     bool any = false;
     json_grammar_put(g, out, "\"\\\"\" (");
@@ -310,7 +310,7 @@ static void put_other_names(json_grammar *g, base_buffer *out, const property_li
 
 static int new_rule(json_grammar *g) { return g->n_rules++; }
 
-/* What additionalProperties allows. Where properties are listed, others come only where the schema says so. */
+/* The properties that additionalProperties allows. If properties are listed, others are allowed only if the schema has additionalProperties. */
 static void find_others(json_grammar *g, const json_t *schema, property_list *l) {
     const json_t *others = json_object_get(schema, "additionalProperties");
     if (others && !json_is_boolean(others) && !json_is_object(others)) json_grammar_wrong(g, "additionalProperties", "true, false or a schema");
@@ -429,7 +429,7 @@ static int json_grammar_size_of(json_grammar *g, const json_t *schema, const cha
     return none;
 }
 
-/* Items behind n others, at least `min` and at most `max` (NONE: any number) of them in all. */
+/* Items after n others, at least `min` and at most `max` (NONE: any number) in all. */
 static void put_items(json_grammar *g, const json_t *items, int n, int min, int max, base_buffer *out) {
     base_buffer e = json_grammar_expression();
     int rule = new_rule(g);
@@ -652,7 +652,7 @@ static const json_t *json_grammar_without(json_grammar *g, const json_t *schema,
     return rest;
 }
 
-/* Each, together with what stands beside it. */
+/* Each alternative, merged with the keywords beside it. */
 static void put_any_of(json_grammar *g, const json_t *schema, const char *name, base_buffer *out) {
     const json_t *list = json_object_get(schema, name), *rest = NULL;
     size_t n = json_array_size(list);
@@ -724,7 +724,7 @@ static void put_ref(json_grammar *g, const json_t *schema, base_buffer *out) {
     if (both) json_grammar_visit(g, both, out);
 }
 
-/* All of them and what stands beside them, as one schema. */
+/* All subschemas and the keywords beside them, as one schema. */
 static void put_all_of(json_grammar *g, const json_t *schema, base_buffer *out) {
     const json_t *list = json_object_get(schema, "allOf"), *all = json_grammar_without(g, schema, "allOf");
     if (!json_is_array(list)) json_grammar_wrong(g, "allOf", "an array of schemas");
@@ -774,7 +774,7 @@ static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffe
     g->depth--;
 }
 
-/* Does each use of this target's beginning lead to targets that are known to end? */
+/* Does each reference at the beginning of this target lead to targets that are known to end? */
 static bool json_grammar_ends(const json_grammar *g, int target, const bool *known) {
     for (int i = 0; i < g->n_edges; i++)
         if (g->edges[i].from == target && !known[g->edges[i].to]) return false;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_grammar.h: JSON Schema -> rules of a grammar (GBNF, as rp_request.grammar has it) whose texts are the JSON that the schema allows.
+/* json_grammar.h: JSON Schema -> rules of a grammar (GBNF, as in rp_request.grammar) that accept the JSON that the schema allows.
  *
  *   grammar  text of whole rules: those of any JSON ("value", "object", "string", ...), then those of each schema that was added
- *   place    where in the request a schema stands: problems name it ("response_format.json_schema.schema.properties.x")
- *   strict   what cannot be honoured is a problem; else it is left out, and the grammar allows more than the schema does
+ *   place    path of a schema in the request, for error messages ("response_format.json_schema.schema.properties.x")
+ *   strict   an unsupported keyword is an error; otherwise it is ignored, and the grammar accepts more than the schema
  *
- * A text has no white space but at most one space behind ':' and ','. Properties come in the order they are given in (or that
- * propertyOrdering gives), those that are not required may be missing; others come only where additionalProperties is true or a schema.
- * All of prefixItems come. Numbers have up to 16 digits and small exponents, strings no NUL and no half of a surrogate pair.
+ * The only white space is at most one space after ':' and ','. Properties have the order of the schema (or the order that
+ * propertyOrdering gives). Optional ones may be missing; others are accepted only if additionalProperties is true or a schema.
+ * All of prefixItems are required. Numbers have up to 16 digits and small exponents, strings no NUL and no half of a surrogate pair.
  *
- * Honoured: type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, minimum,
+ * Supported: type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, minimum,
  * maximum, exclusiveMinimum, exclusiveMaximum (whole numbers; of integers any), enum, const, anyOf, oneOf (as anyOf), allOf (merged),
- * $ref inside of the document, nullable, true and false. Ignored, as it says nothing of a text's form or vendors ignore it: format,
- * title, description, default, examples and names that are unknown. Refused where strict: JSON_GRAMMAR_REFUSED. One thread at a time.
+ * $ref within the document, nullable, true and false. Ignored, because they do not constrain the text or vendors ignore them: format,
+ * title, description, default, examples and unknown keywords. Refused if strict: JSON_GRAMMAR_REFUSED. One thread at a time.
  */
 #ifndef SERVER_JSON_GRAMMAR_H
 #define SERVER_JSON_GRAMMAR_H

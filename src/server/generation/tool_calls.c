@@ -12,7 +12,7 @@
 enum { IN_TEXT, IN_HEAD, IN_ARGUMENTS, IN_TAIL };
 
 /* Does a text have a form? */
-typedef enum match { NO, YES, PERHAPS /* it is a beginning of it */ } match;
+typedef enum match { NO, YES, PERHAPS /* the text is a prefix of it */ } match;
 
 static const char open_text[] = TOOLS_CALL_OPEN;
 #define OPEN_BYTES (sizeof(open_text) - 1)
@@ -28,7 +28,7 @@ void tool_finder_free(tool_finder *f) {
     *f = (tool_finder){0};
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
 static int tool_finder_report(tool_finder *f, tool_event event, const char *bytes, size_t n) {
     return f->on_event ? f->on_event(f->user, event, &f->items[f->n_items - 1], bytes, n) : 0;
@@ -59,7 +59,7 @@ static void tool_finder_drop(tool_finder *f, size_t n) {
     base_buffer_truncate(&f->held, f->held.len - n);
 }
 
-/* Tells them as text. */
+/* Outputs them as text. */
 static int tool_finder_release(tool_finder *f, size_t n) {
     int rc = tool_finder_report_text(f, f->held.data, n);
     if (!rc && n > 0) tool_finder_drop(f, n);
@@ -76,7 +76,7 @@ static size_t spaces_at(const base_buffer *b, size_t at) {
     return n;
 }
 
-/* White space and then this; moves *at behind it. */
+/* White space, then this text; moves *at after it. */
 static match tool_calls_expect(const base_buffer *b, size_t *at, const char *text) {
     size_t n = strlen(text);
     *at += spaces_at(b, *at);
@@ -99,7 +99,7 @@ static const server_tool *tool_calls_find_tool(const generation *gen, const char
     return NULL;
 }
 
-/* The head of a call behind its opening text, up to the '{' of its arguments. */
+/* The head of a call after its opening text, up to the '{' of its arguments. */
 static match match_head(const tool_finder *f, size_t *at, const server_tool **tool) {
     static const char *const before[] = {"{", "\"name\"", ":", "\"", NULL}, *const after[] = {"\"", ",", "\"arguments\"", ":", "{", NULL};
     const base_buffer *b = &f->held;
@@ -116,7 +116,7 @@ static match match_head(const tool_finder *f, size_t *at, const server_tool **to
 
 /* ---- states: each reads as much as is decided; *goes_on: another may read on ---- */
 
-/* Bytes at the end that may be a call's beginning, with the white space before it. */
+/* Number of bytes at the end that may begin a call, with the white space before them. */
 static size_t tool_calls_undecided(const base_buffer *b) {
     size_t n = BASE_MIN(OPEN_BYTES - 1, b->len);
     while (n > 0 && memcmp(b->data + b->len - n, open_text, n) != 0) n--;
@@ -205,7 +205,7 @@ int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
     return rc;
 }
 
-/* White space behind the last call belongs to it; a tail that was begun does, too. */
+/* White space after the last call belongs to it; so does an incomplete closing text. */
 int tool_finder_finish(tool_finder *f) {
     base_buffer *b = &f->held;
     bool behind_call = f->n_items > 0 && f->items[f->n_items - 1].tool && spaces_at(b, 0) == b->len;
@@ -215,7 +215,7 @@ int tool_finder_finish(tool_finder *f) {
     return behind_call || b->len == 0 ? 0 : tool_finder_release(f, b->len);
 }
 
-/* ---- what was found ---- */
+/* ---- results ---- */
 
 int tool_finder_text(const tool_finder *f, base_buffer *out) {
     int rc = 0;

@@ -96,7 +96,7 @@ static void add_built(generation *gen, message_list *l, rp_role role, base_buffe
     base_buffer_clear(b);
 }
 
-/* What was moved to the message's end (hints.h) stays behind what does not change: the definitions, too. */
+/* Text that was moved to the message's end (hints.h) stays after the stable text, which includes the definitions. */
 static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
     if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {
@@ -116,7 +116,7 @@ static void add_system(generation *gen, message_list *l, base_buffer *b, server_
     if (gen->marks_tools) l->n_marked = l->n;
 }
 
-/* When the call of that id was made, for the order of results; those that do not say whose they are stay where they stand. */
+/* Index of the call with that id, for the order of results; results without an id keep their order. */
 static size_t order_of(const generation *gen, const generation_result *r, size_t otherwise) {
     for (size_t i = gen->n_calls; i-- > 0 && r->id;)
         if (gen->calls[i].id && strcmp(gen->calls[i].id, r->id) == 0) return i;
@@ -134,7 +134,7 @@ static int tools_compare(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Results that came together, in the order of their calls: no id is told to the model. */
+/* Consecutive results, in the order of their calls: the model sees no ids. */
 static void add_results(generation *gen, message_list *l, size_t first, size_t n, bool as_user, base_buffer *b, server_problem *p) {
     ordered_result *list = p->kind ? NULL : base_calloc(n, sizeof(*list));
     if (!list) {
@@ -190,7 +190,7 @@ static int by_place(const void *a, const void *b) {
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* The parts of contents go with the texts that they stand in; those of definitions, from n on, stand where they were put. */
+/* Parts of contents move with their texts; those of definitions, from n on, stay at their place. */
 static void move_parts(generation *gen, const message_list *l, size_t n) {
     for (size_t i = 0; i < n; i++) {
         server_part *part = &gen->parts[i];
@@ -226,7 +226,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
 
 /* ---- grammar ---- */
 
-/* Arguments are an object, whatever the schema says of it. */
+/* Arguments are an object, whatever type the schema has. */
 static bool is_any_object(const server_tool *t, server_problem *p) {
     const json_t *type = json_object_get(t->schema, "type");
     if (!json_is_object(t->schema) || (type && !(json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0)))
@@ -234,7 +234,7 @@ static bool is_any_object(const server_tool *t, server_problem *p) {
     return !type && !json_schema_constrains(t->schema, NULL);
 }
 
-/* "calls": what stands behind "<tool_call>". Each tool's name with its arguments. */
+/* "calls": the text after "<tool_call>": each tool's name with its arguments. */
 static void put_calls(const generation *gen, json_grammar *g, server_problem *p) {
     base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = json_grammar_text(g);
     const char *between = "";

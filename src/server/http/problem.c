@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "server/http/json_text.h"
 
@@ -52,6 +53,7 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
     snprintf(p->field, sizeof(p->field), "%.*s", (int)sizeof(p->field) - 1, line.message);
     keep_characters(p->message);
     keep_characters(p->field);
+    BASE_ASSERT(p->kind != SERVER_FINE && p->message[0]); /* invariant 7: an error has a text */
     return (int)kind;
 }
 

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -66,6 +67,7 @@ void work_queue_free(work_queue *q) {
 
 void work_queue_put(work_queue *q, server_work *work) {
     pthread_mutex_lock(&q->lock);
+    BASE_ASSERT(!q->stopping);
     work->next = NULL;
     *q->end = work;
     q->end = &work->next;

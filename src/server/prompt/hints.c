@@ -20,10 +20,10 @@ static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant"
 static const char advice[] = "remove it, or move it after the constant text: into the last message";
 static const char done[] = "moved to the end of the message (stable_system)";
 
-/* ---- telling ---- */
+/* ---- lines ---- */
 
 
-/* The piece that the divergence stands in, or that begins right behind it. */
+/* The piece that contains the mismatch, or begins directly after it. */
 typedef struct divergent {
     bool is_there;
     size_t message;  /* that it was found in, or SIZE_MAX: only the divergence's own text is known */
@@ -54,7 +54,7 @@ static size_t find_message(const generation *a, const char *name) {
     return SIZE_MAX;
 }
 
-/* A piece that ends behind `at` and begins before `end`; looked for from `from` on. */
+/* A piece that ends after `at` and begins before `end`; the search begins at `from`. */
 static bool hints_find_piece(const char *text, size_t n, size_t from, size_t at, size_t end, volatile_piece *piece) {
     for (; volatile_find(text, n, from, piece) && piece->begin < end; from = piece->end)
         if (piece->end > at) return true;
@@ -98,11 +98,11 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
         bool is_it = is_same_piece(at, i, m->text, &piece), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
         add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it, moved);
-        if (is_it) at->is_there = false; /* it is told */
+        if (is_it) at->is_there = false; /* it is reported */
     }
 }
 
-/* System messages, and what the user begins with: what is said later changes from turn to turn anyway. */
+/* System messages and the first message of the user: later messages change from turn to turn anyway. */
 static bool is_early(const generation *a, size_t i) {
     if (i + 1 == a->n_messages) return false;
     return a->messages[i].role == RP_ROLE_SYSTEM || (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));

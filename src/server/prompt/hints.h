@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hints.h: what a client could do so that more is found again: volatile text (volatile_text.h) that stands early in its prompt, or where the
- * prompt left what is known; and the operator's way of putting it elsewhere. */
+/* hints.h: advice for more cache hits: volatile text (volatile_text.h) early in a prompt, or at the
+ * first mismatch; and the operator's option to move it. */
 #ifndef SERVER_HINTS_H
 #define SERVER_HINTS_H
 
@@ -12,8 +12,8 @@
  * result. NULL: no memory. */
 json_t *hints_of(const server_request *x);
 
-/* Moves the lines of the first system message that hold volatile text to its end, so that the others are found again. Nothing is moved where
- * modules or documents stand in the message. Returns a server_problem_kind. */
+/* Moves the lines of the first system message that contain volatile text to its end, so that the others hit. Nothing is moved if
+ * the message contains modules or documents. Returns a server_problem_kind. */
 int hints_settle_system(generation *gen, server_problem *p);
 
 #endif

@@ -6,8 +6,8 @@
 #include "base/buffer.h"
 #include "server/generation/generation.h"
 
-/* Gives each prompt of ids its tokens; texts among ids are tokenized where they stand, with a beginning-of-text token if one stands first.
- * What is to be echoed gets its text, too. Returns a server_problem_kind. */
+/* Fills in the tokens of each prompt of ids; texts among the ids are tokenized in place, with a beginning-of-text token if one is first.
+ * Prompts to be echoed also get their text. Returns a server_problem_kind. */
 int prompt_tokens_fill(generation *gen, const rp_model *model, server_problem *p);
 /* Appends the text of tokens, names of control tokens included. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int prompt_tokens_text(const rp_model *model, const int32_t *tokens, size_t n, base_buffer *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts whose texts are never parsed (prompt_parts.c),
+/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts with texts that are never parsed (prompt_parts.c),
  * or as the document itself. Events are "text", "done"
  * and "error". */
 #include <string.h>

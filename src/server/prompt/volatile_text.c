@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* volatile_text.c: see volatile_text.h. Each matcher looks at one place and returns how many bytes it takes, 0 for none; the places are the
+/* volatile_text.c: see volatile_text.h. Each matcher examines one place and returns the number of bytes that match, 0 for none; the places are the
  * beginnings of words. */
 #include "server/prompt/volatile_text.h"
 
