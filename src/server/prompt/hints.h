@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hints.h: what a client could do so that more is found again: volatile text (volatile_text.h) that stands early in its prompt, or where the
- * prompt left what is known; and the operator's way of putting it elsewhere. */
+/* hints.h: hints to the client for a higher hit rate: volatile text (volatile_text.h) early in its prompt, or at the first
+ * mismatch with the cached prefix; and the operator's option that moves such text (stable_system). */
 #ifndef SERVER_HINTS_H
 #define SERVER_HINTS_H
 
@@ -12,8 +12,8 @@
  * result. NULL: no memory. */
 json_t *hints_of(const server_request *x);
 
-/* Moves the lines of the first system message that hold volatile text to its end, so that the others are found again. Nothing is moved where
- * modules or documents stand in the message. Returns a server_problem_kind. */
+/* Moves the lines with volatile text of the first system message to its end, so that the other lines hit the prefix cache.
+ * A message that contains modules or documents is left unchanged. Returns a server_problem_kind. */
 int hints_settle_system(generation *gen, server_problem *p);
 
 #endif

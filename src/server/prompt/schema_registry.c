@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_registry.c: see schema_registry.h. A list that is searched from its beginning: thousands of entries at most, and a look-up is rare. */
+/* schema_registry.c: see schema_registry.h. A linear list: it has thousands of entries at most, and lookups are rare. */
 #include "server/prompt/schema_registry.h"
 
 #include <pthread.h>
