@@ -32,18 +32,18 @@
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
 
-/* Ever, unless it says otherwise. */
+/* Totals since the start, except the fields marked "now". */
 typedef struct server_counts {
     _Atomic uint64_t connections_open; /* now */
     _Atomic uint64_t connections, requests, answers, streams;
     _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
-    _Atomic uint64_t jobs_open;       /* now: calls of the engine that were not freed */
-    _Atomic uint64_t gone;             /* clients that went before their reply was whole */
-    _Atomic uint64_t pauses;           /* of answers whose reader was behind */
-    _Atomic uint64_t refused;          /* connections beyond a limit */
-    _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
+    _Atomic uint64_t jobs_open;       /* now: jobs of the engine that are not freed */
+    _Atomic uint64_t gone;             /* clients that disconnected before their reply was complete */
+    _Atomic uint64_t pauses;           /* of answers with a client that reads too slowly */
+    _Atomic uint64_t refused;          /* connections over a limit */
+    _Atomic uint64_t overflows;        /* answers ended because the client reads too slowly */
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    _Atomic uint64_t ram_tokens, disk_tokens; /* of prompts: states that were in RAM, that were read from disk */
+    _Atomic uint64_t ram_tokens, disk_tokens; /* prompt tokens with KV from the RAM tier, from the disk tier */
     _Atomic uint64_t rejections[SERVER_N_PROBLEMS]; /* requests that ended with a problem */
     server_histogram queue, module_prefill, plan, prompt_prefill, first_token, between_tokens, step; /* times */
 } server_counts;
@@ -82,21 +82,21 @@ struct rp_server {
     pthread_mutex_t lock;
     pthread_cond_t idle; /* n_active or n_suspended fell to 0 */
     bool has_lock;
-    int n_active;        /* exchanges behind their heads, quick ones aside */
+    int n_active;        /* requests after their heads, without quick ones */
     int n_suspended;
     pthread_mutex_t log_lock;
-    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, shelf and folder agree; above the shelf's lock */
+    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, registry and folder agree; above the registry's lock */
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 
-/* Loads the schemas of the folder, as far as they can be; those that cannot are logged, and stay (schemas_http.c). */
+/* Loads the schemas of the folder. A schema that cannot be loaded is logged, and its file is kept (schemas_http.c). */
 int schemas_restore(rp_server *s, rp_error *err);
 
-/* What a work queue runs: exchanges that are QUEUED, FINISHING or CLOSED. */
+/* The callback of a work queue: runs a request that is QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);
 
-/* libmicrohttpd's callbacks, with the server as cls (http_io.c). They are a value that listeners_start gets. */
+/* libmicrohttpd's callbacks, with the server as cls (http_io.c): passed to listeners_start. */
 extern const server_http_callbacks http_io_callbacks;
 
 #endif

@@ -10,11 +10,11 @@
 #include "server/server_internal.h"
 #include "reprise_tools.h"
 
-#define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and whose it is */
+#define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and its tenant */
 
 /* ---- Prometheus ---- */
 
-/* A schema's name as the value of a label, behind whose it is. */
+/* The value of a schema's label: TENANT/NAME, or NAME alone if the schema is shared. */
 static const char *audit_schema_label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
     size_t n = 0;
     for (const char *c = s->owner; *c; c++) out[n++] = *c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operator_http.c: what operators and their programs look at: alive, ready, counts (on I/O threads, at any time), what is kept, why an
- * answer took what it took. */
+/* operator_http.c: endpoints for operators and their programs: liveness, readiness and metrics (on I/O threads, at any
+ * time), the store, and the reports that explain where a request's time was spent. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static int append_times(base_buffer *b, server_counts *c) {
     return rc ? rc : histogram_append(b, "step", "Duration of an engine step.", &c->step);
 }
 
-/* Where prompts' tokens came from, and which part of them a tier gave. What is read of the total is read last: no ratio exceeds 1. */
+/* Prompt tokens by source, and the share of each tier. The total is loaded last: no ratio exceeds 1. */
 static int append_tiers(base_buffer *b, server_counts *c) {
     uint64_t ram = atomic_load(&c->ram_tokens), disk = atomic_load(&c->disk_tokens), all = atomic_load(&c->prompt_tokens);
     double of = all > 0 ? (double)all : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.h: what every dialect tells of an answer: counts, times, what was reused; and the reports of the last answers, for explain. */
+/* report.h: the report of an answer, common to all dialects: counts, times, reuse; and the last reports, for explain. */
 #ifndef SERVER_REPORT_H
 #define SERVER_REPORT_H
 
@@ -7,7 +7,7 @@
 
 #define SERVER_MAX_REPORT_PARTS 128 /* of a plan; the rest is counted */
 
-/* The tokens of an exchange: each prompt once, each answer. cached + fresh = prompt. */
+/* The tokens of a request: each prompt once, each answer. cached + fresh = prompt. */
 typedef struct server_usage {
     int64_t prompt, cached, answer;
 } server_usage;
@@ -25,7 +25,7 @@ server_finish report_finish(const rp_result *r);
 
 /* Adds a choice's result to the server's counts. */
 void report_count(server_request *x, const server_choice *c);
-/* Keeps the report of an exchange that is over, under its id, for its tenant. */
+/* Stores the report of a finished request under its id, for its tenant. */
 void report_keep(server_request *x);
 
 #endif

@@ -67,7 +67,7 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     return 0;
 }
 
-/* Is the last message a beginning of the answer? One with calls is not: their results are missing. */
+/* Is the last message a prefix of the answer? A message with tool calls is not: their results are missing. */
 static bool ends_with_text(const generation *gen) {
     if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
     return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
