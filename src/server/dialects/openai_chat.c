@@ -71,8 +71,8 @@ static void parse_logprobs(generation *gen, const server_fields *f) {
     if (wanted) gen->n_logprobs = top;
 }
 
-/* Fields accepted and ignored: those that the official clients send along or back, and agents' marks for other servers'
- * caches and reasoning. */
+/* The fields in use, and fields accepted and ignored: those that the official clients send along or back, and agents'
+ * marks for other servers' caches and reasoning. */
 static const server_known_fields inside[] = {
     {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
                    "reasoning_details thinking cache_control id parsed"},

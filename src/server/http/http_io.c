@@ -47,8 +47,8 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
-/* The page runs its own files alone, is shown in nobody else's, and is asked for again each time it is opened: the tag says whether it
- * has changed. */
+/* The page may load its own files only, may not be framed by another page, and is revalidated each time it is opened: the
+ * ETag shows whether it has changed. */
 static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
@@ -83,7 +83,7 @@ static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_R
     return queued;
 }
 
-/* The buffer stays the exchange's, which lives until the reply is sent. */
+/* The request keeps ownership of the buffer, and lives until the reply is sent. */
 static enum MHD_Result queue_reply(server_request *x) {
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
@@ -216,7 +216,7 @@ static void judge_head(server_request *x, const char *method, const char *url) {
 
 /* ---- bodies ---- */
 
-/* Keeps what comes, as far as there is room. What is refused is read on for a while, so that the client reads why. */
+/* Appends to the body within the limits. A refused body is still received for a while, so that the client gets the reply. */
 static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, size_t n) {
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
@@ -229,11 +229,11 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
         x->problem.retry_after_ms = BUSY_RETRY_MS;
     } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
     x->body_is_counted = true;
-    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* these were not kept */
+    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* not appended */
     return MHD_YES;
 }
 
-/* ---- the way of an exchange ---- */
+/* ---- life of a request ---- */
 
 static enum MHD_Result http_io_refuse(server_request *x) {
     server_request_reply_problem(x);
@@ -253,7 +253,7 @@ static void count_active(rp_server *s, int by) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Gives the exchange to a worker. */
+/* Passes the request to a worker. */
 static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
@@ -321,7 +321,7 @@ static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connecti
 
 /* ---- ends ---- */
 
-/* What went wrong with it. Of one that a worker still works on that is the worker's. */
+/* The problem of the request. While a worker holds the request, its problem belongs to the worker: SERVER_FINE. */
 static server_problem_kind problem_of(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool held = x->held;

@@ -26,8 +26,8 @@ static bool http_stream_is_text(const text *t, const char *wanted) { return t->n
 
 /* ---- lines ---- */
 
-/* Looks for the end of a block of lines, which an empty line ends, or of one line. Returns the bytes up to there; 0: it is not there yet, or
- * *why says what is wrong. */
+/* Finds the end of a block of lines, closed by an empty line, or of one line. Returns the bytes up to there; 0: incomplete,
+ * or malformed, with the reason in *why. */
 static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_line, const char **why) {
     for (size_t i = s->scanned; i < n; i++) {
         char c = bytes[i];
@@ -42,7 +42,7 @@ static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_li
     return 0;
 }
 
-/* The next line without its CR LF; *rest begins behind it. The block is one that block_end has found. */
+/* The next line without its CR LF; advances *rest past it. The block must come from block_end. */
 static text next_line(text *rest) {
     const char *end = memchr(rest->at, '\n', rest->n);
     text line = {rest->at, (size_t)(end - rest->at) - 1};
