@@ -25,7 +25,7 @@
 #include "reprise_store.h"
 
 #define SERVER_WORKERS 8
-#define SERVER_MAX_PREFILLS 2 /* at one time: they hold a worker each, and prompts need some */
+#define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
 #define SERVER_MODEL_NAME_BYTES 128
 #define SERVER_N_STATUS_CLASSES 6
@@ -49,7 +49,7 @@ typedef struct server_counts {
 } server_counts;
 
 struct rp_server {
-    uint64_t drain_until_us; /* base_clock_us; 0: it was not stopped */
+    uint64_t drain_until_us; /* base_clock_us; 0: not stopped */
     rp_server_options options; /* without its strings */
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
@@ -58,25 +58,25 @@ struct rp_server {
     rp_store *store; /* attached to the engine; for handlers of /v1/cache */
     rp_model_info info;
     int64_t created;           /* seconds since 1970 */
-    uint64_t seed;             /* of seeds that requests do not give */
+    uint64_t seed;             /* for requests without a seed */
 
     server_routes routes;
     const server_answer_ops *answers;
     _Atomic int state; /* server_state */
     int stop_event;
     server_listeners listeners;
-    server_names names;        /* that requests may call it by */
+    server_names names;        /* accepted host names */
     api_keys *keys;
     watchdog *watchdog;
     work_queue *work;
     schema_registry *registry;
-    schema_folder *folder;     /* NULL: schemas that come by HTTP live as long as the process */
+    schema_folder *folder;     /* NULL: uploaded schemas live as long as the process */
     content_registry *contents;
     report_ring *reports;
     response_registry *responses;
     server_counts counts;
-    _Atomic uint64_t body_bytes; /* of all bodies that are there */
-    _Atomic uint64_t pending_bytes; /* of all answers that wait for their readers (generate.h) */
+    _Atomic uint64_t body_bytes; /* of all bodies in memory */
+    _Atomic uint64_t pending_bytes; /* of all answers, not yet taken by their clients (generate.h) */
     _Atomic int n_prefills;
 
     pthread_mutex_t lock;

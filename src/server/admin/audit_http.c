@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_http.c: what the engine's auditor found, for its operator: by schema for Prometheus, with pairs of modules as JSON. */
+/* audit_http.c: the results of the engine's auditor, for operators: by schema for Prometheus, with pairs of modules as
+ * JSON. */
 #include "server/admin/audit_http.h"
 
 #include <inttypes.h>

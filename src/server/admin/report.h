@@ -16,8 +16,8 @@ typedef struct server_usage {
 server_usage report_usage(const server_request *x);
 /* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
 json_t *report_reprise(const server_request *x);
-/* The reply of a request that computes no answer, with {"warnings": [...]} as its "reprise" where the request has unknown fields. Takes the
- * reply over; NULL: no memory. */
+/* Adds {"warnings": [...]} as "reprise" to the reply of a request without an answer, if the request has unknown fields. Takes
+ * ownership of the reply; NULL: out of memory. */
 json_t *report_unknown(const server_request *x, json_t *reply);
 /* Why an answer ended. */
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;

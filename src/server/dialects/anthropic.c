@@ -17,8 +17,8 @@
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
 
-/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it there? How long states live is the store's business, so that the
- * ttl has to be right and changes nothing. */
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? The store's
+ * eviction policy decides how long KV is kept, so the ttl must be valid and has no effect. */
 static bool is_marked(const json_t *block, const char *name, server_problem *p) {
     char prefix[96];
     const char *type = "", *ttl = "5m";

@@ -29,7 +29,7 @@
 #define LINGER_MS 1000  /* for a client to read the end of an answer and to close, after we have */
 #define STOP_MS 2000    /* the same, of all of them, when the server ends */
 #define PAIR_BYTES (64 << 10)   /* of the kernel, in a socketpair */
-#define CLIENT_BYTES (64 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
+#define CLIENT_BYTES (64 << 10) /* the kernel's send buffer per client: further bytes wait, counted, in the server */
 
 typedef struct gate_link gate_link;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_io.c: libmicrohttpd's callbacks, on its I/O threads: heads are judged, bodies collected, replies and streams handed over. Nothing
- * here waits. */
+/* http_io.c: libmicrohttpd's callbacks, on its I/O threads: they check heads, collect bodies, and send replies
+ * and streams. They never block. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -163,7 +163,7 @@ static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_
 
 static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
 
-/* Digits and CR LF, nothing else: a chunk extension is something that nobody uses and that readers have read in several ways. */
+/* Digits and CR LF only: chunk extensions are unused in practice, and parsers disagree about them. */
 static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
     static const char wrong[] = "a chunk size is not hexadecimal digits and CR LF";
     size_t end = block_end(s, bytes, BASE_MIN(n, (size_t)MAX_SIZE_LINE), true, why);

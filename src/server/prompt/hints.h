@@ -6,10 +6,10 @@
 
 #include "server/http/server_request.h"
 
-#define SERVER_MAX_HINTS 8 /* of a report */
+#define SERVER_MAX_HINTS 8 /* per report */
 
-/* [{"what": "date", "message": "system 1", "text": "2026-11-22", "at_mismatch": true, "do": "..."}]. Of the first choice, which has its
- * result. NULL: no memory. */
+/* [{"what": "date", "message": "system 1", "text": "2026-11-22", "at_mismatch": true, "do": "..."}]. Hints for the first
+ * choice, which must have its result. NULL: out of memory. */
 json_t *hints_of(const server_request *x);
 
 /* Moves the lines with volatile text of the first system message to its end, so that the other lines hit the prefix cache.

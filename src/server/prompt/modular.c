@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* modular.c: "reuse": "modular": the documents of a conversation are modules of its prompt (rp_prompt_append_document), so that their KV is reused
- * whatever other documents there are, and in whatever order.
+/* modular.c: "reuse": "modular": the documents of a conversation are modules of its prompt (rp_prompt_append_document),
+ * so that their KV is reused next to any other documents and in any order.
  */
 #include "server/prompt/compose.h"
 #include "server/server_internal.h"
