@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_http.c: /v1/cache/entries: the entries of the store, for operators: list, pin, set a time to live, remove. The path
- * names an entry by its key, ?name= names modules by their label. */
+/* cache_http.c: /v1/cache/entries: the entries of the store, for operators: list, pin, set a time to live, remove.
+ * The path names an entry by its key, ?name= names modules by their label. */
 #include <stdlib.h>
 #include <string.h>
 

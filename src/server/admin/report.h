@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.h: the report of an answer, common to all dialects: counts, times, reuse; and the last reports, for explain. */
+/* report.h: the report of an answer, common to all dialects: counts, times, reuse; and the last reports, for
+ * explain. */
 #ifndef SERVER_REPORT_H
 #define SERVER_REPORT_H
 
@@ -16,8 +17,8 @@ typedef struct server_usage {
 server_usage report_usage(const server_request *x);
 /* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
 json_t *report_reprise(const server_request *x);
-/* Adds {"warnings": [...]} as "reprise" to the reply of a request without an answer, if the request has unknown fields. Takes
- * ownership of the reply; NULL: out of memory. */
+/* Adds {"warnings": [...]} as "reprise" to the reply of a request without an answer, if the request has unknown
+ * fields. Takes ownership of the reply; NULL: out of memory. */
 json_t *report_unknown(const server_request *x, json_t *reply);
 /* Why an answer ended. */
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;

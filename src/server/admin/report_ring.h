@@ -17,7 +17,8 @@ typedef struct report_ring report_ring;
 int report_ring_new(report_ring **out, rp_error *err);
 void report_ring_free(report_ring *r);
 
-/* Stores copies of a report and of its line in the list, both JSON; out of memory: stores nothing. tenant may be NULL. */
+/* Stores copies of a report and of its line in the list, both JSON; out of memory: stores nothing. tenant may be
+ * NULL. */
 void report_ring_put(report_ring *r, const char *id, const char *tenant, const char *text, const char *line);
 /* Appends the tenant's report of that id. RP_ERR_NAME, RP_ERR_MEMORY. */
 int report_ring_get(report_ring *r, const char *id, const char *tenant, base_buffer *out);

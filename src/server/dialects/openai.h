@@ -11,7 +11,8 @@ int openai_parse_text(generation *gen, server_problem *p);
 
 /* ---- openai_tools.c ---- */
 
-/* The dialects nest differently: chat has {"type": "function", "function": {...}}, responses has {"type": "function", ...}. */
+/* The dialects nest differently: chat has {"type": "function", "function": {...}}, responses has {"type":
+ * "function", ...}. */
 typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
 
 /* tools, tool_choice, parallel_tool_calls. */
@@ -28,7 +29,8 @@ json_t *openai_message(const server_request *x, const server_choice *c);
 json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
                           size_t n);
 
-/* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a model. */
+/* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a
+ * model. */
 #define OPENAI_COMMON_FIELDS \
     "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
     "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
@@ -51,8 +53,8 @@ int openai_fail(server_request *x, const server_problem *p);
 
 /* A number for JSON, which has no infinity. */
 double openai_logprob(float logprob);
-/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of
- * the request must be 0 or more. NULL: out of memory. */
+/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream.
+ * n_logprobs of the request must be 0 or more. NULL: out of memory. */
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
 json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
 

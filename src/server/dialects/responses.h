@@ -9,7 +9,8 @@
 
 #include "server/generation/generate.h"
 
-/* The whole object. status "in_progress": without the result; otherwise the choice has its result. NULL: out of memory. */
+/* The whole object. status "in_progress": without the result; otherwise the choice has its result. NULL: out of
+ * memory. */
 json_t *responses_object(const server_request *x, const char *status);
 /* "completed", or "incomplete" for a truncated answer. */
 const char *responses_status(const server_choice *c);

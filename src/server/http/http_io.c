@@ -47,8 +47,8 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
-/* The page may load its own files only, may not be framed by another page, and is revalidated each time it is opened: the
- * ETag shows whether it has changed. */
+/* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
+ * opened: the ETag shows whether it has changed. */
 static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
@@ -216,7 +216,8 @@ static void judge_head(server_request *x, const char *method, const char *url) {
 
 /* ---- bodies ---- */
 
-/* Appends to the body within the limits. A refused body is still received for a while, so that the client gets the reply. */
+/* Appends to the body within the limits. A refused body is still received for a while, so that the client gets the
+ * reply. */
 static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, size_t n) {
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;

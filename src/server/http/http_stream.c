@@ -26,8 +26,8 @@ static bool http_stream_is_text(const text *t, const char *wanted) { return t->n
 
 /* ---- lines ---- */
 
-/* Finds the end of a block of lines, closed by an empty line, or of one line. Returns the bytes up to there; 0: incomplete,
- * or malformed, with the reason in *why. */
+/* Finds the end of a block of lines, closed by an empty line, or of one line. Returns the bytes up to there; 0:
+ * incomplete, or malformed, with the reason in *why. */
 static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_line, const char **why) {
     for (size_t i = s->scanned; i < n; i++) {
         char c = bytes[i];

@@ -10,7 +10,8 @@
 
 /* ---- Which parts are documents ---- */
 
-/* The last text of a message is the question, which must attend to the documents before it. A part of type document is one. */
+/* The last text of a message is the question, which must attend to the documents before it. A part of type document
+ * is one. */
 static bool is_candidate(const generation *a, size_t i) {
     const server_part *part = &a->parts[i];
     rp_role role = a->messages[part->message].role;
@@ -31,7 +32,8 @@ static bool is_long(const rp_model *m, const char *text, size_t n) {
 
 /* ---- The prompt ---- */
 
-/* Appends the text of a message, which has the parts [part, end). *n: documents so far; any beyond the limit stay text. */
+/* Appends the text of a message, which has the parts [part, end). *n: documents so far; any beyond the limit stay
+ * text. */
 static void modular_append_message(const server_request *x, rp_prompt *prompt, const rp_message *m, const server_part *part, const server_part *end,
                                    size_t *n) {
     size_t at = 0;

@@ -11,9 +11,9 @@
 #define REPORT_MAX_CHUNKS 256       /* 340 KiB; text after them is not compared */
 #define REPORT_MAX_CHUNK_BYTES 4096 /* of the last chunk */
 
-/* {"bytes", "n_messages", "messages": [{"role", "bytes", "hash", "begins"}], "first_chunk_bytes", "chunks_of_a_size", "chunks": "8 digits for
- * each"}. The chunks cover all messages in order, each with its role, or the document or text of the prompt. NULL: out of
- * memory. */
+/* {"bytes", "n_messages", "messages": [{"role", "bytes", "hash", "begins"}], "first_chunk_bytes",
+ * "chunks_of_a_size", "chunks": "8 digits for each"}. The chunks cover all messages in order, each with its role, or
+ * the document or text of the prompt. NULL: out of memory. */
 json_t *report_prompt(const server_request *x);
 
 #endif

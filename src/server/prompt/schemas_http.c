@@ -17,8 +17,8 @@
 
 /* ---- tenant ---- */
 
-/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every tenant.
- * Sets a problem if the caller may not change shared schemas or see their texts. */
+/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every
+ * tenant. Sets a problem if the caller may not change shared schemas or see their texts. */
 static const char *schema_tenant(server_request *x) {
     const char *shared = server_request_query(x, "shared");
     if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
