@@ -36,7 +36,7 @@ static json_t *cache_listing_entries(const rp_store_listing *l) {
     return list;
 }
 
-/* ---- what is meant ---- */
+/* ---- selection of entries ---- */
 
 static rp_store_selection selection_of(server_request *x) {
     rp_store_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : server_request_query(x, "name")};

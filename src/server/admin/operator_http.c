@@ -10,7 +10,7 @@
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
-#define METRICS_BYTES ((size_t)1 << 20) /* the auditor's tables are most of it, where they are full */
+#define METRICS_BYTES ((size_t)1 << 20) /* mostly the auditor's tables, when full */
 #define DEFAULT_LISTED 20 /* reports */
 
 static void reply_word(server_request *x, int status, const char *word) {

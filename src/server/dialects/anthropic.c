@@ -84,7 +84,7 @@ static void check_thinking(const server_fields *f) {
 #define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature "
 #define MARK_FIELDS "type ttl scope"
 
-/* What the messages routes read in the objects of a conversation, and what is ignored there on purpose. */
+/* The fields of a conversation's objects that the messages routes use, and those that they ignore on purpose. */
 static const server_known_fields inside[] = {
     {"cache_control", MARK_FIELDS},
     {"system[]", BLOCK_FIELDS},

@@ -145,7 +145,7 @@ static void schemas_http_take_back(server_request *x, const char *tenant, const 
     if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
 }
 
-/* Locked: shelf and folder. */
+/* Caller holds the lock. Registry and folder. */
 static int schemas_http_keep(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
@@ -154,7 +154,7 @@ static int schemas_http_keep(server_request *x, const char *tenant) {
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
 }
 
-/* Caller holds the lock. All three hold the schema, or none does and the problem says why. */
+/* Caller holds the lock. All three hold the schema, or none does and the problem has the reason. */
 static int schemas_http_load(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
