@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handlers.h: what the table of routes points to. Quick ones run on I/O threads, all others on workers (server_request.h). */
+/* handlers.h: the handlers of the routes. Quick ones run on I/O threads, all others on workers (server_request.h). */
 #ifndef SERVER_HANDLERS_H
 #define SERVER_HANDLERS_H
 
@@ -71,7 +71,7 @@ void handle_contents_create(server_request *x);
 void handle_contents_get(server_request *x);
 void handle_contents_patch(server_request *x);
 void handle_contents_delete(server_request *x);
-/* Puts the contents that a request names in its field cachedContent in front of its own. Returns a server_problem_kind. */
+/* Prepends the contents that the request's cachedContent names to its own. Returns a server_problem_kind. */
 int gemini_add_content(server_request *x, json_t *root);
 
 #endif

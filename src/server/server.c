@@ -27,7 +27,7 @@
 #define DEFAULT_BODY_BYTES ((uint64_t)16 << 20)
 #define DEFAULT_MAX_TOKENS 1024
 #define MAX_TIMEOUT_MS (24 * 3600 * 1000)
-#define CANCELLED_MS 5000 /* jobs end before the next step; streams that are not read are closed after this */
+#define CANCELLED_MS 5000 /* jobs end before the next step; streams to clients that stopped reading are cut after this */
 
 void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
     rp_server_options own = {

@@ -25,31 +25,31 @@
 #include "reprise_store.h"
 
 #define SERVER_WORKERS 8
-#define SERVER_MAX_PREFILLS 2 /* at one time: they hold a worker each, and prompts need some */
+#define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
 #define SERVER_MODEL_NAME_BYTES 128
 #define SERVER_N_STATUS_CLASSES 6
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
 
-/* Totals since the start, unless a comment differs. */
+/* Totals since the start, except the fields marked "now". */
 typedef struct server_counts {
     _Atomic uint64_t connections_open; /* now */
     _Atomic uint64_t connections, requests, answers, streams;
     _Atomic uint64_t by_status[SERVER_N_STATUS_CLASSES]; /* 2: of 200 to 299, ... */
-    _Atomic uint64_t jobs_open;       /* now: calls of the engine that were not freed */
-    _Atomic uint64_t gone;             /* clients that went before their reply was whole */
-    _Atomic uint64_t pauses;           /* pauses of jobs because their client reads slowly */
-    _Atomic uint64_t refused;          /* connections beyond a limit */
-    _Atomic uint64_t overflows;        /* answers that were ended since their reader was too slow */
+    _Atomic uint64_t jobs_open;       /* now: jobs of the engine that are not freed */
+    _Atomic uint64_t gone;             /* clients that disconnected before their reply was complete */
+    _Atomic uint64_t pauses;           /* of answers with a client that reads too slowly */
+    _Atomic uint64_t refused;          /* connections over a limit */
+    _Atomic uint64_t overflows;        /* answers ended because the client reads too slowly */
     _Atomic uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    _Atomic uint64_t ram_tokens, disk_tokens; /* of prompts: states that were in RAM, that were read from disk */
+    _Atomic uint64_t ram_tokens, disk_tokens; /* prompt tokens with KV from the RAM tier, from the disk tier */
     _Atomic uint64_t rejections[SERVER_N_PROBLEMS]; /* requests that ended with a problem */
     server_histogram queue, module_prefill, plan, prompt_prefill, first_token, between_tokens, step; /* times */
 } server_counts;
 
 struct rp_server {
-    uint64_t drain_until_us; /* base_clock_us; 0: it was not stopped */
+    uint64_t drain_until_us; /* base_clock_us; 0: not stopped */
     rp_server_options options; /* without its strings */
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
@@ -58,45 +58,45 @@ struct rp_server {
     rp_store *store; /* attached to the engine; for handlers of /v1/cache */
     rp_model_info info;
     int64_t created;           /* seconds since 1970 */
-    uint64_t seed;             /* of seeds that requests do not give */
+    uint64_t seed;             /* for requests without a seed */
 
     server_routes routes;
     const server_answer_ops *answers;
     _Atomic int state; /* server_state */
     int stop_event;
     server_listeners listeners;
-    server_names names;        /* that requests may call it by */
+    server_names names;        /* accepted host names */
     api_keys *keys;
     watchdog *watchdog;
     work_queue *work;
     schema_registry *registry;
-    schema_folder *folder;     /* NULL: schemas that come by HTTP live as long as the process */
+    schema_folder *folder;     /* NULL: uploaded schemas live as long as the process */
     content_registry *contents;
     report_ring *reports;
     response_registry *responses;
     server_counts counts;
-    _Atomic uint64_t body_bytes; /* of all bodies that are there */
-    _Atomic uint64_t pending_bytes; /* of all answers that wait for their readers (generate.h) */
+    _Atomic uint64_t body_bytes; /* of all bodies in memory */
+    _Atomic uint64_t pending_bytes; /* of all answers, not yet taken by their clients (generate.h) */
     _Atomic int n_prefills;
 
     pthread_mutex_t lock;
     pthread_cond_t idle; /* n_active or n_suspended fell to 0 */
     bool has_lock;
-    int n_active;        /* exchanges after their heads, without quick ones */
+    int n_active;        /* requests after their heads, without quick ones */
     int n_suspended;
     pthread_mutex_t log_lock;
-    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, shelf and folder agree; above the shelf's lock */
+    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, registry and folder agree; above the registry's lock */
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 
-/* Loads the schemas of the folder, as far as they can be; those that cannot are logged, and stay (schemas_http.c). */
+/* Loads the schemas of the folder. A schema that cannot be loaded is logged, and its file is kept (schemas_http.c). */
 int schemas_restore(rp_server *s, rp_error *err);
 
-/* Work of a queue: exchanges that are QUEUED, FINISHING or CLOSED. */
+/* The callback of a work queue: runs a request that is QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);
 
-/* libmicrohttpd's callbacks, with the server as cls (http_io.c). They are a value that listeners_start gets. */
+/* libmicrohttpd's callbacks, with the server as cls (http_io.c): passed to listeners_start. */
 extern const server_http_callbacks http_io_callbacks;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_http.c: what the engine's auditor found, for its operator: by schema for Prometheus, with pairs of modules as JSON. */
+/* audit_http.c: the results of the engine's auditor, for operators: by schema for Prometheus, with pairs of modules as
+ * JSON. */
 #include "server/admin/audit_http.h"
 
 #include <inttypes.h>
@@ -10,11 +11,11 @@
 #include "server/server_internal.h"
 #include "reprise_tools.h"
 
-#define LABEL_BYTES 600 /* a name of up to 256 escaped bytes, and its tenant */
+#define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and its tenant */
 
 /* ---- Prometheus ---- */
 
-/* The tenant and name of a schema as the value of a label. */
+/* The value of a schema's label: TENANT/NAME, or NAME alone if the schema is shared. */
 static const char *audit_schema_label_of(const rp_audit_schema *s, char out[LABEL_BYTES]) {
     size_t n = 0;
     for (const char *c = s->owner; *c; c++) out[n++] = *c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cache_http.c: /v1/cache/entries: what the engine keeps, for its operator: listed, pinned, given a time to live, removed. An entry is named
- * by its key in the path, modules by their label in ?name=. */
+/* cache_http.c: /v1/cache/entries: the entries of the store, for operators: list, pin, set a time to live, remove.
+ * The path names an entry by its key, ?name= names modules by their label. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static json_t *cache_listing_entries(const rp_store_listing *l) {
     return list;
 }
 
-/* ---- what is meant ---- */
+/* ---- selection of entries ---- */
 
 static rp_store_selection selection_of(server_request *x) {
     rp_store_selection s = {.key = x->name[0] ? x->name : NULL, .name = x->name[0] ? NULL : server_request_query(x, "name")};

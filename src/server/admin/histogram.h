@@ -17,7 +17,8 @@ typedef struct server_histogram {
 
 void histogram_add_us(server_histogram *h, uint64_t us);
 static inline void histogram_add_ms(server_histogram *h, double ms) { histogram_add_us(h, ms > 0 ? (uint64_t)(ms * 1e3) : 0); }
-/* In Prometheus' text format, in seconds, as reprise_NAME_seconds. Nonzero: out of memory. */
+/* Appends reprise_NAME_seconds in Prometheus' text format, in seconds. Nonzero: out of memory or over the buffer's
+ * limit. */
 int histogram_append(base_buffer *b, const char *name, const char *help, server_histogram *h);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models_http.c: the one model, as OpenAI's and Anthropic's clients (/v1/models, one object for both) and Gemini's (/v1beta/models) look
- * for it. Owns nothing. Workers. */
+/* models_http.c: the list with the one model, for the clients of OpenAI and Anthropic (/v1/models, one object for
+ * both) and of Gemini (/v1beta/models). Owns nothing. Runs on workers. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r */
 
 #include <string.h>

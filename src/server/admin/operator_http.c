@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operator_http.c: routes for operators: liveness, readiness, metrics (on I/O threads, at any time), the content of the store, explanations of
- * answers. */
+/* operator_http.c: endpoints for operators and their programs: liveness, readiness and metrics (on I/O threads, at any
+ * time), the store, and the reports that explain where a request's time was spent. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
-#define METRICS_BYTES ((size_t)1 << 20) /* the auditor's tables are most of it, where they are full */
+#define METRICS_BYTES ((size_t)1 << 20) /* mostly the auditor's tables, when full */
 #define DEFAULT_LISTED 20 /* reports */
 
 static void reply_word(server_request *x, int status, const char *word) {
@@ -80,7 +80,7 @@ static int append_times(base_buffer *b, server_counts *c) {
     return rc ? rc : histogram_append(b, "step", "Duration of an engine step.", &c->step);
 }
 
-/* Prompt tokens by source, and the share of each tier. The total is read last, so that no ratio exceeds 1. */
+/* Prompt tokens by source, and the share of each tier. The total is loaded last: no ratio exceeds 1. */
 static int append_tiers(base_buffer *b, server_counts *c) {
     uint64_t ram = atomic_load(&c->ram_tokens), disk = atomic_load(&c->disk_tokens), all = atomic_load(&c->prompt_tokens);
     double of = all > 0 ? (double)all : 1;

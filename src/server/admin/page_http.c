@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page_http.c: the page at /, with files that are built in (web/). On I/O threads, also while the server loads. Owns nothing. */
+/* page_http.c: the page at /; its files are built in (web/). On I/O threads, also while the server loads. Owns
+ * nothing. */
 #include <stdio.h>
 #include <string.h>
 

@@ -144,7 +144,7 @@ static const char *dialect_of(const server_request *x) {
     return x->say == server_problem_llamacpp ? "llama.cpp" : "openai";
 }
 
-/* Its entry in GET /v1/requests. */
+/* The entry of the request in GET /v1/requests. */
 static json_t *report_summary(const server_request *x, int64_t now) {
     server_usage u = report_usage(x);
     double first_ms = x->n_choices > 0 && x->choices[0].result ? x->choices[0].result->timings.ttft_ms : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.h: the report in every dialect's answer: counts, times, reuse; and the reports of the last answers, for explain. */
+/* report.h: the report of an answer, common to all dialects: counts, times, reuse; and the last reports, for
+ * explain. */
 #ifndef SERVER_REPORT_H
 #define SERVER_REPORT_H
 
@@ -7,7 +8,7 @@
 
 #define SERVER_MAX_REPORT_PARTS 128 /* of a plan; the rest is counted */
 
-/* Tokens of an exchange: each prompt counted once, and each answer. cached + fresh = prompt. */
+/* The tokens of a request: each prompt once, each answer. cached + fresh = prompt. */
 typedef struct server_usage {
     int64_t prompt, cached, answer;
 } server_usage;
@@ -16,8 +17,8 @@ typedef struct server_usage {
 server_usage report_usage(const server_request *x);
 /* {"cached_tokens": ..., "parts": [...], ...} of the first choice. NULL: no memory. */
 json_t *report_reprise(const server_request *x);
-/* The reply of a request that computes no answer, with {"warnings": [...]} as its "reprise" where the request has unknown fields. Takes the
- * reply over; NULL: no memory. */
+/* Adds {"warnings": [...]} as "reprise" to the reply of a request without an answer, if the request has unknown
+ * fields. Takes ownership of the reply; NULL: out of memory. */
 json_t *report_unknown(const server_request *x, json_t *reply);
 /* Why an answer ended. */
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
@@ -25,7 +26,7 @@ server_finish report_finish(const rp_result *r);
 
 /* Adds a choice's result to the server's counts. */
 void report_count(server_request *x, const server_choice *c);
-/* Keeps the report of an ended exchange under its id, for its tenant. */
+/* Stores the report of a finished request under its id, for its tenant. */
 void report_keep(server_request *x);
 
 #endif

@@ -34,7 +34,7 @@ void report_ring_free(report_ring *r) {
     base_free(r);
 }
 
-/* Copies a string to *at, which advances past it. */
+/* Copies a string to *at and advances *at past it. */
 static const char *report_ring_copy(char **at, const char *text) {
     size_t n = strlen(text) + 1;
     char *to = *at;

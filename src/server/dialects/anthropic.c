@@ -17,8 +17,8 @@
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
 
-/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it there? How long states live is the store's business, so that the
- * ttl has to be right and changes nothing. */
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? The store's
+ * eviction policy decides how long KV is kept, so the ttl must be valid and has no effect. */
 static bool is_marked(const json_t *block, const char *name, server_problem *p) {
     char prefix[96];
     const char *type = "", *ttl = "5m";
@@ -67,7 +67,7 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     return 0;
 }
 
-/* Does the last message begin the answer? Not if it has calls: their results are missing. */
+/* Is the last message a prefix of the answer? A message with tool calls is not: their results are missing. */
 static bool ends_with_text(const generation *gen) {
     if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT) return false;
     return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
@@ -84,7 +84,7 @@ static void check_thinking(const server_fields *f) {
 #define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature "
 #define MARK_FIELDS "type ttl scope"
 
-/* What the messages routes read in the objects of a conversation, and what is ignored there on purpose. */
+/* The fields of a conversation's objects that the messages routes use, and those that they ignore on purpose. */
 static const server_known_fields inside[] = {
     {"cache_control", MARK_FIELDS},
     {"system[]", BLOCK_FIELDS},

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* anthropic.h: what the files of Anthropic's dialect share: contents that are blocks, and tools (anthropic_tools.c). */
+/* anthropic.h: shared by the files of Anthropic's dialect: contents of blocks, and tools (anthropic_tools.c). */
 #ifndef SERVER_ANTHROPIC_H
 #define SERVER_ANTHROPIC_H
 
 #include "server/generation/generate.h"
 
-/* Adds the messages that a content is: texts, calls, and results, each a message of its own. name: how problems call the content. */
+/* Adds the messages of a content: texts, tool calls and results, each as its own message. name: of the content, in
+ * problems. */
 void anthropic_add_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p);
 /* tools, tool_choice. */
 void anthropic_parse_tools(generation *gen, const server_fields *f);
 
-/* The blocks of an answer. A call that was cut is text. NULL: no memory. */
+/* The blocks of an answer. A truncated tool call becomes text. NULL: out of memory. */
 json_t *anthropic_content(const server_request *x, const server_choice *c);
 /* Frames of a stream. */
 int anthropic_begin_text(server_request *x, server_choice *c);
-int anthropic_end_block(server_request *x, server_choice *c); /* if there is one that is open */
+int anthropic_end_block(server_request *x, server_choice *c); /* no effect without an open block */
 int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 
 #endif

@@ -25,7 +25,7 @@ static void anthropic_tools_add_call(generation *gen, const json_t *block, const
     const json_t *input = server_field_object(&f, "input");
     if (!p->kind && (!id || !name)) server_fail(p, SERVER_INVALID, "messages", "%sname and id: give both", prefix);
     if (p->kind) return;
-    char *text = input ? json_dumps(input, 0) : NULL; /* as models write it: with a space after ':' and ',' */
+    char *text = input ? json_dumps(input, 0) : NULL; /* as models write it: a space after ':' and ',' */
     const char *kept = generation_keep(gen, text ? text : "{}", p);
     free(text); /* jansson's */
     generation_add_call(gen, id, name, kept, p);

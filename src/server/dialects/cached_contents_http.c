@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cached_contents_http.c: Gemini's cachedContents: contents that are sent once and named by later requests.
  *
- * Creation prefills the contents: a request of one token, whose KV stays in the store like that of any prompt. A
- * request that names them gets them prepended to its own contents. Evicted KV is computed again.
+ * Creation prefills the contents: a request of one token, and its KV stays in the store as that of any prompt does.
+ * The contents are prepended to those of each request that names them. KV evicted meanwhile is prefilled again.
  */
 #define _DEFAULT_SOURCE /* timegm */
 
@@ -92,7 +92,7 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
     return now + ms;
 }
 
-/* ---- replies ---- */
+/* ---- reports ---- */
 
 static json_t *cached_contents_http_resource(const server_request *x, const registry_content *c) {
     char created[TIME_BYTES], updated[TIME_BYTES], expires[TIME_BYTES], name[SERVER_CONTENT_ID_BYTES + sizeof(PREFIX)];
@@ -134,7 +134,7 @@ int gemini_parse_content(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-/* The fields of the body that are prepended to requests, as text. */
+/* The fields of the body that are prepended to requests, as JSON text. */
 static char *kept_text(const server_request *x) {
     json_t *kept = json_object();
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept_fields); i++) {
@@ -248,7 +248,7 @@ void handle_contents_list(server_request *x) {
 
 /* ---- in front of a request ---- */
 
-/* Prepends the kept contents to the fields of a request. Takes ownership of `kept`. */
+/* Prepends the stored fields to those of a request. Takes ownership of `kept`. */
 static void put_in_front(json_t *root, json_t *kept) {
     json_t *contents = json_object_get(kept, "contents"), *own = json_object_get(root, "contents");
     if (json_is_array(contents) && json_is_array(own)) json_array_extend(contents, own);

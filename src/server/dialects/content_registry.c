@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* content_registry.c: see content_registry.h. A list in order of creation, searched linearly; each access removes expired entries. */
+/* content_registry.c: see content_registry.h. A list in order of creation, searched linearly; each lookup
+ * removes expired entries. */
 #include "server/dialects/content_registry.h"
 
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* content_registry.h: entries of Gemini's cachedContents: the contents as JSON, their tenant and their expiry. Their KV is in
- * the engine's store like that of all other text; the registry has the text that is prepended to requests. In memory only. Any
- * thread; its lock is below all others. Times are milliseconds since 1970, given by the caller.
+/* content_registry.h: what was sent to Gemini's cachedContents: the contents as JSON, their tenant and their expiry.
+ * Their KV is in the engine's store like that of all other text; this registry holds the JSON that is prepended to a
+ * request that names them, in memory only. Any thread; its lock is below all others. Times are milliseconds since 1970,
+ * given by the caller.
  */
 #ifndef SERVER_CONTENT_REGISTRY_H
 #define SERVER_CONTENT_REGISTRY_H
@@ -32,16 +33,18 @@ typedef struct content_registry content_registry;
 int content_registry_new(content_registry **out, rp_error *err);
 void content_registry_free(content_registry *s);
 
-/* Does the tenant's limit allow one more, of so many bytes? tenant may be NULL, here and below. */
+/* Is there capacity for one more entry of the tenant, of `bytes` bytes? tenant may be NULL, here and below. */
 bool content_registry_has_capacity(content_registry *s, const char *tenant, size_t bytes, int64_t now);
 /* Keeps copies; sets content->number. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int content_registry_put(content_registry *s, const char *tenant, registry_content *content, const char *json, size_t n, int64_t now);
-/* The tenant's content of that id, unless it has expired. json may be NULL; else its text is appended. RP_ERR_NAME, RP_ERR_MEMORY. */
+/* The tenant's content of that id, unless it has expired. json may be NULL; else its text is appended. RP_ERR_NAME,
+ * RP_ERR_MEMORY. */
 int content_registry_get(content_registry *s, const char *tenant, const char *id, int64_t now, registry_content *out, base_buffer *json);
 /* Changes when it expires. *out: what it is then. RP_ERR_NAME. */
 int content_registry_extend(content_registry *s, const char *tenant, const char *id, int64_t now, int64_t expires, registry_content *out);
 bool content_registry_remove(content_registry *s, const char *tenant, const char *id, int64_t now);
-/* Up to n of the tenant's entries with a number above `after`, in order of creation. *more: there are others. Returns how many. */
+/* Up to n of the tenant's entries with numbers above `after`, in order of creation. *more: more follow. Returns the
+ * number. */
 size_t content_registry_list(content_registry *s, const char *tenant, uint64_t after, int64_t now, registry_content *out, size_t n, bool *more);
 
 #endif

@@ -148,7 +148,7 @@ static int gemini_report_piece(server_request *x, server_choice *c, const server
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }
 
-/* A call is sent when it is complete: its arguments are an object. */
+/* A tool call is sent when it is complete: its arguments are one JSON object. */
 static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     (void)bytes;
     (void)n;

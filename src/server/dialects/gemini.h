@@ -5,7 +5,7 @@
 
 #include "server/generation/generate.h"
 
-/* Adds the messages that a content's parts are: its text, calls, and responses to them, each a message of its own. */
+/* Adds the messages of a content's parts: its text, tool calls and their responses, each as its own message. */
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p);
 /* tools, toolConfig. */
 void gemini_parse_tools(generation *gen, const server_fields *f);

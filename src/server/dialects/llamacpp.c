@@ -12,7 +12,7 @@
 
 /* ---- fields ---- */
 
-/* Negative: the server's default. */
+/* A negative length selects the server's default. */
 static void parse_length(generation *gen, const server_fields *f, const char *name) {
     server_field_int(f, name, -2, INT32_MAX, &gen->max_tokens);
     if (gen->max_tokens <= 0) gen->max_tokens = -1;
@@ -81,7 +81,7 @@ static json_t *llamacpp_probabilities(const server_request *x, const rp_result *
     return list;
 }
 
-/* content: the new text; takes ownership. */
+/* content: the content of this message; takes ownership. */
 static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, json_t *content) {
     const rp_result *r = c->result;
     const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";

@@ -11,9 +11,9 @@
 #include "server/generation/tools.h"
 
 #define MAX_DETOKENIZE ((size_t)1 << 20)
-#define MAX_SLOTS 4096 /* listed at most */
+#define MAX_SLOTS 4096 /* listed */
 
-/* The body, or NULL and the reply is there. */
+/* The parsed body, or NULL after an error reply. */
 static json_t *llamacpp_tools_body_of(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
     if (!root) server_request_reply_problem(x);
@@ -21,7 +21,7 @@ static json_t *llamacpp_tools_body_of(server_request *x) {
 }
 
 static void llamacpp_tools_reply(server_request *x, json_t *root, json_t *object) {
-    json_decref(root); /* first: the reply may free the exchange, and the generation shares it */
+    json_decref(root); /* first: the reply may free the request, and the generation shares root */
     if (x->problem.kind) {
         json_decref(object);
         server_request_reply_problem(x);

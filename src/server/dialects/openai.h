@@ -11,28 +11,30 @@ int openai_parse_text(generation *gen, server_problem *p);
 
 /* ---- openai_tools.c ---- */
 
-/* Where dialects differ in how they nest: chat has {"type": "function", "function": {...}}, responses has {"type": "function", ...}. */
+/* The dialects nest differently: chat has {"type": "function", "function": {...}}, responses has {"type":
+ * "function", ...}. */
 typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
 
 /* tools, tool_choice, parallel_tool_calls. */
 void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting nesting);
-/* A form of the answer: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */
+/* The response format: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */
 void openai_parse_format(generation *gen, const server_fields *f, const char *name, openai_nesting nesting);
-/* json_schema: a schema itself, as llama.cpp's server takes it. */
+/* json_schema: the schema itself, as llama.cpp's server accepts it. */
 void openai_parse_json_schema(generation *gen, const server_fields *f);
-/* The calls of a message of the assistant that was just added. */
+/* The tool calls of the assistant message that was just added. */
 void openai_parse_calls(generation *gen, const server_fields *message);
 /* message.content and message.tool_calls of an answer. */
 json_t *openai_message(const server_request *x, const server_choice *c);
-/* A delta of a stream for an event of a call. */
+/* The delta of a stream for an event of a tool call. */
 json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
                           size_t n);
 
-/* The fields that both have (openai_parse_common), and those that are ignored: what they ask for is done anyway, or is none of a model's. */
+/* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a
+ * model. */
 #define OPENAI_COMMON_FIELDS \
     "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
     "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
-/* The fields that both have. */
+/* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
@@ -51,8 +53,8 @@ int openai_fail(server_request *x, const server_problem *p);
 
 /* A number for JSON, which has no infinity. */
 double openai_logprob(float logprob);
-/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream. n_logprobs of the ask is 0 or more.
- * NULL: no memory. */
+/* A list of {"token", "logprob", "bytes", "top_logprobs"}: the tokens of an answer, of a piece of a stream.
+ * n_logprobs of the request must be 0 or more. NULL: out of memory. */
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
 json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
 

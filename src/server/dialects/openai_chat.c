@@ -71,7 +71,8 @@ static void parse_logprobs(generation *gen, const server_fields *f) {
     if (wanted) gen->n_logprobs = top;
 }
 
-/* Ignored fields: those that official clients send back or add, and agents' marks for other servers' caches and reasoning. */
+/* The fields in use, and fields accepted and ignored: those that the official clients send along or back, and agents'
+ * marks for other servers' caches and reasoning. */
 static const server_known_fields inside[] = {
     {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
                    "reasoning_details thinking cache_control id parsed"},
@@ -142,7 +143,7 @@ static json_t *openai_chat_whole(server_request *x) {
 
 /* ---- streams ---- */
 
-/* A chunk of one choice. finish: NULL until the choice ends. Takes ownership of delta and logprobs. */
+/* A chunk of one choice. finish: NULL before the end. Takes ownership of delta and logprobs. */
 static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *delta, json_t *logprobs, const char *finish) {
     json_t *choice =
         json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);

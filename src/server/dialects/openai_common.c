@@ -7,7 +7,8 @@
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 
-/* Accepted without effect: KV is hit whatever key a request has, and stays until it is evicted. */
+/* Accepted and ignored: cache hits do not depend on a name, and entries stay within the budget until they are
+ * evicted. */
 static void parse_cache_hints(const server_fields *f) {
     static const char *const retentions[] = {"in_memory", "in-memory", "24h"};
     const char *key = NULL, *retention = retentions[0];

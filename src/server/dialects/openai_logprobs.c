@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* openai_logprobs.c: log-probabilities of an answer's tokens, as chat completions and /v1/prompts list them. Owns nothing. */
+/* openai_logprobs.c: log-probabilities of an answer's tokens, as chat completions and /v1/prompts list them. Owns
+ * nothing. */
 #include <math.h>
 
 #include "server/dialects/openai.h"

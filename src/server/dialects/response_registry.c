@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* response_registry.c: see response_registry.h. An array in order of arrival; removal moves the rest. */
+/* response_registry.c: see response_registry.h. An array in order of arrival; removed entries are taken out of it. */
 #include "server/dialects/response_registry.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* responses.c: /v1/responses: an answer as an object, stored responses, and the routes. */
+/* responses.c: /v1/responses: the response object, its storage, and the routes. */
 #include "server/dialects/responses.h"
 
 #include <stdio.h>
@@ -120,7 +120,7 @@ void responses_keep(const server_request *x, const json_t *object) {
     json_decref(kept);
 }
 
-/* The stored response of an id, for its tenant; NULL: a problem. */
+/* The response stored under an id, for its tenant; NULL: a problem is set. */
 static json_t *responses_kept_of(server_request *x, const char *id, const char *field) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
     json_t *kept = NULL;
@@ -131,7 +131,7 @@ static json_t *responses_kept_of(server_request *x, const char *id, const char *
     return kept;
 }
 
-/* Prepends the conversation of previous_response_id to the input. */
+/* Prepends the conversation up to previous_response_id to the input. */
 static void responses_advance(server_request *x, json_t *root) {
     const json_t *previous = json_object_get(root, "previous_response_id");
     if (!json_is_string(previous)) return;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* responses.h: what the files of /v1/responses share.
+/* responses.h: shared by the files of /v1/responses.
  *
- * An answer is a list of output items: a message for each text, a function_call for each call (tool_calls.h); the block that a stream is
- * at is the item of that index.
+ * An answer is a list of output items: a message for each text, a function_call for each tool call (tool_calls.h). The
+ * current block of a stream is the item of that index.
  */
 #ifndef SERVER_RESPONSES_H
 #define SERVER_RESPONSES_H
 
 #include "server/generation/generate.h"
 
-/* The whole object. status: "in_progress": without what is not known yet; else the choice has its result. NULL: no memory. */
+/* The whole object. status "in_progress": without the result; otherwise the choice has its result. NULL: out of
+ * memory. */
 json_t *responses_object(const server_request *x, const char *status);
-/* "completed", or "incomplete" where the answer was cut. */
+/* "completed", or "incomplete" for a truncated answer. */
 const char *responses_status(const server_choice *c);
-/* The i-th output item; is_whole: as it is at its end, else as it is when it begins. */
+/* The i-th output item; is_whole: as at its end, else as at its start. */
 json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole);
 size_t responses_count_items(const server_choice *c);
 bool responses_is_call(const server_choice *c, size_t i);
@@ -31,7 +32,7 @@ int responses_close(server_request *x, server_choice *c);
 int responses_end(server_request *x);
 int responses_fail(server_request *x, const server_problem *p);
 
-/* Keeps an answer that is over, if the client did not say no: the object is borrowed. */
+/* Stores a finished response, unless the request has "store": false. The object is borrowed. */
 void responses_keep(const server_request *x, const json_t *object);
 
 #endif

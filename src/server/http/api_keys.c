@@ -89,7 +89,7 @@ static bool parse_bytes(const char *text, uint64_t *out) {
     return errno == 0 && *text >= '1' && *text <= '9' && n <= UINT64_MAX >> shift && (unit ? end[1] : *end) == '\0';
 }
 
-/* NULL, or what is wrong with the word. */
+/* NULL, or the error in the word. */
 static const char *parse_word(server_key *k, char *word) {
     static const char bytes[] = "ram and disk are sizes in bytes, with K, M, G or T";
     char *value = strchr(word, '=');

@@ -31,7 +31,8 @@ typedef struct server_key {
 
 typedef struct api_keys api_keys;
 
-/* path NULL: no file; every client is the operator. RP_ERR_IO, RP_ERR_FORMAT (with path:line), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* path NULL: no file; every client is the operator. RP_ERR_IO, RP_ERR_FORMAT (with path:line), RP_ERR_LIMIT,
+ * RP_ERR_MEMORY. */
 int api_keys_new(api_keys **out, const char *path, rp_error *err);
 void api_keys_free(api_keys *keys);
 

@@ -29,7 +29,7 @@
 #define LINGER_MS 1000  /* for a client to read the end of an answer and to close, after we have */
 #define STOP_MS 2000    /* the same, of all of them, when the server ends */
 #define PAIR_BYTES (64 << 10)   /* of the kernel, in a socketpair */
-#define CLIENT_BYTES (64 << 10) /* that the kernel holds for a reader: what is beyond it waits, counted, in the server */
+#define CLIENT_BYTES (64 << 10) /* the kernel's send buffer per client: further bytes wait, counted, in the server */
 
 typedef struct gate_link gate_link;
 
@@ -44,15 +44,15 @@ struct gate_link {
     gate_link *previous, *next;
     gate_end client, inner;
     http_stream stream;
-    base_buffer in;   /* of the client's: what was not passed on yet */
-    size_t in_at;     /* of it: passed */
-    size_t in_good;   /* end of the bytes that may be passed on */
-    base_buffer out;  /* of the daemon's: what the client has not taken yet */
+    base_buffer in;   /* bytes from the client, not passed on yet */
+    size_t in_at;     /* bytes of it already passed on */
+    size_t in_good;   /* bytes after in_at that may be passed on */
+    base_buffer out;  /* bytes from the daemon, not sent to the client yet */
     size_t out_at;
-    uint64_t linger_until_us; /* the daemon is done with it; 0: it is not */
+    uint64_t linger_until_us; /* lingers until then after the daemon's close; 0: open */
     bool client_ended; /* it sends no more */
-    bool refused;      /* nothing more of the client's is passed on */
-    bool inner_ended;  /* the daemon has closed it, or was notified of the client's end */
+    bool refused;      /* no further bytes of the client are passed on */
+    bool inner_ended;  /* the daemon has closed it, or the gate has passed on the client's end */
     bool daemon_done;  /* the daemon has closed it */
     bool dead;         /* closed; freed when this round's events are over */
 };
@@ -141,7 +141,7 @@ static bool send_some(int fd, const base_buffer *b, size_t *at, size_t n) {
 
 /* ---- from the client ---- */
 
-/* Passes on no more bytes of the client; sends a malformed head or chunk instead, whichever libmicrohttpd waits for. */
+/* Replaces all pending bytes of the client by the gate's own: a head or an invalid chunk, as libmicrohttpd expects. */
 static bool link_refuse(gate_link *l, http_verdict verdict, const char *why) {
     l->refused = true;
     base_buffer_clear(&l->in);
@@ -154,7 +154,7 @@ static bool link_refuse(gate_link *l, http_verdict verdict, const char *why) {
     return rc == 0;
 }
 
-/* Finds the bytes that may be passed on, from in_at. false: out of memory. */
+/* Determines how many bytes from in_at may be passed on. false: out of memory. */
 static bool link_judge(gate_link *l) {
     while (!l->refused && l->in_good == 0 && l->in_at < l->in.len) {
         const char *why;
@@ -168,7 +168,7 @@ static bool link_judge(gate_link *l) {
     return true;
 }
 
-/* Passes on the accepted bytes, and waits for as many as can be taken then. */
+/* Passes on the permitted bytes, and updates the events to wait for. */
 static void link_forward(server_gate *g, gate_link *l) {
     bool blocked = false, alive = true;
     while (alive && !blocked && link_judge(l) && l->in_good > 0) {
@@ -177,7 +177,7 @@ static void link_forward(server_gate *g, gate_link *l) {
         l->in_good -= l->in_at - before;
         blocked = l->in_good > 0;
     }
-    if (!alive) l->refused = true, l->in_good = 0, l->in_at = l->in.len; /* the daemon has closed it: its last bytes are still in transit */
+    if (!alive) l->refused = true, l->in_good = 0, l->in_at = l->in.len; /* the daemon has closed it: its last reply is already on the way */
     if (l->in_at > 0) {
         memmove(l->in.data, l->in.data + l->in_at, l->in.len - l->in_at);
         base_buffer_truncate(&l->in, l->in.len - l->in_at);
@@ -321,10 +321,10 @@ static int gate_timeout(server_gate *g) {
     return ms >= INT_MAX ? -1 : (int)ms;
 }
 
-/* Before the daemon runs: what is resumed after this writes again. */
+/* Called before the daemon runs: a connection resumed after this writes to the eventfd again. */
 static void gate_awake(server_gate *g) {
     uint64_t times;
-    if (read(g->wake.fd, &times, sizeof(times)) < 0) { /* another thread has read it */
+    if (read(g->wake.fd, &times, sizeof(times)) < 0) { /* the counter is already 0 */
     }
     atomic_store(&g->woken, false);
 }

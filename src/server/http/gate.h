@@ -23,14 +23,14 @@
 
 typedef struct server_gate server_gate;
 
-/* Takes over a daemon without a socket and a thread, and sets *out before its own thread starts. The listening socket belongs to the caller and
- * outlives the gate. At most max_connections at a time; others wait in the backlog. RP_ERR_IO, RP_ERR_MEMORY; on error the daemon is
- * stopped. */
+/* Takes over a daemon without a socket and a thread, and sets *out before its own thread starts. The listening
+ * socket belongs to the caller and outlives the gate. At most max_connections at a time; others wait in the backlog.
+ * RP_ERR_IO, RP_ERR_MEMORY; on error the daemon is stopped. */
 int gate_new(server_gate **out, int listen_fd, struct MHD_Daemon *daemon, int max_connections, rp_error *err);
 /* The daemon of its connections. Any thread. */
 const struct MHD_Daemon *gate_daemon(const server_gate *g);
-/* Makes the daemon process connections that MHD_resume_connection has resumed: libmicrohttpd wakes only threads of its own. Any thread, until
- * gate_free. */
+/* Makes the daemon process connections that MHD_resume_connection has resumed: libmicrohttpd wakes only threads of
+ * its own. Any thread, until gate_free. */
 void gate_wake(server_gate *g);
 /* Stops the daemon, which has no suspended connection, sends its pending output to clients, and ends the thread. */
 void gate_free(server_gate *g);

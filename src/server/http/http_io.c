@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_io.c: libmicrohttpd's callbacks, on its I/O threads: heads are judged, bodies collected, replies and streams handed over. Nothing
- * here waits. */
+/* http_io.c: libmicrohttpd's callbacks, on its I/O threads: they check heads, collect bodies, and send replies
+ * and streams. They never block. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +47,8 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
     add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
-/* The page runs only its own files, is shown in no frame, and is revalidated each time it is opened: the entity tag shows whether it
- * has changed. */
+/* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
+ * opened: the ETag shows whether it has changed. */
 static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ETAG, x->page_tag);
     add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
@@ -83,7 +83,7 @@ static enum MHD_Result http_io_queue(server_request *x, int status, struct MHD_R
     return queued;
 }
 
-/* The buffer belongs to the exchange, which outlives the reply. */
+/* The request keeps ownership of the buffer, and lives until the reply is sent. */
 static enum MHD_Result queue_reply(server_request *x) {
     x->sent_bytes = x->reply.len;
     void *bytes = x->reply.data ? x->reply.data : (void *)"";
@@ -216,7 +216,8 @@ static void judge_head(server_request *x, const char *method, const char *url) {
 
 /* ---- bodies ---- */
 
-/* Appends the body's bytes within the limit. A refused body is read on for a while, so that the client reads the reply. */
+/* Appends to the body within the limits. A refused body is still received for a while, so that the client gets the
+ * reply. */
 static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, size_t n) {
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
@@ -229,11 +230,11 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
         x->problem.retry_after_ms = BUSY_RETRY_MS;
     } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
     x->body_is_counted = true;
-    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* these were not kept */
+    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* not appended */
     return MHD_YES;
 }
 
-/* ---- stages of an exchange ---- */
+/* ---- life of a request ---- */
 
 static enum MHD_Result http_io_refuse(server_request *x) {
     server_request_reply_problem(x);
@@ -253,7 +254,7 @@ static void count_active(rp_server *s, int by) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Queues the exchange for a worker. */
+/* Passes the request to a worker. */
 static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
@@ -321,7 +322,7 @@ static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connecti
 
 /* ---- ends ---- */
 
-/* The problem of the exchange. While a worker owns the exchange, only the worker may use it. */
+/* The problem of the request. While a worker holds the request, its problem belongs to the worker: SERVER_FINE. */
 static server_problem_kind problem_of(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool held = x->held;

@@ -26,8 +26,8 @@ static bool http_stream_is_text(const text *t, const char *wanted) { return t->n
 
 /* ---- lines ---- */
 
-/* Looks for the end of a block of lines, which an empty line ends, or of one line. Returns the bytes up to there; 0: it is incomplete, or
- * *why is the error. */
+/* Finds the end of a block of lines, closed by an empty line, or of one line. Returns the bytes up to there; 0:
+ * incomplete, or malformed, with the reason in *why. */
 static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_line, const char **why) {
     for (size_t i = s->scanned; i < n; i++) {
         char c = bytes[i];
@@ -42,7 +42,7 @@ static size_t block_end(http_stream *s, const char *bytes, size_t n, bool one_li
     return 0;
 }
 
-/* The next line without its CR LF; *rest begins after it. block_end has found the block. */
+/* The next line without its CR LF; advances *rest past it. The block must come from block_end. */
 static text next_line(text *rest) {
     const char *end = memchr(rest->at, '\n', rest->n);
     text line = {rest->at, (size_t)(end - rest->at) - 1};
@@ -163,7 +163,7 @@ static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_
 
 static int http_stream_hex_digit(char c) { return http_stream_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
 
-/* Digits and CR LF, nothing else: a chunk extension is something that nobody uses and that readers have read in several ways. */
+/* Digits and CR LF only: chunk extensions are unused in practice, and parsers disagree about them. */
 static http_verdict next_size(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
     static const char wrong[] = "a chunk size is not hexadecimal digits and CR LF";
     size_t end = block_end(s, bytes, BASE_MIN(n, (size_t)MAX_SIZE_LINE), true, why);

@@ -6,7 +6,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Bytes of the UTF-8 character at s; 0: invalid. Overlong forms, surrogates and code points above U+10FFFF are invalid. */
+/* Bytes of the UTF-8 character at s; 0: invalid. Overlong forms, surrogates and code points above U+10FFFF are
+ * invalid. */
 size_t server_character(const unsigned char *s, size_t n);
 /* A JSON string of n bytes; invalid and cut characters become U+FFFD. NULL: out of memory. */
 json_t *server_json_text(const char *bytes, size_t n);

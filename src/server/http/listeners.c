@@ -24,7 +24,7 @@
 
 #define BACKLOG 1024
 #define FIRST_INHERITED 3         /* the first that LISTEN_FDS counts */
-#define HEAD_BYTES ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and one read or write */
+#define HEAD_BYTES ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and its receive and send buffers */
 #define FULL_CONNECTIONS 64       /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {

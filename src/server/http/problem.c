@@ -26,7 +26,7 @@ int server_problem_status(server_problem_kind kind) { return words[kind].status;
 
 const char *server_problem_name(server_problem_kind kind) { return words[kind].code; }
 
-/* Leaves out what is no UTF-8: names in messages are cut by bytes. */
+/* Omits invalid UTF-8: names in messages are truncated by bytes. */
 static void keep_characters(char *s) {
     size_t n = strlen(s), used = 0;
     for (size_t i = 0; i < n;) {

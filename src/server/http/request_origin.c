@@ -122,7 +122,7 @@ static bool cors_allows(const rp_server *s, const char *origin) {
 
 /* ---- requests ---- */
 
-/* A web page cannot open a Unix socket, and a proxy in front of it may send any Host. */
+/* A web page cannot open a Unix socket; the Host header that a proxy sends over it proves nothing. */
 static bool is_unix_client(const server_request *x) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     return info && info->client_addr && info->client_addr->sa_family == AF_UNIX;

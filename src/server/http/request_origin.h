@@ -26,12 +26,14 @@ typedef struct server_names {
     bool any_address; /* a socket is bound to all addresses of the machine: any address is accepted as Host */
 } server_names;
 
-/* Collects the loopback names, the bound addresses, and the options' host and host_names. RP_ERR_INVALID, RP_ERR_MEMORY. */
+/* Collects the loopback names, the bound addresses, and the options' host and host_names. RP_ERR_INVALID,
+ * RP_ERR_MEMORY. */
 int server_names_init(server_names *names, const rp_server_options *options, const server_listeners *listeners, rp_error *err);
 void server_names_free(server_names *names);
 /* host: "localhost:8080". Any port is accepted; case is ignored. */
 bool server_names_accept(const server_names *names, const char *host);
-/* Whether an origin ("http://localhost:8080") has the Host ("localhost:8080"). http and https are equal: a proxy may terminate TLS. */
+/* Whether an origin ("http://localhost:8080") has the Host ("localhost:8080"). http and https are equal: a proxy may
+ * terminate TLS. */
 bool server_origin_is_own(const char *origin, const char *host);
 
 /* I/O thread; a refusal becomes the request's problem. Checks Host, before the route is known. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Does the path have the pattern? The segment in the place of {} goes into name; one that is empty or does not fit matches nothing. */
+/* Does the path match the pattern? Copies the segment at {} to name; an empty or overlong segment does not match. */
 static bool routing_matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
     const char *hole = strstr(pattern, "{}");
     if (!hole) return strcmp(pattern, path) == 0;

@@ -36,8 +36,8 @@ typedef struct server_routes {
     size_t n;
 } server_routes;
 
-/* The route, or NULL; then *problem is the dialect of similar paths, and allow the methods of the path, if any. name: receives the segment at
- * {}; a longer segment matches no route. */
+/* The route, or NULL; then *problem is the dialect of similar paths, and allow the methods of the path, if any.
+ * name: receives the segment at {}; a longer segment matches no route. */
 const server_route *server_routes_find(server_routes routes, const char *method, const char *path, char *name, size_t name_bytes,
                                        json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]);
 

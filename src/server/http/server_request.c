@@ -13,7 +13,7 @@
 #include "server/http/gate.h"
 #include "server/server_internal.h"
 
-/* Cannot be guessed, and does not reveal the number of requests. */
+/* An id that cannot be guessed and does not reveal the number of requests. */
 static void make_id(char id[SERVER_ID_BYTES]) {
     unsigned char bytes[12];
     randombytes_buf(bytes, sizeof(bytes));
@@ -175,7 +175,7 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     return failed;
 }
 
-/* ---- query and headers ---- */
+/* ---- headers and parameters ---- */
 
 const char *server_request_query(const server_request *x, const char *name) {
     return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);

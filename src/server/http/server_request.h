@@ -109,8 +109,8 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
 /* Waits for the jobs and frees everything. A worker, or the only holder. */
 void server_request_free(server_request *x);
 
-/* I/O thread, in one of libmicrohttpd's callbacks: suspends the connection. false: the server is stopping, and nothing may be
- * suspended. Locked. */
+/* I/O thread, in one of libmicrohttpd's callbacks: suspends the connection. false: the server is stopping, and
+ * nothing may be suspended. Locked. */
 bool server_request_suspend(server_request *x);
 /* Resumes the connection, if it is suspended. Locked; afterwards this thread may only unlock the request. */
 void server_request_resume(server_request *x);
@@ -139,7 +139,8 @@ void server_request_reply_text(server_request *x, int status, const char *conten
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
-/* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over. NULL: no memory. */
+/* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over.
+ * NULL: no memory. */
 int server_request_frame(server_request *x, const char *event, json_t *object);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog.h: limits of connections, and the checks that libmicrohttpd lacks: deadlines of heads and bodies that arrive slowly, and
- * disconnection of a client while its connection is suspended.
+/* watchdog.h: limits of connections, and the checks that libmicrohttpd lacks: deadlines of heads and bodies that
+ * arrive slowly, and disconnection of a client while its connection is suspended.
  *
- * A peer is a connection. At its deadline its socket is shut down, and libmicrohttpd closes it. A client that has closed its side for
- * writing counts as disconnected. Streams without output get a comment at intervals, so that no proxy closes them.
+ * A peer is a connection. At its deadline its socket is shut down, and libmicrohttpd closes it. A client that has
+ * closed its side for writing counts as disconnected. Streams without output get a comment at intervals, so that no
+ * proxy closes them.
  */
 #ifndef SERVER_WATCHDOG_H
 #define SERVER_WATCHDOG_H
@@ -27,8 +28,9 @@ typedef struct server_peer {
     bool is_closing;           /* its socket was shut down to make way for a new connection */
 } server_peer;
 
-/* Maximum connections. A new connection beyond a limit replaces the oldest idle one of that address, or of all; if none is idle, it is
- * refused. per_address 0: a quarter of max, and no limit for loopback addresses, which may belong to a proxy. Unix sockets have no address. */
+/* Maximum connections. A new connection beyond a limit replaces the oldest idle one of that address, or of all; if
+ * none is idle, it is refused. per_address 0: a quarter of max, and no limit for loopback addresses, which may
+ * belong to a proxy. Unix sockets have no address. */
 typedef struct watchdog_limits {
     int32_t max, per_address;
 } watchdog_limits;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* work_queue.h: threads that run work in FIFO order. The list is intrusive, so that queueing cannot fail; it has at most one item per
- * connection, and their number is limited. */
+/* work_queue.h: threads that run work in FIFO order. The list is intrusive, so that queueing cannot fail; it has at
+ * most one item per connection, and their number is limited. */
 #ifndef SERVER_WORK_QUEUE_H
 #define SERVER_WORK_QUEUE_H
 

@@ -9,10 +9,10 @@
 #include "server/generation/generate.h"
 #include "server/prompt/volatile_text.h"
 
-#define LOOKED_AT_BYTES 8192 /* of a message */
-#define SHOWN_BYTES 80       /* of a piece */
-#define MAX_LINE_BYTES 400   /* what is longer is a paragraph, and stays */
-#define MAX_LINES 32         /* that are moved */
+#define LOOKED_AT_BYTES 8192 /* examined per message */
+#define SHOWN_BYTES 80       /* shown per piece */
+#define MAX_LINE_BYTES 400   /* a longer line is a paragraph and is not moved */
+#define MAX_LINES 32         /* to move */
 #define AROUND_BYTES 1024
 
 static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
@@ -20,13 +20,12 @@ static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant"
 static const char advice[] = "remove it, or move it after the constant text: into the last message";
 static const char done[] = "moved to the end of the message (stable_system)";
 
-/* ---- lines ---- */
+/* ---- hints in the report ---- */
 
-
-/* The piece that contains the mismatch, or begins directly after it. */
+/* The volatile piece that contains the first mismatch, or that begins right after it. */
 typedef struct divergent {
     bool is_there;
-    size_t message;  /* that it was found in, or SIZE_MAX: only the divergence's own text is known */
+    size_t message;  /* index of the message that contains it, or SIZE_MAX: only the text around the mismatch is known */
     char text[AROUND_BYTES];
     volatile_piece piece; /* in the message, or in `text` */
 } divergent;
@@ -43,7 +42,7 @@ static void add_hint(json_t *array, volatile_kind kind, const char *message, con
     json_array_append_new(array, hint);
 }
 
-/* The message that is called so ("user 2"), or SIZE_MAX. */
+/* Index of the message with this name ("user 2"), or SIZE_MAX. */
 static size_t find_message(const generation *a, const char *name) {
     char own[24];
     int counts[RP_N_ROLES] = {0};
@@ -54,7 +53,7 @@ static size_t find_message(const generation *a, const char *name) {
     return SIZE_MAX;
 }
 
-/* A piece that ends after `at` and begins before `end`; the search begins at `from`. */
+/* The first piece from `from` on that ends after `at` and begins before `end`. */
 static bool hints_find_piece(const char *text, size_t n, size_t from, size_t at, size_t end, volatile_piece *piece) {
     for (; volatile_find(text, n, from, piece) && piece->begin < end; from = piece->end)
         if (piece->end > at) return true;
@@ -98,11 +97,11 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
         bool is_it = is_same_piece(at, i, m->text, &piece), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
         add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it, moved);
-        if (is_it) at->is_there = false; /* it is reported */
+        if (is_it) at->is_there = false; /* it is reported: not a second time below */
     }
 }
 
-/* System messages and the first message of the user: later messages change from turn to turn anyway. */
+/* System messages and the first user message. Later messages change from turn to turn anyway. */
 static bool is_early(const generation *a, size_t i) {
     if (i + 1 == a->n_messages) return false;
     return a->messages[i].role == RP_ROLE_SYSTEM || (a->messages[i].role == RP_ROLE_USER && (i == 0 || a->messages[i - 1].role == RP_ROLE_SYSTEM));
@@ -120,14 +119,14 @@ json_t *hints_of(const server_request *x) {
     return array;
 }
 
-/* ---- moving ---- */
+/* ---- moving volatile lines (stable_system) ---- */
 
 static bool is_volatile_line(const char *line, size_t n) {
     volatile_piece piece;
     return n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece);
 }
 
-/* Appends lines of the text: those that are volatile, or the others. *n_lines: how many. */
+/* Appends the volatile lines of the message, or the others. *n_lines: their number. */
 static int append_lines(base_buffer *out, const rp_message *m, bool want_volatile, int *n_lines) {
     int rc = 0, moved = 0;
     *n_lines = 0;

@@ -19,7 +19,8 @@
 
 static void prompt_parts_add_parts(generation *gen, const json_t *parts, const char *place, bool in_role, server_problem *p);
 
-/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text, rp_prompt_append_document or rp_prompt_append_pml. */
+/* A part that rp_prompt refuses is reported at submission. append: rp_prompt_append_text or
+ * rp_prompt_append_document. */
 static void prompt_parts_add_text(generation *gen, const server_fields *f, int (*append)(rp_prompt *prompt, const char *text, size_t n)) {
     const json_t *text = server_field(f, "text");
     if (json_is_string(text)) append(gen->built, json_string_value(text), json_string_length(text));

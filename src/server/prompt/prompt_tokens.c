@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt_tokens.c: see prompt_tokens.h. Owns nothing: tokens and texts are the ask's. */
+/* prompt_tokens.c: see prompt_tokens.h. Owns nothing: the generation owns tokens and texts. */
 #include "server/prompt/prompt_tokens.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static int append_string(token_buffer *b, const rp_model *m, const json_t *text,
     return kind;
 }
 
-/* The prompt is the owner of what was made in any case. */
+/* The prompt owns the tokens on failure as well. */
 static int server_prompt_fill(server_prompt *prompt, const rp_model *m, server_problem *p) {
     token_buffer b = {0};
     for (size_t i = 0; i < json_array_size(prompt->ids) && !p->kind; i++) {

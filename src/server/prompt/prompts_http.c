@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts with texts that are never parsed (prompt_parts.c),
- * or as the document itself. Events are "text", "done"
- * and "error". */
+/* prompts_http.c: /v1/prompts: a PML prompt, as JSON {"prompt": "<prompt ...>", ...}, as parts with text that is never
+ * parsed (prompt_parts.c), or as the document itself. Events are "text", "done" and "error". */
 #include <string.h>
 
 #include "server/handlers.h"
@@ -11,7 +10,7 @@
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 
-/* Roles do not nest: two levels are all that there are. */
+/* Roles do not nest: there are two levels at most. */
 static const server_known_fields inside[] = {
     {"parts[]", "type text name schema args role parts"},
     {"parts[].parts[]", "type text name schema args role parts"},
@@ -38,7 +37,7 @@ static json_t *prompts_http_usage(const server_request *x) {
                      (json_int_t)(u.prompt - u.cached), "answer_tokens", (json_int_t)u.answer);
 }
 
-/* "o*": what was not asked for is left out. */
+/* "o*" omits fields that were not requested. */
 static json_t *prompts_http_answer(const server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
     json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
@@ -70,7 +69,7 @@ static int prompts_http_fail_stream(server_request *x, const server_problem *p) 
 
 static const server_form form = {pml_parse_prompt, prompts_http_whole, NULL, prompts_http_report_piece, NULL, prompts_http_end_stream, prompts_http_fail_stream, NULL};
 
-/* The document itself, with defaults for everything. */
+/* The body is the PML document; every option has its default. */
 static void handle_document(server_request *x) {
     json_t *prompt = json_stringn(x->body.data ? x->body.data : "", x->body.len);
     json_t *root = prompt ? json_pack("{s:o, s:b}", "prompt", prompt, "stream", server_request_wants_events(x)) : NULL;

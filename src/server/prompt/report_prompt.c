@@ -14,7 +14,7 @@ _Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES << 2 * ((REPOR
 
 static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
 
-/* Bytes on their way into chunks. */
+/* Splits a stream of bytes into hashed chunks. */
 typedef struct chunker {
     char chunk[REPORT_MAX_CHUNK_BYTES];
     size_t used, total;
@@ -37,7 +37,7 @@ static void end_chunk(chunker *c) {
     c->used = 0;
 }
 
-/* Short ones first, where most prompts differ. */
+/* Short chunks first, where most prompts differ. */
 static size_t chunk_bytes(size_t i) { return (size_t)REPORT_FIRST_CHUNK_BYTES << 2 * (i / REPORT_CHUNKS_OF_A_SIZE); }
 
 static void add_bytes(chunker *c, const char *bytes, size_t n) {
@@ -59,7 +59,7 @@ static void chunker_add_message(chunker *c, const rp_message *m) {
     add_bytes(c, "\n", 1);
 }
 
-/* Of token ids: as they lie in memory. */
+/* Token ids are hashed in their memory representation. */
 static void chunker_add_prompt(chunker *c, const server_prompt *p) {
     if (p->ids) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
     else add_bytes(c, p->text, strlen(p->text));
@@ -70,7 +70,7 @@ static int add_dumped(const char *bytes, size_t n, void *chunks) {
     return 0;
 }
 
-/* Of a prompt made of parts: the JSON that they came as. */
+/* A prompt of parts is hashed as the JSON of the request. */
 static void chunker_add_parts(chunker *c, const json_t *root) {
     json_dump_callback(json_object_get(root, "parts"), add_dumped, c, JSON_COMPACT | JSON_ENCODE_ANY);
 }

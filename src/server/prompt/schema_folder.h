@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_folder.h: the schemas that came by HTTP, as files in a folder, so that they outlive the process: what --schema-dir names.
+/* schema_folder.h: the schemas uploaded by HTTP, as files in the folder of --schema-dir, so that they outlive the process.
  *
  *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "pml": "<schema ..."}: the digits are a hash of tenant and name
  *
- * A file appears whole or not at all. Tenants and names are never part of a path. Any thread; who writes and who reads one schema at the
- * same time is the caller's business.
+ * Files are written atomically. Tenants and names are never part of a path. Any thread; the caller serializes access to one
+ * schema.
  */
 #ifndef SERVER_SCHEMA_FOLDER_H
 #define SERVER_SCHEMA_FOLDER_H
@@ -15,17 +15,18 @@
 
 typedef struct schema_folder schema_folder;
 
-/* The folder is made if it is not there. RP_ERR_IO, RP_ERR_MEMORY. */
+/* Creates the folder if it does not exist. RP_ERR_IO, RP_ERR_MEMORY. */
 int schema_folder_new(schema_folder **out, const char *path, rp_error *err);
 void schema_folder_free(schema_folder *f);
 
-/* Keeps a schema; one of the same tenant and name is replaced. tenant may be NULL. RP_ERR_IO, RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Stores a schema; replaces that of the same tenant and name. tenant may be NULL. RP_ERR_IO, RP_ERR_LIMIT,
+ * RP_ERR_MEMORY. */
 int schema_folder_put(const schema_folder *f, const char *tenant, const char *name, const char *text, size_t n, rp_error *err);
-/* One that is not there is fine. RP_ERR_IO, RP_ERR_MEMORY. */
+/* A missing schema is no error. RP_ERR_IO, RP_ERR_MEMORY. */
 int schema_folder_remove(const schema_folder *f, const char *tenant, const char *name, rp_error *err);
 
-/* Calls `found` for each schema (tenant NULL: the operator's), and `bad` for each file that cannot be read; strings are borrowed during the
- * call. RP_ERR_IO (the folder), RP_ERR_MEMORY. */
+/* Calls `found` for each schema (tenant NULL: the operator's), and `bad` for each file that cannot be read;
+ * strings are borrowed during the callback. RP_ERR_IO (the folder), RP_ERR_MEMORY. */
 int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const char *tenant, const char *name, const char *text, size_t n),
                         void (*bad)(void *user, const rp_error *err), void *user, rp_error *err);
 

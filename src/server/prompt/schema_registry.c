@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_registry.c: see schema_registry.h. A list, searched linearly: thousands of entries at most, and look-ups are rare. */
+/* schema_registry.c: see schema_registry.h. A linear list: it has thousands of entries at most, and lookups are
+ * rare. */
 #include "server/prompt/schema_registry.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_registry.h: the texts of schemas that came by HTTP, by tenant and name. Any thread; its lock is below all others. */
+/* schema_registry.h: the texts of schemas uploaded by HTTP, by tenant and name. Any thread; its lock is below all
+ * others. */
 #ifndef SERVER_SCHEMA_REGISTRY_H
 #define SERVER_SCHEMA_REGISTRY_H
 
@@ -16,14 +17,15 @@ typedef struct schema_registry schema_registry;
 int schema_registry_new(schema_registry **out, rp_error *err);
 void schema_registry_free(schema_registry *s);
 
-/* May the tenant's schema of that name have a text of n bytes? RP_OK, or RP_ERR_LIMIT with what is full and what to do. tenant may be NULL. */
+/* Does a text of n bytes fit for the tenant's schema of that name? RP_OK, or RP_ERR_LIMIT with the exceeded limit
+ * and the remedy. tenant may be NULL. */
 int schema_registry_check(schema_registry *s, const char *tenant, const char *name, size_t n, rp_error *err);
-/* Keeps a copy; one that is there is replaced. tenant may be NULL. RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Stores a copy; replaces an existing one. tenant may be NULL. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 int schema_registry_put(schema_registry *s, const char *tenant, const char *name, const char *text, size_t n);
 /* Appends a copy of the text. RP_ERR_NAME, RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int schema_registry_get(schema_registry *s, const char *tenant, const char *name, base_buffer *out);
 bool schema_registry_remove(schema_registry *s, const char *tenant, const char *name);
-/* The names of a tenant's, as a JSON array; NULL: no memory. */
+/* The names of the tenant's schemas, as a JSON array; NULL: out of memory. */
 json_t *schema_registry_names(schema_registry *s, const char *tenant);
 
 #endif

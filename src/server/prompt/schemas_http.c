@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schemas_http.c: /v1/schemas: upload and download of schemas; an upload prefills their modules.
+/* schemas_http.c: /v1/schemas: upload and download of PML; an upload prefills the modules.
  *
- * PUT replies when the modules are prefilled, or, to a client that accepts events, with "progress" events meanwhile and "done" at the
- * end. A worker waits for them; SERVER_MAX_PREFILLS at one time. If the client disconnects, the prefill is cancelled.
+ * PUT replies when the modules are prefilled, or, to a client that accepts events, with "progress" events meanwhile and
+ * "done" at the end. A worker waits for the prefill, SERVER_MAX_PREFILLS at a time. A client's disconnect cancels it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 
 #define BUSY_RETRY_MS 2000
 
-/* ---- tenants ---- */
+/* ---- tenant ---- */
 
-/* The tenant of the schemas that the request is about: the caller's, or with ?shared=true none: shared schemas are for every tenant. A
- * problem: the caller may not change or read the texts of those. */
+/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every
+ * tenant. Sets a problem if the caller may not change shared schemas or see their texts. */
 static const char *schema_tenant(server_request *x) {
     const char *shared = server_request_query(x, "shared");
     if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
@@ -145,7 +145,7 @@ static void schemas_http_take_back(server_request *x, const char *tenant, const 
     if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
 }
 
-/* Locked: shelf and folder. */
+/* Caller holds the lock. Registry and folder. */
 static int schemas_http_keep(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
@@ -154,7 +154,7 @@ static int schemas_http_keep(server_request *x, const char *tenant) {
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
 }
 
-/* Locked: all three have it, or none has, and the problem is set. */
+/* Caller holds the lock. All three hold the schema, or none does and the problem has the reason. */
 static int schemas_http_load(server_request *x, const char *tenant) {
     rp_server *s = x->server;
     rp_error err;
@@ -255,6 +255,6 @@ void handle_schema_put(server_request *x) {
         else server_request_reply_json(x, 200, schemas_http_done(x));
         return;
     }
-    prefill_with_events(x, tenant); /* the exchange may have been freed */
+    prefill_with_events(x, tenant); /* the request may be freed from here on */
     atomic_fetch_sub(&s->n_prefills, 1);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* volatile_text.c: see volatile_text.h. Each matcher examines one place and returns the number of bytes that match, 0 for none; the places are the
- * beginnings of words. */
+/* volatile_text.c: see volatile_text.h. Each matcher tests one position, the start of a word, and returns the
+ * number of bytes it matches, 0 for none. */
 #include "server/prompt/volatile_text.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* volatile_text.h: text that differs between requests without changing their meaning: dates and times, ids, headers that
- * programs prepend, counters. Early in a prompt it makes all later text miss. Owns nothing; any thread. */
+/* volatile_text.h: pieces of text that differ in each request without meaning to: dates and times, ids, headers that
+ * programs prepend, counters. All text after such a piece misses the prefix cache. Owns nothing; any thread. */
 #ifndef SERVER_VOLATILE_TEXT_H
 #define SERVER_VOLATILE_TEXT_H
 
@@ -9,7 +9,7 @@
 
 /* X(NAME, word) */
 #define VOLATILE_KINDS(X) \
-    X(DATE, "date")           /* 2026-11-22, with or without a time; 22/11/2026; November 22, 2026; 22 Nov 2026 */ \
+    X(DATE, "date")           /* 2026-11-22, with or without a time after it; 22/11/2026; November 22, 2026; 22 Nov 2026 */ \
     X(TIME, "time")           /* 10:04:59 */ \
     X(TIMESTAMP, "timestamp") /* seconds or milliseconds since 1970 */ \
     X(UUID, "uuid") \
@@ -30,7 +30,7 @@ typedef struct volatile_piece {
 
 const char *volatile_word(volatile_kind kind);
 
-/* The first piece of a text of n bytes that begins at or after `from`. */
+/* The first piece of a text of n bytes that begins at `from` or later. */
 bool volatile_find(const char *text, size_t n, size_t from, volatile_piece *out);
 
 #endif
