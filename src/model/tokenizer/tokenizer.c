@@ -230,9 +230,9 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
     return encode_plain(t, text + begin, n - begin, o.space_prefix, out, err);
 }
 
-BASE_UNUSED static bool has_control(const tokenizer *t, const int32_t *ids, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (t->types[ids[i]] == TOKEN_CONTROL) return true;
+BASE_UNUSED static bool has_control(const tokenizer *t, const token_list *l, size_t from) {
+    for (size_t i = from; i < l->n; i++)
+        if (t->types[l->ids[i]] == TOKEN_CONTROL) return true;
     return false;
 }
 
@@ -240,7 +240,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_o
     size_t before = out->n;
     int rc = encode_parts(t, text, n, options, out, err);
     if (rc) out->n = before;
-    BASE_DCHECK(options.parse_special || !has_control(t, out->ids + before, out->n - before)); /* invariant 4 of src/model */
+    BASE_DCHECK(options.parse_special || !has_control(t, out, before)); /* invariant 4 of src/model */
     return rc;
 }
 
