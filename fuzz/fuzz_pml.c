@@ -57,21 +57,48 @@ static void look_over(const pml_layout *layout, const char *prompt, size_t n) {
     pml_lint_free(lint);
 }
 
+static void plan_any(const pml_layout *layout, const pml_document *prompt) {
+    pml_plan *p;
+    rp_error err = {0};
+    int rc = pml_plan_new(&p, layout, prompt, false, (rp_quality){0}, (rp_quality){0}, &err);
+    if (rc) check_error(rc, &err);
+    else check_plan(p);
+    pml_plan_free(p);
+}
+
 /* Any text as a part becomes the prompt's only text, unchanged, or is refused as invalid UTF-8. Text never becomes an
  * import. */
 static void build(const pml_document *schema, const pml_layout *layout, const uint8_t *bytes, size_t n) {
     pml_part part = {.kind = PML_PART_TEXT, .text = (char *)bytes, .n = n};
     pml_document *prompt;
-    pml_plan *p;
     rp_error err = {0};
     if (pml_text_check((const char *)bytes, n) < n) return;
     if (pml_parts_build(&prompt, schema, &part, 1, "prompt", &err)) abort();
     if (prompt->n_nodes != (n > 0 ? 2 : 1)) abort();
     if (n > 0 && (prompt->nodes[1].kind != PML_TEXT || prompt->nodes[1].n_text != n || memcmp(prompt->nodes[1].text, bytes, n) != 0)) abort();
-    int rc = pml_plan_new(&p, layout, prompt, false, (rp_quality){0}, (rp_quality){0}, &err);
+    plan_any(layout, prompt);
+    pml_document_free(prompt);
+}
+
+/* A prompt as the only part of another gives the same tree. In a message between texts it gives a tree, or is refused. */
+static void graft(const pml_document *schema, const pml_layout *layout, pml_document *content, const uint8_t *bytes, size_t n) {
+    pml_part parts[] = {{.kind = PML_PART_MESSAGE, .role = 1}, {.kind = PML_PART_TEXT, .text = (char *)"a ", .n = 2},
+                        {.kind = PML_PART_PML, .text = (char *)bytes, .n = n, .content = content},
+                        {.kind = PML_PART_TEXT, .text = (char *)"b", .n = 1}, {.kind = PML_PART_END}};
+    pml_document *prompt;
+    rp_error err = {0};
+    if (pml_parts_build(&prompt, schema, &parts[2], 1, "prompt", &err)) abort();
+    if (prompt->n_nodes != content->n_nodes) abort();
+    for (int32_t i = 1; i < prompt->n_nodes; i++) {
+        const pml_node *a = &prompt->nodes[i], *b = &content->nodes[i];
+        if (a->kind != b->kind || a->parent != b->parent || a->n_text != b->n_text || strcmp(a->name, b->name) != 0) abort();
+        if (a->n_text > 0 && memcmp(a->text, b->text, a->n_text) != 0) abort();
+        if (a->border_space != b->border_space || a->n_arguments != b->n_arguments || a->role != b->role) abort();
+    }
+    pml_document_free(prompt);
+    int rc = pml_parts_build(&prompt, schema, parts, sizeof(parts) / sizeof(parts[0]), "prompt", &err);
     if (rc) check_error(rc, &err);
-    else check_plan(p);
-    pml_plan_free(p);
+    else plan_any(layout, prompt);
     pml_document_free(prompt);
 }
 
@@ -96,6 +123,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
         if (rc) check_error(rc, &err);
         else check_plan(p);
         pml_plan_free(p);
+        graft(schema, layout, prompt, bytes, n);
     }
     pml_document_free(prompt);
     pml_layout_free(layout);
