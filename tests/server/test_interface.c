@@ -230,6 +230,7 @@ static void test_null_is_refused_with_a_message(void **state) {
     REFUSES(rp_store_get_usage(NULL, NULL, &err));
     REFUSES(rp_store_export(NULL, "a", "b", NULL, NULL, NULL, &err));
     REFUSES(rp_engine_inspect(e, NULL, NULL, NULL, NULL, (rp_inspection **)&out, &err));
+    REFUSES(rp_engine_inspect_prompt(e, NULL, NULL, NULL, (rp_inspection **)&out, &err));
     REFUSES(rp_schema_lint(NULL, "", 0, NULL, NULL, NULL, 0, 0, (rp_lint **)&out, &err));
     REFUSES(rp_schema_lint_file(w->model, NULL, NULL, 0, 0, (rp_lint **)&out, &err));
     REFUSES(rp_split(NULL, 2, NULL, (rp_split_result **)&out, &err));
@@ -240,6 +241,8 @@ static void test_null_is_refused_with_a_message(void **state) {
     REFUSES(rp_server_ready(NULL, w->model, e, &err));
     assert_int_equal(rp_engine_run(e, NULL, (rp_result **)&out, NULL), RP_ERR_INVALID);
     assert_int_equal(rp_prompt_append_text(NULL, "a", 1), RP_ERR_INVALID);
+    assert_int_equal(rp_prompt_append_pml(NULL, "a", 1), RP_ERR_INVALID);
+    assert_int_equal(rp_prompt_begin_message(NULL, RP_ROLE_USER), RP_ERR_INVALID);
     assert_int_equal(rp_job_get_status(NULL, NULL), RP_ERR_INVALID);
 }
 
