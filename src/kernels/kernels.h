@@ -120,6 +120,33 @@ typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *q
 typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
                                       int64_t n_q, float *acc, int64_t acc_stride, const void *next);
 
+/* ---- attention over a block of int8 KV ------------------------------------------------------------------------------
+ * A token's keys (values) of one head are x ~ scale * code, |code| <= 127, with a scale of their own. No code depends on another token, so KV
+ * does not depend on where a prompt is cut. One head of a block, `dim` even:
+ *
+ *     keys    int8 code[dim / 2][64 slots][2]        values  int8 code[32][dim][2]: two slots side by side
+ *             bf16 scale[64]                                 bf16 scale[64]
+ *
+ * Queries and weights are rounded to 16 bits, and products are summed in integers. Results are therefore the same at every level, and do not
+ * depend on block borders, masks, the order of slots, or how slots are split over threads. */
+#define KERNEL_INT8_MAX_DIM 65536 /* even */
+static inline int64_t kernel_int8_bytes(int64_t dim) { return KERNEL_SLOTS * (dim + 2); }
+#define KERNEL_INT8_SCALES(dim) (KERNEL_SLOTS * (dim)) /* offset of the scales */
+
+/* A query of dim floats -> int16; returns the scale: q ~ scale * out. The largest magnitude is min(32767, (2^31 - 1) / (127 dim)), so that a
+ * score's sum fits 32 bits. */
+typedef float (*kernel_query_int8_fn)(const float *q, int64_t dim, int16_t *out);
+/* out[q * out_stride + j] = (float)(sum over d of query[q][d] * code[d][j]) * scales[q] * scale[j]. */
+typedef void (*kernel_scores_int8_fn)(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales,
+                                      float *out, int64_t out_stride, const void *next);
+/* p[i] *= scales[i], then rounded to 16 bits: out[i] = round(p[i] * 32767 / max p). p >= 0. Returns max p / 32767; 0 if all are 0. */
+typedef float (*kernel_weights_int8_fn)(float *p, const float *scales, int64_t n, int16_t *out);
+/* acc[q * acc_stride + d] += sum over 64 slots of p[q * p_stride + j] * code[j][d]; p is 0 for slots that are not visible. After
+ * KERNEL_INT8_BLOCKS blocks from 0 the sums may no longer fit. */
+#define KERNEL_INT8_BLOCKS 8
+typedef void (*kernel_values_int8_fn)(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc,
+                                      int64_t acc_stride, const void *next);
+
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
@@ -140,6 +167,10 @@ typedef struct kernel_table {
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
+    kernel_query_int8_fn query_int8;
+    kernel_scores_int8_fn scores_int8;
+    kernel_weights_int8_fn weights_int8;
+    kernel_values_int8_fn values_int8;
     /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the result. The order of
      * the sum depends on n only. */
     float (*softmax)(float *x, int64_t n);
@@ -162,6 +193,8 @@ typedef struct kernel_table {
     void (*store_key_f16)(const float *x, int64_t dim, void *k, int slot);
     void (*store_value_f32)(const float *x, int64_t dim, void *v, int slot);
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
+    void (*store_key_int8)(const float *x, int64_t dim, void *k, int slot);
+    void (*store_value_int8)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;
 
 /* The results of a level: two levels of one arithmetic give the same bits (README.md, "Levels"; tests/kernel compares

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_int8_generic.c: attention over int8 KV in plain C (kernels.h has the layouts).
+ *
+ * Every rounding is of one element, by the formula here; the sums are exact. Other levels give the same bits.
+ */
+#include <math.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "kernels/generic/generic.h"
+#include "kernels/half.h"
+
+#define CODE_MAX 127.0f
+#define WEIGHT_MAX 32767.0f
+
+/* A score's sum of dim products fits 32 bits. */
+static float query_max(int64_t dim) { return (float)BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim)); }
+
+static float query_int8(const float *q, int64_t dim, int16_t *out) {
+    const float limit = query_max(dim);
+    float max = 0.0f;
+    for (int64_t d = 0; d < dim; d++) max = fmaxf(max, fabsf(q[d]));
+    const float factor = max < KERNEL_Q8_TINY ? 0.0f : limit / max;
+    for (int64_t d = 0; d < dim; d++) out[d] = (int16_t)lrintf(q[d] * factor);
+    return max < KERNEL_Q8_TINY ? 0.0f : max / limit;
+}
+
+static float scale_at(const void *head, int64_t dim, int slot) {
+    uint16_t h;
+    memcpy(&h, (const uint8_t *)head + KERNEL_INT8_SCALES(dim) + 2 * slot, sizeof h);
+    return half_bf16_to_float(h);
+}
+
+static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales, float *out,
+                        int64_t out_stride, const void *next) {
+    (void)next;
+    const int8_t *codes = k;
+    for (int64_t q = 0; q < n_q; q++) {
+        int32_t sums[KERNEL_SLOTS] = {0};
+        for (int64_t d = 0; d < dim; d++) {
+            const int32_t x = query[q * q_stride + d];
+            for (int64_t j = 0; j < KERNEL_SLOTS; j++) sums[j] += x * codes[(d / 2 * KERNEL_SLOTS + j) * 2 + d % 2];
+        }
+        for (int j = 0; j < KERNEL_SLOTS; j++) out[q * out_stride + j] = (float)sums[j] * scales[q] * scale_at(k, dim, j);
+    }
+}
+
+static float weights_int8(float *p, const float *scales, int64_t n, int16_t *out) {
+    float max = 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        p[i] *= scales[i];
+        max = p[i] > max ? p[i] : max;
+    }
+    const float factor = max < KERNEL_Q8_TINY ? 0.0f : WEIGHT_MAX / max;
+    for (int64_t i = 0; i < n; i++) out[i] = (int16_t)lrintf(p[i] * factor);
+    return max < KERNEL_Q8_TINY ? 0.0f : max / WEIGHT_MAX;
+}
+
+static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc, int64_t acc_stride,
+                        const void *next) {
+    (void)next;
+    const int8_t *codes = v;
+    for (int64_t q = 0; q < n_q; q++) {
+        for (int64_t slot = 0; slot < KERNEL_SLOTS; slot++) {
+            const int32_t weight = p[q * p_stride + slot];
+            const int8_t *code = codes + slot / 2 * 2 * dim + slot % 2;
+            for (int64_t d = 0; d < dim; d++) acc[q * acc_stride + d] += weight * code[2 * d];
+        }
+    }
+}
+
+/* ---- storing ---- */
+
+/* The least bf16 that is not below max |x| / 127, so that no code exceeds 127. */
+static uint16_t scale_of(const float *x, int64_t dim) {
+    float max = 0.0f;
+    for (int64_t d = 0; d < dim; d++) max = fmaxf(max, fabsf(x[d]));
+    if (max < KERNEL_Q8_TINY) return 0;
+    const uint32_t bits = half_float_bits(max / CODE_MAX);
+    return (uint16_t)((bits + 0xffff) >> 16);
+}
+
+/* out: the slot's first code. Keys have pairs of dimensions, values every other byte. */
+static void store_codes(const float *x, int64_t dim, uint8_t *scale_place, int8_t *out, bool is_key) {
+    const uint16_t h = scale_of(x, dim);
+    const float scale = half_bf16_to_float(h);
+    BASE_DCHECK(dim % 2 == 0);
+    memcpy(scale_place, &h, sizeof h);
+    for (int64_t d = 0; d < dim; d++) {
+        const int8_t code = h ? (int8_t)lrintf(x[d] / scale) : 0;
+        out[is_key ? d / 2 * (2 * KERNEL_SLOTS) + d % 2 : 2 * d] = code;
+    }
+}
+
+static void store_key_int8(const float *x, int64_t dim, void *k, int slot) {
+    store_codes(x, dim, (uint8_t *)k + KERNEL_INT8_SCALES(dim) + 2 * slot, (int8_t *)k + 2 * slot, true);
+}
+
+static void store_value_int8(const float *x, int64_t dim, void *v, int slot) {
+    store_codes(x, dim, (uint8_t *)v + KERNEL_INT8_SCALES(dim) + 2 * slot, (int8_t *)v + slot / 2 * 2 * dim + slot % 2, false);
+}
+
+void generic_attention_int8_entries(kernel_table *t) {
+    t->query_int8 = query_int8;
+    t->scores_int8 = scores_int8;
+    t->weights_int8 = weights_int8;
+    t->values_int8 = values_int8;
+    t->store_key_int8 = store_key_int8;
+    t->store_value_int8 = store_value_int8;
+}
