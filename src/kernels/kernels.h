@@ -129,9 +129,15 @@ typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visib
  *
  * Queries and weights are rounded to 16 bits, and products are summed in integers. Results are therefore the same at every level, and do not
  * depend on block borders, masks, the order of slots, or how slots are split over threads. */
-#define KERNEL_INT8_MAX_DIM 65536 /* even */
 static inline int64_t kernel_int8_bytes(int64_t dim) { return KERNEL_SLOTS * (dim + 2); }
 #define KERNEL_INT8_SCALES(dim) (KERNEL_SLOTS * (dim)) /* offset of the scales */
+
+/* The scale of dim elements: the least bf16 that is not below max |x| / 127; 0: all are 0. Its code of an element: round(x / scale). */
+float kernel_int8_scale(const float *x, int64_t dim);
+int8_t kernel_int8_code(float x, float scale);
+/* Element d of a slot: scale * code. */
+float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d);
+float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d);
 
 /* A query of dim floats -> int16; returns the scale: q ~ scale * out. The largest magnitude is min(32767, (2^31 - 1) / (127 dim)), so that a
  * score's sum fits 32 bits. */

@@ -71,33 +71,37 @@ static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_
 
 /* ---- storing ---- */
 
-/* The least bf16 that is not below max |x| / 127, so that no code exceeds 127. */
-static uint16_t scale_of(const float *x, int64_t dim) {
+/* bf16: the upper half of a float, rounded up. */
+float kernel_int8_scale(const float *x, int64_t dim) {
     float max = 0.0f;
     for (int64_t d = 0; d < dim; d++) max = fmaxf(max, fabsf(x[d]));
-    if (max < KERNEL_Q8_TINY) return 0;
-    const uint32_t bits = half_float_bits(max / CODE_MAX);
-    return (uint16_t)((bits + 0xffff) >> 16);
+    return max < KERNEL_Q8_TINY ? 0.0f : half_bits_float((half_float_bits(max / CODE_MAX) + 0xffff) & 0xffff0000u);
 }
 
-/* out: the slot's first code. Keys have pairs of dimensions, values every other byte. */
-static void store_codes(const float *x, int64_t dim, uint8_t *scale_place, int8_t *out, bool is_key) {
-    const uint16_t h = scale_of(x, dim);
-    const float scale = half_bf16_to_float(h);
+int8_t kernel_int8_code(float x, float scale) { return scale > 0 ? (int8_t)lrintf(x / scale) : 0; }
+
+static const int8_t *key_code(const void *k, int slot, int64_t d) { return (const int8_t *)k + (d / 2 * KERNEL_SLOTS + slot) * 2 + d % 2; }
+static const int8_t *value_code(const void *v, int64_t dim, int slot, int64_t d) { return (const int8_t *)v + (slot / 2 * dim + d) * 2 + slot % 2; }
+
+float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d) { return scale_at(k, dim, slot) * (float)*key_code(k, slot, d); }
+float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d) { return scale_at(v, dim, slot) * (float)*value_code(v, dim, slot, d); }
+
+static void put_scale(void *head, int64_t dim, int slot, float scale) {
+    const uint16_t h = (uint16_t)(half_float_bits(scale) >> 16);
     BASE_DCHECK(dim % 2 == 0);
-    memcpy(scale_place, &h, sizeof h);
-    for (int64_t d = 0; d < dim; d++) {
-        const int8_t code = h ? (int8_t)lrintf(x[d] / scale) : 0;
-        out[is_key ? d / 2 * (2 * KERNEL_SLOTS) + d % 2 : 2 * d] = code;
-    }
+    memcpy((uint8_t *)head + KERNEL_INT8_SCALES(dim) + 2 * slot, &h, sizeof h);
 }
 
 static void store_key_int8(const float *x, int64_t dim, void *k, int slot) {
-    store_codes(x, dim, (uint8_t *)k + KERNEL_INT8_SCALES(dim) + 2 * slot, (int8_t *)k + 2 * slot, true);
+    const float scale = kernel_int8_scale(x, dim);
+    put_scale(k, dim, slot, scale);
+    for (int64_t d = 0; d < dim; d++) *(int8_t *)key_code(k, slot, d) = kernel_int8_code(x[d], scale);
 }
 
 static void store_value_int8(const float *x, int64_t dim, void *v, int slot) {
-    store_codes(x, dim, (uint8_t *)v + KERNEL_INT8_SCALES(dim) + 2 * slot, (int8_t *)v + slot / 2 * 2 * dim + slot % 2, false);
+    const float scale = kernel_int8_scale(x, dim);
+    put_scale(v, dim, slot, scale);
+    for (int64_t d = 0; d < dim; d++) *(int8_t *)value_code(v, dim, slot, d) = kernel_int8_code(x[d], scale);
 }
 
 void generic_attention_int8_entries(kernel_table *t) {
