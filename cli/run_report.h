@@ -7,8 +7,8 @@
 
 #include "reprise.h"
 
-/* One JSON object on one line of standard output. prompt: name of the input; model: vocabulary of the tokens; load_ms: time to open model and
- * engine. Returns an exit status. */
+/* One JSON object on one line of standard output. prompt: name of the input; model: vocabulary of the tokens;
+ * load_ms: time to open model and engine. Returns an exit status. */
 int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *result);
 
 /* One line: tokens, TTFT, speed, and the time for modules. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cli.c: the program `reprise` as its users meet it: exit statuses, error lines, output, JSON, SVG, Ctrl-C.
+/* test_cli.c: the program `reprise` from the command line: exit statuses, error lines, output, JSON, SVG, Ctrl-C.
  *
- * Runs the program at REPRISE_PROGRAM (ctest sets it), else REPRISE_BIN, else build/reprise. Tests with a model use stories260K of
- * REPRISE_TEST_DATA; tests without their program or data are reported as skipped. JSON is parsed by the few lines below, not by the
- * library that wrote it.
+ * Runs the program at REPRISE_PROGRAM (ctest sets it), else REPRISE_BIN, else build/reprise. Tests with a model use
+ * stories260K of REPRISE_TEST_DATA; tests without their program or data are reported as skipped. A small parser below
+ * reads JSON, independent of the library that wrote it.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -135,7 +135,7 @@ static void outcome_free(outcome *o) {
     free(o->err);
 }
 
-/* One line, with what it must say. */
+/* Expects an error of exactly one line that contains the given text. */
 static void expect_error(outcome o, int status, const char *says) {
     const char *newline = strchr(o.err, '\n');
     if (o.status != status || strncmp(o.err, "reprise: ", 9) != 0 || strstr(o.err, says) == NULL)
@@ -233,7 +233,7 @@ static size_t json_length(const char *array) {
     return n;
 }
 
-/* One object on one line; returns what follows it. */
+/* One object on one line; returns the text after it. */
 static const char *expect_json_line(const char *line) {
     const char *end = *line == '{' ? json_end(line) : NULL;
     if (end == NULL || *end != '\n') fail_msg("not one JSON object on a line: %.300s", line);
@@ -242,7 +242,7 @@ static const char *expect_json_line(const char *line) {
 
 /* ---- Documents ---- */
 
-/* Modules without parameters: every view is one tile. Texts hold what XML must escape. */
+/* Modules without parameters: every view is one tile. Texts contain characters that XML must escape. */
 static const char schema_text[] =
     "<schema name=\"cities\">\n<system>Be \xC3\xA9 brief &amp; &lt;kind&gt;.</system>\n<user>\n"
     "<module name=\"plan\">Plan a trip to this city.<union><module name=\"miami\">Miami is by the sea.</module>"
@@ -310,7 +310,7 @@ static void test_wrong_values(void **state) {
     expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "none-of-them", NULL), 2, "chatml");
 }
 
-/* Options of llama.cpp: those that are the same here are taken, others are met with their name here, or with what to do. */
+/* Options of llama.cpp: equal ones are accepted; the error for any other gives its name here, or the remedy. */
 static void test_llama_options(void **state) {
     (void)state;
     NEEDS_PROGRAM();
@@ -758,7 +758,7 @@ static void test_full_disk(void **state) {
     expect_error(run("", "run", "-m", model, "--text", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1, "/dev/full");
 }
 
-/* Endless repetition, interrupted after the first answer: the output so far is complete, and the status is that of the signal. */
+/* Endless repetition, interrupted after the first answer: complete output so far, and the exit status of the signal. */
 static void test_interrupt(void **state) {
     (void)state;
     NEEDS_MODEL();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_client.c: replies and events split at any place, invalid HTTP, URLs, and whole exchanges with a server of canned
- * replies. */
+/* test_http_client.c: replies and events split at any byte, invalid HTTP, URLs, and complete requests to a server with
+ * canned replies. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <setjmp.h>
@@ -222,7 +222,7 @@ static void test_asking_by_tcp(void **state) {
              "POST /base/v1/x HTTP/1.1\r\nHost: localhost:%d\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\n"
              "Content-Length: 2\r\n\r\n{}", ntohs(address.sin_port));
     assert_string_equal(s.asked.bytes, expected);
-    assert_int_equal(http_ask(&t, &q, &reply), CLI_FAILED); /* nobody listens any more */
+    assert_int_equal(http_ask(&t, &q, &reply), CLI_FAILED); /* the server is closed */
     http_reply_free(&reply);
     assert_int_equal(http_target_open(&t, url, NULL), CLI_FAILED);
 }

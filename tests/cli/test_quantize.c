@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_quantize.c: `reprise quantize` as its users meet it. What it writes is tested by tests/engine/test_quantize_model.c.
+/* test_quantize.c: `reprise quantize` from the command line. tests/engine/test_quantize_model.c tests the written
+ * files.
  *
  * Runs the program at REPRISE_PROGRAM (ctest sets it), else build/reprise; reported as skipped without it.
  */

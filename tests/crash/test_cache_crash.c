@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cache_crash.c: the process is killed at every call that changes the disk while a bundle is imported, a store is cleaned, rebuilt, or
- * loses records; then another continues with the files: every record is whole or absent, and repeating the operation completes it. */
+/* test_cache_crash.c: kills the process at every system call that changes the disk, while a bundle is imported or a
+ * store is cleaned, rebuilt, or loses records. Another process then continues with the files: every record is complete
+ * or absent, and repeating the operation completes it. */
 #define _XOPEN_SOURCE 700
 #include <setjmp.h>
 #include <signal.h>
@@ -59,7 +60,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* What there is to clean: files that were left, and a bad one. */
+/* Adds files to clean to a filled store: leftover temporary files and files in bad/. */
 static void prepare(work w, const char *dir) {
 #define ZEROS "0000000000000000000000000000000" "00000000000000000000000000000000" /* and one more digit: a key */
     static const char *const places[] = {"%s/0", "%s/bad", "%s/0/0" ZEROS ".rps.1-1-1.tmp", "%s/0/0" ZEROS ".rps.1-1-2.tmp",

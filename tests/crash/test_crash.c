@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_crash.c: the process is killed at every call that changes the disk, in turn, and at random moments; then another continues with the
- * files: every record is whole or absent, nothing temporary stays, the folder keeps its budget, and answers have the bytes of a cold run.
+/* test_crash.c: kills the process at every system call that changes the disk, in turn, and at random moments. Another
+ * process then continues with the files: every record is complete or absent, no temporary file is left, the folder
+ * stays within its budget, and answers are bit-identical to a cold run.
  *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
@@ -35,7 +36,7 @@ static const struct {
                 {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
 #define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
 #define LOOSE ((uint64_t)64 << 20)
-#define TIGHT ((uint64_t)1250 << 10) /* what a store takes for itself, and two or three records */
+#define TIGHT ((uint64_t)1250 << 10) /* the store's own files and two or three records */
 
 static rp_model *model;
 static oracle_run cold[BASE_ARRAY_LEN(requests)];

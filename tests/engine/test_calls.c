@@ -2,7 +2,7 @@
 /* test_calls.c: jobs under way: queueing, order, cancellation, deadlines, budgets; prefix caching; drafts; reports of
  * results and steps. tests/exactness shows that answers depend on none of these.
  *
- * A job whose on_token waits at a gate holds an engine at a chosen point.
+ * A job with an on_token that waits at a gate stops the engine at a chosen point.
  */
 #include <setjmp.h>
 #include <stdarg.h>

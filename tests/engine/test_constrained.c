@@ -405,7 +405,7 @@ static void calls_with_and_without_grammars_do_not_meet(void **state) {
     rp_job_free(cancelled);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused requests ---- */
 
 static void expect_refused(const rp_request *q, rp_code code, const char *where, const char *says) {
     rp_error err = {0};

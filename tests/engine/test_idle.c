@@ -37,7 +37,7 @@ typedef struct task {
     int32_t n, seed;
     bool keeps;
     int submit_rc;
-    /* what it gave */
+    /* results */
     int n_done, rc;
     size_t path_tokens;
     float *logits; /* [n_vocab] */

@@ -613,7 +613,7 @@ static void test_failed_allocations(void **state) {
     (void)state;
     world w = open_world("chatml");
     rp_error err;
-    assert_int_equal(make_and_run(&w, &err), RP_OK); /* what is made once is there */
+    assert_int_equal(make_and_run(&w, &err), RP_OK); /* one-time allocations happen here */
     int rc = RP_ERR_MEMORY;
     for (uint64_t i = 1; rc; i++) {
         base_alloc_fail_at(i, 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_quantize_model.c: rp_model_quantize: every tensor and key of the copy, fallbacks, errors, stopping, failing memory. */
+/* test_quantize_model.c: rp_model_quantize: every tensor and key of the copy, fallbacks, errors, cancellation, failing
+ * allocations. */
 #define _POSIX_C_SOURCE 200809L /* mkdtemp */
 
 #include <setjmp.h>

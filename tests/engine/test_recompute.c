@@ -329,7 +329,7 @@ static void a_change_of_any_part_is_seen(void **state) {
         }
 }
 
-/* An answer of one token with its logits; *on_disk: tokens of the prompt whose KV came from disk. */
+/* An answer of one token with its logits; *on_disk: prompt tokens with KV from disk. */
 static oracle_run run_parts(const char *store, int32_t *on_disk) {
     rp_model *m = open_model(part_path(0));
     rp_engine *e = NULL;

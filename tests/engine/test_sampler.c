@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sampler.c: sorting, filters, penalties, drawing and log-probabilities, each against a slow, obvious version on random logits. */
+/* test_sampler.c: sorting, filters, penalties, sampling and log-probabilities, each against a slow, obvious version on
+ * random logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

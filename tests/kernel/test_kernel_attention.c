@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_attention.c: scores and values over a block of 64 slots, and storing into a block.
  *
- * The reference is a sum in double. With u = 2^-24, a score of dim terms whose magnitudes add up to S is off by at
+ * The reference is a sum in double. With u = 2^-24, a score of dim terms with magnitudes that add up to S is off by at
  * most (2 dim + 2) u S |scale|, a value after n slots by (2 n + 2) u S, S including the initial value of the sum;
  * doubled below, and 2^-149 for each term that underflows. Independence is checked on bytes: of the other queries, of
  * addresses, of block borders, and of the level, except for plain C, which does not fuse.

@@ -181,7 +181,7 @@ static void a_part_may_be_empty(void **state) {
     free_memory(parts, 3);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------------------------- */
+/* ---- refused files ---------------------------------------------------------------------------------------------- */
 
 static void expect_refused(const char *path, int code, const char *says, const char *says_too) {
     gguf_file *f;

@@ -2,7 +2,8 @@
 /* test_golden.c: every family of tests/golden against the results of transformers: logits of several prompts and 64
  * greedy tokens.
  *
- *   test_golden [-v] [NAME...]     -v: the worst error of each model; REPRISE_TEST_ROUNDS: how many sizes of steps, of 3
+ *   test_golden [-v] [NAME...]     -v: the largest error of each model
+ *   REPRISE_TEST_ROUNDS=N          number of chunk sizes to test, of 3
  */
 #include <math.h>
 #include <stdio.h>

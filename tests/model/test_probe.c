@@ -237,7 +237,7 @@ static void check_probe(world *w) {
     add_views(&c, &next, N_FIRST - home);
     probe(w, &c, MAX_ROWS, got);
     naive_deviations(w, expected);
-    for (int32_t i = 0; i < N_FIRST; i++) assert_true(got[i] == 0); /* they have seen what they see here */
+    for (int32_t i = 0; i < N_FIRST; i++) assert_true(got[i] == 0); /* prefilled with the same context: no deviation */
     for (int32_t i = 0; i < N_NEXT; i++) most = BASE_MAX(most, expected[i]);
     assert_true(most > 0);
     for (int32_t i = 0; i < N_NEXT; i++) {

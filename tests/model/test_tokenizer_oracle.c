@@ -228,9 +228,9 @@ static void patterns_cut_where_they_should(void **state) {
 
 /* ---- long words ---- */
 
-enum { LONG_STEPS = 12 }; /* the longest token: 4096 line feeds, whose stand-in U+010A has two bytes */
+enum { LONG_STEPS = 12 }; /* the longest token: 4096 line feeds, each written as U+010A in two bytes */
 
-/* Doubles of doubles of the line feed; GPT-2 merges them, Llama 3 takes the longest whole although no merge leads to it. */
+/* Repeated doubling of the line feed. GPT-2 merges them; Llama 3 takes the longest token, which no merge produces. */
 static vocabulary open_long(const char *pre, int n_merges) {
     static char runs[LONG_STEPS + 1][(2 << LONG_STEPS) + 1], lines[LONG_STEPS][(2 << LONG_STEPS) + 2];
     const char *tokens[LONG_STEPS + 1], *rules[LONG_STEPS];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_document.c: the parser's rules: every error with its code, its place and what to do; white space; src files; limits; memory. */
+/* test_document.c: the parser's rules: every error with its code, position and remedy; white space; src files;
+ * limits; memory. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_lint.c: each finding of rp_schema_lint, with a similar text that must not be found; the findings of the documents of the original
- * prototype; random documents; failing allocations. */
+/* test_lint.c: each finding of rp_schema_lint, with a similar text that must not be reported; the findings for the
+ * documents of the original prototype; random documents; failing allocations. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

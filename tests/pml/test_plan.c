@@ -41,8 +41,8 @@ static void free_plan(planned *p) {
     pml_document_free(p->schema);
 }
 
-/* The whole prompt by rising position; control tokens in it as the chat format writes them. The vocabulary is a SentencePiece one: texts at
- * an edge begin with its dummy space. */
+/* The whole prompt in position order, with control tokens as the chat template writes them. The vocabulary is
+ * SentencePiece: a text at an edge begins with its dummy space. */
 static void write_prompt(const pml_plan *p, char *out, size_t bytes) {
     int32_t n = p->n_cached + p->n_fresh, tokens[512], positions[512];
     rp_error err;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_prototype.c: the documents of the original prototype load and give plans; its README's forms of import work. Two do not load as they
- * are: code_generation_game.xml is no XML, and schema_code_generation.xml has a placeholder that is longer than its parameter. */
+/* test_prototype.c: the documents of the original prototype load and give plans; the forms of import in its README
+ * work. Two documents do not load unchanged: code_generation_game.xml is not XML, and schema_code_generation.xml has a
+ * placeholder that is longer than its parameter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_split.c: schemas derived from plain prompts. Each prompt over the proposed schema has its old text, byte for byte, by the documents
- * (tests/support/flat_pml) and by the plan's tokens; planted modules are found; so are those of the bundled examples. */
+/* test_split.c: schemas derived from plain prompts. Each prompt over the proposed schema keeps its text, byte for byte,
+ * in the documents (tests/support/flat_pml) and in the plan's tokens. Planted modules and those of the bundled examples
+ * are detected. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <setjmp.h>
@@ -89,7 +90,7 @@ static void append_bytes(base_buffer *to, const int32_t *tokens, size_t n) {
     }
 }
 
-/* The plan's tokens stand for the bytes that the tokens of the input stand for, with all that the chat format adds. */
+/* The plan's tokens decode to the same bytes as the input's tokens, including those of the chat template. */
 static void check_tokens(const pml_layout *layout, const pml_document *prompt, const rp_split_prompt *in, const rp_split_import *import) {
     pml_plan *plan;
     rp_error err = {0};
@@ -477,7 +478,7 @@ static void what_was_planted_is_found(void **state) {
 /* ---- Bundled examples ---- */
 
 
-/* A random import of what `holder` holds into to: about two thirds of the modules in any order, one member of each union. */
+/* Appends random imports from `holder` to `to`: about two thirds of its modules in any order, one of each union. */
 static void put_imports(tiny_random *r, const pml_document *schema, int32_t holder, base_buffer *to);
 
 static void put_import(tiny_random *r, const pml_document *schema, int32_t module, base_buffer *to) {
@@ -568,8 +569,8 @@ static size_t add_bundled(corpus *c, const pml_document *schema, const char *fol
     return given;
 }
 
-/* The prompts of a folder of examples, and twenty-four random ones: the share of the schema's text that the proposed schema has, too.
- * Text of one prompt only, or shorter than a module, is not counted. */
+/* The prompts of a folder of examples and 24 random ones: the share of the schema's text that the proposed schema also
+ * has. Text that is in one prompt only, or shorter than a module, is not counted. */
 static void modules_of_a_schema_are_found_again(const char *folder, const char *file, unsigned at_least) {
     pml_document *schema = load_schema(folder, file);
     tiny_random r = {4711};

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io_faults.c: a library for LD_PRELOAD that makes a program's calls on files below one folder fail, of SQLite's as of its own.
+/* io_faults.c: an LD_PRELOAD library that injects failures into a program's file calls below one folder, SQLite's
+ * included.
  *
- *   IO_FAULTS_BELOW=DIR    calls on this folder and what is in it are counted, by path or by a descriptor of one
+ *   IO_FAULTS_BELOW=DIR    counts calls on this folder and its contents, by path or by descriptor
  *   IO_FAULTS_AT=N         the N-th of them fails, counted from 1; without it none does
  *   IO_FAULTS_FOR=M        and the M - 1 after it (1); 0: all after it
  *   IO_FAULTS_ERRNO=E      with this errno, a number (EIO)
- *   IO_FAULTS_DELAY_MS=D   every fsync and fdatasync of them takes so much longer (0)
+ *   IO_FAULTS_DELAY_MS=D   delay of every counted fsync and fdatasync (0)
  *   IO_FAULTS_DELAY_IF=FILE  only while this file exists
- *   IO_FAULTS_COUNT=FILE   at the program's end the number of calls is written to this file
+ *   IO_FAULTS_COUNT=FILE   writes the number of calls to this file at exit
  *
- * Counted are open, read, write, sync, truncate, rename, unlink, mkdir, stat, lock, and their variants. close never fails. Thread-safe.
+ * The counted calls are open, read, write, sync, truncate, rename, unlink, mkdir, stat, lock, and their variants. close
+ * never fails. Thread-safe.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

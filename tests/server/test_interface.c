@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_interface.c: rules of the public headers: structs of older and newer programs (struct_size), NULL arguments, the log callback.
+/* test_interface.c: rules of the public headers: structs of older and newer programs (struct_size), NULL
+ * arguments, the log callback.
  *
- * Structs of other versions are allocated with exactly their size, so that AddressSanitizer sees every access beyond it.
+ * Structs of other versions are allocated with exactly their size, which lets AddressSanitizer report every access
+ * beyond it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,7 +125,7 @@ static void test_experimental_fields_do_not_change_the_layout(void **state) {
 
 /* ---- Reports ---- */
 
-/* Fills in a report of n bytes, whose fields equal those of a whole one; bytes beyond the library's fields become 0. */
+/* Checks that a report of n bytes has the fields of a complete one, and zeros after the library's fields. */
 static void check_report(const interface_world *w, uint32_t n, const rp_model_info *whole) {
     rp_model_info seen = {.n_layers = -1};
     void *info = malloc(n);

@@ -154,7 +154,7 @@ static void test_reals(void **state) {
     }
 }
 
-/* What cannot be honoured is left out where not strict; what is no schema is refused all the same. */
+/* Without `strict`, unsupported constraints are ignored; an invalid schema is still refused. */
 static void test_not_strict(void **state) {
     (void)state;
     static const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_library.c: the server as a library: it listens before there is a model, refuses what it cannot be, and ends without having run. */
+/* test_library.c: the server as a library: it listens before a model is loaded, refuses invalid
+ * configurations, and can be freed without having run. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <setjmp.h>

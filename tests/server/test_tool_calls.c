@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_calls.c: calls in an answer's text: the output does not depend on how the text is split; only calls and the white space around them are
- * taken out of it. */
+/* test_tool_calls.c: tool calls in an answer's text: the output does not depend on how the text is split, and only tool
+ * calls and the white space around them are removed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -276,7 +276,7 @@ static void appended_bytes_are_found(void **state) {
 
 /* ---- other records ---- */
 
-/* Regression: the version's constant had the fault's name, and every such record counted as gone:
+/* Regression: the version's constant had the fault's name, and every record of another version was counted as missing:
  * fuzz/corpus/record/another-version. */
 static void another_version_is_named_so(void **state) {
     (void)state;

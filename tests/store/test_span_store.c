@@ -160,7 +160,7 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_free(pool);
 }
 
-/* Capacity of the ghost list of such a small store; beyond it the first key is forgotten, and no other. */
+/* Capacity of the ghost list of a small store; one more key removes the oldest one only. */
 #define REMEMBERED GHOST_LIST_MIN
 
 static void the_last_drops_are_remembered(void **state) {

@@ -6,7 +6,7 @@
 #ifndef SUPPORT_AVX512_EMULATED_H
 #define SUPPORT_AVX512_EMULATED_H
 
-#include <immintrin.h> /* before its names are taken */
+#include <immintrin.h> /* before its names are redefined */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -132,7 +132,8 @@ static inline __mmask16 emulated_cmplt_epi32_mask(emulated_512 a, emulated_512 b
     return (__mmask16)mask;
 }
 
-/* Four products of unsigned by signed bytes: those of the even bytes, of the odd ones. No product nor sum of two leaves its 16, 32 bits. */
+/* Adds four products of unsigned by signed bytes to each lane: those of the even bytes, then of the odd ones. Products
+ * fit 16 bits, their pairwise sums 32. */
 static inline __m256i emulated_dpbusd_256(__m256i sum, __m256i a, __m256i b) {
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));

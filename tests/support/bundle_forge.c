@@ -30,7 +30,7 @@ forged bundle_forge(const char *name, size_t n, bool with_text) {
     for (size_t i = 0; i < n; i++) /* even seeds are modules */
         record_world_open(&worlds[i], &(record_plan){.shape = &shape, .n_slots = 3 + (int32_t)i, .seed = 2 * i + (with_text && i == 0)});
     qsort(worlds, n, sizeof *worlds, compare_worlds);
-    for (size_t i = 0; i < n; i++) { /* the array was sorted: what pointed into it is set again */
+    for (size_t i = 0; i < n; i++) { /* sorting moved the entries: restore the pointers into the array */
         worlds[i].record.tokens = worlds[i].tokens;
         items[i] = (record_bundle_item){.key = worlds[i].record.key};
         items[i].bytes = record_file_bytes(&worlds[i].format, &worlds[i].record, worlds[i].span, NULL);

@@ -17,7 +17,7 @@ typedef struct cache_world {
     oracle_run cold[CACHE_WORLD_REQUESTS]; /* without a store */
 } cache_world;
 
-/* is_tiny: a made-up model, fast enough for thousands of runs; else the bundled one. */
+/* is_tiny: a random model, fast enough for thousands of runs; else the bundled one. */
 void cache_world_open(cache_world *w, bool is_tiny);
 void cache_world_close(cache_world *w);
 
@@ -29,7 +29,8 @@ bool cache_world_ask(const cache_world *w, rp_engine *e, int32_t *cached, int32_
 /* A store in dir with the KV of all requests. */
 void cache_world_fill(const cache_world *w, const char *dir, const char *key_file);
 
-/* A bundle of the schema's modules in a filled store. Its path, dir with another end, into out[STORE_FOLDER_BYTES + 16]. */
+/* Exports the schema's modules of a filled store as a bundle; its path, dir with a suffix, into
+ * out[STORE_FOLDER_BYTES + 16]. */
 void cache_world_bundle(const char *dir, char *out);
 
 /* A listing; a failure ends the program. */

@@ -22,7 +22,7 @@ typedef struct golden_prompt {
 
 typedef struct golden_model {
     char *name, *architecture; /* architecture: from the GGUF */
-    char *covers;              /* what it exercises, for people */
+    char *covers;              /* the features it exercises, as a description */
     char *differs;             /* why llama.cpp computes something else; NULL where it agrees */
     char *path;                /* of NAME.gguf */
     int32_t vocabulary;        /* values in a row of logits */

@@ -220,7 +220,7 @@ static bool run_subject(const check_options *o, const check_subject *s, const ke
     return state.failures == 0;
 }
 
-/* The machine's own levels as far as REPRISE_CPU allows; others emulated, unless they would be timed or REPRISE_CPU is set. */
+/* The machine's levels up to REPRISE_CPU; the others emulated, except for timing or if REPRISE_CPU is set. */
 static bool find_table(const check_options *o, base_cpu_level level, base_cpu_level highest, kernel_table *t) {
     if (!base_cpu_has(level)) return !o->bench && getenv("REPRISE_CPU") == NULL && kernel_emulated(level, t);
     if (level <= highest) kernel_table_init(t, level);

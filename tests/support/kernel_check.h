@@ -50,8 +50,8 @@ void check_fill(float *x, int64_t n, check_kind kind);
 
 /* ---- guarded memory ------------------------------------------------------------------------------------------------
  * `bytes` bytes at an address that is a multiple of 64 plus `offset`, between two guards of 0xff bytes (NaNs in every
- * float format: a read from there is visible in the result, and AddressSanitizer reports it). check_release reports a guard that has
- * changed. */
+ * float format: a read of a guard is visible in the result, and AddressSanitizer reports it). check_release reports a
+ * guard that has changed. */
 void *check_alloc(size_t bytes, size_t offset);
 void check_release(void *p);
 

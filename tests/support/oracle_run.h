@@ -22,12 +22,12 @@ typedef struct oracle_model {
     const char *chat;
     rp_model *model;
     reference *ref; /* or NULL */
-    gguf_file *file; /* what `tokenizer` reads */
+    gguf_file *file; /* borrowed by `tokenizer` */
     tokenizer *tokenizer;
     char path[64];
 } oracle_model;
 
-/* The i-th of the shapes that are tried (MHA, GQA, MQA; tied and not; heads of 8 to 128; biases, scaled and partial rotation). */
+/* The i-th shape under test (MHA, GQA, MQA; tied and not; heads of 8 to 128; biases, scaled and partial rotation). */
 #define ORACLE_SHAPES 9
 tiny_model_shape oracle_shape(int i, const char **chat);
 void oracle_model_open(oracle_model *m, const tiny_model_shape *shape, const char *chat);

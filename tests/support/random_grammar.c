@@ -132,7 +132,7 @@ typedef struct search {
     const char *text;
     size_t n;
     bool wants_more; /* some parse reached the end of the text and expects more */
-    uint32_t known[RANDOM_GRAMMAR_EXPRS][RANDOM_GRAMMAR_MOST + 1]; /* what read_expr has found; UNKNOWN: not yet */
+    uint32_t known[RANDOM_GRAMMAR_EXPRS][RANDOM_GRAMMAR_MOST + 1]; /* results of read_expr; UNKNOWN: not computed */
 } search;
 
 #define UNKNOWN UINT32_MAX

@@ -26,7 +26,7 @@ typedef struct random_expr {
     int kind;
     uint32_t letters;   /* of a class: a bit each; of a literal: the letters, 3 bits each */
     int n;              /* of a literal */
-    bool negated;       /* a class that is written by what is not in it, so it also has characters that are no letters */
+    bool negated;       /* a negated class: it also has characters other than letters */
     int first, second;  /* expressions; a rule */
     int least, most;    /* of a repeat; most -1: no end */
 } random_expr;

@@ -303,7 +303,7 @@ static size_t tokens_of(const tokenizer *t, const char *text) {
     return most;
 }
 
-/* A value of 0 to len tokens, or now and then a longer one. It is ASCII without markup, so that cutting it keeps it valid. */
+/* A value of 0 to len tokens, sometimes a longer one. It is ASCII without markup: valid wherever it is cut. */
 static void argument(random_pml *p, const tokenizer *t, int32_t module, int32_t i) {
     char value[512] = "";
     int32_t len = p->modules[module].param_len[i];

@@ -39,8 +39,8 @@ typedef struct random_pml_module {
 typedef struct random_pml {
     tiny_random *r;
     base_buffer schema, prompt; /* documents, NUL-terminated */
-    random_pml_layout layout;   /* of schemas to come; may be set after init */
-    int32_t shorter;            /* texts have so many times fewer words, 1 by init: for vocabularies where a word is many tokens */
+    random_pml_layout layout;   /* of the schemas to generate; may be set after init */
+    int32_t shorter;            /* divisor for the words of a text, 1 by init: for many tokens per word */
     bool dial;                  /* quality="..." here and there: reuse, link, blend and exact; false by init */
     bool may_be_too_long;       /* placeholders; false by init */
     bool fixed;

@@ -23,7 +23,7 @@ typedef struct record_plan {
     const kv_shape *shape;
     int32_t first_pos, n_slots;
     int32_t n_extra; /* slots that are appended and taken back */
-    int32_t from;    /* blocks that nobody from there on reaches are given back; 0: none are */
+    int32_t from;    /* frees the blocks that no token at this position or later attends to; 0: none */
     uint64_t seed, junk;
 } record_plan;
 

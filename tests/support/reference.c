@@ -39,7 +39,7 @@ typedef struct entry {
     int32_t segment, offset; /* the segment's token, or segment -1 */
     bool fresh;
     int32_t token;           /* its number in reference_kv */
-    bool again;              /* fresh for the sake of quality */
+    bool again;              /* recomputed, as quality requires */
 } entry;
 
 /* The attention list of a segment's token. */
@@ -97,7 +97,7 @@ static int32_t *minus_ones(int32_t n) {
     return a;
 }
 
-/* ---- what the prompt takes ------------------------------------------------------------------------------------- */
+/* ---- imported modules ------------------------------------------------------------------------------------------ */
 
 static void note_imports(reference_prompt *p, int32_t node, int32_t holder) {
     for (int32_t i = p->pd->nodes[node].first_child; i >= 0; i = p->pd->nodes[i].next) {
@@ -448,7 +448,7 @@ static int32_t module_at(const pml_document *d, const char *path, size_t n) {
     return module;
 }
 
-/* The prompt that imports exactly the named modules: they, the modules around them, and what is certain. */
+/* The joint prefill of a scaffold: the named modules, the modules around them, and the defaults of their unions. */
 static joint_run joint_of_scaffold(const reference_prompt *p, int32_t node) {
     int32_t n_nodes = p->d->n_nodes;
     joint_run j = {.named = reference_alloc((size_t)n_nodes, 1), .taken = reference_alloc((size_t)n_nodes, 1)};
@@ -533,7 +533,8 @@ static void keep_sights(reference_prompt *p, sights l) {
     p->n_seen = n;
 }
 
-/* Computes a segment at `position`, attending to n segments with first tokens `tokens` at positions `places`, and first the anchor (-1: none). */
+/* Computes a segment at `position`, attending to the anchor (-1: none) and to n_scope segments: `scope` has their
+ * positions, `firsts` their first tokens. */
 static int32_t compute_segment(reference_prompt *p, const reference_segment *g, int32_t position, int32_t anchor,
                                const reference_place *scope, const int32_t *firsts, int32_t n_scope) {
     int32_t first = reference_kv_count(p->states);
@@ -564,9 +565,9 @@ static void compute_canonical(reference_prompt *p, int32_t segment) {
     free(firsts);
 }
 
-/* The segments that segment i attends to in a scaffold's run: all of the run before it; a member of scope module sees named modules only.
- * Packed: consecutively from 0, as in every scope, or after such a member's anchor. Returns how many segments
- * these are; *length: its position after them; *anchored: it has one. */
+/* The segments that segment i attends to in a scaffold's joint prefill: all earlier ones; a member of scope module
+ * attends to named modules only. Packed: consecutive positions from 0, as in every scope, or from 1 after the anchor of
+ * such a member. Returns the number of segments; *length: the position after them; *anchored: it has an anchor. */
 static int32_t joint_scope(const reference_prompt *p, const joint_run *j, int32_t i, reference_place *scope, int32_t *length,
                            bool *anchored) {
     int32_t holder = p->s->segments[i].holder, n = 0;
@@ -691,7 +692,8 @@ static int32_t compute_chosen(reference_prompt *p, const item *t, int32_t *all) 
     return n;
 }
 
-/* Blend's choice: in modules that request it and are not plain, and no more than the percentage of modules with the same one. */
+/* Blend's choice: in modules that request it and are not plain, and at most its percentage of the tokens of all modules
+ * with the same percentage. */
 static void blend(reference_prompt *p, const bool *plain) {
     int32_t all[101] = {0}, chosen[101] = {0}, n = 0;
     for (int32_t i = 0; i < p->n_items; i++) {

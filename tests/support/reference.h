@@ -29,11 +29,11 @@ int reference_open(reference **out, const char *path, const char *chat, int32_t 
 void reference_close(reference *r); /* after its prompts */
 int32_t reference_n_vocab(const reference *r);
 
-/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, NULL without one: which tokens
- * blend computed again; it is checked that it may have (docs/quality.md), and the rest of it is not looked at.
- * RP_ERR_CONFLICT: blend chose what it may not. RP_ERR_LENGTH: an argument or a text does not fit. RP_ERR_NAME: an
- * import that the schema does not have. RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: there are not as many learned
- * positions. */
+/* Lays out and computes a prompt. quality: the request's. choice: the engine's result, or NULL: only the tokens that
+ * blend recomputed are used, and checked against the rules of docs/quality.md.
+ * RP_ERR_CONFLICT: blend chose a token against these rules. RP_ERR_LENGTH: an argument or a text does not fit.
+ * RP_ERR_NAME: an import that the schema does not have. RP_ERR_INVALID: no token at all. RP_ERR_CONTEXT: more positions
+ * than the model has learned. */
 int reference_prompt_new(reference_prompt **out, reference *r, const pml_document *schema, const pml_document *prompt,
                          rp_quality quality, const rp_result *choice, rp_error *err);
 /* The beginning-of-text token, if the model wants one, and n given tokens, as one plain run. */
@@ -47,7 +47,7 @@ const float *reference_prompt_append(reference_prompt *p, int32_t token);
 
 int32_t reference_prompt_tokens(const reference_prompt *p); /* of the prompt, hidden ones not counted */
 int32_t reference_prompt_reused(const reference_prompt *p); /* of these: with the KV of their segment */
-int32_t reference_prompt_again(const reference_prompt *p);  /* of segments, computed again for the sake of quality */
+int32_t reference_prompt_again(const reference_prompt *p);  /* segment tokens that quality recomputes */
 int32_t reference_prompt_end(const reference_prompt *p);    /* the position after the last token */
 double reference_prompt_margin(const reference_prompt *p);  /* of choices of experts: reference_kv_margin */
 /* Number of segments with a scaffold's joint KV. */

@@ -20,8 +20,8 @@ double reference_soft_cap(double x, double cap);
 /* -slope is the bias of a score for each position of distance; 0 in models without ALiBi. */
 double reference_alibi_slope(const reference_model *m, int32_t head);
 
-/* y[n_embd]: what the mlp, or the mixture of experts, makes of x[n_embd]. Returns how clear the choice of experts was:
- * by how much the smallest probability of a chosen one is larger than all others; infinite where nothing was chosen. */
+/* y[n_embd]: output of the mlp, or the mixture of experts, for x[n_embd]. Returns the margin of the choice of experts:
+ * the smallest probability of a chosen one minus the largest of the others; infinite without a choice. */
 double reference_mlp_apply(const reference_model *m, const reference_layer *l, const double *x, double *y);
 
 #endif

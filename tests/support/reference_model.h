@@ -47,13 +47,13 @@ typedef struct reference_kv reference_kv;
 reference_kv *reference_kv_new(const reference_model *m);
 void reference_kv_free(reference_kv *s);
 int32_t reference_kv_count(const reference_kv *s);
-/* By how much, at the closest choice of experts of any token so far, the least probable chosen one was ahead of the
- * others. Where it is as small as rounding, another implementation may rightly choose another expert. Infinite without
+/* The smallest margin of any choice of experts so far: the least probable chosen one minus the most probable other.
+ * If it is as small as rounding, another implementation may correctly choose another expert. Infinite without
  * experts. */
 double reference_kv_margin(const reference_kv *s);
 
-/* Computes the next token, which sees `sights` and itself. position: where learned positions want it; others do not
- * look at it. logits: n_vocab floats, or NULL if nobody asks. */
+/* Computes the next token, which attends to `sights` and itself. position: the row of learned position embeddings;
+ * ignored without them. logits: n_vocab floats, or NULL. */
 void reference_kv_add(reference_kv *s, int32_t id, int32_t position, const reference_sight *sights, size_t n_sights,
                           float *logits);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_rope.h: rotary positions of the slow reference: a frequency for each pair of dimensions. For tests; not thread-safe. */
+/* reference_rope.h: RoPE of the slow reference: a frequency for each pair of dimensions. For tests; not thread-safe. */
 #ifndef SUPPORT_REFERENCE_ROPE_H
 #define SUPPORT_REFERENCE_ROPE_H
 
@@ -10,12 +10,12 @@ typedef struct reference_rope {
     int32_t n_pairs;     /* 2 n_pairs dimensions of a head rotate, the others do not */
     bool adjacent;       /* pairs (2i, 2i + 1); else (i, i + n_pairs) */
     double *frequencies; /* [n_pairs], radians a position */
-    double magnitude;    /* what rotates is made so much longer, in queries and in keys */
+    double magnitude;    /* factor for the rotating dimensions of queries and keys */
 } reference_rope;
 
 /* cos, sin of every pair at every requested distance. */
 typedef struct reference_angles {
-    double **at; /* [distance]; NULL: not asked for yet */
+    double **at; /* [distance]; NULL: not requested yet */
     int32_t n;
 } reference_angles;
 

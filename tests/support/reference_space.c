@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference_space.c: see reference_space.h. The document becomes a list of events; each text asks what is before it.
+/* reference_space.c: see reference_space.h. The document becomes a list of events; each text finds its left neighbour.
  *
  *   A. <module><user>x</user></module> B      text  open-module  open-role  text  close-role  close-module  text
  */
@@ -108,7 +108,7 @@ static void XMLCALL on_text(void *user, const XML_Char *text, int n) {
 static neighbour before(const space *s, int32_t i);
 static neighbour end_of_union(const space *s, int32_t close);
 
-/* What the end of a module gives what follows it. */
+/* The left neighbour that the end of a module is for the next event. */
 static neighbour end_of_module(const space *s, int32_t close) {
     neighbour l = {0};
     for (int32_t j = close - 1; j > s->events[close].begin; j--) {
@@ -132,7 +132,7 @@ static neighbour end_of_module(const space *s, int32_t close) {
     return l;
 }
 
-/* All members that do not end with a role; an empty one ends with what is before the union. */
+/* Combines the ends of all members that do not end with a role; an empty one ends with the union's left neighbour. */
 static neighbour end_of_union(const space *s, int32_t close) {
     neighbour with = {0}, without = {0}, left = before(s, s->events[close].begin);
     for (int32_t j = s->events[close].begin + 1; j < close; j++) {

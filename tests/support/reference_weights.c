@@ -74,7 +74,7 @@ static reference_linear read_linear(reference_opening *o, int32_t layer, const c
     return l;
 }
 
-/* width: of what is normed, a multiple of the norm's own. */
+/* width: number of normalised values, a multiple of the norm's weights. */
 static reference_norm read_norm(reference_opening *o, int32_t layer, const char *name, int32_t width, bool required) {
     const gguf_tensor *t = NULL;
     const tensor_name full = name_of(layer, name, "weight");

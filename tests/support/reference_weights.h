@@ -33,7 +33,7 @@ typedef struct reference_family {
     bool renormalised;               /* the chosen experts' weights sum to 1 */
     bool root_embedding;             /* embeddings times sqrt(n_embd) */
     bool divided_logits;             /* logit_scale divides */
-    bool yarn_unrounded;             /* what an absent rope.scaling.yarn_truncate means */
+    bool yarn_unrounded;             /* default if rope.scaling.yarn_truncate is absent */
     int32_t unrotated_every;         /* n: layers n - 1, 2n - 1, ... have no positions; 0: all have */
     int32_t wide_layers;             /* a model of so many layers scales scores by 1 / sqrt(n_embd / heads) */
     double alibi;                    /* the largest bias, where no key gives it; 0: no bias */
@@ -58,7 +58,7 @@ typedef struct reference_mlp {
 } reference_mlp;
 
 typedef struct reference_layer {
-    reference_norm attn_norm, mlp_norm;           /* before; without mlp_norm, a parallel mlp takes what attention takes */
+    reference_norm attn_norm, mlp_norm;           /* pre-norms; without mlp_norm, a parallel mlp uses attn_norm's */
     reference_norm post_attn_norm, post_mlp_norm; /* after, before the result is added */
     reference_norm q_norm, k_norm;
     reference_linear q, k, v, o;   /* k, v: none where the layer shares another's states */

@@ -28,7 +28,7 @@
 #define MOST_PASSES 3
 #define NEVER INT32_MAX
 #define MOST_WAIT_US 20000000 /* for a busy machine's disk */
-#define LEAST_DISK ((uint64_t)1600 << 10) /* what a store takes for itself, and some records */
+#define LEAST_DISK ((uint64_t)1600 << 10) /* the store's own files and some records */
 
 typedef struct schedule schedule;
 
@@ -138,7 +138,7 @@ static slot *note_event(schedule *s, bool ended, bool may_submit) {
     s->n_live -= ended;
     if (may_submit && s->next_by_callback < s->n_slots && s->events % 3 == 0) {
         next = &s->slots[s->next_by_callback++];
-        s->n_live++; /* nobody believes that all is over meanwhile */
+        s->n_live++; /* before it is submitted: waiting threads must not see 0 */
     }
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -279,7 +279,7 @@ static void vary(schedule *s, slot *c) {
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
     if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */
     if (q->prompt && q->reuse != RP_REUSE_EXACT) q->reuse = chance(s, 5) ? RP_REUSE_OFF : RP_REUSE_ON;
-    if (q->text && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer, and nobody else's */
+    if (q->text && chance(s, 3)) q->shifted_reuse = below(s, 8); /* it may change its own answer only */
     if (chance(s, 4)) q->deadline_ms = 3600 * 1000 + below(s, 1000);
     if (chance(s, 25)) {
         q->deadline_ms = 1 + below(s, 8);
@@ -625,7 +625,7 @@ void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedu
         run_pass(s);
         if (s->dir[0] && chance(s, 2)) restart(s);
     }
-    s->fails = false; /* whatever has failed before */
+    s->fails = false; /* the last pass runs without failures */
     run_pass(s);
     count_store(s);
     rp_engine_free(s->engine);

@@ -21,24 +21,24 @@
 
 #include "schedule_world.h"
 
-/* What schedules have met, so that one sees that they test something. */
+/* Counts of the events in schedules, to show that each of them occurred. */
 typedef struct schedule_tally {
-    uint64_t schedules, calls, compared; /* compared: calls that ended by themselves */
-    uint64_t logits;                     /* rows of them */
+    uint64_t schedules, calls, compared; /* compared: requests that ran to their end */
+    uint64_t logits;                     /* compared rows of logits */
     uint64_t prefix_tokens, module_tokens; /* hits in the prefix cache; in modules */
     uint64_t evictions, drafted, accepted;
     uint64_t waits;                      /* steps in which an admissible job waited for another with the same prompt */
-    uint64_t shared_steps;               /* steps with rows of several calls */
-    uint64_t cancelled, expired, full;   /* calls that were ended, that met their deadline, that found the queue full, */
-    uint64_t failed;                     /* that were not given memory */
-    uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines that continued with the store of an earlier one; hits there; ... */
-    uint64_t shifted;                   /* that may differ: they shifted the KV after an edit */
-    uint64_t firsts;                     /* answers to a tenant that had asked nothing before, among those of others */
+    uint64_t shared_steps;               /* steps with rows of several requests */
+    uint64_t cancelled, expired, full;   /* requests: cancelled, ended by their deadline, refused by a full queue */
+    uint64_t failed;                     /* requests that failed for lack of memory */
+    uint64_t restarts, disk_tokens, disk_evictions, disk_faults; /* engines with an earlier store; hits in it; ... */
+    uint64_t shifted;                   /* requests that may differ: they shifted the KV after an edit */
+    uint64_t firsts;                     /* answers to a tenant's first request, after those of other tenants */
 } schedule_tally;
 
-/* Runs one, drawing from r. may_fail: allocations fail now and then, in all passes but the last, and calls with them
- * (RP_ERR_MEMORY, RP_ERR_LIMIT); those that do not give what they give alone. Fails the test (cmocka) where bytes
- * differ, a call does not end as it should, or memory is left over. */
+/* Runs one random schedule. may_fail: some allocations fail, in all passes except the last, and requests may end with
+ * RP_ERR_MEMORY or RP_ERR_LIMIT; the results of the others equal those of running alone. Fails the test (cmocka) if
+ * bytes differ, a request ends with a wrong status, or memory is leaked. */
 void schedule_run(const schedule_world *w, tiny_random *r, bool may_fail, schedule_tally *tally);
 void schedule_tally_print(const char *test, const schedule_tally *t);
 

@@ -305,7 +305,7 @@ static bool choose_stop(schedule_world *w, schedule_call *c) {
     return true;
 }
 
-/* Another call, if what was drawn fits the model. */
+/* Adds a random request; false if it does not fit the model. */
 static bool add_call(schedule_world *w) {
     schedule_call *c = &w->calls[w->n_calls];
     *c = (schedule_call){.request = random_request(w)};
@@ -370,7 +370,7 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = true;
-    w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* what a budget must hold grows with it */
+    w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;
     int32_t wanted = 4 + below(w, SCHEDULE_CALLS - 3);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_world.h: a model, a schema and random requests over it, with the result of each alone, which the tests of schedules compare with.
+/* schedule_world.h: a model, a schema and random requests over it, with the result of each request alone: the expected
+ * results of schedule tests.
  *
- * Requests share text: plain texts that are equal, that have a common prefix, that continue an earlier prompt and its answer (exact to the
- * token: the answer is forced); prompts of modules, the same with other turns after them; every reuse mode, sampling, stops, lengths.
+ * Requests share text: plain texts that are equal, have a common prefix, or continue an earlier prompt and its answer
+ * (exact to the token: the answer is forced); prompts of modules, also with other turns after them. They cover every
+ * reuse mode, sampling, stops and lengths.
  *
- * For tests: a failure to set up ends the program. Not thread-safe; a world that is made is only read.
+ * For tests: a failing setup ends the program. Not thread-safe while it is made; immutable afterwards.
  */
 #ifndef SUPPORT_SCHEDULE_WORLD_H
 #define SUPPORT_SCHEDULE_WORLD_H
@@ -16,14 +18,14 @@
 #define SCHEDULE_CALLS 12 /* of a world, at most */
 #define SCHEDULE_CTX 2048 /* positions, where the model has as many */
 
-/* The models that are tried: of each, what may go wrong in another way. */
+/* The models under test: one of each kind with failure modes of its own. */
 typedef struct schedule_model {
     const char *name;
     rp_model *model;
-    gguf_file *file; /* what `tokenizer` reads */
+    gguf_file *file; /* borrowed by `tokenizer` */
     tokenizer *tokenizer;
     int32_t n_ctx, n_vocab;
-    int32_t shorter; /* texts have so many times fewer words */
+    int32_t shorter; /* divisor for the number of words in texts */
     bool is_movable, has_windows;
 } schedule_model;
 
@@ -48,7 +50,7 @@ typedef struct schedule_world {
     random_pml pml;
     schedule_call calls[SCHEDULE_CALLS];
     int32_t n_calls;
-    int prefill_rc;         /* what rp_schema_prefill gives: a module may be longer than the context */
+    int prefill_rc;         /* expected of rp_schema_prefill: a module may be longer than the context */
     uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
     int32_t most_chunk;
 } schedule_world;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scratch_file.h: one file in memory or in /tmp, by its name, that is removed when the program ends. The store follows no symbolic link, so
- * /proc/self/fd/N will not do. */
+/* scratch_file.h: one file in memory or in /tmp, with a name; removed at exit. The store follows no symbolic link,
+ * which excludes /proc/self/fd/N. */
 #ifndef SUPPORT_SCRATCH_FILE_H
 #define SUPPORT_SCRATCH_FILE_H
 

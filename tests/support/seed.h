@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seed.h: the seed and the number of rounds of a random test.
  *
- * Every random test draws from one seed. `make test` uses the fixed seed that the test names, so that it gives the same verdict everywhere;
- * `make test-random` sets REPRISE_TEST_SEED to a new one. A failure is repeated with the seed that was printed.
+ * Every random test draws from one seed. `make test` uses the fixed seed in the test's source, for the same result
+ * everywhere; `make test-random` sets REPRISE_TEST_SEED to a new one. The printed seed reproduces a failure.
  */
 #ifndef SUPPORT_SEED_H
 #define SUPPORT_SEED_H

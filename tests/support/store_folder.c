@@ -13,7 +13,7 @@
 
 #define OPEN_FOLDERS 8
 
-/* In memory where there is such a place: syncing takes no time, and a killed process loses nothing that it wrote either way. */
+/* Uses /dev/shm if it exists: fsync is free there, and a killed process loses no written data on either file system. */
 void store_folder_make(char *out) {
     strcpy(out, access("/dev/shm", W_OK) == 0 ? "/dev/shm/reprise-XXXXXX" : "/tmp/reprise-XXXXXX");
     if (!mkdtemp(out)) abort();

@@ -21,8 +21,8 @@ uint64_t store_folder_bytes(const char *dir);
 int store_folder_count(const char *dir, const char *end);
 /* While no process has it open: flips the last byte of every file with a name that ends so. */
 void store_folder_flip(const char *dir, const char *end);
-/* While nobody has it open: flips, cuts, empties or removes a file, or several, but not the marker: with a damaged index, too, the folder would
- * be refused as foreign (tests/cli/test_store_folder.py). */
+/* While no process has it open: flips a bit of, truncates, empties or removes one file or several, never the marker:
+ * with marker and index damaged, the folder would be refused as foreign (tests/cli/test_store_folder.py). */
 void store_folder_damage(const char *dir, tiny_random *r);
 
 #endif

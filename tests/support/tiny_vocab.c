@@ -21,7 +21,7 @@
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_UNUSED = 5, TYPE_BYTE = 6 };
 
-/* '_' stands for the space in front. */
+/* '_' is the leading space. */
 static const char *const words[] = {
     "_the", "_of", "_and", "_to", "_in", "_is", "_that", "_for", "_it", "_was", "_on", "_are", "_as", "_with", "_his",
     "_they", "_at", "_be", "_this", "_have", "_from", "_or", "_one", "_had", "_by", "_word", "_but", "_not", "_what",

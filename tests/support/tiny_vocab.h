@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiny_vocab.h: small vocabularies for made-up models: common English pieces, so that text becomes reasonable tokens. */
+/* tiny_vocab.h: small vocabularies for random models, of common English pieces, for realistic token counts. */
 #ifndef SUPPORT_TINY_VOCAB_H
 #define SUPPORT_TINY_VOCAB_H
 
@@ -15,7 +15,7 @@ typedef enum tiny_vocab_kind {
 
 typedef struct tiny_vocab_options {
     tiny_vocab_kind kind;
-    int32_t n_vocab;            /* pieces are left out or unreachable tokens added up to it; 0: what there is */
+    int32_t n_vocab;            /* pieces are omitted, or unreachable tokens added, to reach it; 0: all pieces */
     const char *pre;            /* of TINY_VOCAB_BPE: tokenizer.ggml.pre; NULL: "gpt-2" */
     const char *chat_template;  /* tokenizer.chat_template, or NULL */
     const char *const *control; /* further control tokens ("<|im_end|>"), NULL at the end; or NULL */

@@ -34,7 +34,7 @@ size_t vector_unescape(char *s) {
         }
         char c = p[1], *end = NULL;
         if (c == 'u') {
-            out += put_utf8(out, strtoul(p + 3, &end, 16)); /* an escape is longer than what it stands for */
+            out += put_utf8(out, strtoul(p + 3, &end, 16)); /* an escape is longer than its UTF-8 */
             p = end + 1;
             continue;
         }

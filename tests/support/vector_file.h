@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vector_file.h: reads the lists of cases under tests/golden.
  *
- * A line is a case; its fields are separated by tabs. In a field \n, \r, \t, \\, \p (for |) and \u{...} are escapes: unescape it, or first
- * split it at '|' if it is a list.
+ * A line is a case; tabs separate its fields. In a field \n, \r, \t, \\, \p (for |) and \u{...} are escapes: unescape
+ * it, after splitting it at '|' if it is a list.
  */
 #ifndef SUPPORT_VECTOR_FILE_H
 #define SUPPORT_VECTOR_FILE_H
@@ -16,8 +16,8 @@ typedef struct vector_case {
     char *fields[VECTOR_MAX_FIELDS]; /* NUL-terminated; may be changed */
 } vector_case;
 
-/* Calls f for each line of tests/golden/NAME, which must have n_fields fields; returns the number of lines. A file that cannot be read
- * fails the test. */
+/* Calls f for each line of tests/golden/NAME, which must have n_fields fields; returns the number of lines. An
+ * unreadable file fails the test. */
 int vector_file_each(const char *name, int n_fields, void (*f)(void *user, vector_case *c), void *user);
 /* Replaces the escapes of s; returns its new length. */
 size_t vector_unescape(char *s);
