@@ -210,6 +210,7 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 typedef struct rp_engine rp_engine;
 
 typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1, RP_KV_INT8 = 2 } rp_kv_format;
+#define RP_N_KV_FORMATS 3
 
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
@@ -312,6 +313,7 @@ typedef struct rp_engine_info {
     bool prepared;            /* weights are repacked: by rp_engine_prepare or a first request */
     int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
     int32_t background;       /* pending background tasks */
+    uint64_t kv_bytes_per_token; /* in kv_format */
 } rp_engine_info;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_describe(rp_engine *engine, rp_engine_info *out);

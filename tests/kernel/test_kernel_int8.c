@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_int8.c: attention over int8 KV. Every level gives the bytes of plain C. Plain C is compared with the definition: codes are within half
- * a scale of the element and depend on their own token only, products are exact integer sums, and no 32-bit sum overflows within
- * KERNEL_INT8_BLOCKS blocks of the largest codes and weights.
+ * a scale of the element and depend on their own token only, and products are exact integer sums.
  */
 #include <math.h>
 #include <stdio.h>
@@ -42,6 +41,7 @@ static void check_store(const kernel_table *t, int arg) {
         uint8_t *head = check_alloc(bytes, 2 * offset(1)), *want = check_alloc(bytes, 0);
         fill(x, dim, round);
         fill(other, dim, round + 1);
+        if (round % 9 == 0) other[check_random_in(0, dim - 1)] = round % 2 ? NAN : -INFINITY;
         memset(head, 0, bytes);
         memset(want, 0, bytes);
         for (int i = 0; i < SLOTS; i++) { /* the other tokens do not matter, nor does what the slot held before */
@@ -137,21 +137,75 @@ static void check_weights(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
         const int64_t n = check_random_in(1, 400);
-        float *p = check_alloc((size_t)n * 4, offset(4)), *q = check_alloc((size_t)n * 4, 0), *scales = check_alloc((size_t)n * 4, offset(4));
+        float *p = check_alloc((size_t)n * 4, offset(4)), *scales = check_alloc((size_t)n * 4, offset(4));
         int16_t *out = check_alloc((size_t)n * 2, offset(2)), *want = check_alloc((size_t)n * 2, 0);
+        kernel_heavy *heavy = check_alloc(sizeof(*heavy) * (size_t)n, 0), *expected = check_alloc(sizeof(*heavy) * (size_t)n, 0);
+        const float factor = round % 3 == 0 ? NAN : round % 3 == 1 ? 0x1p20f : 0x1p31f;
         for (int64_t i = 0; i < n; i++) {
-            p[i] = q[i] = round % 5 == 0 ? 0.0f : expf(-(float)check_random_in(0, 30));
+            p[i] = round % 5 == 0 ? 0.0f : expf(-(float)check_random_in(0, 30));
+            if (round % 7 == 0 && check_random_in(0, 9) == 0) p[i] = NAN;
             scales[i] = fabsf(check_float(CHECK_NORMAL));
         }
-        const float factor = t->weights_int8(p, scales, n, out), expected = check_reference()->weights_int8(q, scales, n, want);
-        check_same_bytes(&factor, &expected, sizeof factor, "the factor of weights");
+        const int64_t n_heavy = t->weights_int8(p, scales, n, factor, out, heavy);
+        check_that(n_heavy == check_reference()->weights_int8(p, scales, n, factor, want, expected), "%d heavy weights", (int)n_heavy);
         check_same_bytes(out, want, (size_t)n * 2, "weights");
-        for (int64_t i = 0; i < n; i++) check_near((double)factor * out[i], p[i], 0.51 * (double)factor, "a weight", i);
+        check_same_bytes(heavy, expected, sizeof(*heavy) * (size_t)n_heavy, "heavy weights");
+        for (int64_t i = 0, at = 0; i < n; i++) {
+            const bool is_heavy = at < n_heavy && heavy[at].index == i;
+            const float product = p[i] * scales[i] * factor;
+            const double weight = product < 0x1p31f ? (double)product : 0, got = is_heavy ? heavy[at].weight : out[i];
+            at += is_heavy;
+            check_that(is_heavy == (got > 32767), "weight %d", (int)i);
+            check_near(got, weight, 0.5, "a weight", i);
+        }
         check_release(p);
-        check_release(q);
         check_release(scales);
         check_release(out);
         check_release(want);
+        check_release(heavy);
+        check_release(expected);
+    }
+}
+
+/* exp differs between arithmetics; its sum is exact, and equal for any division of the list. */
+static void check_exp(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = check_random_in(1, 400), cut = check_random_in(0, n);
+        const size_t bytes = (size_t)n * 4;
+        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0);
+        for (int64_t i = 0; i < n; i++) x[i] = round % 4 == 0 ? 1000 * check_float(CHECK_NORMAL) : check_float(CHECK_NORMAL);
+        if (round % 5 == 0) x[check_random_in(0, n - 1)] = -INFINITY;
+        if (round % 6 == 0 && n > 1) x[check_random_in(1, n - 1)] = NAN;
+        memcpy(y, x, bytes);
+        memcpy(original, x, bytes);
+        const float max = t->highest(x, n), expected = check_reference()->highest(x, n);
+        check_same_bytes(&max, &expected, sizeof max, "the largest score");
+        check_that(t->highest(x, 0) == -INFINITY, "the largest of none");
+        const int64_t all = t->exp_int8(x, n, max), parts = t->exp_int8(y, cut, max) + t->exp_int8(y + cut, n - cut, max);
+        check_that(all == parts, "a sum of %lld, in two parts %lld", (long long)all, (long long)parts);
+        check_same_bytes(x, y, bytes, "exponentials");
+        int64_t sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += isnan(x[i]) ? 0 : lrint((double)x[i] * (double)KERNEL_INT8_ONE);
+        check_that(all == sum, "a sum of %lld, not %lld", (long long)all, (long long)sum);
+        for (int64_t i = 0; i < n; i++) {
+            const double e = exp((double)original[i] - (double)max);
+            if (!isnan(original[i])) check_near(x[i], e, 4e-6 * e + 1e-37, "an exponential", i);
+        }
+        check_release(x);
+        check_release(y);
+        check_release(original);
+    }
+}
+
+/* The largest weights of a list keep the sums in 32 bits, and few of them are heavy. */
+static void check_bounds(const kernel_table *t, int arg) {
+    (void)t;
+    (void)arg;
+    for (int64_t n = 1; n <= KERNEL_INT8_MAX_SLOTS; n = n * 3 / 2 + 1) {
+        const int64_t most = (INT64_C(1) << kernel_int8_weight_bits(n)) + n / 2 + 2;
+        check_that(most * 127 <= INT32_MAX, "%d slots: weights may add up to %d", (int)n, (int)most);
+        check_that(most / 32768 <= kernel_int8_max_heavy(n), "%d slots: %d heavy weights", (int)n, (int)(most / 32768));
     }
 }
 
@@ -165,18 +219,25 @@ static void check_values(const kernel_table *t, int arg) {
         const size_t bytes = (size_t)(n * stride) * 4;
         int32_t *acc = check_alloc(bytes, offset(4)), *want = check_alloc(bytes, 0);
         if (round % 3 == 0) memset(v, round % 2 ? 127 : -127, (size_t)(dim * SLOTS)); /* the largest sums */
+        for (int64_t q = 0; q < n; q++) /* slots without weight */
+            if (check_random_in(0, 2) == 0) memset(p + q * p_stride, 0, SLOTS * sizeof(*p));
         memset(acc, 0, bytes);
         memset(want, 0, bytes);
-        for (int block = 0; block < KERNEL_INT8_BLOCKS; block++) {
+        const int slot_alone = (int)check_random_in(0, SLOTS - 1);
+        const int32_t heavy = (int32_t)check_random_in(32768, 1 << 22);
+        for (int block = 0; block < 2; block++) {
             t->values_int8(v, dim, p, p_stride, n, acc, stride, any_address());
             check_reference()->values_int8(v, dim, p, p_stride, n, want, stride, any_address());
         }
+        t->value_int8(v, dim, slot_alone, heavy, acc);
+        check_reference()->value_int8(v, dim, slot_alone, heavy, want);
         check_same_bytes(acc, want, bytes, "sums of values");
         for (int64_t q = 0; q < n; q++)
             for (int64_t d = 0; d < dim; d += 3) {
                 int64_t sum = 0;
                 for (int slot = 0; slot < SLOTS; slot++) sum += (int64_t)p[q * p_stride + slot] * (int8_t)v[(slot / 2 * dim + d) * 2 + slot % 2];
-                check_that(acc[q * stride + d] == KERNEL_INT8_BLOCKS * sum, "the sum of value %d", (int)d);
+                sum = 2 * sum + (q > 0 ? 0 : (int64_t)heavy * (int8_t)v[(slot_alone / 2 * dim + d) * 2 + slot_alone % 2]);
+                check_that(acc[q * stride + d] == sum, "the sum of value %d", (int)d);
             }
         check_release(v);
         check_release(p);
@@ -225,7 +286,8 @@ static void bench(const kernel_table *table, int values) {
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
         {"store_key_int8", 0, check_store, NULL}, {"store_value_int8", 1, check_store, NULL}, {"query_int8", 0, check_query, NULL},
-        {"scores_int8", 0, check_scores, bench},  {"weights_int8", 0, check_weights, NULL},   {"values_int8", 1, check_values, bench},
+        {"scores_int8", 0, check_scores, bench},  {"exp_int8", 0, check_exp, NULL},           {"weights_int8", 0, check_weights, NULL},
+        {"weight_bits", 0, check_bounds, NULL},   {"values_int8", 1, check_values, bench},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

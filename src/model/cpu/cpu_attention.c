@@ -119,7 +119,8 @@ typedef struct tile {
     const kv_view *rotated[CPU_TILE_QUERIES];
     float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
     float query_scales[CPU_TILE_QUERIES];      /* int8 KV: of each query */
-    int8_t n_summed[CPU_TILE_QUERIES];         /* int8 KV: of each row: blocks in its sums, not yet in its totals */
+    /* int8 KV: of each query: heavy weights, in all and used (pass 2) */
+    int32_t n_heavy[CPU_TILE_QUERIES], heavy_used[CPU_TILE_QUERIES];
     /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
     int64_t done[CPU_TILE_QUERIES];
 } tile;
@@ -282,13 +283,13 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
 /* int8 KV: appends the scales of visible slots' values to a row's list. values: of the block */
 static void append_value_scales(const tile *t, int32_t r, uint64_t visible, const void *values) {
     const uint8_t *scales = (const uint8_t *)values + KERNEL_INT8_SCALES(t->j->b->shape.value_dim);
-    float *list = value_scales_of(t, r) + t->done[r];
-    for (uint64_t bits = visible; bits; bits &= bits - 1) {
-        uint16_t h;
-        memcpy(&h, scales + 2 * base_ctz64(bits), sizeof h);
-        *list++ = kernel_bf16_to_f32(h);
-    }
+    float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
+    kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
+    if (visible != ~UINT64_C(0))
+        for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];
 }
+
+static kernel_heavy *heavy_of(const tile *t, int64_t q) { return t->scratch->heavy + q * kernel_int8_max_heavy(t->j->b->scratch_slots); }
 
 /* End of the rows from r on that see the same slots as r and have seen as many slots before: one kernel call serves
  * them all. */
@@ -365,29 +366,47 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
     }
 }
 
+/* Values whose scales are all below this count as 0: factors stay finite. */
+#define LEAST_VALUE_SCALE 0x1p-90f
+
+/* int8 KV: n scores, a sink's included, to integer weights. scale: the row's largest of a value. Returns the factor of their sums. */
+static float weigh_int8(tile *t, int32_t r, int32_t head, float scale, float *scores, int64_t n) {
+    const kernel_table *k = &t->j->b->kernels;
+    const int64_t n_slots = t->done[r], q = (int64_t)r * t->n_heads + head, total = k->exp_int8(scores, n, k->highest(scores, n));
+    const double one = (double)(1 << kernel_int8_weight_bits(n_slots));
+    const bool is_zero = total <= 0 || !(scale >= LEAST_VALUE_SCALE);
+    const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)total * (double)scale));
+    BASE_ASSERT(n_slots <= KERNEL_INT8_MAX_SLOTS);
+    t->n_heavy[q] = (int32_t)k->weights_int8(scores, value_scales_of(t, r), n_slots, factor, weights_of(t, r, head), heavy_of(t, q));
+    t->heavy_used[q] = 0;
+    return is_zero ? 0.0f : (float)((double)scale / one);
+}
+
 /* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
-static void weigh_scores(tile *t, int32_t r, int32_t head) {
+static void weigh_scores(tile *t, int32_t r, int32_t head, float scale) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
     float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks) list[n++] = sinks[t->first_head + head];
-    float factor = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
-    if (b->shape.format == KV_INT8) factor *= b->kernels.weights_int8(list, value_scales_of(t, r), t->done[r], weights_of(t, r, head));
-    t->factors[r * t->n_heads + head] = factor;
+    t->factors[r * t->n_heads + head] = b->shape.format == KV_INT8 ? weigh_int8(t, r, head, scale, list, n) : n > 0 ? b->kernels.softmax(list, n) : 0.0f;
 }
 
 /* ---- pass 2 ---- */
 
-/* int8 KV: adds the sums of a row to its totals, before a sum could exceed 32 bits. */
-static void total_sums(tile *t, int32_t r) {
-    const int64_t n = (int64_t)t->n_heads * t->j->b->shape.value_dim;
-    int32_t *sums = (int32_t *)t->scratch->sums + r * n;
-    int64_t *totals = t->scratch->totals + r * n;
-    for (int64_t i = 0; i < n; i++) totals[i] += sums[i];
-    memset(sums, 0, sizeof(*sums) * (size_t)n);
-    t->n_summed[r] = 0;
+/* Slot of the n-th bit that is set. */
+static int slot_of(uint64_t visible, int64_t n) {
+    for (; n > 0; n--) visible &= visible - 1;
+    return base_ctz64(visible);
+}
+
+/* int8 KV: adds the block's heavy slots to query q, whose list is at `done`. */
+static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
+    const int64_t dim = t->j->b->shape.value_dim;
+    const kernel_heavy *heavy = heavy_of(t, q);
+    for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
+        t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
 }
 
 /* int8 KV: the block's values for rows [first, end), which see the same slots. */
@@ -397,8 +416,6 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
     const int64_t stride = b->scratch_slots;
     int16_t some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     const int16_t *list = weights_of(t, first, 0) + t->done[first], *p = list;
-    for (int32_t r = first; r < end; r++)
-        if (t->n_summed[r]++ == KERNEL_INT8_BLOCKS) total_sums(t, r), t->n_summed[r] = 1;
     if (visible != ~UINT64_C(0)) {
         memset(some, 0, sizeof(*some) * (size_t)(n * KV_BLOCK_SLOTS));
         for (int64_t i = 0; i < n; i++) {
@@ -407,7 +424,8 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
         }
         p = some;
     }
-    b->kernels.values_int8(values, dim, p, p == some ? KV_BLOCK_SLOTS : stride, n, (int32_t *)t->scratch->sums + q * dim, dim, next);
+    b->kernels.values_int8(values, dim, p, p == some ? KV_BLOCK_SLOTS : stride, n, t->scratch->int_sums + q * dim, dim, next);
+    for (int64_t i = q; i < q + n; i++) add_heavy(t, i, values, visible, t->done[first]);
 }
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
@@ -428,13 +446,12 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     }
 }
 
-/* int8 KV: the totals as floats, in the place of the sums. */
-static void finish_totals(tile *t) {
+/* int8 KV: the sums as floats. */
+static void finish_int_sums(tile *t) {
     const int64_t dim = t->j->b->shape.value_dim;
-    for (int32_t r = 0; r < t->n_rows; r++) total_sums(t, r);
     for (int64_t q = 0; q < (int64_t)t->n_rows * t->n_heads; q++)
         for (int64_t d = q * dim; d < (q + 1) * dim; d++)
-            t->scratch->sums[d] = (float)((double)t->scratch->totals[d] * (double)t->factors[q]);
+            t->scratch->sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->factors[q]);
 }
 
 static void pass_values(tile *t) {
@@ -443,10 +460,9 @@ static void pass_values(tile *t) {
     float *sums = t->scratch->sums;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
     memset(sums, 0, sizeof(float) * (size_t)t->n_rows * width);
-    memset(t->n_summed, 0, sizeof(t->n_summed));
-    if (b->shape.format == KV_INT8) memset(t->scratch->totals, 0, sizeof(*t->scratch->totals) * (size_t)t->n_rows * width);
+    if (b->shape.format == KV_INT8) memset(t->scratch->int_sums, 0, sizeof(int32_t) * (size_t)t->n_rows * width);
     visit_all(t, add_values);
-    if (b->shape.format == KV_INT8) finish_totals(t);
+    if (b->shape.format == KV_INT8) finish_int_sums(t);
     else
         for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
     for (int32_t r = 0; r < t->n_rows; r++, sums += width)
@@ -492,8 +508,10 @@ static void attend_tile(const attend_job *j, int64_t task, int thread) {
     t.n_rows = 0;
     fill_parts(&t, &b->plan.tiles[any->first_tile + task % any->n_tiles]);
     visit_all(&t, score_block);
-    for (int32_t r = 0; r < t.n_rows; r++)
-        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h);
+    for (int32_t r = 0; r < t.n_rows; r++) {
+        const float scale = b->shape.format == KV_INT8 ? b->kernels.highest(value_scales_of(&t, r), t.done[r]) : 0.0f;
+        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h, scale);
+    }
     pass_values(&t);
 }
 

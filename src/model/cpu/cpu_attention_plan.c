@@ -38,7 +38,8 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].int_queries);
         base_free(b->scratch[i].value_scales);
         base_free(b->scratch[i].weights);
-        base_free(b->scratch[i].totals);
+        base_free(b->scratch[i].heavy);
+        base_free(b->scratch[i].int_sums);
     }
     base_free(b->scratch);
     b->scratch = NULL;
@@ -76,8 +77,9 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->weights = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)slots, 64);
-        s->totals = base_alloc_aligned(sizeof(int64_t) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
-        if (!s->int_queries || !s->value_scales || !s->weights || !s->totals) return false;
+        s->heavy = base_alloc_aligned(sizeof(*s->heavy) * CPU_TILE_QUERIES * (size_t)kernel_int8_max_heavy(slots), 64);
+        s->int_sums = base_alloc_aligned(sizeof(int32_t) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
+        if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
     }
     b->scratch_slots = slots;
     return true;
