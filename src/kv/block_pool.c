@@ -132,7 +132,8 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, con
     *out = NULL;
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     if (!kv_shape_is_supported(shape))
-        return base_fail(err, RP_ERR_UNSUPPORTED, "int8 KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "int8 KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
                          INT8_MAX_DIM, shape->key_dim, shape->value_dim);
     kv_pool *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "the KV block pool");

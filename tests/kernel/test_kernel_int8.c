@@ -140,7 +140,8 @@ static void check_weights(const kernel_table *t, int arg) {
         float *p = check_alloc((size_t)n * 4, offset(4)), *scales = check_alloc((size_t)n * 4, offset(4));
         int16_t *out = check_alloc((size_t)n * 2, offset(2)), *want = check_alloc((size_t)n * 2, 0);
         kernel_heavy *heavy = check_alloc(sizeof(*heavy) * (size_t)n, 0), *expected = check_alloc(sizeof(*heavy) * (size_t)n, 0);
-        const float factor = round % 3 == 0 ? NAN : round % 3 == 1 ? 0x1p20f : 0x1p31f;
+        const float factor = round % 3 == 0 ? NAN : round % 3 == 1 ? 0x1p20f
+                                                                   : 0x1p31f;
         for (int64_t i = 0; i < n; i++) {
             p[i] = round % 5 == 0 ? 0.0f : expf(-(float)check_random_in(0, 30));
             if (round % 7 == 0 && check_random_in(0, 9) == 0) p[i] = NAN;
@@ -219,7 +220,7 @@ static void check_values(const kernel_table *t, int arg) {
         const size_t bytes = (size_t)(n * stride) * 4;
         int32_t *acc = check_alloc(bytes, offset(4)), *want = check_alloc(bytes, 0);
         if (round % 3 == 0) memset(v, round % 2 ? 127 : -127, (size_t)(dim * SLOTS)); /* the largest sums */
-        for (int64_t q = 0; q < n; q++) /* slots without weight */
+        for (int64_t q = 0; q < n; q++)                                               /* slots without weight */
             if (check_random_in(0, 2) == 0) memset(p + q * p_stride, 0, SLOTS * sizeof(*p));
         memset(acc, 0, bytes);
         memset(want, 0, bytes);
@@ -285,9 +286,14 @@ static void bench(const kernel_table *table, int values) {
 
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
-        {"store_key_int8", 0, check_store, NULL}, {"store_value_int8", 1, check_store, NULL}, {"query_int8", 0, check_query, NULL},
-        {"scores_int8", 0, check_scores, bench},  {"exp_int8", 0, check_exp, NULL},           {"weights_int8", 0, check_weights, NULL},
-        {"weight_bits", 0, check_bounds, NULL},   {"values_int8", 1, check_values, bench},
+        {"store_key_int8", 0, check_store, NULL},
+        {"store_value_int8", 1, check_store, NULL},
+        {"query_int8", 0, check_query, NULL},
+        {"scores_int8", 0, check_scores, bench},
+        {"exp_int8", 0, check_exp, NULL},
+        {"weights_int8", 0, check_weights, NULL},
+        {"weight_bits", 0, check_bounds, NULL},
+        {"values_int8", 1, check_values, bench},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -206,7 +206,8 @@ static void random_prompts_give_the_reference_logits(void **state) {
         printf(" %s %.2g, mean %.2g;", format_names[format], t.worst[format], mean);
         if (rounds >= 40 && mean > mean_limit[format]) fail_msg("%s KV: logits deviate by %.3g in the mean", format_names[format], mean);
         if (rounds >= 40 && 100 * t.beyond[format] > t.n_logits[format])
-            fail_msg("%s KV: %d of %d logits deviate by more than %g", format_names[format], t.beyond[format], t.n_logits[format], usual_limit[format]);
+            fail_msg("%s KV: %d of %d logits deviate by more than %g", format_names[format], t.beyond[format], t.n_logits[format],
+                     usual_limit[format]);
     }
     printf(" at worst\n");
     if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.too_long > 0);

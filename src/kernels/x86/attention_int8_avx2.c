@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_int8_avx2.c: attention over int8 KV with VPMADDWD: int16 of a query or of weights by codes widened to int16, pairs of dimensions
- * (scores) or of slots (values) side by side. Lanes are slots or dimensions. The results are those of attention_int8_generic.c, bit for bit.
+/* attention_int8_avx2.c: attention over int8 KV with VPMADDWD: int16 of a query or of weights by codes widened to
+ * int16, pairs of dimensions (scores) or of slots (values) side by side. Lanes are slots or dimensions. The results are
+ * those of attention_int8_generic.c, bit for bit, except for those of exp.
  *
- * A tile is 4, 2 or 1 queries times 2, 4 or 8 vectors: codes are loaded and widened once for several queries. */
+ * A tile is 4, 2 or 1 queries times 2, 4 or 8 vectors: codes are loaded and widened once for several queries. Loops are
+ * unrolled by 4, because gcc 12 otherwise copies the sums of each iteration. */
 #include <math.h>
 #include <string.h>
 
@@ -50,7 +52,7 @@ static BASE_ALWAYS_INLINE void score_tile(const score_args *a, int64_t first_q, 
     const int16_t *query = a->query + first_q * a->q_stride;
     __m256i acc[SUMS];
     for (int i = 0; i < n_q * n_vectors; i++) acc[i] = _mm256_setzero_si256();
-    _Pragma("GCC unroll 4")
+    BASE_UNROLL_4
     for (int64_t d = 0; d < a->dim; d += 2) {
         const int64_t at = d * KERNEL_SLOTS + 2 * first_slot;
         __m256i x[4];
@@ -104,7 +106,7 @@ static BASE_ALWAYS_INLINE void value_tile(const value_args *a, int64_t first_q, 
     __m256i acc[SUMS];
     for (int i = 0; i < n_q * n_vectors; i++)
         acc[i] = _mm256_loadu_si256((const __m256i *)(const void *)(out + i / n_vectors * a->acc_stride + LANES * (i % n_vectors)));
-    _Pragma("GCC unroll 4")
+    BASE_UNROLL_4
     for (int slot = 0; slot < KERNEL_SLOTS; slot += 2) {
         const int64_t at = slot * a->dim + 2 * d;
         __m256i x[4];
@@ -228,8 +230,8 @@ static float highest(const float *x, int64_t n) {
 /* To the nearest integers; 0 for NaN and for what 32 bits do not hold, whose conversion is the least integer. */
 static BASE_ALWAYS_INLINE __m256i round_positive(__m256 x) { return _mm256_max_epi32(_mm256_cvtps_epi32(x), _mm256_setzero_si256()); }
 
-/* exp(x) for x <= 0, as exp_negative of vector_avx2.c, with fewer terms: the series up to r^5 is off by less than 2.5e-6, and ln 2 is not split. A NaN
- * gives that of the lowest x. */
+/* exp(x) for x <= 0, as exp_negative of vector_avx2.c, with fewer terms: the series up to r^5 is off by less than
+ * 2.5e-6, and ln 2 is not split. A NaN gives that of the lowest x. */
 static BASE_ALWAYS_INLINE __m256 exp_short(__m256 x) {
     const __m256 above = _mm256_max_ps(x, _mm256_set1_ps(-87.0f)), magic = _mm256_set1_ps(0x1.8p+23f + 127);
     const __m256 biased = _mm256_fmadd_ps(above, _mm256_set1_ps(0x1.715476p+0f), magic);

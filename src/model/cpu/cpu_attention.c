@@ -382,7 +382,8 @@ static float weigh_int8(tile *t, int32_t r, int32_t head, float scale, float *sc
     return is_zero ? 0.0f : (float)((double)scale / one);
 }
 
-/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
+/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used.
+ * scale: int8 KV: the largest of the row's values. */
 static void weigh_scores(tile *t, int32_t r, int32_t head, float scale) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
@@ -390,7 +391,9 @@ static void weigh_scores(tile *t, int32_t r, int32_t head, float scale) {
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks) list[n++] = sinks[t->first_head + head];
-    t->factors[r * t->n_heads + head] = b->shape.format == KV_INT8 ? weigh_int8(t, r, head, scale, list, n) : n > 0 ? b->kernels.softmax(list, n) : 0.0f;
+    float *factor = &t->factors[r * t->n_heads + head];
+    if (b->shape.format == KV_INT8) *factor = weigh_int8(t, r, head, scale, list, n);
+    else *factor = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
 }
 
 /* ---- pass 2 ---- */
