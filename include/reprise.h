@@ -209,7 +209,8 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1 } rp_kv_format;
+typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1, RP_KV_INT8 = 2 } rp_kv_format;
+#define RP_N_KV_FORMATS 3
 
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
@@ -253,7 +254,7 @@ typedef struct rp_engine_options {
     uint32_t struct_size;
     int32_t n_threads;           /* 0: one per processor */
     int32_t n_ctx;               /* context length: positions of a prompt and its answer; 0: as in training */
-    rp_kv_format kv_format; /* f16; f32 is for tests */
+    rp_kv_format kv_format; /* f16; int8: half the bytes; f32 is for tests */
     uint64_t ram_bytes;          /* hard limit on the memory of a program with this engine: weights, used pages of the
                                     file, activations, tables and KV. KV gets what the others leave. 0: none */
     uint64_t kv_budget_bytes; /* hard limit on KV in RAM; 0: derived from ram_bytes, or 2 GiB */
@@ -312,6 +313,7 @@ typedef struct rp_engine_info {
     bool prepared;            /* weights are repacked: by rp_engine_prepare or a first request */
     int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
     int32_t background;       /* pending background tasks */
+    uint64_t kv_bytes_per_token; /* in kv_format */
 } rp_engine_info;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_describe(rp_engine *engine, rp_engine_info *out);

@@ -27,6 +27,7 @@ static const struct {
     {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16}, 130, 150, false},
     {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16}, 1, 0, false},
     {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, true},
+    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8}, 70, 90, false},
     {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16}, 64, 0, true},
 };
 

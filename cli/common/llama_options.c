@@ -43,7 +43,7 @@ static const llama_option table[] = {
     /* context and KV cache */
     {"-c --ctx-size", "ctx", NULL},
     {"-np --parallel", "sequences", NULL},
-    {"-ctk --cache-type-k -ctv --cache-type-v", "kv-format", "f16 or f32 for keys and values alike"},
+    {"-ctk --cache-type-k -ctv --cache-type-v", "kv-format", "f16, f32 or int8 (like q8_0) for keys and values alike"},
     {"-cram --cache-ram", "kv-ram", "bytes, such as 4G"},
     {"--prompt-cache --slot-save-path", "store", "a folder"},
     {"--prompt-cache-ro", "read-only", NULL},

@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
      .help = "setting to compare, words joined by '+': exact, off, link:K or blend:R; path or module; packed or "
-             "fixed; scaffold; bos; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
+             "fixed; scaffold; bos; a KV format; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (32)"},
     {.name = "limit", .kind = CLI_INT, .value = "N", .offset = AT(limit), .min = 0, .max = INT32_MAX,
@@ -99,6 +99,7 @@ typedef struct outcome {
 typedef struct eval_state {
     const eval_options *options;
     cli_loaded loaded;
+    rp_engine *engines[RP_N_KV_FORMATS]; /* of settings with a KV format; NULL: not opened */
     rp_model_info info;
     eval_setting *settings;
     size_t n_settings;
@@ -119,16 +120,20 @@ static void eval_on_logits(void *user, const float *logits, int32_t n_vocab) {
     eval_log_softmax(row, n_vocab);
 }
 
+static rp_engine *engine_of(const eval_state *s, const eval_setting *setting) {
+    return setting->has_kv_format ? s->engines[setting->kv_format] : s->loaded.engine;
+}
+
 static int fail_item(const eval_task *t, const eval_item *item, const eval_setting *s, const rp_error *err) {
     char line[CLI_MESSAGE_BYTES];
     return cli_fail(CLI_FAILED, "%s:%d: setting '%s': %s", t->path, item->line, s->name, cli_message(err, line));
 }
 
 /* Paths of the modules that the prompt imports, separated by spaces; NULL for fewer than two. Freed by the caller. */
-static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_error *err) {
+static int modules_of(rp_engine *engine, const eval_item *item, char **paths, rp_error *err) {
     rp_inspection *inspection = NULL;
     *paths = NULL;
-    if (rp_engine_inspect(s->loaded.engine, NULL, NULL, item->prompt, "prompt", &inspection, err) != RP_OK) return CLI_FAILED;
+    if (rp_engine_inspect(engine, NULL, NULL, item->prompt, "prompt", &inspection, err) != RP_OK) return CLI_FAILED;
     size_t n = 0, length = 1;
     for (int32_t i = 0; i < inspection->n_nodes; i++) length += strlen(inspection->nodes[i].path) + 1;
     char *text = cli_alloc(length);
@@ -144,16 +149,16 @@ static int modules_of(eval_state *s, const eval_item *item, char **paths, rp_err
     return CLI_OK;
 }
 
-static int eval_load_schema(eval_state *s, const eval_item *item, const eval_setting *setting, rp_error *err) {
+static int eval_load_schema(rp_engine *engine, const eval_item *item, const eval_setting *setting, rp_error *err) {
     rp_schema_options o = {.struct_size = sizeof(o), .scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
-    int rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
+    int rc = rp_schema_parse(engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     if (rc != RP_OK || !setting->scaffold) return rc;
     char *paths = NULL;
-    if (modules_of(s, item, &paths, err) != CLI_OK) return err->code;
+    if (modules_of(engine, item, &paths, err) != CLI_OK) return err->code;
     if (paths == NULL) return RP_OK; /* a single module needs no scaffold */
     o.scaffold = paths;
-    rc = rp_schema_parse(s->loaded.engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
+    rc = rp_schema_parse(engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     free(paths);
     return rc;
 }
@@ -178,7 +183,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
                     double *likelihood, rp_error *err) {
     int32_t *forced = NULL;
     size_t n = 0;
-    int rc = eval_load_schema(s, item, setting, err);
+    rp_engine *engine = engine_of(s, setting);
+    int rc = eval_load_schema(engine, item, setting, err);
     if (rc == RP_OK) rc = answer_tokens(s, item, &forced, &n, err);
     if (rc != RP_OK) return rc;
     distributions_make_space(d, item->metric == EVAL_PERPLEXITY ? (int32_t)n : 1, s->info.n_vocab);
@@ -188,7 +194,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.no_prefix = true; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
-    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(s->loaded.engine, &r, result, err); /* caches the modules */
+    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(engine, &r, result, err); /* caches the modules */
     rp_result_free(*result);
     *result = NULL;
     r.quality = setting->quality;
@@ -197,7 +203,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.n_forced = (int32_t)n;
     r.on_logits = eval_on_logits;
     r.user = d;
-    if (rc == RP_OK) rc = rp_engine_run(s->loaded.engine, &r, result, err);
+    if (rc == RP_OK) rc = rp_engine_run(engine, &r, result, err);
     *likelihood = 0;
     for (int32_t i = 0; rc == RP_OK && i < (int32_t)n && i < d->n; i++)
         *likelihood -= d->values[(size_t)i * (size_t)d->n_vocab + (size_t)forced[i]] / (double)n;
@@ -205,7 +211,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     return rc;
 }
 
-static outcome eval_judge(const eval_state *s, const eval_item *item, const rp_result *r, double likelihood) {
+static outcome eval_judge(const eval_state *s, const eval_item *item, const eval_setting *setting, const rp_result *r, double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
     outcome o = {.ttft_ms = r->timings.ttft_ms, .recomputed_tokens = r->quality.recomputed_tokens,
@@ -216,9 +222,10 @@ static outcome eval_judge(const eval_state *s, const eval_item *item, const rp_r
         o.agreement += (eval_argmax(a, p->n_vocab) == eval_argmax(b, q->n_vocab)) / (double)n;
         o.kl += eval_kl(a, b, p->n_vocab) / n;
     }
-    uint64_t bytes = s->info.kv_bytes_per_token * (s->options->engine.states == RP_KV_F32 ? 2 : 1);
+    rp_engine_info engine = {.struct_size = sizeof(engine)};
+    rp_engine_describe(engine_of(s, setting), &engine);
     o.cached_share = r->prompt_tokens > 0 ? (double)r->cached_tokens / r->prompt_tokens : 0;
-    o.kv_bytes = (double)r->cached_tokens * (double)bytes;
+    o.kv_bytes = (double)r->cached_tokens * (double)engine.kv_bytes_per_token;
     return o;
 }
 
@@ -251,7 +258,7 @@ static int eval_item_under(eval_state *s, const eval_task *t, const eval_item *i
     rp_result *result = NULL;
     double likelihood;
     if (run_item(s, item, setting, &s->other, &result, &likelihood, &err) != RP_OK) return fail_item(t, item, setting, &err);
-    *out = eval_judge(s, item, result, likelihood);
+    *out = eval_judge(s, item, setting, result, likelihood);
     write_item(s, t, item, setting, result, out);
     rp_result_free(result);
     return CLI_OK;
@@ -361,6 +368,16 @@ static int read_tasks(eval_state *s) {
     return CLI_OK;
 }
 
+static int open_format(eval_state *s, const eval_setting *setting) {
+    rp_engine_options engine = cli_engine_options(&s->options->engine);
+    rp_error err;
+    char line[CLI_MESSAGE_BYTES];
+    if (!setting->has_kv_format || s->engines[setting->kv_format] != NULL) return CLI_OK;
+    engine.kv_format = setting->kv_format;
+    if (rp_engine_new(&s->engines[setting->kv_format], s->loaded.model, &engine, &err) == RP_OK) return CLI_OK;
+    return cli_fail(CLI_FAILED, "setting '%s': %s", setting->name, cli_message(&err, line));
+}
+
 static int eval_load(eval_state *s) {
     const eval_options *o = s->options;
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
@@ -369,7 +386,9 @@ static int eval_load(eval_state *s) {
     rp_model_describe(s->loaded.model, &s->info);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
-    return status == CLI_OK ? cli_prepare_engine(&s->loaded) : status;
+    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded);
+    for (size_t i = 0; i < s->n_settings && status == CLI_OK; i++) status = open_format(s, &s->settings[i]);
+    return status;
 }
 
 static int open_for_writing(const char *path, const char *option, FILE **file) {
@@ -414,6 +433,7 @@ static int eval_with(const eval_options *o) {
     status = close_file(output, o->output, status);
     status = close_file(svg, o->svg, status);
     status = close_file(s.items, o->items, status);
+    for (int i = 0; i < RP_N_KV_FORMATS; i++) rp_engine_free(s.engines[i]);
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_tasks; i++) eval_task_free(&s.tasks[i]);
     free(s.tasks);

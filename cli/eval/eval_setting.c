@@ -6,6 +6,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "common/loader.h"
 
 const eval_setting eval_reference = {.name = "exact", .reuse = RP_REUSE_EXACT, .layout = RP_LAYOUT_PACKED};
 
@@ -22,8 +23,8 @@ static const setting_word words[] = {
     {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-#define N_GROUPS 5
-#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold or bos, joined by '+'"
+enum { KV_FORMATS = 5, N_GROUPS };
+#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos or a KV format, joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -34,13 +35,22 @@ static bool eval_setting_read_amount(const char *text, size_t n, setting_word *o
     return rp_quality_parse(word, &out->sets.quality, NULL) == RP_OK;
 }
 
+static bool eval_setting_read_format(const char *text, size_t n, setting_word *out) {
+    for (int i = 0; cli_kv_formats[i]; i++) {
+        if (strlen(cli_kv_formats[i]) != n || memcmp(cli_kv_formats[i], text, n) != 0) continue;
+        *out = (setting_word){cli_kv_formats[i], KV_FORMATS, {.has_kv_format = true, .kv_format = (rp_kv_format)i}};
+        return true;
+    }
+    return false;
+}
+
 static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
         *out = words[i];
         return true;
     }
-    return eval_setting_read_amount(text, n, out);
+    return eval_setting_read_format(text, n, out) || eval_setting_read_amount(text, n, out);
 }
 
 int eval_setting_parse(eval_setting *s, const char *text) {
@@ -59,6 +69,7 @@ int eval_setting_parse(eval_setting *s, const char *text) {
         if (w.sets.anchor) s->anchor = w.sets.anchor;
         if (w.sets.layout) s->layout = w.sets.layout;
         if (w.sets.scaffold) s->scaffold = true;
+        if (w.sets.has_kv_format) s->has_kv_format = true, s->kv_format = w.sets.kv_format;
         p += n;
         if (*p == '\0') return CLI_OK;
     }

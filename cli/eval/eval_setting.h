@@ -15,6 +15,8 @@ typedef struct eval_setting {
     rp_anchor anchor;
     rp_layout layout;
     bool scaffold;    /* the modules that a prompt imports are prefilled jointly */
+    bool has_kv_format; /* else --kv-format's */
+    rp_kv_format kv_format;
 } eval_setting;
 
 /* The reference for all other settings: exact prefill, packed layout. */
@@ -27,6 +29,7 @@ extern const eval_setting eval_reference;
  *   bos                their anchor (for scope module)
  *   scaffold           the modules of each prompt are prefilled jointly
  *   packed, fixed      layout (default: the schema's)
+ *   f16, f32, int8     KV format (default: --kv-format)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);
 

@@ -38,21 +38,6 @@ typedef struct recomputation {
 
 /* ---- Comparison ---- */
 
-/* Whether the KV of one token is equal in two slots of blocks of a layer. */
-static bool same_slot(const kv_shape *shape, char *a, int32_t slot_a, char *b, int32_t slot_b) {
-    size_t element = shape->format == KV_F32 ? sizeof(float) : sizeof(uint16_t), value_bytes = (size_t)shape->value_dim * element;
-    bool same = true;
-    for (int32_t h = 0; h < shape->n_kv_heads && same; h++) {
-        const char *ka = kv_block_keys(shape, a, h), *kb = kv_block_keys(shape, b, h);
-        const char *va = kv_block_values(shape, a, h), *vb = kv_block_values(shape, b, h);
-        for (int32_t d = 0; d < shape->key_dim && same; d++)
-            same = memcmp(ka + ((size_t)d * KV_BLOCK_SLOTS + (size_t)slot_a) * element,
-                          kb + ((size_t)d * KV_BLOCK_SLOTS + (size_t)slot_b) * element, element) == 0;
-        same = same && memcmp(va + (size_t)slot_a * value_bytes, vb + (size_t)slot_b * value_bytes, value_bytes) == 0;
-    }
-    return same;
-}
-
 /* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
  * window may have been freed. */
 static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
@@ -60,7 +45,7 @@ static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, co
         for (int32_t i = 0; i < n; i++) {
             int32_t i_a = at_a + i, i_b = at_b + i;
             char *block_a = kv_span_block(a, l, i_a / KV_BLOCK_SLOTS), *block_b = kv_span_block(b, l, i_b / KV_BLOCK_SLOTS);
-            if (block_a && block_b && !same_slot(shape, block_a, i_a % KV_BLOCK_SLOTS, block_b, i_b % KV_BLOCK_SLOTS)) return false;
+            if (block_a && block_b && !kv_block_same_slot(shape, block_a, i_a % KV_BLOCK_SLOTS, block_b, i_b % KV_BLOCK_SLOTS)) return false;
         }
     return true;
 }

@@ -22,10 +22,13 @@
 #endif
 #if defined(BASE_SANITIZED)
 #define BASE_UNROLL
+#define BASE_UNROLL_4
 #elif defined(__clang__)
 #define BASE_UNROLL _Pragma("clang loop unroll(full)")
+#define BASE_UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define BASE_UNROLL _Pragma("GCC unroll 16")
+#define BASE_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 #define BASE_NODISCARD __attribute__((warn_unused_result))
 #define BASE_PREFETCH(p) __builtin_prefetch(p, 0, 3) /* to be read soon */
@@ -41,6 +44,7 @@
 #define BASE_ALWAYS_INLINE inline
 #define BASE_UNUSED
 #define BASE_UNROLL
+#define BASE_UNROLL_4
 #define BASE_NODISCARD
 #define BASE_PREFETCH(p) ((void)(p))
 #define BASE_PREFETCH_L2(p) ((void)(p))

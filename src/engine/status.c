@@ -29,7 +29,8 @@ int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
                            .chunk_tokens = e->chunk_tokens,
                            .max_sequences = e->max_sequences,
                            .max_queue = e->max_queue,
-                           .kv_format = e->states.shape.format == KV_F32 ? RP_KV_F32 : RP_KV_F16};
+                           .kv_format = (rp_kv_format)e->states.shape.format,
+                           .kv_bytes_per_token = kv_shape_token_bytes(&e->states.shape)};
     pthread_mutex_lock(&e->lock);
     info.prepared = e->prepared;
     info.running = BASE_MIN(e->status.running, e->n_live);

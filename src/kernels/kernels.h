@@ -120,6 +120,63 @@ typedef void (*kernel_attn_scores_fn)(const void *k, int64_t dim, const float *q
 typedef void (*kernel_attn_values_fn)(const void *v, int64_t dim, uint64_t visible, const float *p, int64_t p_stride,
                                       int64_t n_q, float *acc, int64_t acc_stride, const void *next);
 
+/* ---- attention over a block of int8 KV ------------------------------------------------------------------------------
+ * A token's keys (values) of one head are x ~ scale * code, |code| <= 127, with a scale of their own. No code depends on another token, so KV
+ * does not depend on where a prompt is cut. One head of a block, `dim` even:
+ *
+ *     keys    int8 code[dim / 2][64 slots][2]        values  int8 code[32][dim][2]: two slots side by side
+ *             bf16 scale[64]                                 bf16 scale[64]
+ *
+ * Queries and weights are rounded to integers, and all sums are of integers: no sum depends on its order, hence not on block borders, masks, the
+ * order of slots, or how slots are split over threads. Softmax takes four steps:
+ *
+ *     max = highest(scores)         total = exp_int8(scores, max)        over the n visible slots (total: and a sink)
+ *     weight[j] = round(exp[j] * scale[j] * 2^bits / (total * largest scale)),  bits = kernel_int8_weight_bits(n)
+ *     head[d] = (sum over j of weight[j] * code[j][d]) * largest scale / 2^bits
+ *
+ * Weights add up to at most 2^bits, plus rounding, which keeps sums in 32 bits. Few can be above 32767: those are listed apart. */
+static inline int64_t kernel_int8_bytes(int64_t dim) { return KERNEL_SLOTS * (dim + 2); }
+#define KERNEL_INT8_SCALES(dim) (KERNEL_SLOTS * (dim)) /* offset of the scales */
+
+/* The scale of dim elements: the least bf16 that is not below max |x| / 127; 0: all are 0. Its code of an element: round(x / scale). */
+float kernel_int8_scale(const float *x, int64_t dim);
+int8_t kernel_int8_code(float x, float scale);
+/* The 64 scales of a head, at KERNEL_INT8_SCALES. */
+void kernel_int8_scales(const void *scales, float out[KERNEL_SLOTS]);
+/* Element d of a slot: scale * code. */
+float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d);
+float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d);
+
+/* A query of dim floats -> int16; returns the scale: q ~ scale * out. The largest magnitude is min(32767, (2^31 - 1) / (127 dim)), so that a
+ * score's sum fits 32 bits. */
+typedef float (*kernel_query_int8_fn)(const float *q, int64_t dim, int16_t *out);
+/* out[q * out_stride + j] = (float)(sum over d of query[q][d] * code[d][j]) * scales[q] * scale[j]. */
+typedef void (*kernel_scores_int8_fn)(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales,
+                                      float *out, int64_t out_stride, const void *next);
+/* In place: x[i] = exp(x[i] - max), within 4e-6 of it. Returns the sum of round(x[i] * KERNEL_INT8_ONE). */
+#define KERNEL_INT8_ONE 0x1p26f
+typedef int64_t (*kernel_exp_int8_fn)(float *x, int64_t n, float max);
+
+/* 15 for fewer than 64 slots, one more for each doubling, at most 22. */
+int kernel_int8_weight_bits(int64_t n);
+#define KERNEL_INT8_MAX_SLOTS (INT64_C(1) << 24) /* of a list: the bound of sums */
+/* The most weights above 32767 in a list of n. */
+static inline int64_t kernel_int8_max_heavy(int64_t n) { return 130 + n / 65536; }
+
+/* A weight above 32767, of the slot with this index in the list. */
+typedef struct kernel_heavy {
+    int32_t index, weight;
+} kernel_heavy;
+
+/* out[i] = round(x[i] * scales[i] * factor); heavy ones are 0 there, and in heavy[] in ascending order. Returns their number. */
+typedef int64_t (*kernel_weights_int8_fn)(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy);
+
+/* acc[q * acc_stride + d] += sum over 64 slots of p[q * p_stride + j] * code[j][d]; p is 0 for slots that are not visible. */
+typedef void (*kernel_values_int8_fn)(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc,
+                                      int64_t acc_stride, const void *next);
+/* acc[d] += weight * code[slot][d]. */
+typedef void (*kernel_value_int8_fn)(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc);
+
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
@@ -140,6 +197,13 @@ typedef struct kernel_table {
     void (*quantize_row)(const float *x, void *q8, int64_t n); /* see above; a block of zeros has d = 0 */
     kernel_attn_scores_fn attn_scores_f32, attn_scores_f16;
     kernel_attn_values_fn attn_values_f32, attn_values_f16;
+    kernel_query_int8_fn query_int8;
+    kernel_scores_int8_fn scores_int8;
+    float (*highest)(const float *x, int64_t n); /* the largest element; NaNs are ignored; minus infinity for none */
+    kernel_exp_int8_fn exp_int8;
+    kernel_weights_int8_fn weights_int8;
+    kernel_values_int8_fn values_int8;
+    kernel_value_int8_fn value_int8;
     /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the result. The order of
      * the sum depends on n only. */
     float (*softmax)(float *x, int64_t n);
@@ -162,6 +226,8 @@ typedef struct kernel_table {
     void (*store_key_f16)(const float *x, int64_t dim, void *k, int slot);
     void (*store_value_f32)(const float *x, int64_t dim, void *v, int slot);
     void (*store_value_f16)(const float *x, int64_t dim, void *v, int slot);
+    void (*store_key_int8)(const float *x, int64_t dim, void *k, int slot);
+    void (*store_value_int8)(const float *x, int64_t dim, void *v, int slot);
 } kernel_table;
 
 /* The results of a level: two levels of one arithmetic give the same bits (README.md, "Levels"; tests/kernel compares

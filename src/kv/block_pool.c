@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -43,19 +45,82 @@ static void cpu_release(void *user, void *p) {
     base_free(p);
 }
 
-size_t kv_shape_element_bytes(const kv_shape *s) { return s->format == KV_F32 ? 4 : 2; }
-
-size_t kv_shape_key_bytes(const kv_shape *s) {
-    return (size_t)s->key_dim * KV_BLOCK_SLOTS * kv_shape_element_bytes(s);
+/* Of one slot of one head. */
+static size_t slot_bytes(kv_format format, int32_t dim) {
+    switch (format) {
+    case KV_F32: return (size_t)dim * 4;
+    case KV_INT8: return (size_t)dim + 2;
+    default: return (size_t)dim * 2;
+    }
 }
 
-size_t kv_shape_value_bytes(const kv_shape *s) {
-    return (size_t)s->value_dim * KV_BLOCK_SLOTS * kv_shape_element_bytes(s);
-}
+size_t kv_shape_key_bytes(const kv_shape *s) { return KV_BLOCK_SLOTS * slot_bytes(s->format, s->key_dim); }
+
+size_t kv_shape_value_bytes(const kv_shape *s) { return KV_BLOCK_SLOTS * slot_bytes(s->format, s->value_dim); }
 
 uint64_t kv_shape_token_bytes(const kv_shape *s) {
-    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * (uint64_t)(s->key_dim + s->value_dim) *
-           kv_shape_element_bytes(s);
+    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * (slot_bytes(s->format, s->key_dim) + slot_bytes(s->format, s->value_dim));
+}
+
+#define INT8_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
+
+bool kv_shape_is_supported(const kv_shape *s) {
+    return s->format != KV_INT8 || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
+}
+
+/* ---- slots of a block ---- */
+
+/* One head's keys or values as rows of 64 slots of `unit` bytes; the codes of int8 values, of pairs of slots, are apart. */
+typedef struct slot_rows {
+    size_t n_rows, unit, first; /* first: offset of the rows in the head */
+    int32_t paired_dim;         /* > 0: int8 values */
+} slot_rows;
+
+static slot_rows rows_of(const kv_shape *s, bool is_key) {
+    const int32_t dim = is_key ? s->key_dim : s->value_dim;
+    const size_t element = s->format == KV_F32 ? 4 : 2;
+    if (s->format == KV_INT8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
+    if (s->format == KV_INT8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
+    return is_key ? (slot_rows){(size_t)dim, element, 0, 0} : (slot_rows){1, element * (size_t)dim, 0, 0};
+}
+
+static void clear_rows(const slot_rows *r, uint8_t *head, int from) {
+    for (size_t i = 0; i < r->n_rows; i++) {
+        uint8_t *row = head + r->first + i * r->unit * KV_BLOCK_SLOTS;
+        memset(row + r->unit * (size_t)from, 0, r->unit * (size_t)(KV_BLOCK_SLOTS - from));
+    }
+    for (int slot = from; r->paired_dim > 0 && slot < KV_BLOCK_SLOTS; slot++)
+        for (int32_t d = 0; d < r->paired_dim; d++) head[(slot / 2 * r->paired_dim + d) * 2 + slot % 2] = 0;
+}
+
+static bool same_rows(const slot_rows *r, const uint8_t *a, int slot_a, const uint8_t *b, int slot_b) {
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const size_t row = r->first + i * r->unit * KV_BLOCK_SLOTS;
+        if (memcmp(a + row + r->unit * (size_t)slot_a, b + row + r->unit * (size_t)slot_b, r->unit) != 0) return false;
+    }
+    for (int32_t d = 0; d < r->paired_dim; d++)
+        if (a[(slot_a / 2 * r->paired_dim + d) * 2 + slot_a % 2] != b[(slot_b / 2 * r->paired_dim + d) * 2 + slot_b % 2]) return false;
+    return true;
+}
+
+void kv_block_clear_slots(const kv_shape *s, void *block, int from) {
+    const slot_rows keys = rows_of(s, true), values = rows_of(s, false);
+    uint8_t *at = block;
+    BASE_ASSERT(from >= 0 && from <= KV_BLOCK_SLOTS);
+    for (int32_t h = 0; h < s->n_kv_heads; h++, at += kv_shape_key_bytes(s)) clear_rows(&keys, at, from);
+    for (int32_t h = 0; h < s->n_kv_heads; h++, at += kv_shape_value_bytes(s)) clear_rows(&values, at, from);
+}
+
+bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void *b, int slot_b) {
+    const slot_rows keys = rows_of(s, true), values = rows_of(s, false);
+    size_t at = 0;
+    bool same = true;
+    for (int32_t h = 0; h < s->n_kv_heads && same; h++, at += kv_shape_key_bytes(s))
+        same = same_rows(&keys, (const uint8_t *)a + at, slot_a, (const uint8_t *)b + at, slot_b);
+    at = (size_t)s->n_kv_heads * kv_shape_key_bytes(s);
+    for (int32_t h = 0; h < s->n_kv_heads && same; h++, at += kv_shape_value_bytes(s))
+        same = same_rows(&values, (const uint8_t *)a + at, slot_a, (const uint8_t *)b + at, slot_b);
+    return same;
 }
 
 static bool shape_is_valid(const kv_shape *s) {
@@ -66,6 +131,10 @@ static bool shape_is_valid(const kv_shape *s) {
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
     *out = NULL;
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
+    if (!kv_shape_is_supported(shape))
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "int8 KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
+                         INT8_MAX_DIM, shape->key_dim, shape->value_dim);
     kv_pool *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "the KV block pool");
     p->shape = *shape;

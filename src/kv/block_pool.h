@@ -6,6 +6,11 @@
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
  *
+ * int8 has pairs of dimensions or slots side by side, and a scale for each slot of a head (kernels.h):
+ *
+ *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }
+ *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
+ *
  * All blocks of a pool have one shape. They are taken and freed one by one. Their memory comes from the backend in
  * slabs and stays with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool
  * asks its reclaimer (the store) to evict spans before it fails.
@@ -25,7 +30,7 @@
 
 #define KV_BLOCK_SLOTS 64
 
-typedef enum kv_format { KV_F16 = 0, KV_F32 = 1 } kv_format;
+typedef enum kv_format { KV_F16 = 0, KV_F32 = 1, KV_INT8 = 2, KV_N_FORMATS } kv_format; /* numbers of records */
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
@@ -54,11 +59,17 @@ void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);
 size_t kv_pool_block_bytes(const kv_pool *p);
-size_t kv_shape_element_bytes(const kv_shape *s);
 size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a block */
 size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
 /* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
+/* Does the format support the shape? int8: an even number of dimensions, at most 16384. */
+bool kv_shape_is_supported(const kv_shape *s);
+
+/* Sets slots [from, 64) of a block to zero bytes. */
+void kv_block_clear_slots(const kv_shape *s, void *block, int from);
+/* Are two slots of two blocks equal, byte for byte, in all heads? */
+bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void *b, int slot_b);
 
 /* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out
  * of memory. */

@@ -226,12 +226,13 @@ static record_fault check_shape(const parse *p, record_format *f, uint32_t numbe
     kv_shape *shape = &f->shape;
     uint32_t format = number & ~(uint32_t)0xff00;
     f->arithmetic = (uint8_t)(number >> 8);
-    if (format > KV_F32) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", format);
+    if (format >= KV_N_FORMATS) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", format);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
     if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
+    if (!kv_shape_is_supported(shape)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     uint64_t block = (uint64_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }

@@ -115,20 +115,10 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 
 /* ---- blocks ---- */
 
-/* Copies n_rows rows of `unit * n` bytes: the first n_used units of each. */
-static void copy_rows(uint8_t *out, const uint8_t *in, size_t n_rows, size_t unit, size_t n, size_t n_used) {
-    for (size_t i = 0; i < n_rows; i++, out += unit * n, in += unit * n) {
-        memcpy(out, in, unit * n_used);
-        memset(out + unit * n_used, 0, unit * (n - n_used));
-    }
-}
-
-/* Keys are [head][dim][slot], values [head][slot][dim]. */
-static void copy_used(writer *w, const void *block, size_t n_used) {
-    const kv_shape *s = &w->format->shape;
-    size_t heads = (size_t)s->n_kv_heads, element = kv_shape_element_bytes(s), keys = heads * kv_shape_key_bytes(s);
-    copy_rows(w->last, block, heads * (size_t)s->key_dim, element, KV_BLOCK_SLOTS, n_used);
-    copy_rows(w->last + keys, (const uint8_t *)block + keys, heads, element * (size_t)s->value_dim, KV_BLOCK_SLOTS, n_used);
+/* Unused slots are written as zeros. */
+static void copy_used(writer *w, const void *block, int n_used) {
+    memcpy(w->last, block, w->block_bytes);
+    kv_block_clear_slots(&w->format->shape, w->last, n_used);
 }
 
 static void writer_rest(const writer *w) {
@@ -142,7 +132,7 @@ static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCK
         if (!(w->kept[layer] >> b & 1)) continue;
         void *block = kv_span_block(w->span, layer, b);
         int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
-        if (n_used < KV_BLOCK_SLOTS) copy_used(w, block, (size_t)n_used);
+        if (n_used < KV_BLOCK_SLOTS) copy_used(w, block, n_used);
         out[n++] = (struct iovec){n_used < KV_BLOCK_SLOTS ? w->last : block, w->block_bytes};
     }
     return n;

@@ -88,6 +88,11 @@ static void settings(void **state) {
     assert_true(s.scope == RP_SCOPE_AS_WRITTEN && s.layout == RP_LAYOUT_AS_WRITTEN && s.reuse == RP_REUSE_EXACT && !s.scaffold);
     assert_int_equal(eval_setting_parse(&s, "module+bos+link:8"), 0);
     assert_true(s.scope == RP_SCOPE_MODULE && s.anchor == RP_ANCHOR_BOS && s.quality.mode == RP_QUALITY_LINK && s.quality.amount == 8);
+    assert_int_equal(eval_setting_parse(&s, "exact+int8"), 0);
+    assert_true(s.reuse == RP_REUSE_EXACT && s.has_kv_format && s.kv_format == RP_KV_INT8);
+    assert_int_equal(eval_setting_parse(&s, "f16"), 0);
+    assert_true(s.reuse == RP_REUSE_ON && s.has_kv_format && s.kv_format == RP_KV_F16);
+    assert_int_equal(eval_setting_parse(&s, "f16+int8"), 2);
     assert_int_equal(eval_setting_parse(&s, "path+link:0"), 2);
     assert_int_equal(eval_setting_parse(&s, "link:8+blend:15"), 2);
     assert_int_equal(eval_setting_parse(&s, "path+module"), 2);

@@ -98,7 +98,7 @@ static rp_request request(const int32_t *tokens, int32_t n, int32_t max_tokens) 
 
 static void a_task_gives_the_bytes_of_a_call(void **state) {
     (void)state;
-    for (int format = RP_KV_F16; format <= RP_KV_F32; format++)
+    for (int format = RP_KV_F16; format <= RP_KV_INT8; format++)
         for (int keeps = 0; keeps < 2; keeps++) {
             rp_engine_options o = rp_engine_options_defaults();
             o.kv_format = (rp_kv_format)format;

@@ -93,7 +93,7 @@ static void the_next_prompt_is_exact(void **state) {
     static const char *const prompts[] = {PROMPT("<a/><b/>", "What?"), PROMPT("<b/><a/>", "What?"), PROMPT("<a/>" C, "Who?"),
                                           PROMPT("<a/>Between.<d/>" C "<b/>", "Which?"), PROMPT("<d/>", ""),
                                           "<prompt schema=\"s\"><b/>" C "</prompt>"}; /* it ends with a module */
-    for (int format = RP_KV_F16; format <= RP_KV_F32; format++)
+    for (int format = RP_KV_F16; format <= RP_KV_INT8; format++)
         for (size_t i = 0; i < sizeof(prompts) / sizeof(*prompts); i++) {
             rp_engine *e = new_engine((rp_kv_format)format, 0);
             rp_request q = request(prompts[i], RP_QUALITY_SCAFFOLD);

@@ -88,9 +88,9 @@ static void with_every_kind(void (*check)(world *w), tiny_random *random) {
         const golden_model *file = golden_find(g, names[i]);
         assert_non_null(file);
         must(model_open(&m, file->path, NULL, &err), &err);
-        for (int format = 0; format < 2; format++) {
+        for (int format = 0; format < KV_N_FORMATS; format++) {
             world w;
-            open_world(&w, m, names[i], format ? KV_F32 : KV_F16, random);
+            open_world(&w, m, names[i], (kv_format)format, random);
             check(&w);
             close_world(&w);
         }
@@ -168,8 +168,14 @@ static void scattered_tokens_see_what_others_see(void **state) { with_every_kind
 
 /* ---- the probe ---- */
 
-static float element(const world *w, const void *p, int64_t i) {
-    return w->format == KV_F32 ? ((const float *)p)[i] : kernel_f16_to_f32(((const uint16_t *)p)[i]);
+/* An element of a head's keys or values, of dim elements a slot. */
+static float element(const world *w, const void *p, bool is_key, int64_t dim, int slot, int64_t d) {
+    int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
+    switch (w->format) {
+    case KV_F32: return ((const float *)p)[i];
+    case KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) : kernel_int8_value(p, dim, slot, d);
+    default: return kernel_f16_to_f32(((const uint16_t *)p)[i]);
+    }
 }
 
 /* The KV of token i among a context's own tokens, all of them in spans of KV_SPAN_TOKENS. */
@@ -178,8 +184,8 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
     void *block = kv_span_block(c->views[i / KV_SPAN_TOKENS].span, layer, i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
     int32_t slot = i % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < s->n_kv_heads; h++) {
-        for (int32_t d = 0; d < s->key_dim; d++) *out++ = element(w, kv_block_keys(s, block, h), (int64_t)d * KV_BLOCK_SLOTS + slot);
-        for (int32_t d = 0; d < s->value_dim; d++) *out++ = element(w, kv_block_values(s, block, h), (int64_t)slot * s->value_dim + d);
+        for (int32_t d = 0; d < s->key_dim; d++) *out++ = element(w, kv_block_keys(s, block, h), true, s->key_dim, slot, d);
+        for (int32_t d = 0; d < s->value_dim; d++) *out++ = element(w, kv_block_values(s, block, h), false, s->value_dim, slot, d);
     }
 }
 

@@ -26,9 +26,12 @@
 /* Cached keys are unchanged, but a fresh key is rotated for its own position before it is rounded to f16: another
  * position rounds it differently, by up to 2e-4 over some hundred prompts. */
 #define MOVED_LIMIT_F16 5e-4
+#define MOVED_LIMIT_INT8 1e-2
+
+static const double moved_limits[] = {MOVED_LIMIT_F16, MOVED_LIMIT_F32, MOVED_LIMIT_INT8}; /* by rp_kv_format */
 
 static uint64_t seed;
-static double worst_moved[2]; /* by rp_kv_format */
+static double worst_moved[3]; /* by rp_kv_format */
 static int rounds;
 
 /* ---- models and engines ---------------------------------------------------------------------------------------- */
@@ -116,10 +119,9 @@ static void check_same(const oracle_run *a, const oracle_run *b, const char *sch
 
 /* ---- reuse, threads, chunks, order of requests ------------------------------------------------------------------ */
 
-static void check_variants(const oracle_model *m, const char *schema, const char *prompt, const oracle_run *expected) {
+static void check_variants(const oracle_model *m, settings s, const char *schema, const char *prompt, const oracle_run *expected) {
     static const int32_t chunks[] = {1, 7, 64, 512};
     for (int i = 0; i < 16; i++) {
-        settings s = usual;
         rp_reuse reuse = i & 1 ? RP_REUSE_OFF : RP_REUSE_ON;
         oracle_run run;
         char what[96];
@@ -157,11 +159,13 @@ static void on_off_threads_chunks_and_repetition_give_the_same_bytes(void **stat
     (void)state;
     for (int i = 0; i < rounds; i++) {
         const oracle_model *m = &models[i % 2 ? MODEL_Q8_0 : MODEL_F32];
+        settings s = usual;
         random_pml pml;
         oracle_run expected;
+        s.format = (rp_kv_format)(i % 3);
         random_pml_init(&pml, &r);
-        random_documents(&pml, m, usual, &expected);
-        check_variants(m, pml.schema.data, pml.prompt.data, &expected);
+        random_documents(&pml, m, s, &expected);
+        check_variants(m, s, pml.schema.data, pml.prompt.data, &expected);
         oracle_run_free(&expected);
         random_pml_free(&pml);
     }
@@ -172,7 +176,7 @@ static void on_off_threads_chunks_and_repetition_give_the_same_bytes(void **stat
 static void check_moved(const oracle_model *m, settings s, const random_pml *pml, const oracle_run *expected) {
     static const int32_t positions[] = {0, 1, 63, 64, 1000};
     rp_engine *engine = new_engine(m, s, pml->schema.data);
-    double limit = s.format == RP_KV_F32 ? MOVED_LIMIT_F32 : MOVED_LIMIT_F16;
+    const double limit = moved_limits[s.format];
     for (size_t i = 0; i < BASE_ARRAY_LEN(positions); i++) {
         oracle_run run;
         ask(&run, engine, pml->prompt.data, RP_REUSE_ON, positions[i]);
@@ -202,14 +206,15 @@ static void a_moved_plan_gives_the_same_logits(void **state) {
         settings s = usual;
         random_pml pml;
         oracle_run expected;
-        s.format = i % 2 ? RP_KV_F16 : RP_KV_F32;
+        s.format = (rp_kv_format)(i % 3);
         random_pml_init(&pml, &r);
         random_documents(&pml, m, s, &expected);
         check_moved(m, s, &pml, &expected);
         oracle_run_free(&expected);
         random_pml_free(&pml);
     }
-    printf("moved plans: worst deviation %.2g f32, %.2g f16\n", worst_moved[RP_KV_F32], worst_moved[RP_KV_F16]);
+    printf("moved plans: worst deviation %.2g f32, %.2g f16, %.2g int8\n", worst_moved[RP_KV_F32], worst_moved[RP_KV_F16],
+           worst_moved[RP_KV_INT8]);
 }
 
 /* ---- composing equals the plain run ----------------------------------------------------------------------------- */
@@ -284,7 +289,7 @@ static void nested_modules_give_the_bytes_of_exact(void **state) {
         const oracle_model *m = &models[i % N_MODELS];
         base_buffer schema = BASE_BUFFER(1 << 20), prompt = BASE_BUFFER(1 << 20);
         settings s = usual;
-        if (i % 5 == 0) s.format = RP_KV_F32;
+        s.format = i % 5 == 0 ? RP_KV_F32 : i % 5 < 3 ? RP_KV_INT8 : RP_KV_F16;
         nested_documents(&schema, &prompt, &r, m, i % 2 == 1, 1 + i % 4);
         check_plain(m, s, schema.data, prompt.data);
         base_buffer_free(&schema);

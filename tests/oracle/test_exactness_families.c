@@ -27,6 +27,7 @@ static golden *models;
 typedef struct variant {
     int32_t chunk, threads;
     rp_reuse reuse;
+    rp_kv_format format;
 } variant;
 
 static rp_engine *new_engine(rp_model *model, variant v) {
@@ -35,6 +36,7 @@ static rp_engine *new_engine(rp_model *model, variant v) {
     rp_error err = {0};
     o.chunk_tokens = v.chunk;
     o.n_threads = v.threads;
+    o.kv_format = v.format;
     if (rp_engine_new(&engine, model, &o, &err) || rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
         fail_msg("%s", err.message);
     return engine;
@@ -65,22 +67,26 @@ static void check(rp_model *model, const char *name, variant v, const oracle_run
     rp_engine_free(engine);
 }
 
-static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
+static void check_format(rp_model *model, const char *name, rp_kv_format format) {
     static const int32_t chunks[] = {1, 7, 64};
+    oracle_run expected;
+    rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format});
+    ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
+    assert_true(expected.result->prompt_tokens > 2 * 24);
+    rp_engine_free(engine);
+    for (size_t k = 0; k < 4 * BASE_ARRAY_LEN(chunks); k++)
+        check(model, name, (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format}, &expected);
+    oracle_run_free(&expected);
+}
+
+static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
     (void)state;
     for (int32_t i = 0; i < models->n_models; i++) {
         rp_error err = {0};
         rp_model *model;
-        oracle_run expected;
         if (rp_model_open(&model, models->models[i].path, NULL, &err)) fail_msg("%s", err.message);
-        rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1});
-        ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
-        assert_true(expected.result->prompt_tokens > 2 * 24);
-        rp_engine_free(engine);
-        for (size_t k = 0; k < 4 * BASE_ARRAY_LEN(chunks); k++)
-            check(model, models->models[i].name,
-                  (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON}, &expected);
-        oracle_run_free(&expected);
+        check_format(model, models->models[i].name, RP_KV_F16);
+        check_format(model, models->models[i].name, RP_KV_INT8);
         rp_model_close(model);
     }
 }

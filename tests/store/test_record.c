@@ -23,6 +23,7 @@ static const kv_shape shapes[] = {
     {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .format = KV_F16},
     {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = KV_F16},
     {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = KV_F32}, /* every layer has a window */
+    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8},
 };
 static const int32_t sizes[] = {1, 63, 64, 65, 130, 255, 256};
 

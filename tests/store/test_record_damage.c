@@ -88,7 +88,8 @@ static const change changes[] = {
     ALTERED("position -1", PRIVATE + 124, 4, -1, RECORD_FAULT_DAMAGED),
     ALTERED("position too far", PRIVATE + 124, 4, INT32_MAX - 255, RECORD_FAULT_DAMAGED),
     ALTERED("readable from", PRIVATE + 128, 4, -1, RECORD_FAULT_NONE),
-    ALTERED("format 2", PRIVATE + 132, 4, 2, RECORD_FAULT_FORMAT),
+    ALTERED("format 255", PRIVATE + 132, 4, 255, RECORD_FAULT_FORMAT),
+    ALTERED("int8 of an odd number of dimensions", PRIVATE + 132, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("format f32", PRIVATE + 132, 4, 1, RECORD_FAULT_DAMAGED), /* other sizes */
     ALTERED("layers 0", PRIVATE + 136, 4, 0, RECORD_FAULT_DAMAGED),
     ALTERED("layers 4097", PRIVATE + 136, 4, 4097, RECORD_FAULT_DAMAGED),

@@ -34,17 +34,32 @@ static uint8_t forge_byte(uint64_t seed, uint64_t layer, uint64_t slot, uint64_t
     return (uint8_t)tiny_random_u64(&r);
 }
 
+/* Bytes of one slot of a head's keys or values. */
+static size_t slot_bytes(const kv_shape *s, bool is_key) {
+    size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim);
+    return s->format == KV_INT8 ? dim + 2 : dim * (s->format == KV_F32 ? 4 : 2);
+}
+
+/* The place of byte i of a slot in a head's keys or values. */
+static size_t slot_byte_at(const kv_shape *s, bool is_key, size_t slot, size_t i) {
+    size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = s->format == KV_F32 ? 4 : 2;
+    if (s->format == KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
+    if (s->format == KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
+    return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;
+}
+
+static char *head_of(const kv_shape *s, void *block, int32_t head, bool is_key) {
+    return is_key ? kv_block_keys(s, block, head) : kv_block_values(s, block, head);
+}
+
 static void fill_slot(const kv_shape *s, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
-    char *block = kv_span_block(span, layer, slot / KV_BLOCK_SLOTS);
-    size_t element = kv_shape_element_bytes(s), j = (size_t)slot % KV_BLOCK_SLOTS;
+    void *block = kv_span_block(span, layer, slot / KV_BLOCK_SLOTS);
     uint64_t at = 0;
-    for (int32_t h = 0; h < s->n_kv_heads; h++) {
-        char *keys = kv_block_keys(s, block, h), *values = kv_block_values(s, block, h);
-        for (size_t d = 0; d < (size_t)s->key_dim; d++)
-            for (size_t b = 0; b < element; b++)
-                keys[(d * KV_BLOCK_SLOTS + j) * element + b] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
-        for (size_t b = 0; b < (size_t)s->value_dim * element; b++)
-            values[j * (size_t)s->value_dim * element + b] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
+    for (int32_t i = 0; i < 2 * s->n_kv_heads; i++) {
+        bool is_key = i % 2 == 0;
+        char *head = head_of(s, block, i / 2, is_key);
+        for (size_t b = 0; b < slot_bytes(s, is_key); b++)
+            head[slot_byte_at(s, is_key, (size_t)slot % KV_BLOCK_SLOTS, b)] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
     }
 }
 
@@ -131,24 +146,21 @@ record_cipher *forge_cipher(uint8_t byte) {
     return c;
 }
 
-static bool slot_is(const char *a, const char *b, size_t n, bool is_used) {
-    static const char zeros[65536 * 4];
-    return memcmp(is_used ? a : zeros, b, n) == 0;
+/* Is a used slot of head b that of a, an unused one zero? */
+static bool slot_is(const kv_shape *s, const char *a, const char *b, bool is_key, size_t slot, bool is_used) {
+    for (size_t i = 0; i < slot_bytes(s, is_key); i++) {
+        size_t at = slot_byte_at(s, is_key, slot, i);
+        if (b[at] != (is_used ? a[at] : 0)) return false;
+    }
+    return true;
 }
 
 static bool blocks_equal(const kv_shape *s, void *a, void *b, int32_t n_used) {
-    size_t element = kv_shape_element_bytes(s), row = (size_t)s->value_dim * element;
-    for (int32_t h = 0; h < s->n_kv_heads; h++) {
-        const char *keys[2] = {kv_block_keys(s, a, h), kv_block_keys(s, b, h)};
-        const char *values[2] = {kv_block_values(s, a, h), kv_block_values(s, b, h)};
-        for (size_t j = 0; j < KV_BLOCK_SLOTS; j++) {
-            bool is_used = (int32_t)j < n_used;
-            for (size_t d = 0; d < (size_t)s->key_dim; d++) {
-                size_t at = (d * KV_BLOCK_SLOTS + j) * element;
-                if (!slot_is(keys[0] + at, keys[1] + at, element, is_used)) return false;
-            }
-            if (!slot_is(values[0] + j * row, values[1] + j * row, row, is_used)) return false;
-        }
+    for (int32_t i = 0; i < 2 * s->n_kv_heads; i++) {
+        bool is_key = i % 2 == 0;
+        const char *x = head_of(s, a, i / 2, is_key), *y = head_of(s, b, i / 2, is_key);
+        for (size_t slot = 0; slot < KV_BLOCK_SLOTS; slot++)
+            if (!slot_is(s, x, y, is_key, slot, (int32_t)slot < n_used)) return false;
     }
     return true;
 }
@@ -223,8 +235,8 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     if (n_layers > RECORD_MAX_LAYERS || n_tokens > KV_SPAN_TOKENS || heads > 65536 || dims > 2 * 65536 || label > RECORD_MAX_LABEL)
         return false;
     uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
-    uint64_t element = number(private + 132, 4) == KV_F32 ? 4 : 2;
-    *out = (numbers){n_layers, n_tokens, heads * dims * KV_BLOCK_SLOTS * element, private_bytes, record_kv_at(false, private_bytes)};
+    uint64_t format = number(private + 132, 4) & 0xff, of_slot = format == KV_INT8 ? dims + 4 : dims * (format == KV_F32 ? 4 : 2);
+    *out = (numbers){n_layers, n_tokens, heads * of_slot * KV_BLOCK_SLOTS, private_bytes, record_kv_at(false, private_bytes)};
     return RECORD_PUBLIC_BYTES + private_bytes <= n;
 }
 

@@ -88,6 +88,7 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     o.n_ctx = w->model->n_ctx;
     o.kv_budget_bytes = ALONE_BUDGET;
     o.chunk_tokens = w->most_chunk;
+    o.kv_format = w->format;
     return o;
 }
 
@@ -367,9 +368,11 @@ static int encode_alone(const schedule_world *w) {
 }
 
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8};
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = true;
+    w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;

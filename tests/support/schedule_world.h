@@ -52,6 +52,7 @@ typedef struct schedule_world {
     int32_t n_calls;
     int prefill_rc;         /* expected of rp_schema_prefill: a module may be longer than the context */
     uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
+    rp_kv_format format; /* of all engines */
     int32_t most_chunk;
 } schedule_world;
 

@@ -15,6 +15,7 @@ void kernel_table_generic(kernel_table *t) {
     t->side = 1;
     generic_linear_entries(t);
     generic_attention_entries(t);
+    generic_attention_int8_entries(t);
     generic_vector_entries(t);
 }
 

@@ -15,6 +15,7 @@ void kernel_table_avx512(kernel_table *t);
 void avx2_linear_float_entries(kernel_table *t);
 void avx2_linear_quant_entries(kernel_table *t);
 void avx2_attention_entries(kernel_table *t);
+void avx2_attention_int8_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
 void avx512_linear_float_entries(kernel_table *t);
 void avx512_attention_entries(kernel_table *t);

@@ -36,12 +36,27 @@ typedef struct store_job {
     const backend_buffer *values;
 } store_job;
 
-static void store_row(store_job *j, int64_t r) {
+typedef void (*store_fn)(const float *x, int64_t dim, void *head, int slot);
+
+/* The functions of a KV format. */
+typedef struct store_fns {
+    store_fn key, value;
+} store_fns;
+
+static store_fns stores_of(const cpu_backend *b) {
+    const kernel_table *k = &b->kernels;
+    switch (b->shape.format) {
+    case KV_F32: return (store_fns){k->store_key_f32, k->store_value_f32};
+    case KV_INT8: return (store_fns){k->store_key_int8, k->store_value_int8};
+    default: return (store_fns){k->store_key_f16, k->store_value_f16};
+    }
+}
+
+static void store_row(store_job *j, const store_fns *store, int64_t r) {
     const cpu_backend *b = j->b;
     const model_hparams *hp = &b->model->hp;
     const model_row *row = &b->step->rows[r];
     const kernel_table *k = &b->kernels;
-    bool f32 = b->shape.format == KV_F32;
     float *keys = j->keys->data + r * j->keys->width;
     const float *values = j->values->data + r * j->values->width;
     const model_layer *layer = &b->model->layers[j->layer];
@@ -51,16 +66,16 @@ static void store_row(store_job *j, int64_t r) {
     void *block = kv_span_block(row->span, layer->states, row->slot / KV_BLOCK_SLOTS);
     int slot = row->slot % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
-        (f32 ? k->store_key_f32 : k->store_key_f16)(keys + (int64_t)h * hp->key_dim, hp->key_dim,
-                                                    kv_block_keys(&b->shape, block, h), slot);
-        (f32 ? k->store_value_f32 : k->store_value_f16)(values + (int64_t)h * hp->value_dim, hp->value_dim,
-                                                        kv_block_values(&b->shape, block, h), slot);
+        store->key(keys + (int64_t)h * hp->key_dim, hp->key_dim, kv_block_keys(&b->shape, block, h), slot);
+        store->value(values + (int64_t)h * hp->value_dim, hp->value_dim, kv_block_values(&b->shape, block, h), slot);
     }
 }
 
 static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
-    for (int64_t r = begin; r < end; r++) store_row(arg, r);
+    store_job *j = arg;
+    const store_fns store = stores_of(j->b);
+    for (int64_t r = begin; r < end; r++) store_row(j, &store, r);
 }
 
 /* Adjacent rows write into the same cache lines of a block's keys, so a task takes many rows. */
@@ -103,6 +118,9 @@ typedef struct tile {
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
     float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
+    float query_scales[CPU_TILE_QUERIES];      /* int8 KV: of each query */
+    /* int8 KV: of each query: heavy weights, in all and used (pass 2) */
+    int32_t n_heavy[CPU_TILE_QUERIES], heavy_used[CPU_TILE_QUERIES];
     /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
     int64_t done[CPU_TILE_QUERIES];
 } tile;
@@ -133,6 +151,14 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
+/* int8 KV: rounds the rotated queries of a row to 16 bits; their scales include the model's factor of scores. */
+static void round_queries(tile *t, int32_t r) {
+    const cpu_backend *b = t->j->b;
+    const int64_t dim = b->shape.key_dim;
+    for (int32_t q = r * t->n_heads; q < (r + 1) * t->n_heads; q++)
+        t->query_scales[q] = b->kernels.query_int8(t->scratch->queries + q * dim, dim, t->scratch->int_queries + q * dim) * b->model->hp.score_scale;
+}
+
 /* Rotates the queries of a row for the shift of a view, unless they already are. */
 static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     const cpu_backend *b = t->j->b;
@@ -147,10 +173,12 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     float *out = t->scratch->queries + r * width;
     if (!angles) {
         memcpy(out, q, sizeof(float) * (size_t)width);
+        if (b->shape.format == KV_INT8) round_queries(t, r);
         return;
     }
     const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
     b->kernels.rope(q, shifted_angles(t, r, v->shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
+    if (b->shape.format == KV_INT8) round_queries(t, r);
 }
 
 /* ---- visiting ---- */
@@ -246,6 +274,23 @@ static void append_scores(tile *t, int32_t r, uint64_t visible, const float *sco
     t->done[r] += base_popcount64(visible);
 }
 
+static float *value_scales_of(const tile *t, int32_t r) { return t->scratch->value_scales + (int64_t)r * t->j->b->scratch_slots; }
+
+static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
+    return t->scratch->weights + (int64_t)(r * t->n_heads + head) * t->j->b->scratch_slots;
+}
+
+/* int8 KV: appends the scales of visible slots' values to a row's list. values: of the block */
+static void append_value_scales(const tile *t, int32_t r, uint64_t visible, const void *values) {
+    const uint8_t *scales = (const uint8_t *)values + KERNEL_INT8_SCALES(t->j->b->shape.value_dim);
+    float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
+    kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
+    if (visible != ~UINT64_C(0))
+        for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];
+}
+
+static kernel_heavy *heavy_of(const tile *t, int64_t q) { return t->scratch->heavy + q * kernel_int8_max_heavy(t->j->b->scratch_slots); }
+
 /* End of the rows from r on that see the same slots as r and have seen as many slots before: one kernel call serves
  * them all. */
 static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, int32_t end) {
@@ -272,21 +317,33 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
     }
 }
 
+/* Scores of the queries of rows [first, end). */
+static void tile_score(const tile *t, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
+    const cpu_backend *b = t->j->b;
+    const int64_t dim = b->shape.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const float *queries = t->scratch->queries + q * dim, scale = b->model->hp.score_scale;
+    switch (b->shape.format) {
+    case KV_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
+    case KV_INT8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
+    default: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next);
+    }
+}
+
 /* Rows [first, end), all of them with visible slots in the block; k: its keys; next: keys to prefetch from memory. */
 static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *visible, int32_t first, int32_t end, const void *k,
                        const void *next) {
     const cpu_backend *b = t->j->b;
-    int32_t dim = b->shape.key_dim, heads = t->n_heads;
+    int32_t heads = t->n_heads;
     float some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
     /* write directly into the lists */
     bool whole = visible[first] == ~UINT64_C(0) && end_of_same(t, visible, first, end) == end;
     float *scores = whole ? scores_of(t, first, 0) + t->done[first] : some;
     int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
-    kernel_attn_scores_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_scores_f32 : b->kernels.attn_scores_f16;
     for (int32_t r = first; r < end; r++) rotate_row(t, r, v->views[r]);
-    fn(k, dim, t->scratch->queries + (int64_t)first * heads * dim, dim, (int64_t)(end - first) * heads, b->model->hp.score_scale, scores,
-       stride, next);
+    tile_score(t, first, end, k, scores, stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
+        if (b->shape.format == KV_INT8)
+            append_value_scales(t, r, visible[r], kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head));
         if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
         else append_scores(t, r, visible[r], scores);
@@ -309,18 +366,70 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
     }
 }
 
-/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
-static void weigh_scores(tile *t, int32_t r, int32_t head) {
+/* Values whose scales are all below this count as 0: factors stay finite. */
+#define LEAST_VALUE_SCALE 0x1p-90f
+
+/* int8 KV: n scores, a sink's included, to integer weights. scale: the row's largest of a value. Returns the factor of their sums. */
+static float weigh_int8(tile *t, int32_t r, int32_t head, float scale, float *scores, int64_t n) {
+    const kernel_table *k = &t->j->b->kernels;
+    const int64_t n_slots = t->done[r], q = (int64_t)r * t->n_heads + head, total = k->exp_int8(scores, n, k->highest(scores, n));
+    const double one = (double)(1 << kernel_int8_weight_bits(n_slots));
+    const bool is_zero = total <= 0 || !(scale >= LEAST_VALUE_SCALE);
+    const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)total * (double)scale));
+    BASE_ASSERT(n_slots <= KERNEL_INT8_MAX_SLOTS);
+    t->n_heavy[q] = (int32_t)k->weights_int8(scores, value_scales_of(t, r), n_slots, factor, weights_of(t, r, head), heavy_of(t, q));
+    t->heavy_used[q] = 0;
+    return is_zero ? 0.0f : (float)((double)scale / one);
+}
+
+/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used.
+ * scale: int8 KV: the largest of the row's values. */
+static void weigh_scores(tile *t, int32_t r, int32_t head, float scale) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
     float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
     if (sinks) list[n++] = sinks[t->first_head + head];
-    t->factors[r * t->n_heads + head] = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
+    float *factor = &t->factors[r * t->n_heads + head];
+    if (b->shape.format == KV_INT8) *factor = weigh_int8(t, r, head, scale, list, n);
+    else *factor = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
 }
 
 /* ---- pass 2 ---- */
+
+/* Slot of the n-th bit that is set. */
+static int slot_of(uint64_t visible, int64_t n) {
+    for (; n > 0; n--) visible &= visible - 1;
+    return base_ctz64(visible);
+}
+
+/* int8 KV: adds the block's heavy slots to query q, whose list is at `done`. */
+static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
+    const int64_t dim = t->j->b->shape.value_dim;
+    const kernel_heavy *heavy = heavy_of(t, q);
+    for (int32_t *i = &t->heavy_used[q]; *i < t->n_heavy[q] && heavy[*i].index < done + base_popcount64(visible); ++*i)
+        t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
+}
+
+/* int8 KV: the block's values for rows [first, end), which see the same slots. */
+static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end, const void *next) {
+    const cpu_backend *b = t->j->b;
+    const int64_t dim = b->shape.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
+    const int64_t stride = b->scratch_slots;
+    int16_t some[CPU_TILE_QUERIES * KV_BLOCK_SLOTS];
+    const int16_t *list = weights_of(t, first, 0) + t->done[first], *p = list;
+    if (visible != ~UINT64_C(0)) {
+        memset(some, 0, sizeof(*some) * (size_t)(n * KV_BLOCK_SLOTS));
+        for (int64_t i = 0; i < n; i++) {
+            const int16_t *weight = list + i * stride;
+            for (uint64_t bits = visible; bits; bits &= bits - 1) some[i * KV_BLOCK_SLOTS + base_ctz64(bits)] = *weight++;
+        }
+        p = some;
+    }
+    b->kernels.values_int8(values, dim, p, p == some ? KV_BLOCK_SLOTS : stride, n, t->scratch->int_sums + q * dim, dim, next);
+    for (int64_t i = q; i < q + n; i++) add_heavy(t, i, values, visible, t->done[first]);
+}
 
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
@@ -332,11 +441,20 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     for (int32_t r = v->first, end; r < v->end; r = end) {
         end = end_of_same(t, visible, r, v->end);
         if (!visible[r]) continue;
-        fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
-           t->scratch->sums + (int64_t)r * heads * dim, dim, next);
+        if (b->shape.format == KV_INT8) add_int8_values(t, values, visible[r], r, end, next);
+        else fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
+                t->scratch->sums + (int64_t)r * heads * dim, dim, next);
         for (int32_t i = r, n = base_popcount64(visible[r]); i < end; i++) t->done[i] += n;
         next = values; /* already in the cache */
     }
+}
+
+/* int8 KV: the sums as floats. */
+static void finish_int_sums(tile *t) {
+    const int64_t dim = t->j->b->shape.value_dim;
+    for (int64_t q = 0; q < (int64_t)t->n_rows * t->n_heads; q++)
+        for (int64_t d = q * dim; d < (q + 1) * dim; d++)
+            t->scratch->sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->factors[q]);
 }
 
 static void pass_values(tile *t) {
@@ -345,8 +463,11 @@ static void pass_values(tile *t) {
     float *sums = t->scratch->sums;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
     memset(sums, 0, sizeof(float) * (size_t)t->n_rows * width);
+    if (b->shape.format == KV_INT8) memset(t->scratch->int_sums, 0, sizeof(int32_t) * (size_t)t->n_rows * width);
     visit_all(t, add_values);
-    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
+    if (b->shape.format == KV_INT8) finish_int_sums(t);
+    else
+        for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
     for (int32_t r = 0; r < t->n_rows; r++, sums += width)
         memcpy(cpu_row_at(t->j->dst, t->rows[r]) + (size_t)t->first_head * dim, sums, sizeof(float) * width);
 }
@@ -390,8 +511,10 @@ static void attend_tile(const attend_job *j, int64_t task, int thread) {
     t.n_rows = 0;
     fill_parts(&t, &b->plan.tiles[any->first_tile + task % any->n_tiles]);
     visit_all(&t, score_block);
-    for (int32_t r = 0; r < t.n_rows; r++)
-        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h);
+    for (int32_t r = 0; r < t.n_rows; r++) {
+        const float scale = b->shape.format == KV_INT8 ? b->kernels.highest(value_scales_of(&t, r), t.done[r]) : 0.0f;
+        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h, scale);
+    }
     pass_values(&t);
 }
 

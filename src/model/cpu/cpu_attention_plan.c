@@ -35,6 +35,11 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].queries);
         base_free(b->scratch[i].sums);
         base_free(b->scratch[i].angles);
+        base_free(b->scratch[i].int_queries);
+        base_free(b->scratch[i].value_scales);
+        base_free(b->scratch[i].weights);
+        base_free(b->scratch[i].heavy);
+        base_free(b->scratch[i].int_sums);
     }
     base_free(b->scratch);
     b->scratch = NULL;
@@ -68,13 +73,21 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->sums = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
         if (!s->scores || !s->queries || !s->sums || !s->angles) return false;
+        if (b->shape.format != KV_INT8) continue;
+        s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
+        s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
+        s->weights = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)slots, 64);
+        s->heavy = base_alloc_aligned(sizeof(*s->heavy) * CPU_TILE_QUERIES * (size_t)kernel_int8_max_heavy(slots), 64);
+        s->int_sums = base_alloc_aligned(sizeof(int32_t) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
+        if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
     }
     b->scratch_slots = slots;
     return true;
 }
 
 static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
-    return sizeof(float) * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
+    const uint64_t bytes = sizeof(float) + (b->shape.format == KV_INT8 ? sizeof(float) + sizeof(int16_t) : 0); /* scores, scales, weights */
+    return bytes * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
 }
 
 /* An odd number of cache lines: lists a power of two apart would evict each other. */

@@ -37,6 +37,12 @@ typedef struct cpu_scratch {
     float *queries; /* [CPU_TILE_QUERIES][key_dim], rotated */
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
+    /* int8 KV; else NULL */
+    int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
+    float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
+    int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
+    kernel_heavy *heavy;   /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
+    int32_t *int_sums;     /* [CPU_TILE_QUERIES][value_dim] */
 } cpu_scratch;
 
 /* Rows of one context in a tile: rows [row, row + n_rows) of the step. */

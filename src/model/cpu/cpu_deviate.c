@@ -12,19 +12,31 @@ typedef struct deviate_job {
     float *deviations;
 } deviate_job;
 
-/* Element i of a block's head. */
-static float cpu_backend_stored(const cpu_backend *b, const void *states, int64_t i) {
-    return b->shape.format == KV_F32 ? ((const float *)states)[i] : kernel_f16_to_f32(((const uint16_t *)states)[i]);
+/* Element d of a slot: keys are [dim][64 slots], values [64 slots][dim]; int8 as in kernels.h. */
+static float stored_element(const cpu_backend *b, const void *head, bool is_key, int64_t dim, int slot, int64_t d) {
+    const int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
+    switch (b->shape.format) {
+    case KV_F32: return ((const float *)head)[i];
+    case KV_INT8: return is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
+    default: return kernel_f16_to_f32(((const uint16_t *)head)[i]);
+    }
 }
 
-/* Rounds an element to the KV format, as storing it does. */
-static float cpu_backend_rounded(const cpu_backend *b, float x) { return b->shape.format == KV_F32 ? x : kernel_f16_to_f32(kernel_f32_to_f16(x)); }
+/* Rounds an element to the KV format, as storing it does. scale: of int8, from all elements of the head. */
+static float rounded_element(const cpu_backend *b, float x, float scale) {
+    switch (b->shape.format) {
+    case KV_F32: return x;
+    case KV_INT8: return scale * (float)kernel_int8_code(x, scale);
+    default: return kernel_f16_to_f32(kernel_f32_to_f16(x));
+    }
+}
 
-/* Sum over n elements; stored elements are `stride` apart. */
-static double squared_difference(const cpu_backend *b, const float *x, const void *states, int64_t first, int64_t stride, int64_t n) {
+/* Sum over the elements of a head. */
+static double squared_difference(const cpu_backend *b, const float *x, const void *head, bool is_key, int64_t dim, int slot) {
+    const float scale = b->shape.format == KV_INT8 ? kernel_int8_scale(x, dim) : 0;
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double d = (double)cpu_backend_rounded(b, x[i]) - (double)cpu_backend_stored(b, states, first + i * stride);
+    for (int64_t i = 0; i < dim; i++) {
+        double d = (double)rounded_element(b, x[i], scale) - (double)stored_element(b, head, is_key, dim, slot, i);
         sum += d * d;
     }
     return sum;
@@ -48,15 +60,14 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     float *keys = cpu_row_at(j->keys, r);
     const float *values = cpu_row_of(j->values, r);
     void *block = kv_span_block(row->span, b->model->layers[j->layer].states, row->slot / KV_BLOCK_SLOTS);
-    int64_t slot = row->slot % KV_BLOCK_SLOTS;
+    int slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;
     BASE_ASSERT(!kv_span_is_scattered(row->span));
     rotate_keys(j, row, keys, angles);
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(b, keys + (int64_t)h * hp->key_dim, kv_block_keys(&b->shape, block, h), slot, KV_BLOCK_SLOTS, hp->key_dim);
+        sum += squared_difference(b, keys + (int64_t)h * hp->key_dim, kv_block_keys(&b->shape, block, h), true, hp->key_dim, slot);
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(b, values + (int64_t)h * hp->value_dim, kv_block_values(&b->shape, block, h), slot * hp->value_dim, 1,
-                                  hp->value_dim);
+        sum += squared_difference(b, values + (int64_t)h * hp->value_dim, kv_block_values(&b->shape, block, h), false, hp->value_dim, slot);
     j->deviations[r] = (float)sum;
 }
 

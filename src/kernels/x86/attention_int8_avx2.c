@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_int8_avx2.c: attention over int8 KV with VPMADDWD: int16 of a query or of weights by codes widened to
+ * int16, pairs of dimensions (scores) or of slots (values) side by side. Lanes are slots or dimensions. The results are
+ * those of attention_int8_generic.c, bit for bit, except for those of exp.
+ *
+ * A tile is 4, 2 or 1 queries times 2, 4 or 8 vectors: codes are loaded and widened once for several queries. Loops are
+ * unrolled by 4, because gcc 12 otherwise copies the sums of each iteration. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "kernels/half.h"
+#include "kernels/prefetch.h"
+#include "kernels/x86/avx2.h"
+#include "kernels/x86/x86.h"
+
+#define LANES 8
+#define SUMS 8 /* accumulators of a tile */
+#define WEIGHT_MAX 32767
+#define CODE_MAX 127.0f
+
+/* 8 pairs of codes, widened. */
+static BASE_ALWAYS_INLINE __m256i load_pairs(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+
+static BASE_ALWAYS_INLINE __m256i broadcast_pair(const int16_t *p) {
+    int32_t both;
+    memcpy(&both, p, sizeof both);
+    return _mm256_set1_epi32(both);
+}
+
+/* ---- scores ---- */
+
+typedef struct score_args {
+    const int8_t *k, *next;
+    int64_t dim;
+    const int16_t *query;
+    int64_t q_stride;
+    const float *scales;
+    float *out;
+    int64_t out_stride;
+} score_args;
+
+static BASE_ALWAYS_INLINE void store_scores(const score_args *a, int64_t q, int slot, __m256i sums) {
+    const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(a->k + KERNEL_INT8_SCALES(a->dim) + 2 * slot));
+    const __m256 scales = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(a->scales[q]));
+    _mm256_storeu_ps(a->out + q * a->out_stride + slot, _mm256_mul_ps(scaled, scales));
+}
+
+static BASE_ALWAYS_INLINE void score_tile(const score_args *a, int64_t first_q, int first_slot, int n_q, int n_vectors, bool fetch) {
+    const int16_t *query = a->query + first_q * a->q_stride;
+    __m256i acc[SUMS];
+    for (int i = 0; i < n_q * n_vectors; i++) acc[i] = _mm256_setzero_si256();
+    BASE_UNROLL_4
+    for (int64_t d = 0; d < a->dim; d += 2) {
+        const int64_t at = d * KERNEL_SLOTS + 2 * first_slot;
+        __m256i x[4];
+        if (fetch) kernel_prefetch(a->next, at, 2 * LANES * n_vectors);
+        BASE_UNROLL
+        for (int q = 0; q < n_q; q++) x[q] = broadcast_pair(query + q * a->q_stride + d);
+        BASE_UNROLL
+        for (int v = 0; v < n_vectors; v++) {
+            const __m256i codes = load_pairs(a->k + at + 2 * LANES * v);
+            BASE_UNROLL
+            for (int q = 0; q < n_q; q++) {
+                const int i = q * n_vectors + v;
+                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x[q], codes));
+            }
+        }
+    }
+    for (int i = 0; i < n_q * n_vectors; i++) store_scores(a, first_q + i / n_vectors, first_slot + LANES * (i % n_vectors), acc[i]);
+}
+
+static BASE_ALWAYS_INLINE void score_queries(const score_args *a, int64_t first_q, int n_q) {
+    const int n_vectors = SUMS / n_q;
+    for (int slot = 0; slot < KERNEL_SLOTS; slot += LANES * n_vectors) {
+        if (first_q == 0) score_tile(a, first_q, slot, n_q, n_vectors, true);
+        else score_tile(a, first_q, slot, n_q, n_vectors, false);
+    }
+}
+
+static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales, float *out,
+                        int64_t out_stride, const void *next) {
+    const score_args a = {k, next, dim, query, q_stride, scales, out, out_stride};
+    int64_t q = 0;
+    for (; q + 4 <= n_q; q += 4) score_queries(&a, q, 4);
+    for (; q + 2 <= n_q; q += 2) score_queries(&a, q, 2);
+    for (; q < n_q; q++) score_queries(&a, q, 1);
+}
+
+/* ---- values ---- */
+
+typedef struct value_args {
+    const int8_t *v, *next;
+    int64_t dim;
+    const int16_t *p;
+    int64_t p_stride;
+    int32_t *acc;
+    int64_t acc_stride;
+} value_args;
+
+static BASE_ALWAYS_INLINE void value_tile(const value_args *a, int64_t first_q, int64_t d, int n_q, int n_vectors, bool fetch) {
+    const int16_t *p = a->p + first_q * a->p_stride;
+    int32_t *out = a->acc + first_q * a->acc_stride + d;
+    __m256i acc[SUMS];
+    for (int i = 0; i < n_q * n_vectors; i++)
+        acc[i] = _mm256_loadu_si256((const __m256i *)(const void *)(out + i / n_vectors * a->acc_stride + LANES * (i % n_vectors)));
+    BASE_UNROLL_4
+    for (int slot = 0; slot < KERNEL_SLOTS; slot += 2) {
+        const int64_t at = slot * a->dim + 2 * d;
+        __m256i x[4];
+        if (fetch) kernel_prefetch(a->next, at, 2 * LANES * n_vectors);
+        BASE_UNROLL
+        for (int q = 0; q < n_q; q++) x[q] = broadcast_pair(p + q * a->p_stride + slot);
+        BASE_UNROLL
+        for (int v = 0; v < n_vectors; v++) {
+            const __m256i codes = load_pairs(a->v + at + 2 * LANES * v);
+            BASE_UNROLL
+            for (int q = 0; q < n_q; q++) {
+                const int i = q * n_vectors + v;
+                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x[q], codes));
+            }
+        }
+    }
+    for (int i = 0; i < n_q * n_vectors; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(out + i / n_vectors * a->acc_stride + LANES * (i % n_vectors)), acc[i]);
+}
+
+static void value_one(const value_args *a, int64_t q, int64_t d) {
+    int32_t sum = a->acc[q * a->acc_stride + d];
+    for (int slot = 0; slot < KERNEL_SLOTS; slot++)
+        sum += a->p[q * a->p_stride + slot] * a->v[slot / 2 * 2 * a->dim + 2 * d + slot % 2];
+    a->acc[q * a->acc_stride + d] = sum;
+}
+
+static BASE_ALWAYS_INLINE void value_queries(const value_args *a, int64_t first_q, int n_q) {
+    const int wide = SUMS / n_q;
+    int64_t d = 0;
+    for (; d + LANES * wide <= a->dim; d += LANES * wide) {
+        if (first_q == 0) value_tile(a, first_q, d, n_q, wide, true);
+        else value_tile(a, first_q, d, n_q, wide, false);
+    }
+    for (; d + LANES <= a->dim; d += LANES) value_tile(a, first_q, d, n_q, 1, false);
+    for (; d < a->dim; d++)
+        for (int64_t q = first_q; q < first_q + n_q; q++) value_one(a, q, d);
+}
+
+/* Are all 64 weights of n queries 0? In a long context most weights of a peaked head round to 0. */
+static BASE_ALWAYS_INLINE bool is_zero(const value_args *a, int64_t first_q, int n_q) {
+    __m256i any = _mm256_setzero_si256();
+    for (int q = 0; q < n_q; q++)
+        for (int slot = 0; slot < KERNEL_SLOTS; slot += 2 * LANES)
+            any = _mm256_or_si256(any, _mm256_loadu_si256((const __m256i *)(const void *)(a->p + (first_q + q) * a->p_stride + slot)));
+    return _mm256_testz_si256(any, any);
+}
+
+static BASE_ALWAYS_INLINE void value_group(const value_args *a, int64_t first_q, int n_q) {
+    if (!is_zero(a, first_q, n_q)) value_queries(a, first_q, n_q);
+}
+
+static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc, int64_t acc_stride,
+                        const void *next) {
+    const value_args a = {v, next, dim, p, p_stride, acc, acc_stride};
+    int64_t q = 0;
+    for (; q + 4 <= n_q; q += 4) value_group(&a, q, 4);
+    for (; q + 2 <= n_q; q += 2) value_group(&a, q, 2);
+    for (; q < n_q; q++) value_group(&a, q, 1);
+}
+
+static void value_int8(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc) {
+    const int8_t *pairs = (const int8_t *)v + slot / 2 * 2 * dim;
+    const __m256i w = _mm256_set1_epi32(weight);
+    int64_t d = 0;
+    for (; d + LANES <= dim; d += LANES) {
+        const __m128i both = _mm_loadu_si128((const __m128i *)(const void *)(pairs + 2 * d));
+        const __m128i codes = _mm_srai_epi16(slot % 2 ? both : _mm_slli_epi16(both, 8), 8);
+        __m256i *sums = (__m256i *)(void *)(acc + d);
+        _mm256_storeu_si256(sums, _mm256_add_epi32(_mm256_loadu_si256(sums), _mm256_mullo_epi32(w, _mm256_cvtepi16_epi32(codes))));
+    }
+    for (; d < dim; d++) acc[d] += weight * pairs[2 * d + slot % 2];
+}
+
+/* ---- queries ---- */
+
+static BASE_ALWAYS_INLINE float highest_lane(__m256 v) {
+    const __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+/* out[i] = round(x[i] * factor), for n in whole vectors of 16 and a rest. */
+static void round_to_int16(const float *x, float factor, int64_t n, int16_t *out) {
+    const __m256 f = _mm256_set1_ps(factor);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), f));
+        const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8), f));
+        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), both);
+    }
+    for (; i < n; i++) out[i] = (int16_t)lrintf(x[i] * factor);
+}
+
+static BASE_ALWAYS_INLINE float largest_magnitude(const float *x, int64_t n) {
+    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    __m256 most = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n; i += LANES) most = _mm256_max_ps(_mm256_and_ps(avx2_load_first(x + i, BASE_MIN(LANES, n - i)), no_sign), most);
+    return highest_lane(most);
+}
+
+static float query_int8(const float *q, int64_t dim, int16_t *out) {
+    const float limit = (float)BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim));
+    const float max = largest_magnitude(q, dim);
+    round_to_int16(q, max < KERNEL_Q8_TINY ? 0.0f : limit / max, dim, out);
+    return max < KERNEL_Q8_TINY ? 0.0f : max / limit;
+}
+
+/* ---- softmax ---- */
+
+static float highest(const float *x, int64_t n) {
+    __m256 most = _mm256_set1_ps(-INFINITY);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) most = _mm256_max_ps(_mm256_loadu_ps(x + i), most); /* its second operand if the first is NaN */
+    float max = highest_lane(most);
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+/* To the nearest integers; 0 for NaN and for what 32 bits do not hold, whose conversion is the least integer. */
+static BASE_ALWAYS_INLINE __m256i round_positive(__m256 x) { return _mm256_max_epi32(_mm256_cvtps_epi32(x), _mm256_setzero_si256()); }
+
+/* exp(x) for x <= 0, as exp_negative of vector_avx2.c, with fewer terms: the series up to r^5 is off by less than
+ * 2.5e-6, and ln 2 is not split. A NaN gives that of the lowest x. */
+static BASE_ALWAYS_INLINE __m256 exp_short(__m256 x) {
+    const __m256 above = _mm256_max_ps(x, _mm256_set1_ps(-87.0f)), magic = _mm256_set1_ps(0x1.8p+23f + 127);
+    const __m256 biased = _mm256_fmadd_ps(above, _mm256_set1_ps(0x1.715476p+0f), magic);
+    const __m256 r = _mm256_fnmadd_ps(_mm256_sub_ps(biased, magic), _mm256_set1_ps(0x1.62e43p-1f), above);
+    __m256 e = _mm256_fmadd_ps(_mm256_set1_ps(1.0f / 120), r, _mm256_set1_ps(1.0f / 24));
+    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f / 6));
+    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(0.5f));
+    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f));
+    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f));
+    return _mm256_mul_ps(e, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased), 23)));
+}
+
+static BASE_ALWAYS_INLINE __m256i exp_vector(float *x, int64_t lanes, __m256 max) {
+    const __m256 e = exp_short(_mm256_sub_ps(avx2_load_first(x, lanes), max));
+    avx2_store_first(x, e, lanes);
+    return _mm256_cvtps_epi32(_mm256_mul_ps(e, _mm256_set1_ps(KERNEL_INT8_ONE)));
+}
+
+static int64_t sum_of_lanes(__m256i v) {
+    int32_t lane[LANES];
+    int64_t sum = 0;
+    _mm256_storeu_si256((__m256i *)(void *)lane, v);
+    for (int i = 0; i < LANES; i++) sum += lane[i];
+    return sum;
+}
+
+#define EXP_RUN (16 * LANES) /* elements whose sums fit the lanes */
+
+static int64_t exp_int8(float *x, int64_t n, float max) {
+    const __m256 most = _mm256_set1_ps(max);
+    int64_t sum = 0, i = 0;
+    while (i + LANES <= n) {
+        const int64_t end = BASE_MIN(n, i + EXP_RUN);
+        __m256i sums = _mm256_setzero_si256();
+        for (; i + LANES <= end; i += LANES) sums = _mm256_add_epi32(sums, exp_vector(x + i, LANES, most));
+        sum += sum_of_lanes(sums);
+    }
+    return i < n ? sum + sum_of_lanes(_mm256_and_si256(exp_vector(x + i, n - i, most), avx2_first_lanes(n - i))) : sum;
+}
+
+/* Moves the heavy weights among n from out to heavy. */
+static int64_t list_heavy(const int32_t *weights, int64_t first, int64_t n, int16_t *out, kernel_heavy *heavy) {
+    int64_t n_heavy = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (weights[i] <= WEIGHT_MAX) continue;
+        out[i] = 0;
+        heavy[n_heavy++] = (kernel_heavy){(int32_t)(first + i), weights[i]};
+    }
+    return n_heavy;
+}
+
+/* Up to 8 weights, in 32 bits. */
+static BASE_ALWAYS_INLINE __m256i weights_of(const float *x, const float *scales, int64_t lanes, __m256 factor) {
+    return round_positive(_mm256_mul_ps(_mm256_mul_ps(avx2_load_first(x, lanes), avx2_load_first(scales, lanes)), factor));
+}
+
+static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy) {
+    const __m256 f = _mm256_set1_ps(factor);
+    const __m256i limit = _mm256_set1_epi16(WEIGHT_MAX);
+    int64_t n_heavy = 0, i = 0;
+    int32_t weights[2 * LANES];
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        const __m256i low = weights_of(x + i, scales + i, LANES, f), high = weights_of(x + i + LANES, scales + i + LANES, LANES, f);
+        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), both);
+        const __m256i saturated = _mm256_cmpeq_epi16(both, limit);
+        if (_mm256_testz_si256(saturated, saturated)) continue;
+        _mm256_storeu_si256((__m256i *)(void *)weights, low);
+        _mm256_storeu_si256((__m256i *)(void *)(weights + LANES), high);
+        n_heavy += list_heavy(weights, i, 2 * LANES, out + i, heavy + n_heavy);
+    }
+    for (int64_t lanes; i < n; i += lanes) {
+        lanes = BASE_MIN(LANES, n - i);
+        _mm256_storeu_si256((__m256i *)(void *)weights, weights_of(x + i, scales + i, lanes, f));
+        for (int64_t k = 0; k < lanes; k++) out[i + k] = (int16_t)BASE_MIN(weights[k], WEIGHT_MAX);
+        n_heavy += list_heavy(weights, i, lanes, out + i, heavy + n_heavy);
+    }
+    return n_heavy;
+}
+
+/* ---- storing ---- */
+
+/* The codes of up to 8 elements, in 32 bits; see kernel_int8_code. */
+static BASE_ALWAYS_INLINE __m256i codes_of(const float *x, int64_t n, __m256 scale) {
+    const __m256 most = _mm256_set1_ps(CODE_MAX), code = _mm256_min_ps(_mm256_div_ps(avx2_load_first(x, n), scale), most);
+    return _mm256_cvtps_epi32(_mm256_max_ps(code, _mm256_sub_ps(_mm256_setzero_ps(), most)));
+}
+
+/* The scale of a token, stored in its slot; returned as a divisor: infinity if all elements count as 0. */
+static BASE_ALWAYS_INLINE __m256 store_scale(const float *x, int64_t dim, void *head, int slot) {
+    const float max = largest_magnitude(x, dim);
+    const uint32_t bits = max < KERNEL_Q8_TINY ? 0 : (half_float_bits(max / CODE_MAX) + 0xffff) & 0xffff0000u;
+    const uint16_t scale = (uint16_t)(bits >> 16);
+    memcpy((uint8_t *)head + KERNEL_INT8_SCALES(dim) + 2 * slot, &scale, sizeof scale);
+    return bits ? _mm256_set1_ps(half_bits_float(bits)) : _mm256_set1_ps(INFINITY);
+}
+
+static void store_key_int8(const float *x, int64_t dim, void *k, int slot) {
+    const __m256 scale = store_scale(x, dim, k, slot);
+    for (int64_t d = 0; d < dim; d += LANES) {
+        int32_t codes[LANES];
+        _mm256_storeu_si256((__m256i *)(void *)codes, codes_of(x + d, BASE_MIN(LANES, dim - d), scale));
+        for (int64_t i = 0; i < LANES && d + i < dim; i += 2) {
+            int8_t *pair = (int8_t *)k + (d + i) * KERNEL_SLOTS + 2 * slot;
+            pair[0] = (int8_t)codes[i];
+            pair[1] = (int8_t)codes[i + 1];
+        }
+    }
+}
+
+static void store_value_int8(const float *x, int64_t dim, void *v, int slot) {
+    const __m256 scale = store_scale(x, dim, v, slot);
+    int8_t *pairs = (int8_t *)v + slot / 2 * 2 * dim + slot % 2;
+    for (int64_t d = 0; d < dim; d += LANES) {
+        int32_t codes[LANES];
+        _mm256_storeu_si256((__m256i *)(void *)codes, codes_of(x + d, BASE_MIN(LANES, dim - d), scale));
+        for (int64_t i = 0; i < LANES && d + i < dim; i++) pairs[2 * (d + i)] = (int8_t)codes[i];
+    }
+}
+
+void avx2_attention_int8_entries(kernel_table *t) {
+    t->query_int8 = query_int8;
+    t->scores_int8 = scores_int8;
+    t->highest = highest;
+    t->exp_int8 = exp_int8;
+    t->weights_int8 = weights_int8;
+    t->values_int8 = values_int8;
+    t->value_int8 = value_int8;
+    t->store_key_int8 = store_key_int8;
+    t->store_value_int8 = store_value_int8;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernel_int8.c: attention over int8 KV. Every level gives the bytes of plain C. Plain C is compared with the definition: codes are within half
+ * a scale of the element and depend on their own token only, and products are exact integer sums.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "support/kernel_check.h"
+
+#define SLOTS KERNEL_SLOTS
+#define MOST_QUERIES 11
+
+static int64_t random_dim(int round) {
+    static const int64_t usual[] = {2, 8, 16, 48, 64, 80, 96, 128, 256, 512};
+    return round % 2 ? 2 * check_random_in(1, 70) : usual[round / 2 % BASE_ARRAY_LEN(usual)];
+}
+
+static size_t offset(size_t elem) { return elem * (size_t)check_random_in(0, 7); }
+static const void *any_address(void) { return (const void *)(uintptr_t)check_random(); }
+
+/* Finite values of every magnitude that a model may have: codes divide by 127. */
+static float element(check_kind kind) { return fmaxf(-1e30f, fminf(1e30f, check_float(kind))); }
+
+static void fill(float *x, int64_t n, int round) {
+    for (int64_t i = 0; i < n; i++) x[i] = element((check_kind)(round % CHECK_KINDS));
+}
+
+/* ---- storing ---- */
+
+/* arg: 1: values */
+static void check_store(const kernel_table *t, int arg) {
+    const bool is_key = !arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t dim = random_dim(round);
+        const int slot = (int)check_random_in(0, SLOTS - 1);
+        const size_t bytes = (size_t)kernel_int8_bytes(dim);
+        float *x = check_alloc((size_t)dim * 4, offset(4)), *other = check_alloc((size_t)dim * 4, offset(4));
+        uint8_t *head = check_alloc(bytes, 2 * offset(1)), *want = check_alloc(bytes, 0);
+        fill(x, dim, round);
+        fill(other, dim, round + 1);
+        if (round % 9 == 0) other[check_random_in(0, dim - 1)] = round % 2 ? NAN : -INFINITY;
+        memset(head, 0, bytes);
+        memset(want, 0, bytes);
+        for (int i = 0; i < SLOTS; i++) { /* the other tokens do not matter, nor does what the slot held before */
+            (is_key ? t->store_key_int8 : t->store_value_int8)(i == slot ? x : other, dim, head, i);
+            if (i != slot) (is_key ? t->store_key_int8 : t->store_value_int8)(other, dim, want, i);
+        }
+        const kernel_table *ref = check_reference();
+        (is_key ? ref->store_key_int8 : ref->store_value_int8)(other, dim, want, slot);
+        (is_key ? ref->store_key_int8 : ref->store_value_int8)(x, dim, want, slot);
+        check_same_bytes(head, want, bytes, "a head");
+        const float scale = kernel_int8_scale(x, dim);
+        for (int64_t d = 0; d < dim; d++) {
+            const float got = is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
+            check_near(got, x[d], 0.5001 * (double)scale + 0x1p-100, "an element", d);
+            check_that(fabsf(got) <= 127.0f * scale, "a code above 127");
+        }
+        check_release(x);
+        check_release(other);
+        check_release(head);
+        check_release(want);
+    }
+}
+
+/* ---- queries and scores ---- */
+
+static void check_query(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t dim = random_dim(round);
+        float *q = check_alloc((size_t)dim * 4, offset(4));
+        int16_t *out = check_alloc((size_t)dim * 2, offset(2)), *want = check_alloc((size_t)dim * 2, 0);
+        fill(q, dim, round);
+        const float scale = t->query_int8(q, dim, out), expected = check_reference()->query_int8(q, dim, want);
+        check_same_bytes(&scale, &expected, sizeof scale, "a query's scale");
+        check_same_bytes(out, want, (size_t)dim * 2, "a query");
+        for (int64_t d = 0; d < dim; d++) check_near((double)scale * out[d], q[d], 0.51 * (double)scale + 0x1p-100, "an element of a query", d);
+        check_release(q);
+        check_release(out);
+        check_release(want);
+    }
+}
+
+/* A head of random bytes as codes, of ordinary scales. */
+static uint8_t *random_head(int64_t dim) {
+    uint8_t *head = check_alloc((size_t)kernel_int8_bytes(dim), 2 * offset(1));
+    for (int64_t i = 0; i < dim * SLOTS; i++) head[i] = (uint8_t)(int8_t)check_random_in(-127, 127);
+    for (int i = 0; i < SLOTS; i++) {
+        const uint16_t h = (uint16_t)check_random_in(0x3000, 0x3f80);
+        memcpy(head + KERNEL_INT8_SCALES(dim) + 2 * i, &h, sizeof h);
+    }
+    return head;
+}
+
+static int16_t *random_ints(int64_t n, int64_t least, int64_t most, int round) {
+    int16_t *x = check_alloc((size_t)n * 2, offset(2));
+    for (int64_t i = 0; i < n; i++) x[i] = (int16_t)(round % 3 == 0 ? most : check_random_in(least, most));
+    return x;
+}
+
+static void check_scores(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 120; round++) {
+        const int64_t dim = random_dim(round), n = check_random_in(0, MOST_QUERIES), q_stride = dim + check_random_in(0, 9);
+        const int64_t stride = SLOTS + check_random_in(0, 9), most = BASE_MIN(INT64_C(32767), INT32_MAX / (127 * dim));
+        uint8_t *k = random_head(dim);
+        int16_t *query = random_ints(BASE_MAX(n, 1) * q_stride, -most, most, round);
+        float *scales = check_alloc(MOST_QUERIES * 4, offset(4)), *out = check_alloc((size_t)(MOST_QUERIES * stride) * 4, offset(4));
+        float *want = check_alloc((size_t)(MOST_QUERIES * stride) * 4, 0);
+        if (round % 3 == 0) memset(k, 127, (size_t)(dim * SLOTS)); /* the largest sum */
+        for (int i = 0; i < MOST_QUERIES; i++) scales[i] = check_float(CHECK_NORMAL);
+        memset(out, 0, (size_t)(MOST_QUERIES * stride) * 4);
+        memset(want, 0, (size_t)(MOST_QUERIES * stride) * 4);
+        t->scores_int8(k, dim, query, q_stride, n, scales, out, stride, any_address());
+        check_reference()->scores_int8(k, dim, query, q_stride, n, scales, want, stride, any_address());
+        check_same_bytes(out, want, (size_t)(MOST_QUERIES * stride) * 4, "scores");
+        for (int64_t q = 0; q < n; q++)
+            for (int slot = 0; slot < SLOTS; slot += 7) {
+                double sum = 0;
+                for (int64_t d = 0; d < dim; d++) sum += (double)query[q * q_stride + d] * (double)kernel_int8_key(k, dim, slot, d);
+                check_near(out[q * stride + slot], sum * (double)scales[q], fabs(sum * (double)scales[q]) * 4 * CHECK_UNIT + 0x1p-120, "a score", q);
+            }
+        check_release(k);
+        check_release(query);
+        check_release(scales);
+        check_release(out);
+        check_release(want);
+    }
+}
+
+/* ---- weights and values ---- */
+
+static void check_weights(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = check_random_in(1, 400);
+        float *p = check_alloc((size_t)n * 4, offset(4)), *scales = check_alloc((size_t)n * 4, offset(4));
+        int16_t *out = check_alloc((size_t)n * 2, offset(2)), *want = check_alloc((size_t)n * 2, 0);
+        kernel_heavy *heavy = check_alloc(sizeof(*heavy) * (size_t)n, 0), *expected = check_alloc(sizeof(*heavy) * (size_t)n, 0);
+        const float factor = round % 3 == 0 ? NAN : round % 3 == 1 ? 0x1p20f
+                                                                   : 0x1p31f;
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = round % 5 == 0 ? 0.0f : expf(-(float)check_random_in(0, 30));
+            if (round % 7 == 0 && check_random_in(0, 9) == 0) p[i] = NAN;
+            scales[i] = fabsf(check_float(CHECK_NORMAL));
+        }
+        const int64_t n_heavy = t->weights_int8(p, scales, n, factor, out, heavy);
+        check_that(n_heavy == check_reference()->weights_int8(p, scales, n, factor, want, expected), "%d heavy weights", (int)n_heavy);
+        check_same_bytes(out, want, (size_t)n * 2, "weights");
+        check_same_bytes(heavy, expected, sizeof(*heavy) * (size_t)n_heavy, "heavy weights");
+        for (int64_t i = 0, at = 0; i < n; i++) {
+            const bool is_heavy = at < n_heavy && heavy[at].index == i;
+            const float product = p[i] * scales[i] * factor;
+            const double weight = product < 0x1p31f ? (double)product : 0, got = is_heavy ? heavy[at].weight : out[i];
+            at += is_heavy;
+            check_that(is_heavy == (got > 32767), "weight %d", (int)i);
+            check_near(got, weight, 0.5, "a weight", i);
+        }
+        check_release(p);
+        check_release(scales);
+        check_release(out);
+        check_release(want);
+        check_release(heavy);
+        check_release(expected);
+    }
+}
+
+/* exp differs between arithmetics; its sum is exact, and equal for any division of the list. */
+static void check_exp(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t n = check_random_in(1, 400), cut = check_random_in(0, n);
+        const size_t bytes = (size_t)n * 4;
+        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0);
+        for (int64_t i = 0; i < n; i++) x[i] = round % 4 == 0 ? 1000 * check_float(CHECK_NORMAL) : check_float(CHECK_NORMAL);
+        if (round % 5 == 0) x[check_random_in(0, n - 1)] = -INFINITY;
+        if (round % 6 == 0 && n > 1) x[check_random_in(1, n - 1)] = NAN;
+        memcpy(y, x, bytes);
+        memcpy(original, x, bytes);
+        const float max = t->highest(x, n), expected = check_reference()->highest(x, n);
+        check_same_bytes(&max, &expected, sizeof max, "the largest score");
+        check_that(t->highest(x, 0) == -INFINITY, "the largest of none");
+        const int64_t all = t->exp_int8(x, n, max), parts = t->exp_int8(y, cut, max) + t->exp_int8(y + cut, n - cut, max);
+        check_that(all == parts, "a sum of %lld, in two parts %lld", (long long)all, (long long)parts);
+        check_same_bytes(x, y, bytes, "exponentials");
+        int64_t sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += isnan(x[i]) ? 0 : lrint((double)x[i] * (double)KERNEL_INT8_ONE);
+        check_that(all == sum, "a sum of %lld, not %lld", (long long)all, (long long)sum);
+        for (int64_t i = 0; i < n; i++) {
+            const double e = exp((double)original[i] - (double)max);
+            if (!isnan(original[i])) check_near(x[i], e, 4e-6 * e + 1e-37, "an exponential", i);
+        }
+        check_release(x);
+        check_release(y);
+        check_release(original);
+    }
+}
+
+/* The largest weights of a list keep the sums in 32 bits, and few of them are heavy. */
+static void check_bounds(const kernel_table *t, int arg) {
+    (void)t;
+    (void)arg;
+    for (int64_t n = 1; n <= KERNEL_INT8_MAX_SLOTS; n = n * 3 / 2 + 1) {
+        const int64_t most = (INT64_C(1) << kernel_int8_weight_bits(n)) + n / 2 + 2;
+        check_that(most * 127 <= INT32_MAX, "%d slots: weights may add up to %d", (int)n, (int)most);
+        check_that(most / 32768 <= kernel_int8_max_heavy(n), "%d slots: %d heavy weights", (int)n, (int)(most / 32768));
+    }
+}
+
+static void check_values(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 120; round++) {
+        const int64_t dim = random_dim(round), n = check_random_in(1, MOST_QUERIES), p_stride = SLOTS + check_random_in(0, 9);
+        const int64_t stride = dim + check_random_in(0, 9);
+        uint8_t *v = random_head(dim);
+        int16_t *p = random_ints(n * p_stride, 0, 32767, round);
+        const size_t bytes = (size_t)(n * stride) * 4;
+        int32_t *acc = check_alloc(bytes, offset(4)), *want = check_alloc(bytes, 0);
+        if (round % 3 == 0) memset(v, round % 2 ? 127 : -127, (size_t)(dim * SLOTS)); /* the largest sums */
+        for (int64_t q = 0; q < n; q++)                                               /* slots without weight */
+            if (check_random_in(0, 2) == 0) memset(p + q * p_stride, 0, SLOTS * sizeof(*p));
+        memset(acc, 0, bytes);
+        memset(want, 0, bytes);
+        const int slot_alone = (int)check_random_in(0, SLOTS - 1);
+        const int32_t heavy = (int32_t)check_random_in(32768, 1 << 22);
+        for (int block = 0; block < 2; block++) {
+            t->values_int8(v, dim, p, p_stride, n, acc, stride, any_address());
+            check_reference()->values_int8(v, dim, p, p_stride, n, want, stride, any_address());
+        }
+        t->value_int8(v, dim, slot_alone, heavy, acc);
+        check_reference()->value_int8(v, dim, slot_alone, heavy, want);
+        check_same_bytes(acc, want, bytes, "sums of values");
+        for (int64_t q = 0; q < n; q++)
+            for (int64_t d = 0; d < dim; d += 3) {
+                int64_t sum = 0;
+                for (int slot = 0; slot < SLOTS; slot++) sum += (int64_t)p[q * p_stride + slot] * (int8_t)v[(slot / 2 * dim + d) * 2 + slot % 2];
+                sum = 2 * sum + (q > 0 ? 0 : (int64_t)heavy * (int8_t)v[(slot_alone / 2 * dim + d) * 2 + slot_alone % 2]);
+                check_that(acc[q * stride + d] == sum, "the sum of value %d", (int)d);
+            }
+        check_release(v);
+        check_release(p);
+        check_release(acc);
+        check_release(want);
+    }
+}
+
+/* ---- timing: a block of a head of 64 or 128, by 1, 4 and 16 queries ---- */
+
+typedef struct timing {
+    const kernel_table *table;
+    int64_t dim, n_q;
+    uint8_t *head;
+    int16_t *x;
+    float scales[16], *out;
+    int32_t *acc;
+    bool values;
+} timing;
+
+static void time_call(void *arg) {
+    timing *t = arg;
+    if (t->values) t->table->values_int8(t->head, t->dim, t->x, SLOTS, t->n_q, t->acc, t->dim, t->head);
+    else t->table->scores_int8(t->head, t->dim, t->x, t->dim, t->n_q, t->scales, t->out, SLOTS, t->head);
+}
+
+static void bench(const kernel_table *table, int values) {
+    static const int64_t queries[] = {1, 4, 16};
+    for (int64_t dim = 64; dim <= 128; dim *= 2) {
+        for (size_t i = 0; i < BASE_ARRAY_LEN(queries); i++) {
+            timing t = {.table = table, .dim = dim, .n_q = queries[i], .values = values != 0, .head = random_head(dim)};
+            t.x = random_ints(16 * 128, 0, 30, 1); /* small: sums of many calls fit */
+            t.out = check_alloc(16 * SLOTS * 4, 0);
+            t.acc = calloc(16 * 128, sizeof(*t.acc));
+            char label[32];
+            snprintf(label, sizeof label, "dim %d q%d", (int)dim, (int)queries[i]);
+            check_time(label, time_call, &t, (double)kernel_int8_bytes(dim), 2.0 * (double)(dim * SLOTS * queries[i]));
+            check_release(t.head);
+            check_release(t.x);
+            check_release(t.out);
+            free(t.acc);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    static const check_subject subjects[] = {
+        {"store_key_int8", 0, check_store, NULL},
+        {"store_value_int8", 1, check_store, NULL},
+        {"query_int8", 0, check_query, NULL},
+        {"scores_int8", 0, check_scores, bench},
+        {"exp_int8", 0, check_exp, NULL},
+        {"weights_int8", 0, check_weights, NULL},
+        {"weight_bits", 0, check_bounds, NULL},
+        {"values_int8", 1, check_values, bench},
+    };
+    return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
+}
