@@ -12,8 +12,13 @@
 #define NAME_BYTES 96
 
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
-    *gen = (generation){
-        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .n_draft = RP_DRAFT_AUTO, .shifted_reuse = -1};
+    *gen = (generation){.root = json_incref(root),
+                        .max_tokens = -1,
+                        .n = 1,
+                        .sampling = rp_sampling_defaults(),
+                        .n_logprobs = -1,
+                        .n_draft = RP_DRAFT_AUTO,
+                        .shifted_reuse = -1};
     int kind = parse(gen, p);
     if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
