@@ -49,8 +49,9 @@ static const cli_option options[] = {
      .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
              "blend:R (the R percent that deviate most), scaffold (all, in the background, for the next such prompt) "
              "or exact (all); default: from the prompt or the schema"},
-    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = 0, .max = RP_MAX_DRAFT,
-     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; the answer does not change (0)"},
+    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
+     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+             "not change (0)"},
     {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
      .help = "after an edit inside a cached prompt, reuse the suffix at its new positions and recompute its first K "
              "tokens; approximate; -1: off (-1)"},

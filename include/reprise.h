@@ -516,6 +516,7 @@ RP_API int rp_prompt_end_role(rp_prompt *prompt);
 #define RP_MAX_TRIGGER_BYTES 1024
 #define RP_MAX_LOGPROBS 100
 #define RP_MAX_DRAFT 15
+#define RP_DRAFT_AUTO (-1)
 #define RP_MISMATCH_TOKENS 8
 #define RP_MAX_WARNINGS 16
 
@@ -635,7 +636,8 @@ typedef struct rp_request {
                                 Without a first token by then, the job ends with RP_ERR_DEADLINE; a started answer ends
                                 with the text so far. 0: none (default) */
     int32_t n_draft;         /* speculative decoding by prompt lookup: draft up to N tokens, verified in one step; the
-                                answer does not change. 0: off (default); up to RP_MAX_DRAFT */
+                                answer does not change. 0: off (default); up to RP_MAX_DRAFT; RP_DRAFT_AUTO: as
+                                many as are expected to save time, by the request's own acceptance */
     int32_t shifted_reuse;   /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new positions
                                 and recompute its first N tokens. Approximate: the suffix never attended to the edit.
                                 -1: off (default) */

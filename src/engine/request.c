@@ -28,8 +28,9 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
-    if (o->n_draft < 0 || o->n_draft > RP_MAX_DRAFT)
-        return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, or 0 for none", o->n_draft, RP_MAX_DRAFT);
+    if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
+        return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
+                         RP_DRAFT_AUTO);
     if (o->shifted_reuse < -1) return base_fail(err, RP_ERR_INVALID, "shifted_reuse is %d: give a number of tokens, or -1 for off", o->shifted_reuse);
     if (!pml_quality_is_valid(o->quality))
         return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
@@ -190,14 +191,15 @@ static int request_check_budget(rp_job *c, rp_error *err) {
 
 /* The history for penalties and drafts: the prompt as a plain run would have it. */
 static int read_back(rp_job *c, rp_error *err) {
-    bool drafts = c->request->options.n_draft > 0 && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
+    const int32_t n_draft = c->request->options.n_draft, most = n_draft == RP_DRAFT_AUTO ? RP_MAX_DRAFT : n_draft;
+    bool drafts = most > 0 && !c->request->options.forced, penalties = sampling_looks_back(&c->request->options.sampling);
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
     if (!drafts && !penalties) return RP_OK;
     int32_t *tokens = base_calloc(2 * n, sizeof(*tokens));
     if (!tokens) return base_fail_memory(err, 2 * n * sizeof(*tokens), "a prompt");
     int rc = pml_plan_flatten(c->plan, tokens, tokens + n, err);
     for (size_t i = 0; i < n && penalties && !rc; i++) sampler_accept(&c->answer.sampler, tokens[i]);
-    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, c->request->options.n_draft, err);
+    if (!rc && drafts) rc = prompt_lookup_open(&c->prompt_lookup, tokens, (int32_t)n, (int32_t)n + c->answer.most, most, err);
     base_free(tokens);
     return rc;
 }

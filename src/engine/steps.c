@@ -84,17 +84,64 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, boo
     for (int32_t i = 0; i <= n_drafts; i++) e->rows[s->n_rows - 1 - i].wants_logits = true;
 }
 
+/* A load with more rows of one of its contexts, which has `slots` slots. */
+static cost_load with_rows(cost_load load, int32_t rows, double slots) {
+    load.rows += rows;
+    load.row_slots += rows * (slots + 0.5 * rows);
+    load.slots += rows;
+    return load;
+}
+
+/* The next token of each answer, without drafts. Returns the number of answers. */
+static int32_t load_of_answers(const rp_engine *e, cost_load *load) {
+    int32_t n = 0;
+    *load = (cost_load){0};
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const rp_job *c = e->running[i];
+        if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
+        *load = with_rows(*load, 1, (double)c->seq.slots);
+        load->slots += (double)c->seq.slots;
+        n++;
+    }
+    return n;
+}
+
+/* A draft must promise to decode this much faster: predictions are inexact. */
+#define LEAST_GAIN 1.05
+
+/* The length of the draft with which the step's n answers are expected to get the most tokens per second. A token of
+ * the guess counts if all before it are right. */
+static int32_t best_draft(const rp_engine *e, const rp_job *c, const cost_load *answers, int32_t n) {
+    const double rate = prompt_lookup_rate(&c->prompt_lookup), plain_us = cost_model_predict(&e->cost, answers);
+    double tokens = n, right = 1, best = LEAST_GAIN * n / plain_us;
+    int32_t length = 0;
+    if (plain_us <= 0) return 0;
+    for (int32_t k = 1; k <= c->prompt_lookup.n_guessed; k++) {
+        const cost_load load = with_rows(*answers, k, (double)c->seq.slots);
+        tokens += right *= rate;
+        const double speed = tokens / cost_model_predict(&e->cost, &load);
+        if (speed > best) best = speed, length = k;
+    }
+    return length;
+}
+
 static void add_answers(step *s) {
     rp_engine *e = s->e;
     int32_t drafts = RP_MAX_DRAFT;
+    cost_load answers;
+    const int32_t n_answers = load_of_answers(e, &answers);
     int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
     for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
         if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
-        prompt_lookup_guess(&c->prompt_lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
-        c->prompt_lookup.n_tokens = answer_fitting(&c->answer, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
-        drafts -= c->prompt_lookup.n_tokens;
-        step_add_part(s, c, NULL, 1, true, c->prompt_lookup.tokens, c->prompt_lookup.n_tokens);
+        prompt_lookup *lookup = &c->prompt_lookup;
+        const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
+        prompt_lookup_guess(lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
+        lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
+        lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
+        answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
+        drafts -= lookup->n_tokens;
+        step_add_part(s, c, NULL, 1, true, lookup->tokens, lookup->n_tokens);
     }
     e->next_answer = i < e->n_running ? (first + i) % e->n_running : 0; /* several may be resumed at once */
 }
@@ -265,7 +312,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     sequence_settle(&c->seq, n_drafts - right, c->positions[c->n_found + c->seq.done - 1]);
     if (rc) return rc;
     if (!c->answer.over) push_token(c, token);
-    prompt_lookup_learn(&c->prompt_lookup, right);
+    prompt_lookup_learn(&c->prompt_lookup, right, token);
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
     return RP_OK;

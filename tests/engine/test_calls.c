@@ -530,6 +530,11 @@ static void drafts_change_steps_and_nothing_else(void **state) {
         assert_string_equal(plain->text, drafted->text);
         assert_int_equal(plain->drafted_tokens, 0);
         if (!warm) assert_true(drafted->drafted_tokens >= drafted->accepted_tokens && drafted->accepted_tokens > 0);
+        rp_result_free(drafted);
+        q.n_draft = RP_DRAFT_AUTO;
+        drafted = tiny_model_answer(e, &q);
+        assert_int_equal(plain->n_tokens, drafted->n_tokens);
+        assert_memory_equal(plain->tokens, drafted->tokens, (size_t)plain->n_tokens * sizeof(int32_t));
         rp_result_free(plain);
         rp_result_free(drafted);
     }

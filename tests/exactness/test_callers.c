@@ -109,7 +109,7 @@ static void begin(guest *g, hand *h) {
     *h = (hand){.call = &p->w->calls[tiny_random_below(&g->r, (uint64_t)p->w->n_calls)]};
     pthread_mutex_unlock(&p->lock);
     rp_request q = h->call->request;
-    q.n_draft = (int32_t)tiny_random_below(&g->r, RP_MAX_DRAFT + 1);
+    q.n_draft = (int32_t)tiny_random_below(&g->r, RP_MAX_DRAFT + 2) + RP_DRAFT_AUTO;
     q.tenant = tenants[tiny_random_below(&g->r, BASE_ARRAY_LEN(tenants))];
     q.on_logits = compare_logits;
     q.user = h;

@@ -324,6 +324,52 @@ static void rows_of_every_kind_of_layer_are_what_they_are_alone(void **state) {
     golden_close(g);
 }
 
+/* One context alone in a world of int8 KV, its blocks divided among 2 to 8 threads. */
+static uint64_t divide(const rp_model *m, const char *name, tiny_random *random) {
+    static world w;
+    uint64_t n = 0;
+    int rounds = test_rounds(3);
+    for (int round = 0; round < rounds; round++) {
+        open_world(&w, m, name, KV_INT8, 2 + (int32_t)tiny_random_below(random, 7), random);
+        for (; w.n_twins > 1; w.n_twins--) {
+            kv_context_clear(&w.twins[w.n_twins - 1].together);
+            kv_context_clear(&w.twins[w.n_twins - 1].alone);
+        }
+        for (int step = 0; step < N_STEPS; step++) run_step(&w, step % 2 ? DECODE_AND_PREFILL : DECODE);
+        check_kv(&w);
+        n += ((cpu_backend *)w.together.backend)->n_divided;
+        close_world(&w);
+    }
+    return n;
+}
+
+static void a_context_divided_among_threads_gives_the_same_bytes(void **state) {
+    static const int32_t heads[][3] = {{8, 1, 8}, {40, 1, 8}, {6, 2, 20}};
+    static const char *const names[] = {"gemma2", "gpt-oss", "bloom", "mistral"};
+    uint64_t n = 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(heads); i++) {
+        oracle_model m;
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.n_heads = heads[i][0];
+        shape.n_kv_heads = heads[i][1];
+        shape.head_dim = heads[i][2];
+        oracle_model_open(&m, &shape, "plain");
+        n += divide(m.model, "few heads", *state);
+        oracle_model_close(&m);
+    }
+    golden *g = golden_open();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        rp_error err = {0};
+        rp_model *m;
+        must(model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
+        n += divide(m, names[i], *state);
+        model_close(m);
+    }
+    golden_close(g);
+    printf("attentions with divided contexts: %llu\n", (unsigned long long)n);
+    assert_true(n > 0);
+}
+
 /* Contexts [common views, a span of its own], with all their rows in one step; the plan of that step. */
 static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
     rp_error err = {0};
@@ -423,6 +469,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(rows_of_made_up_models_are_what_they_are_alone, &random),
         cmocka_unit_test_prestate(rows_of_every_kind_of_layer_are_what_they_are_alone, &random),
+        cmocka_unit_test_prestate(a_context_divided_among_threads_gives_the_same_bytes, &random),
         cmocka_unit_test_prestate(contexts_that_share_spans_share_tiles, &random),
         cmocka_unit_test_prestate(contexts_that_share_little_lead, &random),
         cmocka_unit_test_prestate(few_rows_keep_every_thread_busy, &random),

@@ -274,7 +274,7 @@ static void vary(schedule *s, slot *c) {
     rp_request *q = &c->request;
     *q = c->call->request;
     draw_tenant(s, c);
-    q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 1) : 0;
+    q->n_draft = chance(s, 2) ? below(s, RP_MAX_DRAFT + 2) + RP_DRAFT_AUTO : 0;
     q->no_prefix = chance(s, 6);
     q->priority = chance(s, 3) ? below(s, 5) - 2 : 0;
     if (q->text && chance(s, 3)) q->reuse = (rp_reuse)below(s, 3), q->quality = (rp_quality){0}; /* without modules all compute the same */

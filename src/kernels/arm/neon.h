@@ -14,6 +14,7 @@ void kernel_table_i8mm(kernel_table *t);
 void neon_linear_float_entries(kernel_table *t);
 void neon_linear_quant_entries(kernel_table *t);
 void neon_attention_entries(kernel_table *t);
+void neon_attention_int8_entries(kernel_table *t);
 void neon_vector_entries(kernel_table *t);
 
 #endif

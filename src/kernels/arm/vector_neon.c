@@ -15,6 +15,7 @@ void kernel_table_neon(kernel_table *t) {
     neon_linear_float_entries(t);
     neon_linear_quant_entries(t);
     neon_attention_entries(t);
+    neon_attention_int8_entries(t);
     neon_vector_entries(t);
 }
 

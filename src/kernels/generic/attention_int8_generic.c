@@ -114,7 +114,7 @@ void kernel_int8_scales(const void *scales, float out[KERNEL_SLOTS]) {
 
 /* A NaN becomes the largest code. */
 int8_t kernel_int8_code(float x, float scale) {
-    float code = scale > 0 ? x / scale : 0.0f;
+    float code = x / (scale > 0 ? scale : INFINITY);
     code = code < CODE_MAX ? code : CODE_MAX;
     return (int8_t)lrintf(code > -CODE_MAX ? code : -CODE_MAX);
 }

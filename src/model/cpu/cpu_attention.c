@@ -19,7 +19,8 @@
  * visited in the order of its context, so the other rows of the tile do not affect its result.
  *
  * Tasks are (tile, KV head); each thread has its own scratch. Heads of a group beyond CPU_TILE_QUERIES form further
- * tiles.
+ * tiles. With int8 KV all sums are of integers: where tasks are fewer than threads, the blocks of a task are divided
+ * among threads, and the results are the same bytes (attend_split).
  */
 #include <math.h>
 #include <string.h>
@@ -93,6 +94,7 @@ typedef struct attend_job {
     const model_layer *layer;
     const cpu_angles *angles; /* NULL: queries are not rotated */
     int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
+    int32_t n_splits;                          /* threads of a task */
     const backend_buffer *queries;
     backend_buffer *dst;
 } attend_job;
@@ -106,12 +108,14 @@ typedef struct tile_part {
     int32_t lowest;         /* their lowest position */
 } tile_part;
 
-/* One task. Query q of the tile is head (first_head + q % n_heads) of row q / n_heads. */
-typedef struct tile {
+/* One task, or one of n_splits parts of it: every n_splits-th block. Query q of the tile is head (first_head + q %
+ * n_heads) of row q / n_heads. */
+typedef struct cpu_tile {
     const attend_job *j;
     const kv_context *leader;
     cpu_scratch *scratch;
     int32_t kv_head, first_head, n_heads, n_rows, n_parts;
+    int32_t n_splits, split, n_visited; /* n_visited: blocks in this pass, those of other splits included */
     tile_part parts[CPU_TILE_QUERIES];
     int32_t rows[CPU_TILE_QUERIES];            /* of the step */
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
@@ -119,11 +123,16 @@ typedef struct tile {
     const kv_view *rotated[CPU_TILE_QUERIES];
     float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
     float query_scales[CPU_TILE_QUERIES];      /* int8 KV: of each query */
-    /* int8 KV: of each query: heavy weights, in all and used (pass 2) */
+    /* int8 KV: of each query: heavy weights, in all and used (pass 2), the highest score, the sum of exponentials; of
+     * each row: the largest scale of a value, and the visible slots (of all splits, once they are joined) */
     int32_t n_heavy[CPU_TILE_QUERIES], heavy_used[CPU_TILE_QUERIES];
+    float highest[CPU_TILE_QUERIES], value_scale[CPU_TILE_QUERIES];
+    int64_t totals[CPU_TILE_QUERIES], n_slots[CPU_TILE_QUERIES];
     /* of each row: scores appended (pass 1) or used (pass 2); its heads see the same slots */
     int64_t done[CPU_TILE_QUERIES];
 } tile;
+
+size_t cpu_tile_bytes(void) { return sizeof(tile); }
 
 /* A span that rows [first, end) of a tile attend to. */
 typedef struct visit {
@@ -216,7 +225,7 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
 static void visit_blocks(tile *t, const visit *v, block_fn fn) {
     uint64_t visible[CPU_TILE_QUERIES];
     for (int32_t block = 0; v->span && block < KV_SPAN_BLOCKS; block++)
-        if (block_visibility(t, v, block, visible)) fn(t, v, block, visible);
+        if (block_visibility(t, v, block, visible) && t->n_visited++ % t->n_splits == t->split) fn(t, v, block, visible);
 }
 
 /* The view of the part's context with the same span as view i of the leader, or -1. */
@@ -236,6 +245,7 @@ static void visit_alone(tile *t, const tile_part *part, size_t begin, size_t end
  * earlier unmatched views of its followers. */
 static void visit_all(tile *t, block_fn fn) {
     size_t next[CPU_TILE_QUERIES] = {0}; /* of each part: the first view that was not visited */
+    t->n_visited = 0;
     for (size_t i = 0; i < t->leader->n_views; i++) {
         visit v;
         v.span = NULL;
@@ -366,34 +376,78 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
     }
 }
 
-/* Values whose scales are all below this count as 0: factors stay finite. */
-#define LEAST_VALUE_SCALE 0x1p-90f
-
-/* int8 KV: n scores, a sink's included, to integer weights. scale: the row's largest of a value. Returns the factor of their sums. */
-static float weigh_int8(tile *t, int32_t r, int32_t head, float scale, float *scores, int64_t n) {
-    const kernel_table *k = &t->j->b->kernels;
-    const int64_t n_slots = t->done[r], q = (int64_t)r * t->n_heads + head, total = k->exp_int8(scores, n, k->highest(scores, n));
-    const double one = (double)(1 << kernel_int8_weight_bits(n_slots));
-    const bool is_zero = total <= 0 || !(scale >= LEAST_VALUE_SCALE);
-    const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)total * (double)scale));
-    BASE_ASSERT(n_slots <= KERNEL_INT8_MAX_SLOTS);
-    t->n_heavy[q] = (int32_t)k->weights_int8(scores, value_scales_of(t, r), n_slots, factor, weights_of(t, r, head), heavy_of(t, q));
-    t->heavy_used[q] = 0;
-    return is_zero ? 0.0f : (float)((double)scale / one);
-}
-
-/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used.
- * scale: int8 KV: the largest of the row's values. */
-static void weigh_scores(tile *t, int32_t r, int32_t head, float scale) {
+/* A list of scores of one query, with the sink, if any: of the first split only. Returns its length. */
+static int64_t finish_list(const tile *t, int32_t r, int32_t head) {
     const cpu_backend *b = t->j->b;
     const float *sinks = t->j->layer->sinks.data;
     float *list = scores_of(t, r, head), cap = b->model->hp.score_cap;
     int64_t n = t->done[r];
     if (cap > 0) b->kernels.soft_cap(list, cap, n);
-    if (sinks) list[n++] = sinks[t->first_head + head];
-    float *factor = &t->factors[r * t->n_heads + head];
-    if (b->shape.format == KV_INT8) *factor = weigh_int8(t, r, head, scale, list, n);
-    else *factor = n > 0 ? b->kernels.softmax(list, n) : 0.0f;
+    if (sinks && t->split == 0) list[n++] = sinks[t->first_head + head];
+    return n;
+}
+
+/* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
+static void weigh_scores(tile *t) {
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        const int64_t n = finish_list(t, q / t->n_heads, q % t->n_heads);
+        t->factors[q] = n > 0 ? t->j->b->kernels.softmax(scores_of(t, q / t->n_heads, q % t->n_heads), n) : 0.0f;
+    }
+}
+
+/* ---- softmax over int8 KV: steps of all splits, joined after each ---- */
+
+static void find_highest(tile *t) {
+    const kernel_table *k = &t->j->b->kernels;
+    for (int32_t r = 0; r < t->n_rows; r++) {
+        t->n_slots[r] = t->done[r];
+        t->value_scale[r] = k->highest(value_scales_of(t, r), t->done[r]);
+    }
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        const int64_t n = finish_list(t, q / t->n_heads, q % t->n_heads);
+        t->highest[q] = k->highest(scores_of(t, q / t->n_heads, q % t->n_heads), n);
+    }
+}
+
+/* Gives `all` the larger values of both, and the sum of their slots. */
+static void join_highest(tile *all, const tile *other) {
+    for (int32_t r = 0; r < all->n_rows; r++) {
+        all->n_slots[r] += other->n_slots[r];
+        all->value_scale[r] = fmaxf(all->value_scale[r], other->value_scale[r]);
+    }
+    for (int32_t q = 0; q < all->n_rows * all->n_heads; q++) all->highest[q] = fmaxf(all->highest[q], other->highest[q]);
+}
+
+static void copy_highest(tile *to, const tile *all) {
+    memcpy(to->n_slots, all->n_slots, sizeof(all->n_slots));
+    memcpy(to->value_scale, all->value_scale, sizeof(all->value_scale));
+    memcpy(to->highest, all->highest, sizeof(all->highest));
+}
+
+static void sum_exponentials(tile *t) {
+    const int64_t sinks = t->j->layer->sinks.data && t->split == 0;
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        const int32_t r = q / t->n_heads;
+        t->totals[q] = t->j->b->kernels.exp_int8(scores_of(t, r, q % t->n_heads), t->done[r] + sinks, t->highest[q]);
+    }
+}
+
+/* Values whose scales are all below this count as 0: factors stay finite. */
+#define LEAST_VALUE_SCALE 0x1p-90f
+
+/* Integer weights, and the factor of their sums. */
+static void round_weights(tile *t) {
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        const int32_t r = q / t->n_heads, head = q % t->n_heads;
+        const double one = (double)(1 << kernel_int8_weight_bits(t->n_slots[r])), scale = (double)t->value_scale[r];
+        const bool is_zero = t->totals[q] <= 0 || !(t->value_scale[r] >= LEAST_VALUE_SCALE);
+        const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)t->totals[q] * scale));
+        BASE_ASSERT(t->n_slots[r] <= KERNEL_INT8_MAX_SLOTS);
+        t->n_heavy[q] = (int32_t)t->j->b->kernels.weights_int8(scores_of(t, r, head), value_scales_of(t, r), t->done[r], factor,
+                                                               weights_of(t, r, head), heavy_of(t, q));
+        t->heavy_used[q] = 0;
+        t->factors[q] = is_zero ? 0.0f : (float)(scale / one);
+    }
 }
 
 /* ---- pass 2 ---- */
@@ -457,14 +511,19 @@ static void finish_int_sums(tile *t) {
             t->scratch->sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->factors[q]);
 }
 
-static void pass_values(tile *t) {
+static void sum_values(tile *t) {
+    const cpu_backend *b = t->j->b;
+    size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->shape.value_dim;
+    for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
+    if (b->shape.format == KV_INT8) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
+    else memset(t->scratch->sums, 0, sizeof(float) * n);
+    visit_all(t, add_values);
+}
+
+static void write_sums(tile *t) {
     const cpu_backend *b = t->j->b;
     size_t dim = (size_t)b->shape.value_dim, width = (size_t)t->n_heads * dim;
     float *sums = t->scratch->sums;
-    for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
-    memset(sums, 0, sizeof(float) * (size_t)t->n_rows * width);
-    if (b->shape.format == KV_INT8) memset(t->scratch->int_sums, 0, sizeof(int32_t) * (size_t)t->n_rows * width);
-    visit_all(t, add_values);
     if (b->shape.format == KV_INT8) finish_int_sums(t);
     else
         for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
@@ -496,43 +555,118 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
 }
 
 /* The tiles of a group run one after the other for each KV head: their shared blocks are still in a cache. */
-static void attend_tile(const attend_job *j, int64_t task, int thread) {
+static void open_tile(tile *t, const attend_job *j, int64_t task, cpu_scratch *scratch) {
     cpu_backend *b = j->b;
     int32_t n_kv_heads = b->shape.n_kv_heads, head_tile = (int32_t)(task % j->head_tiles);
     task /= j->head_tiles;
     const cpu_row_tile *any = &b->plan.tiles[task / n_kv_heads]; /* of its group */
     task -= (int64_t)any->first_tile * n_kv_heads;
-    tile t;
-    t.j = j;
-    t.scratch = &b->scratch[thread];
-    t.kv_head = (int32_t)(task / any->n_tiles);
-    t.first_head = t.kv_head * j->group + head_tile * j->heads_per_tile;
-    t.n_heads = BASE_MIN(j->heads_per_tile, j->group - head_tile * j->heads_per_tile);
-    t.n_rows = 0;
-    fill_parts(&t, &b->plan.tiles[any->first_tile + task % any->n_tiles]);
-    visit_all(&t, score_block);
-    for (int32_t r = 0; r < t.n_rows; r++) {
-        const float scale = b->shape.format == KV_INT8 ? b->kernels.highest(value_scales_of(&t, r), t.done[r]) : 0.0f;
-        for (int32_t h = 0; h < t.n_heads; h++) weigh_scores(&t, r, h, scale);
-    }
-    pass_values(&t);
+    t->j = j;
+    t->scratch = scratch;
+    t->kv_head = (int32_t)(task / any->n_tiles);
+    t->first_head = t->kv_head * j->group + head_tile * j->heads_per_tile;
+    t->n_heads = BASE_MIN(j->heads_per_tile, j->group - head_tile * j->heads_per_tile);
+    t->n_splits = 1;
+    t->split = 0;
+    t->n_rows = 0;
+    fill_parts(t, &b->plan.tiles[any->first_tile + task % any->n_tiles]);
 }
 
 static void attend_tasks(void *arg, int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; i++) attend_tile(arg, i, thread);
+    attend_job *j = arg;
+    for (int64_t i = begin; i < end; i++) {
+        tile *t = j->b->scratch[thread].tile;
+        open_tile(t, j, i, &j->b->scratch[thread]);
+        visit_all(t, score_block);
+        if (j->b->shape.format == KV_INT8) find_highest(t), sum_exponentials(t), round_weights(t);
+        else weigh_scores(t);
+        sum_values(t);
+        write_sums(t);
+    }
+}
+
+/* ---- tasks divided among threads: split i of task k has scratch k * n_splits + i ---- */
+
+static tile *split_of(const attend_job *j, int64_t i) { return j->b->scratch[i].tile; }
+
+static void split_scores(void *arg, int64_t begin, int64_t end, int thread) {
+    attend_job *j = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        tile *t = split_of(j, i);
+        open_tile(t, j, i / j->n_splits, &j->b->scratch[i]);
+        t->n_splits = j->n_splits;
+        t->split = (int32_t)(i % j->n_splits);
+        visit_all(t, score_block);
+        find_highest(t);
+    }
+}
+
+static void split_exponentials(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) sum_exponentials(split_of(arg, i));
+}
+
+static void split_values(void *arg, int64_t begin, int64_t end, int thread) {
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        round_weights(split_of(arg, i));
+        sum_values(split_of(arg, i));
+    }
+}
+
+static void add_totals(tile *all, const tile *other) {
+    for (int32_t q = 0; q < all->n_rows * all->n_heads; q++) all->totals[q] += other->totals[q];
+}
+
+static void add_int_sums(tile *all, const tile *other) {
+    const int64_t n = (int64_t)all->n_rows * all->n_heads * all->j->b->shape.value_dim;
+    for (int64_t i = 0; i < n; i++) all->scratch->int_sums[i] += other->scratch->int_sums[i];
+}
+
+static void attend_split(attend_job *j, int64_t n_tasks) {
+    const int64_t n = n_tasks * j->n_splits, step = j->n_splits;
+    base_threads *threads = j->b->threads;
+    base_threads_for(threads, split_scores, j, n, 1);
+    for (int64_t i = 0; i < n; i++)
+        if (i % step != 0) join_highest(split_of(j, i - i % step), split_of(j, i));
+    for (int64_t i = 0; i < n; i++)
+        if (i % step != 0) copy_highest(split_of(j, i), split_of(j, i - i % step));
+    base_threads_for(threads, split_exponentials, j, n, 1);
+    for (int64_t i = 0; i < n; i++)
+        if (i % step != 0) add_totals(split_of(j, i - i % step), split_of(j, i));
+    for (int64_t i = 0; i < n; i++)
+        if (i % step != 0) memcpy(split_of(j, i)->totals, split_of(j, i - i % step)->totals, sizeof(split_of(j, i)->totals));
+    base_threads_for(threads, split_values, j, n, 1);
+    for (int64_t i = 0; i < n; i++)
+        if (i % step != 0) add_int_sums(split_of(j, i - i % step), split_of(j, i));
+    for (int64_t i = 0; i < n; i += step) write_sums(split_of(j, i));
+}
+
+/* Shorter contexts are not worth the threads' waiting for each other. */
+#define SPLIT_SLOTS 512
+
+static int64_t longest_context(const cpu_backend *b) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]));
+    return most;
 }
 
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
-    int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads;
+    int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->model->layers[layer];
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
-    int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads;
+    int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
+    bool splits = b->shape.format == KV_INT8 && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
-    while (n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < base_threads_count(b->threads) && j.heads_per_tile > 1)
+    while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;
     j.head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
     n *= j.head_tiles;
-    base_threads_for(b->threads, attend_tasks, &j, n, 1);
+    j.n_splits = splits ? (int32_t)(n_threads / n) : 1;
+    b->n_divided += splits;
+    if (splits) attend_split(&j, n);
+    else base_threads_for(b->threads, attend_tasks, &j, n, 1);
 }

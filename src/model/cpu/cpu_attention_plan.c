@@ -35,6 +35,7 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].queries);
         base_free(b->scratch[i].sums);
         base_free(b->scratch[i].angles);
+        base_free(b->scratch[i].tile);
         base_free(b->scratch[i].int_queries);
         base_free(b->scratch[i].value_scales);
         base_free(b->scratch[i].weights);
@@ -72,7 +73,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->queries = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->sums = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
-        if (!s->scores || !s->queries || !s->sums || !s->angles) return false;
+        s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
+        if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
         if (b->shape.format != KV_INT8) continue;
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);

@@ -31,12 +31,15 @@ static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data
  * slots, stay within 1 MiB. */
 #define CPU_TILE_QUERIES 32
 
+size_t cpu_tile_bytes(void); /* of a struct cpu_tile, private to cpu_attention.c */
+
 /* Scratch of one thread for attention. */
 typedef struct cpu_scratch {
     float *scores;  /* [CPU_TILE_QUERIES][slots] */
     float *queries; /* [CPU_TILE_QUERIES][key_dim], rotated */
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
+    struct cpu_tile *tile;
     /* int8 KV; else NULL */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
     float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
@@ -124,6 +127,7 @@ typedef struct cpu_backend {
 
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* capacity of the scratch */
+    uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */

@@ -12,8 +12,13 @@
 #define NAME_BYTES 96
 
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
-    *gen = (generation){
-        .root = json_incref(root), .max_tokens = -1, .n = 1, .sampling = rp_sampling_defaults(), .n_logprobs = -1, .shifted_reuse = -1};
+    *gen = (generation){.root = json_incref(root),
+                        .max_tokens = -1,
+                        .n = 1,
+                        .sampling = rp_sampling_defaults(),
+                        .n_logprobs = -1,
+                        .n_draft = RP_DRAFT_AUTO,
+                        .shifted_reuse = -1};
     int kind = parse(gen, p);
     if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
@@ -405,7 +410,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_bool(f, "ignore_eos", &gen->ignore_eos);
     server_field_int(f, "priority", -1000, 1000, &gen->priority);
     server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
-    server_field_int(f, "n_draft", 0, RP_MAX_DRAFT, &gen->n_draft);
+    server_field_int(f, "n_draft", RP_DRAFT_AUTO, RP_MAX_DRAFT, &gen->n_draft);
     server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
