@@ -32,12 +32,16 @@ expect x86 attention_avx2 'vfmadd.*%ymm' "$wide"
 expect x86 vector_avx2 'vfmadd.*%ymm' "$wide"
 expect x86 linear_quant_avxvnni '\{vex\} vpdpbusd .*%ymm' "$wide"
 expect x86 linear_quant_avx512 'vpdpbusd .*%zmm' '\{vex\}|vdpbf16ps'
+expect x86 attention_int8_avx2 'vpmaddwd.*%ymm' "vpdpwssd|$wide"
+expect x86 attention_int8_avxvnni '\{vex\} vpdpwssd .*%ymm' "$wide"
+expect x86 attention_int8_avx512 'vpdpwssd .*%zmm' '\{vex\}|vdpbf16ps'
 expect x86 linear_float_avx512 'vfmadd.*%zmm' '\{vex\}|vdpbf16ps'
 expect x86 attention_avx512 'vfmadd.*%zmm' '\{vex\}|vdpbf16ps'
 expect arm linear_generic '\bret' '\b(sdot|smmla)\b'
 expect arm linear_quant_neon '\bsmlal' '\b(sdot|smmla)\b'
 expect arm linear_float_neon '\bfmla\b' '\b(sdot|smmla)\b'
 expect arm attention_neon '\bfmla\b' '\b(sdot|smmla)\b'
+expect arm attention_int8_neon '\bsmlal' '\b(sdot|smmla)\b'
 expect arm vector_neon '\bfmla\b' '\b(sdot|smmla)\b'
 expect arm linear_quant_dotprod '\bsdot\b' '\bsmmla\b'
 expect arm linear_quant_i8mm '\bsmmla\b' '\bsdot\b'

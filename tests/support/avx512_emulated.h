@@ -30,6 +30,8 @@ typedef struct emulated_512 {
 #define kernel_table_avx512 emulated_table_avx512
 #define avx512_linear_float_entries emulated_linear_float_entries
 #define avx512_attention_entries emulated_attention_entries
+#define avx512_attention_int8_entries emulated_attention_int8_entries
+#define avxvnni_attention_int8_entries emulated_attention_int8_entries_256
 
 /* emulated_NAME replaces _mm512_NAME: `value` is half h of the result. F: a half as floats, I: back. */
 #define EMULATE(name, parameters, value) \
@@ -142,6 +144,16 @@ static inline __m256i emulated_dpbusd_256(__m256i sum, __m256i a, __m256i b) {
 
 EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulated_dpbusd_256(sum.half[h], a.half[h], b.half[h]))
 
+/* Adds both products of signed 16-bit pairs to each lane. */
+static inline __m256i emulated_dpwssd_256(__m256i sum, __m256i a, __m256i b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+
+EMULATE(dpwssd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulated_dpwssd_256(sum.half[h], a.half[h], b.half[h]))
+EMULATE(cvtepi8_epi16, (__m256i a), _mm256_cvtepi8_epi16(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a)))
+
+static inline void emulated_storeu_si512(void *p, emulated_512 a) {
+    for (int h = 0; h < 2; h++) _mm256_storeu_si256((__m256i *)p + h, a.half[h]);
+}
+
 #undef EMULATE
 #undef EMULATE_TWO
 #undef EMULATE_SHIFT
@@ -151,6 +163,7 @@ EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulat
 /* ---- the names ------------------------------------------------------------------------------------------------------ */
 
 #define _mm256_dpbusd_avx_epi32 emulated_dpbusd_256
+#define _mm256_dpwssd_avx_epi32 emulated_dpwssd_256
 #define _mm512_add_epi8 emulated_add_epi8
 #define _mm512_and_si512 emulated_and_si512
 #define _mm512_broadcast_i32x4 emulated_broadcast_i32x4
@@ -164,7 +177,9 @@ EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulat
 #define _mm512_cvtph_ps emulated_cvtph_ps
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph emulated_cvtps_ph
+#define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
 #define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
+#define _mm512_dpwssd_epi32 emulated_dpwssd_epi32
 #define _mm512_fmadd_ps emulated_fmadd_ps
 #define _mm512_fnmadd_ps emulated_fnmadd_ps
 #define _mm512_loadu_ps emulated_loadu_ps
@@ -191,6 +206,7 @@ EMULATE(dpbusd_epi32, (emulated_512 sum, emulated_512 a, emulated_512 b), emulat
 #undef _mm512_srli_epi32
 #define _mm512_srli_epi32 emulated_srli_epi32
 #define _mm512_storeu_ps emulated_storeu_ps
+#define _mm512_storeu_si512 emulated_storeu_si512
 #define _mm512_sub_epi32 emulated_sub_epi32
 #define _mm512_test_epi8_mask emulated_test_epi8_mask
 #define _mm512_xor_ps emulated_xor_ps

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_int8_avx2.c: attention over int8 KV with VPMADDWD: int16 of a query or of weights by codes widened to
- * int16, pairs of dimensions (scores) or of slots (values) side by side. Lanes are slots or dimensions. The results are
- * those of attention_int8_generic.c, bit for bit, except for those of exp.
- *
- * A tile is 4, 2 or 1 queries times 2, 4 or 8 vectors: codes are loaded and widened once for several queries. Loops are
- * unrolled by 4, because gcc 12 otherwise copies the sums of each iteration. */
+/* attention_int8_avx2.c: attention over int8 KV: scores and values with VPMADDWD (lanes_int8.inc), softmax, queries,
+ * storing. The results are those of attention_int8_generic.c, bit for bit, except for those of exp. */
 #include <math.h>
 #include <string.h>
 
@@ -13,160 +9,18 @@
 #include "kernels/half.h"
 #include "kernels/prefetch.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 
-#define LANES 8
-#define SUMS 8 /* accumulators of a tile */
 #define WEIGHT_MAX 32767
 #define CODE_MAX 127.0f
 
-/* 8 pairs of codes, widened. */
-static BASE_ALWAYS_INLINE __m256i load_pairs(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-
-static BASE_ALWAYS_INLINE __m256i broadcast_pair(const int16_t *p) {
-    int32_t both;
-    memcpy(&both, p, sizeof both);
-    return _mm256_set1_epi32(both);
+static BASE_ALWAYS_INLINE lanes_ints int8_add_products(lanes_ints sums, lanes_ints x, lanes_ints codes) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(x, codes));
 }
 
-/* ---- scores ---- */
-
-typedef struct score_args {
-    const int8_t *k, *next;
-    int64_t dim;
-    const int16_t *query;
-    int64_t q_stride;
-    const float *scales;
-    float *out;
-    int64_t out_stride;
-} score_args;
-
-static BASE_ALWAYS_INLINE void store_scores(const score_args *a, int64_t q, int slot, __m256i sums) {
-    const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(a->k + KERNEL_INT8_SCALES(a->dim) + 2 * slot));
-    const __m256 scales = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-    const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(a->scales[q]));
-    _mm256_storeu_ps(a->out + q * a->out_stride + slot, _mm256_mul_ps(scaled, scales));
-}
-
-static BASE_ALWAYS_INLINE void score_tile(const score_args *a, int64_t first_q, int first_slot, int n_q, int n_vectors, bool fetch) {
-    const int16_t *query = a->query + first_q * a->q_stride;
-    __m256i acc[SUMS];
-    for (int i = 0; i < n_q * n_vectors; i++) acc[i] = _mm256_setzero_si256();
-    BASE_UNROLL_4
-    for (int64_t d = 0; d < a->dim; d += 2) {
-        const int64_t at = d * KERNEL_SLOTS + 2 * first_slot;
-        __m256i x[4];
-        if (fetch) kernel_prefetch(a->next, at, 2 * LANES * n_vectors);
-        BASE_UNROLL
-        for (int q = 0; q < n_q; q++) x[q] = broadcast_pair(query + q * a->q_stride + d);
-        BASE_UNROLL
-        for (int v = 0; v < n_vectors; v++) {
-            const __m256i codes = load_pairs(a->k + at + 2 * LANES * v);
-            BASE_UNROLL
-            for (int q = 0; q < n_q; q++) {
-                const int i = q * n_vectors + v;
-                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x[q], codes));
-            }
-        }
-    }
-    for (int i = 0; i < n_q * n_vectors; i++) store_scores(a, first_q + i / n_vectors, first_slot + LANES * (i % n_vectors), acc[i]);
-}
-
-static BASE_ALWAYS_INLINE void score_queries(const score_args *a, int64_t first_q, int n_q) {
-    const int n_vectors = SUMS / n_q;
-    for (int slot = 0; slot < KERNEL_SLOTS; slot += LANES * n_vectors) {
-        if (first_q == 0) score_tile(a, first_q, slot, n_q, n_vectors, true);
-        else score_tile(a, first_q, slot, n_q, n_vectors, false);
-    }
-}
-
-static void scores_int8(const void *k, int64_t dim, const int16_t *query, int64_t q_stride, int64_t n_q, const float *scales, float *out,
-                        int64_t out_stride, const void *next) {
-    const score_args a = {k, next, dim, query, q_stride, scales, out, out_stride};
-    int64_t q = 0;
-    for (; q + 4 <= n_q; q += 4) score_queries(&a, q, 4);
-    for (; q + 2 <= n_q; q += 2) score_queries(&a, q, 2);
-    for (; q < n_q; q++) score_queries(&a, q, 1);
-}
-
-/* ---- values ---- */
-
-typedef struct value_args {
-    const int8_t *v, *next;
-    int64_t dim;
-    const int16_t *p;
-    int64_t p_stride;
-    int32_t *acc;
-    int64_t acc_stride;
-} value_args;
-
-static BASE_ALWAYS_INLINE void value_tile(const value_args *a, int64_t first_q, int64_t d, int n_q, int n_vectors, bool fetch) {
-    const int16_t *p = a->p + first_q * a->p_stride;
-    int32_t *out = a->acc + first_q * a->acc_stride + d;
-    __m256i acc[SUMS];
-    for (int i = 0; i < n_q * n_vectors; i++)
-        acc[i] = _mm256_loadu_si256((const __m256i *)(const void *)(out + i / n_vectors * a->acc_stride + LANES * (i % n_vectors)));
-    BASE_UNROLL_4
-    for (int slot = 0; slot < KERNEL_SLOTS; slot += 2) {
-        const int64_t at = slot * a->dim + 2 * d;
-        __m256i x[4];
-        if (fetch) kernel_prefetch(a->next, at, 2 * LANES * n_vectors);
-        BASE_UNROLL
-        for (int q = 0; q < n_q; q++) x[q] = broadcast_pair(p + q * a->p_stride + slot);
-        BASE_UNROLL
-        for (int v = 0; v < n_vectors; v++) {
-            const __m256i codes = load_pairs(a->v + at + 2 * LANES * v);
-            BASE_UNROLL
-            for (int q = 0; q < n_q; q++) {
-                const int i = q * n_vectors + v;
-                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x[q], codes));
-            }
-        }
-    }
-    for (int i = 0; i < n_q * n_vectors; i++)
-        _mm256_storeu_si256((__m256i *)(void *)(out + i / n_vectors * a->acc_stride + LANES * (i % n_vectors)), acc[i]);
-}
-
-static void value_one(const value_args *a, int64_t q, int64_t d) {
-    int32_t sum = a->acc[q * a->acc_stride + d];
-    for (int slot = 0; slot < KERNEL_SLOTS; slot++)
-        sum += a->p[q * a->p_stride + slot] * a->v[slot / 2 * 2 * a->dim + 2 * d + slot % 2];
-    a->acc[q * a->acc_stride + d] = sum;
-}
-
-static BASE_ALWAYS_INLINE void value_queries(const value_args *a, int64_t first_q, int n_q) {
-    const int wide = SUMS / n_q;
-    int64_t d = 0;
-    for (; d + LANES * wide <= a->dim; d += LANES * wide) {
-        if (first_q == 0) value_tile(a, first_q, d, n_q, wide, true);
-        else value_tile(a, first_q, d, n_q, wide, false);
-    }
-    for (; d + LANES <= a->dim; d += LANES) value_tile(a, first_q, d, n_q, 1, false);
-    for (; d < a->dim; d++)
-        for (int64_t q = first_q; q < first_q + n_q; q++) value_one(a, q, d);
-}
-
-/* Are all 64 weights of n queries 0? In a long context most weights of a peaked head round to 0. */
-static BASE_ALWAYS_INLINE bool is_zero(const value_args *a, int64_t first_q, int n_q) {
-    __m256i any = _mm256_setzero_si256();
-    for (int q = 0; q < n_q; q++)
-        for (int slot = 0; slot < KERNEL_SLOTS; slot += 2 * LANES)
-            any = _mm256_or_si256(any, _mm256_loadu_si256((const __m256i *)(const void *)(a->p + (first_q + q) * a->p_stride + slot)));
-    return _mm256_testz_si256(any, any);
-}
-
-static BASE_ALWAYS_INLINE void value_group(const value_args *a, int64_t first_q, int n_q) {
-    if (!is_zero(a, first_q, n_q)) value_queries(a, first_q, n_q);
-}
-
-static void values_int8(const void *v, int64_t dim, const int16_t *p, int64_t p_stride, int64_t n_q, int32_t *acc, int64_t acc_stride,
-                        const void *next) {
-    const value_args a = {v, next, dim, p, p_stride, acc, acc_stride};
-    int64_t q = 0;
-    for (; q + 4 <= n_q; q += 4) value_group(&a, q, 4);
-    for (; q + 2 <= n_q; q += 2) value_group(&a, q, 2);
-    for (; q < n_q; q++) value_group(&a, q, 1);
-}
+#include "kernels/x86/lanes_int8_256.inc"
+#include "kernels/x86/lanes_int8.inc"
 
 static void value_int8(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc) {
     const int8_t *pairs = (const int8_t *)v + slot / 2 * 2 * dim;
@@ -353,12 +207,11 @@ static void store_value_int8(const float *x, int64_t dim, void *v, int slot) {
 }
 
 void avx2_attention_int8_entries(kernel_table *t) {
+    lanes_int8_entries(t);
     t->query_int8 = query_int8;
-    t->scores_int8 = scores_int8;
     t->highest = highest;
     t->exp_int8 = exp_int8;
     t->weights_int8 = weights_int8;
-    t->values_int8 = values_int8;
     t->value_int8 = value_int8;
     t->store_key_int8 = store_key_int8;
     t->store_value_int8 = store_value_int8;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear_quant_avxvnni.c: products of quantized weights with AVX-VNNI, eight outputs a vector. All other entries are
- * AVX2's. */
+/* linear_quant_avxvnni.c: products of quantized weights with AVX-VNNI, eight outputs a vector. All entries but these and
+ * those of int8 KV are AVX2's. */
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 
@@ -16,4 +16,5 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, la
 void kernel_table_avxvnni(kernel_table *t) {
     t->name = "avxvnni";
     lanes_quant_entries(t);
+    avxvnni_attention_int8_entries(t);
 }
