@@ -44,7 +44,9 @@ typedef enum kv_format {
     KV_N_FORMATS
 } kv_format;
 
-static inline bool kv_format_is_encoded(kv_format f) { return f >= KV_K8V4; }
+#define KV_N_TOKEN_FORMATS 3 /* that tokens are stored in */
+
+static inline bool kv_format_is_encoded(kv_format f) { return f >= KV_N_TOKEN_FORMATS; }
 int kv_format_key_bits(kv_format f); /* of an element: 32, 16, 8, 4 or 2 */
 int kv_format_value_bits(kv_format f);
 const char *kv_format_name(kv_format f); /* "f16", ... */

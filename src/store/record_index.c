@@ -175,7 +175,7 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
 }
 
 static int record_index_prepare(record_index *ix, rp_error *err) {
-    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
