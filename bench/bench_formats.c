@@ -238,11 +238,15 @@ static void usage(void) {
     exit(2);
 }
 
+static bool is_named(kv_format format, const char *name, size_t n) {
+    return strlen(kv_format_name(format)) == n && memcmp(kv_format_name(format), name, n) == 0;
+}
+
 static void open_formats(bench *b, const char *list) {
     while (*list) {
         size_t n = strcspn(list, ",");
         int format = 0;
-        while (format < KV_N_FORMATS && (strlen(kv_format_name((kv_format)format)) != n || strncmp(kv_format_name((kv_format)format), list, n) != 0)) format++;
+        while (format < KV_N_FORMATS && !is_named((kv_format)format, list, n)) format++;
         if (format == KV_N_FORMATS || b->n_subjects == KV_N_FORMATS) usage();
         open_subject(b, &b->subjects[b->n_subjects++], (kv_format)format);
         list += n + (list[n] == ',');

@@ -12,9 +12,11 @@
  *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
  *
  * All blocks of a pool have one shape and format. KV of another format is packed into them: a *cell* is the keys and
- * values of one head in 64 slots, and a block takes as many cells as fit (span.h). They are taken and freed one by one. Their memory comes from the backend in
- * slabs and stays with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool
- * asks its reclaimer (the store) to evict spans before it fails.
+ * values of one head in 64 slots, and a block takes as many cells as fit (span.h).
+ *
+ * Blocks are taken and freed one by one. Their memory comes from the backend in slabs and stays with the pool (fresh
+ * pages cost more than a block's arithmetic). When the budget is used up, the pool asks its reclaimer (the store) to
+ * evict spans before it fails.
  *
  * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs. A condition variable serves
  * threads that wait for blocks that another thread fills.

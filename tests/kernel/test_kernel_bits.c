@@ -23,7 +23,7 @@ typedef struct block {
     int64_t dim;
     int bits, n; /* n: slots */
     bool is_key;
-    float *x;    /* [64][dim] */
+    float *x; /* [64][dim] */
     uint8_t *head;
 } block;
 
@@ -44,7 +44,8 @@ static block random_block(int round, bool is_key) {
     b.n = round % 3 ? (int)check_random_in(1, SLOTS) : SLOTS;
     b.x = check_alloc((size_t)(SLOTS * b.dim) * 4, offset(4));
     b.head = check_alloc(head_bytes(&b), offset(1));
-    for (int64_t i = 0; i < SLOTS * b.dim; i++) b.x[i] = fmaxf(-6e4f, fminf(6e4f, check_float(round % 5 ? CHECK_NORMAL : (check_kind)(round / 5 % CHECK_KINDS))));
+    const check_kind kind = round % 5 ? CHECK_NORMAL : (check_kind)(round / 5 % CHECK_KINDS);
+    for (int64_t i = 0; i < SLOTS * b.dim; i++) b.x[i] = fmaxf(-6e4f, fminf(6e4f, check_float(kind)));
     for (int64_t d = 0; d < b.dim && round % 4 == 0; d += 5) /* channels far from zero */
         for (int j = 0; j < SLOTS; j++) b.x[j * b.dim + d] += (float)(100 * (d % 3) - 100);
     encode(&b, b.head);
@@ -94,7 +95,8 @@ static void check_encode(const kernel_table *t, int arg) {
         encode(&b, again);
         check_same_bytes(again, b.head, head_bytes(&b), "an encoded block");
         for (int64_t i = 0; i < b.n * b.dim; i++) /* what no model should have */
-            if (check_random_in(0, 9) == 0) b.x[i] = round % 3 == 0 ? NAN : round % 3 == 1 ? INFINITY : -INFINITY;
+            if (check_random_in(0, 9) == 0) b.x[i] = round % 3 == 0 ? NAN : round % 3 == 1 ? INFINITY
+                                                                                           : -INFINITY;
         encode(&b, b.head);
         for (int j = 0; j < SLOTS; j++) check_that(isfinite(decoded(&b, j, 0)), "an element of slot %d is not finite", j);
         check_release(again);
@@ -179,8 +181,11 @@ static void bench(const kernel_table *table, int arg) {
 
 int main(int argc, char **argv) {
     static const check_subject subjects[] = {
-        {"encode_keys", 0, check_encode, NULL}, {"encode_values", 1, check_encode, NULL}, {"unpack_keys", 0, check_unpack, bench},
-        {"unpack_values", 1, check_unpack, bench}, {"fold_query", 0, check_fold, NULL},
+        {"encode_keys", 0, check_encode, NULL},
+        {"encode_values", 1, check_encode, NULL},
+        {"unpack_keys", 0, check_unpack, bench},
+        {"unpack_values", 1, check_unpack, bench},
+        {"fold_query", 0, check_fold, NULL},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

@@ -120,7 +120,8 @@ static kv_span *make_span(world *w) {
     base_key key = {{1}};
     int32_t n = one_in(w, 4) ? KV_SPAN_TOKENS : 1 + below(w, KV_SPAN_TOKENS), slot;
     const kv_format format = random_format(w);
-    must(kv_span_new_in(&s, w->pool, kv_format_is_encoded(format) ? kv_pool_shape(w->pool)->format : format, below(w, w->first_pos - 100), &err), &err);
+    const kv_format open = kv_format_is_encoded(format) ? kv_pool_shape(w->pool)->format : format;
+    must(kv_span_new_in(&s, w->pool, open, below(w, w->first_pos - 100), &err), &err);
     for (int32_t i = 0; i < n; i++) must(kv_span_append(s, &slot, &err), &err);
     for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
         for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, s, l, b);
@@ -402,13 +403,13 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     must(kv_span_new_like(&to, s, KV_F32, &err), &err);
     for (int32_t i = 0; i < shape.n_layers * shape.n_kv_heads * kv_span_tokens(s); i++) {
         const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % shape.n_kv_heads;
-        const int32_t layer = i / kv_span_tokens(s) / shape.n_kv_heads;
+        const int32_t layer = i / kv_span_tokens(s) / shape.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
         float x[64];
         if (!kv_span_has(s, layer, block)) continue;
-        for (int32_t d = 0; d < shape.key_dim; d++) x[d] = cpu_element(&shape, kv_span_keys(s, layer, block, head), true, slot % KV_BLOCK_SLOTS, d);
-        k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), slot % KV_BLOCK_SLOTS);
-        for (int32_t d = 0; d < shape.value_dim; d++) x[d] = cpu_element(&shape, kv_span_values(s, layer, block, head), false, slot % KV_BLOCK_SLOTS, d);
-        k->store_value_f32(x, shape.value_dim, kv_span_values(to, layer, block, head), slot % KV_BLOCK_SLOTS);
+        for (int32_t d = 0; d < shape.key_dim; d++) x[d] = cpu_element(&shape, kv_span_keys(s, layer, block, head), true, at, d);
+        k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), at);
+        for (int32_t d = 0; d < shape.value_dim; d++) x[d] = cpu_element(&shape, kv_span_values(s, layer, block, head), false, at, d);
+        k->store_value_f32(x, shape.value_dim, kv_span_values(to, layer, block, head), at);
     }
     kv_span_seal(to, &key);
     return to;
@@ -442,9 +443,11 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
             model_row row = {.token = below(&w, m.model->hp.n_vocab), .pos = t->pos, .wants_logits = true};
             float *const logits[] = {w.logits, w.expected};
             kv_context *const contexts[] = {&t->together, &t->alone};
+            model_forward *const forwards[] = {w.together.forward, w.alone.forward};
             for (int k = 0; k < 2; k++) {
                 must(kv_context_append(contexts[k], row.pos, &row.span, &row.slot, &err), &err);
-                must(model_forward_step((k ? w.alone : w.together).forward, &(model_step){&row, 1, (const kv_context *const *)&contexts[k], 1}, logits[k], &err), &err);
+                const kv_context *const context = contexts[k];
+                must(model_forward_step(forwards[k], &(model_step){&row, 1, &context, 1}, logits[k], &err), &err);
             }
             worst = fmax(worst, oracle_deviation(w.logits, w.expected, m.model->hp.n_vocab));
         }

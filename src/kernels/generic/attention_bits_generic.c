@@ -28,7 +28,8 @@ int64_t kernel_bits_key_bytes(int bits, int64_t dim) { return key_rows_bytes(bit
 static uint16_t f16_at_most(float x) {
     uint16_t h = half_from_float(x);
     if (half_to_float(h) <= x) return h;
-    return h & 0x8000 ? (uint16_t)(h + 1) : h == 0 ? 0x8001 : (uint16_t)(h - 1);
+    return h & 0x8000 ? (uint16_t)(h + 1) : h == 0 ? 0x8001
+                                                   : (uint16_t)(h - 1);
 }
 
 static uint16_t f16_at_least(float x) { return f16_at_most(-x) ^ 0x8000; }

@@ -311,7 +311,8 @@ static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
         return;
     }
-    const void *scales = v->value_bits == 8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim) : kernel_bits_value_scales(values, v->value_bits, dim);
+    const void *scales = v->value_bits == 8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
+                                            : kernel_bits_value_scales(values, v->value_bits, dim);
     kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
     if (visible != ~UINT64_C(0))
         for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];

@@ -131,7 +131,11 @@ static int reserve_scratch(cpu_backend *b, rp_error *err) {
     for (int32_t i = 0; i < b->step->n_contexts; i++) {
         const kv_context *c = b->step->contexts[i];
         most = BASE_MAX(most, kv_context_slots(c) + 1);
-        for (size_t k = 0; k < c->n_views; k++) *(kv_format_value_bits(kv_span_format(c->views[k].span)) <= 8 ? &b->sees_ints : &b->sees_floats) = true;
+        for (size_t k = 0; k < c->n_views; k++) {
+            const bool is_int = kv_format_value_bits(kv_span_format(c->views[k].span)) <= 8;
+            b->sees_ints |= is_int;
+            b->sees_floats |= !is_int;
+        }
     }
     if (most <= b->scratch_slots && b->has_int_scratch >= b->sees_ints) return RP_OK;
     return cpu_backend_reserve(b, most <= b->scratch_slots ? b->scratch_slots : most + most / 2, b->has_int_scratch || b->sees_ints, err);

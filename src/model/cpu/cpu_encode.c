@@ -60,8 +60,8 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
 
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
-    encode_job j = {.b = b, .from = from, .to = to, .from_shape = kv_shape_in(&b->shape, kv_span_format(from)),
-                    .to_shape = kv_shape_in(&b->shape, kv_span_format(to))};
+    const kv_shape from_shape = kv_shape_in(&b->shape, kv_span_format(from)), to_shape = kv_shape_in(&b->shape, kv_span_format(to));
+    encode_job j = {.b = b, .from = from, .to = to, .from_shape = from_shape, .to_shape = to_shape};
     const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&j.to_shape) * (uint64_t)base_threads_count(b->threads);
     const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     BASE_ASSERT(kv_format_is_encoded(j.to_shape.format) && !kv_format_is_encoded(j.from_shape.format));
