@@ -24,8 +24,8 @@ struct kv_span {
     int32_t readable_from;
     int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
     kv_shape shape;     /* in the span's format */
-    /* packed spans, else cells_per_block is 0: place[block][layer]: the layer's rank among those of the column that have
-     * the block, or NO_PLACE; the column of block b begins at blocks[first_block[b]] */
+    /* packed spans, else cells_per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
+     * blocks[first_block[block]] on; NO_PLACE: the layer does not have the block */
     int32_t cells_per_block, n_pool_blocks, first_block[KV_SPAN_BLOCKS];
     uint16_t *place;
     /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
@@ -96,11 +96,10 @@ static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
         s->n_blocks += !rc || kept; /* of one that is incomplete, the blocks that were taken are freed with the span */
         return rc;
     }
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->n_layers; i++)
-        s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = !kept || kept[i] >> block & 1 ? (uint16_t)n++ : NO_PLACE;
-    const int32_t n_blocks = blocks_of_cells(&s->shape, s->cells_per_block, n);
+    const int32_t n_blocks = kv_column_blocks(s->pool, s->format);
+    BASE_ASSERT(!kept);
     if ((rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)n_blocks, err))) return rc;
+    for (int32_t i = 0; i < s->n_layers; i++) s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)i;
     s->first_block[block] = s->n_pool_blocks;
     s->n_pool_blocks += n_blocks;
     s->n_blocks++;
@@ -197,19 +196,29 @@ static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     const kv_shape *shape = kv_pool_shape(pool);
     const int32_t cells = form->format == shape->format ? 0 : kv_pool_cells(pool, form->format);
-    int64_t blocks = 0;
-    for (int b = 0; b < KV_SPAN_BLOCKS; b++) {
-        int64_t n = 0;
-        for (int32_t i = 0; i < shape->n_layers; i++) n += form->kept[i] >> b & 1;
-        blocks += cells > 0 ? blocks_of_cells(shape, cells, n) : n;
-    }
-    return blocks;
+    int64_t n = 0;
+    for (int32_t i = 0; i < shape->n_layers; i++) n += base_popcount64(form->kept[i]);
+    return cells > 0 ? blocks_of_cells(shape, cells, n) : n;
+}
+
+/* All cells of a packed span, without gaps between its columns. */
+static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
+    int32_t n = 0;
+    s->n_blocks = (s->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    for (int32_t b = 0; b < s->n_blocks; b++)
+        for (int32_t i = 0; i < s->n_layers; i++)
+            s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = kept[i] >> b & 1 ? (uint16_t)n++ : NO_PLACE;
+    const int32_t n_blocks = blocks_of_cells(&s->shape, s->cells_per_block, n);
+    int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
+    if (!rc) s->n_pool_blocks = n_blocks;
+    return rc;
 }
 
 /* Empty blocks for n tokens. */
 static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_error *err) {
     int rc = RP_OK;
     s->n_tokens = n_tokens;
+    if (s->cells_per_block) return take_cells(s, kept, err);
     while (s->n_blocks * KV_BLOCK_SLOTS < n_tokens && !rc) rc = take_column(s, kept, err);
     return rc;
 }

@@ -7,7 +7,8 @@
  *     ...
  *
  * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
- * the span is one cell (block_pool.h) for each head, and cells fill blocks of the pool, layer by layer:
+ * the span is one cell (block_pool.h) for each head, and cells fill blocks of the pool, layer by layer. A span that grows
+ * begins each column of 64 tokens with a new block of the pool:
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
  *

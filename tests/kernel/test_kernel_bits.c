@@ -106,48 +106,77 @@ static void check_encode(const kernel_table *t, int arg) {
 
 /* ---- unpacking ---- */
 
+/* An element by its code: scales and least elements are those of the codes 1 and 0. */
+static float decoded_key(const block *b, float code, int64_t d) {
+    uint16_t ranges[2];
+    const uint8_t *at = b->head + kernel_bits_key_bytes(b->bits, b->dim) - 4 * b->dim;
+    memcpy(&ranges[0], at + 2 * d, sizeof *ranges);
+    memcpy(&ranges[1], at + 2 * (b->dim + d), sizeof *ranges);
+    return kernel_f16_to_f32(ranges[0]) * code + kernel_f16_to_f32(ranges[1]);
+}
+
 static void check_unpack(const kernel_table *t, int arg) {
     for (int round = 0; round < 150; round++) {
         block b = random_block(round, !arg);
         const size_t bytes = (size_t)kernel_int8_bytes(b.dim);
         uint8_t *head = check_alloc(bytes, offset(2)), *want = check_alloc(bytes, 0);
-        float *ranges = check_alloc((size_t)b.dim * 8, 0);
         memset(head, 0xff, bytes);
         (arg ? t->unpack_values : t->unpack_keys)(b.head, b.bits, b.dim, head);
         (arg ? check_reference()->unpack_values : check_reference()->unpack_keys)(b.head, b.bits, b.dim, want);
         check_same_bytes(head, want, bytes, "unpacked codes");
-        if (!arg) kernel_bits_ranges(b.head, b.bits, b.dim, ranges);
         for (int j = 0; j < SLOTS; j++)
             for (int64_t d = 0; d < b.dim; d++) {
-                const float got = arg ? kernel_int8_value(head, b.dim, j, d) : ranges[d] * kernel_int8_key(head, b.dim, j, d) + ranges[b.dim + d];
+                const float got = arg ? kernel_int8_value(head, b.dim, j, d) : decoded_key(&b, kernel_int8_key(head, b.dim, j, d), d);
                 check_that(got == decoded(&b, j, d), "element %d of slot %d: %g, not %g", (int)d, j, (double)got, (double)decoded(&b, j, d));
             }
         check_release(head);
         check_release(want);
-        check_release(ranges);
         release(&b);
     }
 }
 
+/* A score by way of the folded query is that of the query and the elements. */
 static void check_fold(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
-        const int64_t dim = random_dim(round);
-        const size_t bytes = (size_t)dim * 4;
-        float *q = check_alloc(bytes, offset(4)), *ranges = check_alloc(2 * bytes, offset(4)), *out = check_alloc(bytes, offset(4));
-        float *want = check_alloc(bytes, 0);
-        double sum = 0, most = 0;
-        for (int64_t d = 0; d < dim; d++) q[d] = check_float(CHECK_NORMAL);
-        for (int64_t d = 0; d < 2 * dim; d++) ranges[d] = check_float(CHECK_NORMAL);
-        for (int64_t d = 0; d < dim; d++) sum += (double)q[d] * (double)ranges[dim + d], most += fabs((double)q[d] * (double)ranges[dim + d]);
-        const float got = t->fold_query(q, ranges, dim, out), expected = check_reference()->fold_query(q, ranges, dim, want);
+        block b = random_block(2 * round + 1, true); /* of ordinary elements */
+        const size_t bytes = (size_t)b.dim * 2;
+        float *q = check_alloc(2 * bytes, offset(4));
+        int16_t *ints = check_alloc(bytes, offset(2)), *out = check_alloc(bytes, offset(2)), *want = check_alloc(bytes, 0);
+        kernel_ranges ranges = {.scales = check_alloc(bytes, offset(2)), .least = check_alloc(2 * bytes, offset(4))};
+        for (int64_t d = 0; d < b.dim; d++) q[d] = check_float(CHECK_NORMAL);
+        const float scale = t->query_int8(q, b.dim, ints);
+        t->key_ranges(b.head, b.bits, b.dim, &ranges);
+        kernel_ranges other = {.scales = check_alloc(bytes, 0), .least = check_alloc(2 * bytes, 0)};
+        check_reference()->key_ranges(b.head, b.bits, b.dim, &other);
+        check_same_bytes(ranges.scales, other.scales, bytes, "scales");
+        check_same_bytes(ranges.least, other.least, 2 * bytes, "least elements");
+        check_same_bytes(&ranges.unit, &other.unit, sizeof other.unit, "the unit of scales");
+        check_release(other.scales);
+        check_release(other.least);
+        const float got = t->fold_query(q, ints, &ranges, b.dim, out), expected = check_reference()->fold_query(q, ints, &ranges, b.dim, want);
         check_same_bytes(&got, &expected, sizeof got, "the sum of a folded query");
         check_same_bytes(out, want, bytes, "a folded query");
-        check_near(got, sum, most * (double)dim * CHECK_UNIT, "the sum of a folded query", dim);
+        double score = 0, folded = 0, added = 0, most = 0, widest = 0;
+        for (int64_t d = 0; d < b.dim; d++) {
+            const double x = (double)decoded(&b, 3, d), least = (double)ranges.least[d];
+            score += (double)q[d] * x;
+            folded += (double)scale * (double)ranges.unit * out[d] * (x - least) / fmax(1e-30, (double)ranges.unit * ranges.scales[d] / 32768);
+            added += (double)q[d] * least;
+            most += fabs((double)q[d] * x) + fabs((double)q[d] * least);
+            widest = fmax(widest, fabs((double)q[d]));
+        }
+        check_near(got, added, most * (double)b.dim * CHECK_UNIT, "the sum of a folded query", b.dim);
+        /* one unit of a folded element, times the largest code */
+        const double unit = (double)scale * (double)ranges.unit * 16 * (double)b.dim;
+        check_near((float)(folded + added), score, unit + widest * (double)ranges.unit * 1e-3 * (double)b.dim + 1e-5 * most, "a score", b.dim);
         check_release(q);
-        check_release(ranges);
+        check_release(ints);
         check_release(out);
         check_release(want);
+        check_release(ranges.scales);
+        check_release(ranges.least);
+        release(&b);
     }
 }
 

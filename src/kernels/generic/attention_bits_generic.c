@@ -70,11 +70,15 @@ void kernel_encode_keys(int bits, const float *x, int n, int64_t dim, void *k) {
     }
 }
 
-void kernel_bits_ranges(const void *k, int bits, int64_t dim, float *out) {
+static void key_ranges(const void *k, int bits, int64_t dim, kernel_ranges *out) {
+    float most = 0;
+    for (int64_t d = 0; d < dim; d++) most = fmaxf(most, key_scale(k, bits, dim, d));
+    const float factor = most > 0 ? 32767.0f / most : 0.0f;
     for (int64_t d = 0; d < dim; d++) {
-        out[d] = key_scale(k, bits, dim, d);
-        out[dim + d] = key_least(k, bits, dim, d);
+        out->scales[d] = (int16_t)lrintf(key_scale(k, bits, dim, d) * factor);
+        out->least[d] = key_least(k, bits, dim, d);
     }
+    out->unit = most * (32768.0f / 32767.0f);
 }
 
 float kernel_bits_key(const void *k, int bits, int64_t dim, int slot, int64_t d) {
@@ -148,4 +152,7 @@ float kernel_bits_round_value(const void *v, int bits, int64_t dim, int slot, fl
     return step > 0 ? step * (float)(8 * round_code((finite(x) / step + (float)zero) / 8.0f, most_code(bits)) - zero) : 0.0f;
 }
 
-void generic_attention_bits_entries(kernel_table *t) { lanes_bits_entries(t); }
+void generic_attention_bits_entries(kernel_table *t) {
+    lanes_bits_entries(t);
+    t->key_ranges = key_ranges;
+}

@@ -353,10 +353,11 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
     const int64_t dim = b->shape.key_dim;
     float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->model->hp.score_scale;
     for (int64_t i = 0; i < n; i++) {
-        added[i] = b->kernels.fold_query(s->queries + (q + i) * dim, s->ranges, dim, s->folded) * factor;
-        scales[i] = b->kernels.query_int8(s->folded, dim, s->folded_ints + i * dim) * factor;
+        const int64_t at = (q + i) * dim;
+        added[i] = b->kernels.fold_query(s->queries + at, s->int_queries + at, &s->ranges, dim, s->folded + i * dim) * factor;
+        scales[i] = t->query_scales[q + i] * s->ranges.unit;
     }
-    b->kernels.scores_int8(s->unpacked, dim, s->folded_ints, dim, n, scales, scores, stride, next);
+    b->kernels.scores_int8(s->unpacked, dim, s->folded, dim, n, scales, scores, stride, next);
     for (int64_t i = 0; i < n; i++)
         for (int j = 0; j < KV_BLOCK_SLOTS; j++) scores[i * stride + j] += added[i];
 }
@@ -400,7 +401,7 @@ static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
     if (v->key_bits < 8) {
         b->kernels.unpack_keys(k, v->key_bits, b->shape.key_dim, t->scratch->unpacked);
-        kernel_bits_ranges(k, v->key_bits, b->shape.key_dim, t->scratch->ranges);
+        b->kernels.key_ranges(k, v->key_bits, b->shape.key_dim, &t->scratch->ranges);
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}

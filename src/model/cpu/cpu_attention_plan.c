@@ -42,8 +42,8 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].heavy);
         base_free(b->scratch[i].int_sums);
         base_free(b->scratch[i].folded);
-        base_free(b->scratch[i].folded_ints);
-        base_free(b->scratch[i].ranges);
+        base_free(b->scratch[i].ranges.scales);
+        base_free(b->scratch[i].ranges.least);
         base_free(b->scratch[i].unpacked);
     }
     base_free(b->scratch);
@@ -85,12 +85,12 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->weights = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->heavy = base_alloc_aligned(sizeof(*s->heavy) * CPU_TILE_QUERIES * (size_t)kernel_int8_max_heavy(slots), 64);
         s->int_sums = base_alloc_aligned(sizeof(int32_t) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
-        s->folded = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
-        s->folded_ints = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
-        s->ranges = base_alloc_aligned(2 * sizeof(float) * (size_t)hp->key_dim, 64);
+        s->folded = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
+        s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
+        s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
         s->unpacked = base_alloc_aligned((size_t)kernel_int8_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
         if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
-        if (!s->folded || !s->folded_ints || !s->ranges || !s->unpacked) return false;
+        if (!s->folded || !s->ranges.scales || !s->ranges.least || !s->unpacked) return false;
     }
     b->scratch_slots = slots;
     return true;

@@ -43,9 +43,8 @@ typedef struct cpu_scratch {
     struct cpu_tile *tile;
     /* KV of 8 bits and fewer; else NULL */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
-    float *folded;         /* [key_dim]: a query by the scales of a block's keys */
-    int16_t *folded_ints;  /* [CPU_TILE_QUERIES][key_dim] */
-    float *ranges;         /* [2][key_dim]: of a block's keys */
+    int16_t *folded;       /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
+    kernel_ranges ranges;  /* of a block's keys */
     void *unpacked;        /* kernel_int8_bytes of the larger dimension: keys or values of a block of encoded KV */
     float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
     int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
