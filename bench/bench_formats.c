@@ -25,8 +25,6 @@
 #define MAX_CACHED 8192
 #define CHUNK 256 /* rows of a step of a prefill */
 
-static const char *const format_names[KV_N_FORMATS] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_INT8] = "int8"};
-
 typedef struct cell {
     const char *name, *text;
     int32_t cached, n_contexts, n_rows; /* n_rows: of each context */
@@ -101,6 +99,17 @@ static void fill_block(bench *b, const kv_shape *shape, const kernel_table *k, v
     }
 }
 
+/* In the subject's format, as a module is encoded when all of its tokens were computed. */
+static void encode_views(subject *s) {
+    rp_error err;
+    for (size_t v = 0; v < s->cached.n_views && kv_format_is_encoded(s->format); v++) {
+        kv_span *encoded;
+        must(kv_span_new_like(&encoded, s->cached.views[v].span, s->format, &err), &err);
+        must(s->ops.encode(s->backend, s->cached.views[v].span, encoded, &err), &err);
+        kv_context_replace(&s->cached, v, encoded);
+    }
+}
+
 /* Sealed spans of MAX_CACHED tokens. Every block has the content of one of a few. */
 static void make_cached(bench *b, subject *s) {
     enum { SAMPLES = 8 };
@@ -118,23 +127,24 @@ static void make_cached(bench *b, subject *s) {
     }
     kv_context_close(&s->cached);
     for (size_t v = 0; v < s->cached.n_views; v++) {
-        base_key key = {{(uint8_t)v, (uint8_t)s->format}};
         kv_span *span = s->cached.views[v].span;
         for (int32_t block = 0; block * KV_BLOCK_SLOTS < kv_span_tokens(span); block++)
             for (int32_t l = 0; l < shape->n_layers; l++)
                 memcpy(kv_span_block(span, l, block), samples + tiny_random_below(&b->random, SAMPLES) * bytes, bytes);
-        kv_span_seal(span, &key);
     }
+    encode_views(s);
+    for (size_t v = 0; v < s->cached.n_views; v++) kv_span_seal(s->cached.views[v].span, &(base_key){{(uint8_t)v, (uint8_t)s->format}});
     base_free(samples);
 }
 
 static void open_subject(bench *b, subject *s, kv_format format) {
     rp_error err;
-    kv_shape shape = model_kv_shape(b->model, format);
+    const kv_format text = kv_format_is_encoded(format) ? KV_INT8 : format;
+    kv_shape shape = model_kv_shape(b->model, text);
     base_cpu_level level;
     s->format = format;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.format = format, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
+    cpu_backend_options o = {.format = text, .level = level, .n_ctx = 2 * MAX_CACHED, .n_threads = b->threads, .max_rows = MAX_ROWS};
     must(cpu_backend_new(&s->backend, b->model, &o, &err), &err);
     must(s->backend->ops->prepare(s->backend, NULL, NULL, &err), &err);
     s->ops = *s->backend->ops;
@@ -215,7 +225,7 @@ static void run_cell(bench *b, const cell *c) {
     }
     for (int i = 0; i < b->n_subjects; i++) {
         subject *s = &b->subjects[i];
-        printf("| %s | %s | %.1f | %.2f x | %.1f | %.2f x |\n", i == 0 ? c->text : "", format_names[s->format],
+        printf("| %s | %s | %.1f | %.2f x | %.1f | %.2f x |\n", i == 0 ? c->text : "", kv_format_name(s->format),
                bench_median(s->step_ms, (size_t)b->rounds), ratio[i], bench_median(s->attend_ms, (size_t)b->rounds), attend_ratio[i]);
     }
     fflush(stdout);
@@ -228,11 +238,15 @@ static void usage(void) {
     exit(2);
 }
 
+static bool is_named(kv_format format, const char *name, size_t n) {
+    return strlen(kv_format_name(format)) == n && memcmp(kv_format_name(format), name, n) == 0;
+}
+
 static void open_formats(bench *b, const char *list) {
     while (*list) {
         size_t n = strcspn(list, ",");
         int format = 0;
-        while (format < KV_N_FORMATS && (strlen(format_names[format]) != n || strncmp(format_names[format], list, n) != 0)) format++;
+        while (format < KV_N_FORMATS && !is_named((kv_format)format, list, n)) format++;
         if (format == KV_N_FORMATS || b->n_subjects == KV_N_FORMATS) usage();
         open_subject(b, &b->subjects[b->n_subjects++], (kv_format)format);
         list += n + (list[n] == ',');

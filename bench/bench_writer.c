@@ -104,7 +104,8 @@ static void write_next(writer *w) {
     uint8_t *kept = (uint8_t *)(row + 1);
     memset(kept, 15, n_layers);
     *row = (record_row){.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
-                                   .form = {0, KV_SPAN_TOKENS, kv_span_readable_from(span), kept}, .label = "bench"},
+                                   .form = {.n_tokens = KV_SPAN_TOKENS, .readable_from = kv_span_readable_from(span), .kept = kept},
+                                   .label = "bench"},
                         .n_layers = (int32_t)n_layers};
     w->next = (w->next + 1) % N_SPANS;
     must(disk_tier_write(w->tier, row, span, UINT64_MAX, &err), "write", &err);

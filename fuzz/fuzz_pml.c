@@ -109,7 +109,7 @@ static void plan(const pml_document *schema, const uint8_t *bytes, size_t n) {
     pml_document *prompt;
     pml_plan *p;
     rp_error err = {0};
-    int rc = pml_layout_new(&layout, schema, model(), &salt, &err);
+    int rc = pml_layout_new(&layout, schema, model(), NULL, &salt, &err);
     if (rc) {
         check_error(rc, &err);
         return;

@@ -209,8 +209,18 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-typedef enum rp_kv_format { RP_KV_F16 = 0, RP_KV_F32 = 1, RP_KV_INT8 = 2 } rp_kv_format;
-#define RP_N_KV_FORMATS 3
+/* Elements of keys and values. The first three are for every token. The others are for modules: they are encoded once
+ * all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
+typedef enum rp_kv_format {
+    RP_KV_F16 = 0,
+    RP_KV_F32 = 1,
+    RP_KV_INT8 = 2,  /* 8 bits, a scale for each token and head */
+    RP_KV_K8V4 = 3,  /* keys as RP_KV_INT8, values in 4 bits */
+    RP_KV_KIVI4 = 4, /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */
+    RP_KV_K4V2 = 5,  /* the same, keys in 4 bits, values in 2 */
+    RP_KV_KIVI2 = 6  /* the same, both in 2 bits */
+} rp_kv_format;
+#define RP_N_KV_FORMATS 7
 
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
@@ -254,7 +264,7 @@ typedef struct rp_engine_options {
     uint32_t struct_size;
     int32_t n_threads;           /* 0: one per processor */
     int32_t n_ctx;               /* context length: positions of a prompt and its answer; 0: as in training */
-    rp_kv_format kv_format; /* f16; int8: half the bytes; f32 is for tests */
+    rp_kv_format kv_format; /* RP_KV_F16; f32 is for tests. A schema's kv="..." overrides it for modules */
     uint64_t ram_bytes;          /* hard limit on the memory of a program with this engine: weights, used pages of the
                                     file, activations, tables and KV. KV gets what the others leave. 0: none */
     uint64_t kv_budget_bytes; /* hard limit on KV in RAM; 0: derived from ram_bytes, or 2 GiB */

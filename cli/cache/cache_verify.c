@@ -35,7 +35,7 @@ static const cli_option table[] = {
      .help = "with --model: context size in tokens; 0: the model's training context (0)"},
     {.name = "threads", .kind = CLI_INT, .value = "N", .offset = offsetof(verify_options, threads), .min = 0, .max = 1024,
      .help = "with --model: number of threads; 0: one per processor (0)"},
-    {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32|int8", .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
      .help = "with --model: KV cache format of the recomputation (f16)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
      .help = "with --model: chat template name (from the model's metadata)"},

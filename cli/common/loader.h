@@ -21,6 +21,7 @@ typedef struct cli_engine_args {
     bool read_only;
 } cli_engine_args;
 
+#define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 
@@ -33,8 +34,8 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
      .help = "number of threads; 0: one per processor (0)"}, \
     {.name = "chunk", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.chunk), .min = 0, .max = 4096, \
      .help = "prefill chunk size in tokens; 0: 256; does not change results (0)"}, \
-    {.name = "kv-format", .kind = CLI_CHOICE, .value = "f16|f32|int8", .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
-     .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers (f16)"}, \
+    {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
+     .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are for modules (f16)"}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \

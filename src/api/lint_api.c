@@ -18,7 +18,7 @@ int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char 
     *out = NULL;
     int rc = model_check_whole(model, err);
     if (!rc) rc = pml_schema_parse(&schema, pml, n, name ? name : "schema", dir, NULL, err);
-    if (!rc) rc = pml_layout_new(&layout, schema, model, &salt, err);
+    if (!rc) rc = pml_layout_new(&layout, schema, model, NULL, &salt, err);
     if (!rc) rc = pml_lint(layout, prompts, n_prompts, n_ctx > 0 ? n_ctx : model->hp.n_ctx_train, out, err);
     pml_layout_free(layout);
     pml_document_free(schema);

@@ -50,6 +50,26 @@ static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, co
     return true;
 }
 
+/* Two spans of the same tokens, whole, in any format. */
+static bool same_spans(const kv_shape *engine_shape, const kv_span *a, const kv_span *b) {
+    const kv_shape shape = kv_shape_in(engine_shape, kv_span_format(a));
+    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&shape);
+    uint8_t *copies = base_alloc(2 * bytes);
+    bool same = copies && kv_span_format(a) == kv_span_format(b);
+    for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a) && same; i++)
+        for (int32_t l = 0; l < shape.n_layers && same; l++) {
+            if (!kv_span_has(a, l, i) || !kv_span_has(b, l, i)) continue;
+            const kv_span *spans[] = {a, b};
+            for (int k = 0; k < 2; k++) {
+                kv_span_get_block(spans[k], l, i, copies + (size_t)k * bytes);
+                kv_block_clear_slots(&shape, copies + (size_t)k * bytes, BASE_MIN(kv_span_tokens(a) - i * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS));
+            }
+            same = memcmp(copies, copies + bytes, bytes) == 0;
+        }
+    base_free(copies);
+    return same;
+}
+
 /* The record's KV, in blocks of the engine. */
 static verdict load_record(recomputation *r, kv_span **out) {
     const record *rec = record_reader_record(r->reader);
@@ -73,10 +93,9 @@ static verdict load_record(recomputation *r, kv_span **out) {
 /* An engine_command_fn. */
 static void check_module(rp_engine *e, void *arg) {
     recomputation *r = arg;
-    const record *rec = record_reader_record(r->reader);
     kv_span *own = span_store_get(e->store, r->key, NULL), *kept = NULL;
     r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
-    if (kept && !same_slots(&e->states.shape, own, 0, kept, 0, rec->form.n_tokens)) r->verdict = DIFFERENT;
+    if (kept && !same_spans(&e->states.shape, own, kept)) r->verdict = DIFFERENT;
     kv_span_unref(own);
     kv_span_unref(kept);
 }

@@ -134,7 +134,7 @@ static int counting_count_tokens(counting *w) {
     static const base_key salt = {{0}};
     const rp_split_result *r = &w->p->result;
     int rc = pml_schema_parse(&w->schema, r->schema, r->n_schema, "proposed schema", NULL, NULL, w->err);
-    if (!rc) rc = pml_layout_new(&w->layout, w->schema, w->model, &salt, w->err);
+    if (!rc) rc = pml_layout_new(&w->layout, w->schema, w->model, NULL, &salt, w->err);
     if (!rc && !(w->seen = base_calloc((size_t)w->layout->n_segments + 1, sizeof(*w->seen)))) rc = base_fail_memory(w->err, 1, "a schema");
     for (size_t i = 0; i < r->n_prompts && !rc; i++) rc = plan_prompt(w, i);
     if (!rc) rc = counting_find_prefixes(w, r->n_prompts);

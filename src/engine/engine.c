@@ -39,7 +39,7 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     if (!(o->token_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "token_goal_ms is %g: give 0 or more", (double)o->token_goal_ms);
     if ((int)o->store_write < RP_STORE_WRITE_BACK || o->store_write > RP_STORE_WRITE_OFF)
         return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
-    if (o->kv_format != RP_KV_F16 && o->kv_format != RP_KV_F32 && o->kv_format != RP_KV_INT8)
+    if ((unsigned)o->kv_format >= RP_N_KV_FORMATS)
         return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d", (int)o->kv_format);
     return RP_OK;
 }
@@ -149,8 +149,10 @@ static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *o
 
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
-    kv_format format = (kv_format)o->kv_format;
+    const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
     kv_shape shape = e->states.shape = model_kv_shape(e->model, format);
+    e->formats = (pml_formats){.text = format, .modules = modules};
+    e->states.any_format = true;
     uint64_t budget;
     int rc = base_cpu_detect(&level, err);
     if (rc) return rc;

@@ -72,6 +72,7 @@ struct rp_engine {
     model_forward *forward;
     kv_pool *pool;
     record_cipher *cipher; /* NULL: records are not encrypted */
+    pml_formats formats;  /* KV formats of text and of modules */
     record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */
     bool is_whole;        /* the fingerprint covers every byte of the model (identity.h) */
     base_key salt; /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */

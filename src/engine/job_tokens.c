@@ -81,13 +81,20 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
+/* A lower bound of the blocks that a module's segment takes. */
+static int64_t segment_blocks(const rp_job *c, const pml_segment *s) {
+    const kv_pool *pool = c->engine->pool;
+    if (s->format != kv_pool_shape(pool)->format) return kv_pool_shape(pool)->windows ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
+    return sequence_blocks(kv_pool_shape(pool), s->n_tokens, 0, 0, false);
+}
+
 /* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
     int64_t blocks = job_own_blocks(c, n, keeps_windows);
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (p->items[i].is_view)
-            blocks += sequence_blocks(kv_pool_shape(c->engine->pool), p->layout->segments[p->items[i].segment].n_tokens, 0, 0, false);
+            blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment]);
     return blocks;
 }
 

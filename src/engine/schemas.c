@@ -150,6 +150,17 @@ static int check_name(const pml_document *d, const rp_schema_options *options, r
                     options->name);
 }
 
+static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err) {
+    for (int32_t i = 0; i < l->n_segments; i++) {
+        const pml_segment *s = &l->segments[i];
+        if (s->format == e->formats.text || kv_pool_cells(e->pool, s->format) > 0) continue;
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, l->schema->name, (uint64_t)l->schema->nodes[s->holder].line,
+                            "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
+                            kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
+    }
+    return RP_OK;
+}
+
 /* Lays a document out, which it takes over, on failure too. */
 static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, rp_schema **out, rp_error *err) {
     rp_schema *s = base_calloc(1, sizeof(*s));
@@ -158,7 +169,8 @@ static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *docu
         return base_fail_memory(err, sizeof(*s), "a schema");
     }
     *s = (rp_schema){.refs = 1, .salt = *salt, .document = document};
-    int rc = pml_layout_new(&s->layout, s->document, e->model, salt, err);
+    int rc = pml_layout_new(&s->layout, s->document, e->model, &e->formats, salt, err);
+    if (!rc) rc = check_formats(e, s->layout, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (rc) free_schema(s);
     else *out = s;

@@ -18,6 +18,8 @@ int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t 
     return sum;
 }
 
+int64_t sequence_held_blocks(const kv_pool *pool, kv_format format, int32_t n) { return blocks_for(n) * kv_column_blocks(pool, format); }
+
 void sequence_reserve(sequence *s, int64_t blocks) {
     BASE_ASSERT(blocks >= 0);
     if (blocks != s->reserved) kv_pool_reserve(s->context.pool, blocks - s->reserved);
@@ -35,7 +37,7 @@ int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_
     if (rc) return rc;
     BASE_ASSERT(row->slot >= 0 && row->slot < KV_SPAN_TOKENS);
     s->slots++;
-    if (row->slot % KV_BLOCK_SLOTS == 0) sequence_reserve(s, BASE_MAX(s->reserved - kv_pool_shape(s->context.pool)->n_layers, 0));
+    if (row->slot % KV_BLOCK_SLOTS == 0) sequence_reserve(s, BASE_MAX(s->reserved - kv_column_blocks(s->context.pool, s->context.format), 0));
     return RP_OK;
 }
 
@@ -51,7 +53,7 @@ static int64_t begun_blocks(const kv_context *c, int32_t n) {
 
 void sequence_settle(sequence *s, int32_t n, int32_t pos) {
     BASE_ASSERT(n >= 0 && n <= s->slots);
-    int64_t blocks = begun_blocks(&s->context, n) * kv_pool_shape(s->context.pool)->n_layers;
+    int64_t blocks = begun_blocks(&s->context, n) * kv_column_blocks(s->context.pool, s->context.format);
     kv_context_truncate(&s->context, n);
     s->slots -= n;
     if (!s->keeps_windows) blocks += kv_context_trim(&s->context, pos);

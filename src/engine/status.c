@@ -24,13 +24,14 @@ void engine_publish(rp_engine *e) {
 
 int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
     if (!e || base_sized_check(out, "rp_engine_info", NULL)) return RP_ERR_INVALID;
+    const kv_shape shape = kv_shape_in(&e->states.shape, e->formats.modules);
     rp_engine_info info = {.n_threads = e->n_threads,
                            .n_ctx = e->n_ctx,
                            .chunk_tokens = e->chunk_tokens,
                            .max_sequences = e->max_sequences,
                            .max_queue = e->max_queue,
-                           .kv_format = (rp_kv_format)e->states.shape.format,
-                           .kv_bytes_per_token = kv_shape_token_bytes(&e->states.shape)};
+                           .kv_format = (rp_kv_format)shape.format,
+                           .kv_bytes_per_token = kv_shape_token_bytes(&shape)};
     pthread_mutex_lock(&e->lock);
     info.prepared = e->prepared;
     info.running = BASE_MIN(e->status.running, e->n_live);

@@ -177,6 +177,46 @@ typedef void (*kernel_values_int8_fn)(const void *v, int64_t dim, const int16_t 
 /* acc[d] += weight * code[slot][d]. */
 typedef void (*kernel_value_int8_fn)(const void *v, int64_t dim, int slot, int32_t weight, int32_t *acc);
 
+/* ---- KV of 4 and 2 bits ---------------------------------------------------------------------------------------------
+ * KIVI (Liu et al., ICML 2024): keys have a range for each dimension over the slots of a block, values one for each
+ * slot. They are encoded from all slots of a block, once it is complete; `bits` is 4 or 2. One head of a block:
+ *
+ *     keys     x = scale[d] * code + least[d]              values   x = scale[slot] * (8 code - zero[slot])
+ *     4 bits   uint8 code[dim / 2][64]                     4 bits   uint8 code[32][dim]
+ *              bits 0-3: dimension 2 i, bits 4-7: 2 i + 1           bits 0-3: slot 2 i, bits 4-7: 2 i + 1
+ *     2 bits   uint8 code[dim / 2][32]                     2 bits   uint8 code[16][dim]
+ *              bits 0-3: dimensions 2 i and 2 i + 1 of              bits 0-3: slots 2 i and 2 i + 1,
+ *              slot j, bits 4-7: of slot j + 32                     bits 4-7: slots 2 i + 32 and 2 i + 33
+ *     f16 scale[dim], f16 least[dim]                       bf16 scale[64], uint8 zero[64]
+ *
+ * They are unpacked to a head of int8 KV, on which the functions above compute: keys with scales of 1 and a query in 16
+ * bits that was multiplied by the scales, and then sum(q[d] * least[d]) is added to each score; values with the codes
+ * 8 code - zero. */
+int64_t kernel_bits_key_bytes(int bits, int64_t dim); /* dim: even */
+int64_t kernel_bits_value_bytes(int bits, int64_t dim);
+/* Encodes slots [0, n), x: [n][dim]; the others are not part of any range, and their bits are 0. 1 <= n <= 64. */
+void kernel_encode_keys(int bits, const float *x, int n, int64_t dim, void *k);
+void kernel_encode_values(int bits, const float *x, int n, int64_t dim, void *v);
+/* The ranges of a head's keys: scales in units of 1/32767 of the largest one, least elements. */
+typedef struct kernel_ranges {
+    int16_t *scales; /* [dim], of the caller */
+    float *least;    /* [dim], of the caller */
+    float unit;      /* a scale is unit * scales[d] / 32768 */
+} kernel_ranges;
+typedef void (*kernel_ranges_fn)(const void *k, int bits, int64_t dim, kernel_ranges *out);
+/* The 64 scales of values. */
+static inline const void *kernel_bits_value_scales(const void *v, int bits, int64_t dim) { return (const uint8_t *)v + 8 * bits * dim; }
+/* An element; and x, encoded with the ranges that are there. */
+float kernel_bits_key(const void *k, int bits, int64_t dim, int slot, int64_t d);
+float kernel_bits_value(const void *v, int bits, int64_t dim, int slot, int64_t d);
+float kernel_bits_round_key(const void *k, int bits, int64_t dim, int64_t d, float x);
+float kernel_bits_round_value(const void *v, int bits, int64_t dim, int slot, float x);
+/* out: a head of int8 KV, kernel_int8_bytes(dim) bytes. */
+typedef void (*kernel_unpack_fn)(const void *head, int bits, int64_t dim, void *out);
+/* out[d] = round(ints[d] * scales[d] / 32768), where q ~ scale * ints (query_int8): a score is
+ * scale * unit * sum(out[d] * code[d]) plus what it returns, sum(q[d] * least[d]). */
+typedef float (*kernel_fold_query_fn)(const float *q, const int16_t *ints, const kernel_ranges *ranges, int64_t dim, int16_t *out);
+
 /* ---- activations of a feed-forward ------------------------------------------------------------------------------- */
 
 typedef enum kernel_act {
@@ -204,6 +244,9 @@ typedef struct kernel_table {
     kernel_weights_int8_fn weights_int8;
     kernel_values_int8_fn values_int8;
     kernel_value_int8_fn value_int8;
+    kernel_unpack_fn unpack_keys, unpack_values;
+    kernel_ranges_fn key_ranges;
+    kernel_fold_query_fn fold_query;
     /* In place: x[i] = exp(x[i] - max), n >= 1; returns 1 / sum, which the caller applies to the result. The order of
      * the sum depends on n only. */
     float (*softmax)(float *x, int64_t n);

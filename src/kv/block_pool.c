@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernels/kernels.h"
 
 /* Bytes allocated at once: large enough that the system call and its page faults are rare, small compared to a
  * budget. */
@@ -45,27 +46,55 @@ static void cpu_release(void *user, void *p) {
     base_free(p);
 }
 
-/* Of one slot of one head. */
-static size_t slot_bytes(kv_format format, int32_t dim) {
-    switch (format) {
-    case KV_F32: return (size_t)dim * 4;
-    case KV_INT8: return (size_t)dim + 2;
-    default: return (size_t)dim * 2;
+/* ---- formats and sizes ---- */
+
+static const struct {
+    const char *name;
+    int key_bits, value_bits;
+} formats[KV_N_FORMATS] = {
+    [KV_F16] = {"f16", 16, 16}, [KV_F32] = {"f32", 32, 32}, [KV_INT8] = {"int8", 8, 8},    [KV_K8V4] = {"k8v4", 8, 4},
+    [KV_KIVI4] = {"kivi4", 4, 4}, [KV_K4V2] = {"k4v2", 4, 2}, [KV_KIVI2] = {"kivi2", 2, 2},
+};
+
+int kv_format_key_bits(kv_format f) { return formats[f].key_bits; }
+int kv_format_value_bits(kv_format f) { return formats[f].value_bits; }
+const char *kv_format_name(kv_format f) { return formats[f].name; }
+
+bool kv_format_parse(const char *name, kv_format *out) {
+    for (int i = 0; i < KV_N_FORMATS; i++) {
+        if (strcmp(name, formats[i].name) != 0) continue;
+        *out = (kv_format)i;
+        return true;
     }
+    return false;
 }
 
-size_t kv_shape_key_bytes(const kv_shape *s) { return KV_BLOCK_SLOTS * slot_bytes(s->format, s->key_dim); }
+static size_t side_bytes(int bits, int32_t dim, bool is_key) {
+    if (bits > 8) return (size_t)KV_BLOCK_SLOTS * (size_t)dim * (size_t)bits / 8;
+    if (bits == 8) return (size_t)kernel_int8_bytes(dim);
+    return (size_t)(is_key ? kernel_bits_key_bytes : kernel_bits_value_bytes)(bits, dim);
+}
 
-size_t kv_shape_value_bytes(const kv_shape *s) { return KV_BLOCK_SLOTS * slot_bytes(s->format, s->value_dim); }
+size_t kv_shape_key_bytes(const kv_shape *s) { return side_bytes(formats[s->format].key_bits, s->key_dim, true); }
+
+size_t kv_shape_value_bytes(const kv_shape *s) { return side_bytes(formats[s->format].value_bits, s->value_dim, false); }
+
+size_t kv_shape_cell_bytes(const kv_shape *s) { return kv_shape_key_bytes(s) + kv_shape_value_bytes(s); }
 
 uint64_t kv_shape_token_bytes(const kv_shape *s) {
-    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * (slot_bytes(s->format, s->key_dim) + slot_bytes(s->format, s->value_dim));
+    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * kv_shape_cell_bytes(s) / KV_BLOCK_SLOTS;
 }
 
 #define INT8_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
 
 bool kv_shape_is_supported(const kv_shape *s) {
-    return s->format != KV_INT8 || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
+    return kv_format_value_bits(s->format) > 8 || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
+}
+
+int32_t kv_pool_cells(const kv_pool *p, kv_format format) {
+    const kv_shape shape = kv_shape_in(&p->shape, format);
+    const size_t cells = kv_shape_is_supported(&shape) ? p->block_bytes / kv_shape_cell_bytes(&shape) : 0;
+    return cells > INT32_MAX ? INT32_MAX : (int32_t)cells;
 }
 
 /* ---- slots of a block ---- */
@@ -78,9 +107,11 @@ typedef struct slot_rows {
 
 static slot_rows rows_of(const kv_shape *s, bool is_key) {
     const int32_t dim = is_key ? s->key_dim : s->value_dim;
-    const size_t element = s->format == KV_F32 ? 4 : 2;
-    if (s->format == KV_INT8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
-    if (s->format == KV_INT8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
+    const int bits = is_key ? kv_format_key_bits(s->format) : kv_format_value_bits(s->format);
+    const size_t element = (size_t)bits / 8;
+    if (bits < 8) return (slot_rows){0, 0, 0, 0}; /* bits of unused slots are 0 (kernel_encode_keys) */
+    if (bits == 8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
+    if (bits == 8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
     return is_key ? (slot_rows){(size_t)dim, element, 0, 0} : (slot_rows){1, element * (size_t)dim, 0, 0};
 }
 
@@ -115,6 +146,7 @@ bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void
     const slot_rows keys = rows_of(s, true), values = rows_of(s, false);
     size_t at = 0;
     bool same = true;
+    BASE_ASSERT(!kv_format_is_encoded(s->format));
     for (int32_t h = 0; h < s->n_kv_heads && same; h++, at += kv_shape_key_bytes(s))
         same = same_rows(&keys, (const uint8_t *)a + at, slot_a, (const uint8_t *)b + at, slot_b);
     at = (size_t)s->n_kv_heads * kv_shape_key_bytes(s);
@@ -133,13 +165,13 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, con
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     if (!kv_shape_is_supported(shape))
         return base_fail(err, RP_ERR_UNSUPPORTED,
-                         "int8 KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
-                         INT8_MAX_DIM, shape->key_dim, shape->value_dim);
+                         "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
+                         kv_format_name(shape->format), INT8_MAX_DIM, shape->key_dim, shape->value_dim);
     kv_pool *p = base_calloc(1, sizeof(*p));
     if (!p) return base_fail_memory(err, sizeof(*p), "the KV block pool");
     p->shape = *shape;
     p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
-    p->block_bytes = (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+    p->block_bytes = (size_t)shape->n_kv_heads * kv_shape_cell_bytes(shape);
     p->max_blocks = budget_bytes / p->block_bytes;
     bool has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
     if (!has_lock || pthread_cond_init(&p->filled, NULL) != 0) {

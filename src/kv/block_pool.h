@@ -11,9 +11,12 @@
  *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }
  *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
  *
- * All blocks of a pool have one shape. They are taken and freed one by one. Their memory comes from the backend in
- * slabs and stays with the pool (fresh pages cost more than a block's arithmetic). When the budget is used up, the pool
- * asks its reclaimer (the store) to evict spans before it fails.
+ * All blocks of a pool have one shape and format. KV of another format is packed into them: a *cell* is the keys and
+ * values of one head in 64 slots, and a block takes as many cells as fit (span.h).
+ *
+ * Blocks are taken and freed one by one. Their memory comes from the backend in slabs and stays with the pool (fresh
+ * pages cost more than a block's arithmetic). When the budget is used up, the pool asks its reclaimer (the store) to
+ * evict spans before it fails.
  *
  * Thread-safe: one mutex, held for a few instructions, never while the reclaimer runs. A condition variable serves
  * threads that wait for blocks that another thread fills.
@@ -30,7 +33,27 @@
 
 #define KV_BLOCK_SLOTS 64
 
-typedef enum kv_format { KV_F16 = 0, KV_F32 = 1, KV_INT8 = 2, KV_N_FORMATS } kv_format; /* numbers of records */
+/* Numbers of records. Tokens are stored one by one in the first three; the others are encoded from complete blocks
+ * (kernels.h, "KV of 4 and 2 bits"):   keys   values */
+typedef enum kv_format {
+    KV_F16 = 0,
+    KV_F32 = 1,
+    KV_INT8 = 2,
+    KV_K8V4 = 3,                   /* int8   4 bits */
+    KV_KIVI4 = 4,                  /* 4 bits 4 bits */
+    KV_K4V2 = 5,                   /* 4 bits 2 bits */
+    KV_KIVI2 = 6,                  /* 2 bits 2 bits */
+    KV_N_FORMATS
+} kv_format;
+
+#define KV_N_TOKEN_FORMATS 3 /* that tokens are stored in */
+
+static inline bool kv_format_is_encoded(kv_format f) { return f >= KV_N_TOKEN_FORMATS; }
+int kv_format_key_bits(kv_format f); /* of an element: 32, 16, 8, 4 or 2 */
+int kv_format_value_bits(kv_format f);
+const char *kv_format_name(kv_format f); /* "f16", ... */
+bool kv_format_parse(const char *name, kv_format *out);
+#define KV_FORMAT_NAMES "f16, f32, int8, k8v4, kivi4, k4v2 or kivi2" /* for messages */
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
@@ -63,12 +86,21 @@ size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a b
 size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
 /* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
-/* Does the format support the shape? int8: an even number of dimensions, at most 16384. */
+/* Does the format support the shape? 8 bits and fewer: an even number of dimensions, at most 16384. */
 bool kv_shape_is_supported(const kv_shape *s);
+/* The shape with another format. */
+static inline kv_shape kv_shape_in(const kv_shape *s, kv_format format) {
+    kv_shape other = *s;
+    other.format = format;
+    return other;
+}
+size_t kv_shape_cell_bytes(const kv_shape *s);      /* keys and values of one head in a block */
+/* Number of cells of a format that fit a block of the pool; 0: none does, or the shape has no such format. */
+int32_t kv_pool_cells(const kv_pool *p, kv_format format);
 
-/* Sets slots [from, 64) of a block to zero bytes. */
+/* Sets slots [from, 64), which are not used, to zero bytes. */
 void kv_block_clear_slots(const kv_shape *s, void *block, int from);
-/* Are two slots of two blocks equal, byte for byte, in all heads? */
+/* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void *b, int slot_b);
 
 /* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-void kv_context_init(kv_context *c, kv_pool *pool) { *c = (kv_context){.pool = pool}; }
+void kv_context_init(kv_context *c, kv_pool *pool) { *c = (kv_context){.pool = pool, .format = kv_pool_shape(pool)->format}; }
 
 void kv_context_drop(kv_context *c, size_t n) {
     BASE_ASSERT(n <= c->n_views);
@@ -20,6 +20,12 @@ void kv_context_clear(kv_context *c) {
     kv_context_drop(c, c->n_views);
     base_free(c->views);
     kv_context_init(c, c->pool);
+}
+
+void kv_context_replace(kv_context *c, size_t view, kv_span *span) {
+    BASE_ASSERT(view < c->n_views && kv_span_tokens(span) == kv_span_tokens(c->views[view].span));
+    kv_span_unref(c->views[view].span);
+    c->views[view].span = span;
 }
 
 /* Makes capacity for one more view, *v. The caller fills it in and increments n_views. */
@@ -74,7 +80,8 @@ static int open_span(kv_context *c, int32_t pos, rp_error *err) {
     int rc = next_view(c, &v, err);
     if (rc) return rc;
     *v = (kv_view){0};
-    if ((rc = (c->scatters ? kv_span_new_scattered : kv_span_new)(&v->span, c->pool, pos, err))) return rc;
+    rc = c->scatters ? kv_span_new_scattered(&v->span, c->pool, pos, err) : kv_span_new_in(&v->span, c->pool, c->format, pos, err);
+    if (rc) return rc;
     c->n_views++;
     c->open = true;
     return RP_OK;

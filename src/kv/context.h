@@ -22,6 +22,7 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
+    kv_format format; /* of spans that tokens are appended to: the pool's, unless set before the first append */
     /* set before the first append: an open span takes any token at a higher position than its last; none is ever
      * sealed */
     bool scatters;
@@ -51,6 +52,9 @@ int64_t kv_context_trim(kv_context *c, int32_t from);
 
 /* Ends a run: tokens appended later start a new span. */
 void kv_context_close(kv_context *c);
+
+/* Replaces the span of a view by one with the same tokens, whose only reference it takes. */
+void kv_context_replace(kv_context *c, size_t view, kv_span *span);
 
 /* Removes the last n views, for instance the spans of a run that was computed for the store alone. */
 void kv_context_drop(kv_context *c, size_t n);

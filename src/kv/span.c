@@ -3,6 +3,7 @@
 #include "kv/span.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/compiler.h"
@@ -16,35 +17,93 @@ struct kv_span {
     kv_pool *pool;
     base_key key;
     bool sealed;
+    kv_format format;
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
     int32_t n_trimmed; /* blocks freed before the span itself */
     int32_t readable_from;
     int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
-    void *blocks[];    /* [block][layer], so that one block of every layer is taken at once; NULL: freed */
+    kv_shape shape;     /* in the span's format */
+    /* packed spans, else cells_per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
+     * blocks[first_block[block]] on; NO_PLACE: the layer does not have the block */
+    int32_t cells_per_block, n_pool_blocks, first_block[KV_SPAN_BLOCKS];
+    uint16_t *place;
+    /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
+    void *blocks[];
 };
 
-static int new_span(kv_span **out, kv_pool *pool, int32_t first_pos, bool scattered, rp_error *err) {
-    int32_t n_layers = kv_pool_shape(pool)->n_layers;
-    size_t n_blocks = (size_t)n_layers * KV_SPAN_BLOCKS;
-    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0);
+#define NO_PLACE UINT16_MAX
+
+/* Blocks of the pool for the cells of n layers. */
+static int32_t blocks_of_cells(const kv_shape *shape, int32_t cells_per_block, int64_t n) {
+    return (int32_t)((n * shape->n_kv_heads + cells_per_block - 1) / cells_per_block);
+}
+
+int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    if (format == shape->format) return shape->n_layers;
+    BASE_ASSERT(kv_pool_cells(pool, format) > 0);
+    return blocks_of_cells(shape, kv_pool_cells(pool, format), shape->n_layers);
+}
+
+static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const bool is_packed = format != shape->format;
+    size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = is_packed ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
+    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
+    BASE_ASSERT(!scattered || !is_packed);
     kv_span *s = base_calloc(1, bytes);
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
     atomic_init(&s->refs, 1);
-    atomic_init(&s->ready, n_layers);
+    atomic_init(&s->ready, shape->n_layers);
     s->pool = pool;
+    s->format = format;
+    s->shape = kv_shape_in(shape, format);
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
-    s->n_layers = n_layers;
+    s->n_layers = shape->n_layers;
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
+    if (!is_packed) return RP_OK;
+    s->cells_per_block = kv_pool_cells(pool, format);
+    s->place = (uint16_t *)(s->blocks + n_blocks);
     return RP_OK;
 }
 
-int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) { return new_span(out, pool, first_pos, false, err); }
+int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
+    return new_span(out, pool, kv_pool_shape(pool)->format, first_pos, false, err);
+}
+
+int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+    return new_span(out, pool, format, first_pos, false, err);
+}
 
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
-    return new_span(out, pool, first_pos, true, err);
+    return new_span(out, pool, kv_pool_shape(pool)->format, first_pos, true, err);
+}
+
+/* Takes the blocks of one more column: of the layers that have it (kept: bit `block` of each layer; NULL: all). */
+static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
+    const int32_t block = s->n_blocks;
+    int rc = RP_OK;
+    if (s->cells_per_block == 0) {
+        void **column = s->blocks + (size_t)block * (size_t)s->n_layers;
+        if (!kept) rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
+        for (int32_t i = 0; i < s->n_layers && kept && !rc; i++) {
+            if (kept[i] >> block & 1) rc = kv_pool_take(s->pool, &column[i], 1, err);
+            else s->n_trimmed++;
+        }
+        s->n_blocks += !rc || kept; /* of one that is incomplete, the blocks that were taken are freed with the span */
+        return rc;
+    }
+    const int32_t n_blocks = kv_column_blocks(s->pool, s->format);
+    BASE_ASSERT(!kept);
+    if ((rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)n_blocks, err))) return rc;
+    for (int32_t i = 0; i < s->n_layers; i++) s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)i;
+    s->first_block[block] = s->n_pool_blocks;
+    s->n_pool_blocks += n_blocks;
+    s->n_blocks++;
+    return RP_OK;
 }
 
 kv_span *kv_span_ref(kv_span *s) {
@@ -54,7 +113,7 @@ kv_span *kv_span_ref(kv_span *s) {
 
 void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-    size_t n = (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
+    size_t n = s->cells_per_block ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
     for (size_t i = 0; i < n; i++)
         if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
     kv_pool_give(s->pool, s->blocks, kept);
@@ -66,11 +125,10 @@ bool kv_span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->ref
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     BASE_ASSERT(!s->sealed && s->n_tokens < KV_SPAN_TOKENS); /* invariant 2 */
     BASE_ASSERT(kv_span_is_unshared(s));                     /* invariant 1 */
+    BASE_ASSERT(!kv_format_is_encoded(s->format));
     if (s->n_tokens == s->n_blocks * KV_BLOCK_SLOTS) {
-        void **column = s->blocks + (size_t)s->n_blocks * (size_t)s->n_layers;
-        int rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
+        int rc = take_column(s, NULL, err);
         if (rc) return rc;
-        s->n_blocks++;
     }
     *slot = s->n_tokens++;
     return RP_OK;
@@ -103,7 +161,7 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
-    for (int32_t i = 0; windows && !s->positions && i < s->n_blocks * s->n_layers; i++) {
+    for (int32_t i = 0; windows && !s->positions && !s->cells_per_block && i < s->n_blocks * s->n_layers; i++) {
         int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
         if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
         kv_pool_give(s->pool, &s->blocks[i], 1);
@@ -135,23 +193,66 @@ static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
     return true;
 }
 
+int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const int32_t cells = form->format == shape->format ? 0 : kv_pool_cells(pool, form->format);
+    int64_t n = 0;
+    for (int32_t i = 0; i < shape->n_layers; i++) n += base_popcount64(form->kept[i]);
+    return cells > 0 ? blocks_of_cells(shape, cells, n) : n;
+}
+
+/* All cells of a packed span, without gaps between its columns. */
+static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
+    int32_t n = 0;
+    s->n_blocks = (s->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    for (int32_t b = 0; b < s->n_blocks; b++)
+        for (int32_t i = 0; i < s->n_layers; i++)
+            s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = kept[i] >> b & 1 ? (uint16_t)n++ : NO_PLACE;
+    const int32_t n_blocks = blocks_of_cells(&s->shape, s->cells_per_block, n);
+    int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
+    if (!rc) s->n_pool_blocks = n_blocks;
+    return rc;
+}
+
+/* Empty blocks for n tokens. */
+static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_error *err) {
+    int rc = RP_OK;
+    s->n_tokens = n_tokens;
+    if (s->cells_per_block) return take_cells(s, kept, err);
+    while (s->n_blocks * KV_BLOCK_SLOTS < n_tokens && !rc) rc = take_column(s, kept, err);
+    return rc;
+}
+
+int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+    uint8_t *kept = base_alloc((size_t)from->n_layers);
+    kv_span *s = NULL;
+    *out = NULL;
+    BASE_ASSERT(!from->positions);
+    if (!kept) return base_fail_memory(err, (uint64_t)from->n_layers, "a span");
+    for (int32_t i = 0; i < from->n_layers; i++) kept[i] = kv_span_kept(from, i);
+    int rc = kv_span_new_in(&s, from->pool, format, from->first_pos, err);
+    if (!rc) rc = take_columns(s, from->n_tokens, kept, err);
+    base_free(kept);
+    if (rc) {
+        kv_span_unref(s);
+        return rc;
+    }
+    s->readable_from = from->readable_from;
+    *out = s;
+    return RP_OK;
+}
+
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
     kv_span *s;
-    int32_t n_layers = kv_pool_shape(pool)->n_layers;
     *out = NULL;
     if (!form_is_possible(form, kv_pool_shape(pool))) return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
-    int rc = kv_span_new(&s, pool, form->first_pos, err);
+    if (form->format != kv_pool_shape(pool)->format && kv_pool_cells(pool, form->format) == 0)
+        return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
+    int rc = kv_span_new_in(&s, pool, form->format, form->first_pos, err);
     if (rc) return rc;
     atomic_init(&s->ready, 0);
-    s->n_tokens = form->n_tokens;
-    s->n_blocks = (form->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     s->readable_from = form->readable_from;
-    s->n_trimmed = s->n_blocks * n_layers;
-    for (int32_t i = 0; i < s->n_blocks * n_layers && !rc; i++) {
-        if (!(form->kept[i % n_layers] >> (i / n_layers) & 1)) continue;
-        if (!(rc = kv_pool_take(pool, &s->blocks[i], 1, err))) s->n_trimmed--;
-    }
-    if (rc) {
+    if ((rc = take_columns(s, form->n_tokens, form->kept, err))) {
         kv_span_unref(s);
         return rc;
     }
@@ -180,7 +281,7 @@ void kv_span_wait(const kv_span *s, int32_t n) {
 
 uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
     uint8_t kept = 0;
-    for (int32_t b = 0; b < s->n_blocks; b++) kept |= (uint8_t)((kv_span_block(s, layer, b) != NULL) << b);
+    for (int32_t b = 0; b < s->n_blocks; b++) kept |= (uint8_t)(kv_span_has(s, layer, b) << b);
     return kept;
 }
 
@@ -194,13 +295,56 @@ bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
 const int32_t *kv_span_positions(const kv_span *s) { return s->positions; }
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
+kv_format kv_span_format(const kv_span *s) { return s->format; }
+bool kv_span_has_pool_format(const kv_span *s) { return s->cells_per_block == 0; }
+
 uint64_t kv_span_bytes(const kv_span *s) {
-    return ((uint64_t)s->n_blocks * (uint64_t)s->n_layers - (uint64_t)s->n_trimmed) * kv_pool_block_bytes(s->pool);
+    const int64_t blocks = s->cells_per_block ? s->n_pool_blocks : (int64_t)s->n_blocks * s->n_layers - s->n_trimmed;
+    return (uint64_t)blocks * kv_pool_block_bytes(s->pool);
 }
 
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
+    BASE_ASSERT(s->cells_per_block == 0);
     return s->blocks[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+}
+
+bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
+    BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
+    const size_t i = (size_t)block * (size_t)s->n_layers + (size_t)layer;
+    return s->cells_per_block ? s->place[i] != NO_PLACE : s->blocks[i] != NULL;
+}
+
+static char *cell_of(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    const uint16_t place = s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+    const int64_t cell = (int64_t)place * s->shape.n_kv_heads + kv_head;
+    BASE_DCHECK(place != NO_PLACE);
+    char *pool_block = s->blocks[s->first_block[block] + cell / s->cells_per_block];
+    return pool_block + (size_t)(cell % s->cells_per_block) * kv_shape_cell_bytes(&s->shape);
+}
+
+void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    return s->cells_per_block ? cell_of(s, layer, block, kv_head) : kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
+}
+
+void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    return s->cells_per_block ? cell_of(s, layer, block, kv_head) + kv_shape_key_bytes(&s->shape)
+                              : kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
+}
+
+void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
+    for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
+        memcpy(kv_block_keys(&s->shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&s->shape));
+        memcpy(kv_block_values(&s->shape, to, h), kv_span_values(s, layer, block, h), kv_shape_value_bytes(&s->shape));
+    }
+}
+
+void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
+    void *block_bytes = (void *)(uintptr_t)from; /* only read */
+    for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
+        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&s->shape, block_bytes, h), kv_shape_key_bytes(&s->shape));
+        memcpy(kv_span_values(s, layer, block, h), kv_block_values(&s->shape, block_bytes, h), kv_shape_value_bytes(&s->shape));
+    }
 }
 
 /* Bits [0, n) of a word, for any n. */

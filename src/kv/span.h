@@ -6,6 +6,14 @@
  *     layer 1   [block 0][block 1][block 2][block 3]
  *     ...
  *
+ * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
+ * the span is one cell (block_pool.h) for each head, and cells fill blocks of the pool, layer by layer. A span that grows
+ * begins each column of 64 tokens with a new block of the pool:
+ *
+ *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
+ *
+ * A span of an encoded format is encoded from a complete one (kv_span_new_like, backend.h).
+ *
  * A scattered span stores the position of each slot: recomputed tokens between views share its blocks instead of taking
  * a block each.
  *
@@ -27,11 +35,18 @@
 #define KV_SPAN_BLOCKS 4
 #define KV_SPAN_TOKENS (KV_SPAN_BLOCKS * KV_BLOCK_SLOTS)
 
+/* Blocks of the pool that 64 tokens of a span take in all layers. */
+int32_t kv_column_blocks(const kv_pool *pool, kv_format format);
+
 typedef struct kv_span kv_span;
 
 /* Creates an open, empty span with one reference; its first token will be at first_pos. RP_ERR_MEMORY. */
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
-/* The same, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
+/* The same in another format, which must fit the pool (kv_pool_cells). */
+int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
+/* An unsealed span with the tokens and blocks of `from`, in another format. Its KV is undefined until it is encoded. */
+int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err);
+/* The same as kv_span_new, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
@@ -39,7 +54,7 @@ void kv_span_unref(kv_span *s); /* NULL is fine */
 bool kv_span_is_unshared(const kv_span *s);
 
 /* Takes a slot for one more token in every layer and returns it in *slot (0..255). The span must be open and not full.
- * RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY: the span is unchanged. */
+ * RP_ERR_BUDGET (the pool's budget), RP_ERR_MEMORY: the span is unchanged. Not for encoded formats. */
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err);
 /* Scattered spans, after every append: sets the position of the last slot, which must be higher than all before. */
 void kv_span_place(kv_span *s, int32_t pos);
@@ -65,13 +80,16 @@ void kv_span_seal(kv_span *s, const base_key *key);
 
 /* Description of a span without its blocks: enough to allocate blocks for KV that is loaded from a store. */
 typedef struct kv_span_form {
+    kv_format format;
     int32_t first_pos, n_tokens, readable_from;
     const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer has block b (the others were freed) */
 } kv_span_form;
 
+/* Blocks of the pool that a span of this form takes. */
+int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form);
 /* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer; no layer may
- * be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form: no block was taken), RP_ERR_BUDGET,
- * RP_ERR_MEMORY. */
+ * be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a format that does not fit the
+ * pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
 /* Called by the loading thread: layers [0, n) are loaded. Wakes waiting threads. */
 void kv_span_set_ready(kv_span *s, int32_t n);
@@ -85,6 +103,7 @@ void kv_span_wait(const kv_span *s, int32_t n);
 /* Bit b: the layer has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
+kv_format kv_span_format(const kv_span *s);
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);
 int32_t kv_span_position(const kv_span *s); /* of slot 0 */
@@ -95,7 +114,16 @@ const int32_t *kv_span_positions(const kv_span *s);
 const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 
-/* The data of one block (0..3) of one layer (NULL: freed), and of one head's keys and values inside a block. */
+/* Returns true if a block (0..3) of a layer was not freed. */
+bool kv_span_has(const kv_span *s, int32_t layer, int32_t block);
+/* One head's keys or values in a block that the span has. */
+void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
+void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
+/* Copies a block of a span of any format from, or to, the order of a block of its format: keys of all heads, then values. */
+void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to);
+void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
+/* Is the span of the pool's format? If so, its blocks (NULL: freed), and one head's keys and values in one. */
+bool kv_span_has_pool_format(const kv_span *s);
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
 static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
     return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);

@@ -64,6 +64,8 @@ typedef struct backend_ops {
                    const model_weight *const *biases, backend_buffer *const *dst);
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+    /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it. RP_ERR_MEMORY. */
+    int (*encode)(backend *b, const kv_span *from, kv_span *to, rp_error *err);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */
@@ -93,7 +95,7 @@ struct backend {
 /* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
  * max_rows: rows of one step. */
 typedef struct cpu_backend_options {
-    kv_format format;
+    kv_format format; /* of the pool; spans may have any other */
     base_cpu_level level;
     int32_t n_ctx, n_threads, max_rows;
 } cpu_backend_options;

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/compiler.h"
+#include "kv/block_pool.h"
 #include "reprise.h"
 
 #define PML_MAX_BYTES ((size_t)64 << 20)     /* per document or src file */
@@ -62,6 +63,8 @@ typedef struct pml_node {
     rp_quality quality;  /* SCHEMA, MODULE, PROMPT */
     bool cache;          /* MODULE */
     bool pin;            /* MODULE */
+    bool has_kv;         /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
+    kv_format kv;
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */
     bool required;       /* PARAM: a prompt without an argument for it is refused */

@@ -30,7 +30,7 @@ typedef struct attribute_rule {
     bool required;
 } attribute_rule;
 
-#define MAX_ATTRIBUTES 8 /* of an element's rule */
+#define MAX_ATTRIBUTES 10 /* of an element's rule */
 
 typedef struct element_rule {
     const char *name;
@@ -117,6 +117,11 @@ static int read_required(reading *r, const char *value) { return read_choice(r, 
 
 static int read_pin(reading *r, const char *value) { return read_choice(r, value, "false", "true", &r->node->pin); }
 
+static int read_kv(reading *r, const char *value) {
+    r->node->has_kv = kv_format_parse(value, &r->node->kv);
+    return r->node->has_kv ? 0 : fail_value(r, value, "write a KV format: " KV_FORMAT_NAMES);
+}
+
 static int read_preserve(reading *r, const char *value) {
     return read_choice(r, value, "default", "preserve", &r->b->drafts[r->b->n_drafts - 1].preserve);
 }
@@ -172,13 +177,14 @@ static int read_scaffold(reading *r, const char *value) { return reading_keep(r,
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
      {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
-      {"quality", reading_read_quality, false}}},
+      {"quality", reading_read_quality, false}, {"kv", read_kv, false}}},
     {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag",
      {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
     {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
-      {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false}}},
+      {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false},
+      {"kv", read_kv, false}}},
     {"union", PML_UNION, -1, "unions belong to the schema, modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},

@@ -41,10 +41,18 @@ int pml_append_value(const rp_model *m, const pml_node *param, const char *value
 
 /* ---- growing ---- */
 
+/* That of the innermost module that names one, or of the schema. */
+static kv_format format_of(const pml_layout *l, int32_t holder) {
+    const pml_node *nodes = l->schema->nodes;
+    for (; holder > 0 && !nodes[holder].has_kv; holder = nodes[holder].parent) {}
+    return nodes[holder].has_kv ? nodes[holder].kv : l->formats.modules;
+}
+
 int pml_layout_add_segment(pml_layout *l, const pml_segment *s, rp_error *err) {
     int rc = base_grow((void **)&l->segments, &l->cap_segments, (size_t)l->n_segments + 1, PML_MAX_SEGMENTS, sizeof(*s));
     if (rc) return base_fail(err, rc, "schema '%s': more than %d segments", l->schema->nodes[0].name, l->n_segments);
     l->segments[l->n_segments++] = *s;
+    l->segments[l->n_segments - 1].format = format_of(l, s->holder);
     return RP_OK;
 }
 
@@ -363,12 +371,14 @@ static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) 
     return pml_layout_name(l, salt, err);
 }
 
-int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err) {
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats, const base_key *salt,
+                   rp_error *err) {
     *out = NULL;
     pml_layout *l = base_calloc(1, sizeof(*l));
     if (!l) return base_fail_memory(err, sizeof(*l), "a layout");
     l->schema = schema;
     l->model = model;
+    if (formats) l->formats = *formats;
     pml_layout_kind kind = schema->nodes[0].layout;
     l->fixed = kind == PML_LAYOUT_FIXED || (kind == PML_LAYOUT_DEFAULT && !model_is_movable(model));
     int rc = pml_layout_build(l, salt, err);

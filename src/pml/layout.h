@@ -34,6 +34,11 @@ typedef struct pml_hole {
     int32_t offset, len; /* in the segment's tokens */
 } pml_hole;
 
+/* KV formats: of the tokens that prompts compute; of modules whose schema names none. */
+typedef struct pml_formats {
+    kv_format text, modules;
+} pml_formats;
+
 typedef struct pml_segment {
     int32_t holder;      /* node: the schema or module that owns the text */
     int32_t sequence;    /* order in the document, comparable with pml_layout.sequence */
@@ -43,6 +48,7 @@ typedef struct pml_segment {
     bool at_edge;        /* a role begins or ends directly before its first text */
     int32_t last_role;   /* role of the last of its tokens that is in a role, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
+    kv_format format;    /* of its spans */
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
@@ -60,6 +66,7 @@ typedef struct pml_layout {
     const pml_document *schema; /* borrowed */
     const rp_model *model;      /* borrowed */
     bool fixed;
+    pml_formats formats;
     pml_segment *segments;
     int32_t n_segments;       /* joint twins included */
     int32_t first_plain;      /* first segment of a prompt: 1 after an anchor, else 0 */
@@ -81,10 +88,11 @@ typedef struct pml_layout {
     size_t cap_segments;
 } pml_layout;
 
-/* salt: further input to keys besides the model (KV format, owner of the schema). The layout borrows schema and model.
+/* salt: further input to keys besides the model (KV format of text, owner of the schema). formats NULL: all f16. The layout borrows schema and model.
  * RP_ERR_UNSUPPORTED (packed for a model with positions that cannot be shifted), RP_ERR_CONFLICT (a scaffold with two members of
  * a union), RP_ERR_LIMIT, RP_ERR_MEMORY. */
-int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const base_key *salt, rp_error *err);
+int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats, const base_key *salt,
+                   rp_error *err);
 void pml_layout_free(pml_layout *l);
 
 static inline const int32_t *pml_segment_tokens(const pml_layout *l, const pml_segment *s) {

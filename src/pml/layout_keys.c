@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_keys.c: keys of spans.
  *
- *   key of a span = H(salt, scope, position, tokens, blocks kept)
+ *   key of a span = H(salt, scope, position, tokens, blocks kept, KV format)
  *   scope of a segment's first span:  nothing             H(root, position)
  *                                     one chain           the key of the chain's last span
  *                                     anything else       H(list of (last key, position))
@@ -18,6 +18,8 @@
  * Blocks kept: in layers with a window, the rest of the segment and its holes decide which blocks of a span are freed
  * (kv_span_trim). Two segments with a common prefix may therefore keep different blocks. For models without windows
  * this input is empty.
+ *
+ * KV format: only of a segment with another than the engine's, which the salt covers.
  */
 #include "base/check.h"
 #include "base/error.h"
@@ -68,7 +70,7 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
     for (int32_t layer = 0; layer < shape.n_layers; layer++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(span); b++) {
             bool kept = keeps_block(s, &shape, layer, s->pos + i * KV_SPAN_TOKENS + b * KV_BLOCK_SLOTS, readers);
-            has &= kept == (kv_span_block(span, layer, b) != NULL);
+            has &= kept == kv_span_has(span, layer, b);
         }
     base_free(readers);
     return has;
@@ -105,6 +107,7 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
         base_hash_u64(&h, (uint64_t)(s->pos + first));
         base_hash_bytes(&h, pml_segment_tokens(l, s) + first, (size_t)n * sizeof(int32_t));
         hash_kept_blocks(l, s, s->pos + first, n, readers, &h);
+        if (s->format != l->formats.text) base_hash_u64(&h, (uint64_t)s->format);
         base_hash_final(&h, &l->keys[s->first_key + (size_t)i]);
         scope = l->keys[s->first_key + (size_t)i];
     }

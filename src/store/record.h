@@ -72,6 +72,7 @@ typedef struct record {
 typedef struct record_format {
     base_key fingerprint; /* of the model, and of everything else that changes KV bytes */
     uint8_t arithmetic;   /* a kernel_arithmetic, part of the fingerprint too: for the reason of a miss */
+    bool any_format;      /* spans of modules may have another KV format than the shape's: their keys cover it */
     kv_shape shape;
 } record_format;
 

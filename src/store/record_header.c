@@ -60,7 +60,7 @@ record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
 /* ---- sizes ---- */
 
 size_t record_block_bytes(const kv_shape *shape) {
-    return (size_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+    return (size_t)shape->n_kv_heads * kv_shape_cell_bytes(shape);
 }
 
 int32_t record_n_kept(uint8_t kept) { return base_popcount64(kept); }
@@ -233,7 +233,7 @@ static record_fault check_shape(const parse *p, record_format *f, uint32_t numbe
     if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
     if (!kv_shape_is_supported(shape)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
-    uint64_t block = (uint64_t)shape->n_kv_heads * (kv_shape_key_bytes(shape) + kv_shape_value_bytes(shape));
+    uint64_t block = record_block_bytes(shape);
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 
@@ -306,6 +306,7 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     uint32_t kind, format;
     get_fixed(&h, &p, &kind, &format);
     record_fault fault = check_shape(&p, &h.format, format);
+    h.record.form.format = h.format.shape.format;
     if (!fault) fault = parse_check_record(&p, &h.record, kind);
     if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = parse_damaged(&p, "a label's size of", p.label_bytes);
     size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);

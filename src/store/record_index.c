@@ -20,8 +20,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-#define INDEX_VERSION 2
-#define INDEX_VERSION_TEXT "2"
+#define INDEX_VERSION 3
+#define INDEX_VERSION_TEXT "3"
 /* "RPSi" (SQLite's application_id): marks our databases. Older versions set none. */
 #define APPLICATION_ID 0x52505369
 #define APPLICATION_ID_TEXT "1380995945"
@@ -58,16 +58,16 @@ struct record_index {
 static const char tables[] =
     "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from INTEGER NOT NULL,"
-    " kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
+    " format INTEGER NOT NULL, kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
     " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);"
     "PRAGMA application_id = " APPLICATION_ID_TEXT "; PRAGMA user_version = " INDEX_VERSION_TEXT ";";
 
 #define COLUMNS \
-    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, " \
-    "pinned"
+    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, " \
+    "expires, pinned"
 
 /* In the order of COLUMNS. */
-enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
+enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, FORMAT, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
 
 /* The errno for SQLite's last error. */
 static int cause_of(sqlite3 *db) {
@@ -175,7 +175,7 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
 }
 
 static int record_index_prepare(record_index *ix, rp_error *err) {
-    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
@@ -555,6 +555,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, POS, r->form.first_pos);
     bind_int(s, SLOTS, r->form.n_tokens);
     bind_int(s, READABLE_FROM, r->form.readable_from);
+    bind_int(s, FORMAT, r->form.format);
     sqlite3_bind_blob(s, KEPT + 1, r->form.kept, row->n_layers, SQLITE_STATIC);
     sqlite3_bind_blob(s, TOKENS + 1, r->n_tokens ? (const void *)r->tokens : "", r->n_tokens * (int)sizeof(*r->tokens), SQLITE_STATIC);
     sqlite3_bind_text(s, LABEL + 1, r->label, -1, SQLITE_STATIC);
@@ -614,7 +615,7 @@ static int64_t get_time(sqlite3_stmt *s, int i) {
 
 static bool get_row(sqlite3_stmt *s, record_row *row) {
     record *r = &row->record;
-    int32_t kind = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
+    int32_t kind = 0, format = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
     *row = (record_row){.bytes = (uint64_t)sqlite3_column_int64(s, BYTES),
                         .uses = (uint64_t)sqlite3_column_int64(s, USES),
                         .last_use = get_time(s, LAST_USE),
@@ -625,8 +626,9 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
               get_int(s, SLOTS, 1, KV_SPAN_TOKENS, &r->form.n_tokens) &&
-              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from);
+              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, KV_N_FORMATS - 1, &format);
     r->kind = (record_kind)kind;
+    r->form.format = (kv_format)format;
     r->n_tokens = n_token_bytes / (int32_t)sizeof(*r->tokens);
     r->tokens = sqlite3_column_blob(s, TOKENS);
     r->form.kept = sqlite3_column_blob(s, KEPT);

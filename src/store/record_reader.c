@@ -25,6 +25,7 @@ struct record_reader {
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
     uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record is read */
+    uint8_t *copies;      /* [4] blocks, for a packed span; NULL until its first layer is read */
     char path[];
 };
 
@@ -107,8 +108,7 @@ static record_fault record_reader_read_header(record_reader *r, const record_cip
 }
 
 static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
-    if (a->n_layers != b->n_layers || a->n_kv_heads != b->n_kv_heads || a->key_dim != b->key_dim || a->value_dim != b->value_dim ||
-        a->format != b->format)
+    if (a->n_layers != b->n_layers || a->n_kv_heads != b->n_kv_heads || a->key_dim != b->key_dim || a->value_dim != b->value_dim)
         return false;
     for (int32_t i = 0; i < a->n_layers; i++)
         if ((a->windows ? a->windows[i] : 0) != (b->windows ? b->windows[i] : 0)) return false;
@@ -122,7 +122,8 @@ static record_fault check_expected(record_reader *r, const record_format *format
         return format->arithmetic == r->head.format.arithmetic
                    ? record_fail(err, RECORD_FAULT_MODEL, r->path, "another fingerprint")
                    : record_fail(err, RECORD_FAULT_ARITHMETIC, r->path, "%s", kernel_arithmetic_name((kernel_arithmetic)r->head.format.arithmetic));
-    if (format && !shapes_are_equal(&format->shape, &r->head.format.shape))
+    if (format && (!shapes_are_equal(&format->shape, &r->head.format.shape) ||
+                   (!format->any_format && format->shape.format != r->head.format.shape.format)))
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
     if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
     r->is_checked = format;
@@ -164,6 +165,7 @@ void record_reader_close(record_reader *r) {
     record_head_free(&r->head);
     record_stream_wipe(&r->stream);
     base_free(r->message);
+    base_free(r->copies);
     base_free(r);
 }
 
@@ -203,9 +205,15 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     int n = 0;
     BASE_ASSERT(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
     BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
+    const bool is_packed = !kv_span_has_pool_format(span);
+    if (is_packed && !r->copies && !(r->copies = base_alloc_aligned(KV_SPAN_BLOCKS * bytes, 64))) return no_memory(r, KV_SPAN_BLOCKS * bytes, err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
-        if (r->head.record.form.kept[layer] >> b & 1) blocks[n++] = (struct iovec){kv_span_block(span, layer, b), bytes};
-    return read_layer(r, blocks, n, err);
+        if (r->head.record.form.kept[layer] >> b & 1)
+            blocks[n++] = (struct iovec){is_packed ? r->copies + (size_t)b * bytes : kv_span_block(span, layer, b), bytes};
+    record_fault fault = read_layer(r, blocks, n, err);
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS && is_packed && !fault; b++)
+        if (r->head.record.form.kept[layer] >> b & 1) kv_span_put_block(span, layer, b, r->copies + (size_t)b * bytes);
+    return fault;
 }
 
 /* Reads every layer into memory for one layer, which is no larger than the file. */

@@ -5,7 +5,8 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots: it is copied, with zeros in those slots.
+ * copy, except for a last block with unused slots, which is copied with zeros in those slots, and for packed spans
+ * (kv/span.h): their blocks are collected from cells.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -24,7 +25,7 @@
 #include "base/memory.h"
 
 typedef struct writer {
-    const record_format *format;
+    record_format format; /* with the span's KV format */
     const kv_span *span;
     const record_cipher *cipher;
     const record_rest *rest; /* NULL: none */
@@ -34,7 +35,7 @@ typedef struct writer {
     uint64_t file_bytes;
     size_t private_bytes, kv_at, block_bytes;
     uint8_t *header; /* [kv_at] */
-    uint8_t *last;   /* a block with zeros in unused slots; NULL: all slots are used */
+    uint8_t *copies; /* [4] blocks: those that are not written from where they are; NULL: there are none */
     uint8_t *message; /* of one block; NULL: plain */
     record_stream stream;
     char *temporary;
@@ -42,6 +43,13 @@ typedef struct writer {
 } writer;
 
 /* ---- content ---- */
+
+/* The format of a span's record. */
+static record_format format_of(const record_format *format, const kv_span *span) {
+    record_format own = *format;
+    own.shape.format = kv_span_format(span);
+    return own;
+}
 
 static int record_format_check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     int32_t n_slots = kv_span_tokens(span);
@@ -59,15 +67,17 @@ static int record_format_check(const record_format *format, const record *r, con
 static uint8_t kv_span_kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
 
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
-    int32_t n_layers = format->shape.n_layers;
+    const int32_t n_layers = format->shape.n_layers;
+    const kv_shape shape = kv_shape_in(&format->shape, kv_span_format(span));
     uint64_t bytes = record_kv_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&format->shape, kv_span_kept_of(span, i), cipher);
+    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&shape, kv_span_kept_of(span, i), cipher);
     return bytes;
 }
 
 uint64_t record_plain_bytes(const record_format *format, const record *r) {
+    const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
     uint64_t bytes = record_kv_at(false, record_private_bytes(format->shape.n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < format->shape.n_layers; i++) bytes += record_layer_bytes(&format->shape, r->form.kept[i], false);
+    for (int32_t i = 0; i < format->shape.n_layers; i++) bytes += record_layer_bytes(&shape, r->form.kept[i], false);
     return bytes;
 }
 
@@ -83,20 +93,20 @@ static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
 }
 
 static int writer_allocate(writer *w, rp_error *err) {
-    size_t n_layers = (size_t)w->format->shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
-    bool is_partial = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
+    size_t n_layers = (size_t)w->format.shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
+    bool copies = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0 || !kv_span_has_pool_format(w->span);
     w->kept = base_alloc(n_layers);
     w->layers = base_alloc(n_layers * sizeof *w->layers);
     w->header = base_calloc(1, w->kv_at);
-    if (is_partial) w->last = base_alloc_aligned(w->block_bytes, 64);
+    if (copies) w->copies = base_alloc_aligned(KV_SPAN_BLOCKS * w->block_bytes, 64);
     if (w->cipher) w->message = base_alloc_aligned(message, 64);
-    bool is_done = w->kept && w->layers && w->header && (w->last || !is_partial) && (w->message || !w->cipher);
+    bool is_done = w->kept && w->layers && w->header && (w->copies || !copies) && (w->message || !w->cipher);
     return is_done ? RP_OK : base_fail_memory(err, w->kv_at + w->block_bytes, "a record");
 }
 
 /* Sizes, form and offsets. */
 static int writer_describe(writer *w, const record *r, rp_error *err) {
-    const kv_shape *shape = &w->format->shape;
+    const kv_shape *shape = &w->format.shape;
     w->record = *r;
     w->private_bytes = record_private_bytes(shape->n_layers, r->n_tokens, strlen(r->label));
     w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
@@ -109,38 +119,40 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
         w->layers[i].begin = w->file_bytes;
         w->file_bytes += record_layer_bytes(shape, w->kept[i], w->cipher);
     }
-    w->record.form = (kv_span_form){kv_span_position(w->span), kv_span_tokens(w->span), kv_span_readable_from(w->span), w->kept};
+    w->record.form = (kv_span_form){.format = shape->format, .first_pos = kv_span_position(w->span), .n_tokens = kv_span_tokens(w->span),
+                                    .readable_from = kv_span_readable_from(w->span), .kept = w->kept};
     return RP_OK;
 }
 
 /* ---- blocks ---- */
 
-/* Unused slots are written as zeros. */
-static void copy_used(writer *w, const void *block, int n_used) {
-    memcpy(w->last, block, w->block_bytes);
-    kv_block_clear_slots(&w->format->shape, w->last, n_used);
+/* A copy of a block, with zeros in unused slots. */
+static void *copy_block(writer *w, int32_t layer, int32_t block, int n_used) {
+    void *copy = w->copies + (size_t)block * w->block_bytes;
+    kv_span_get_block(w->span, layer, block, copy);
+    if (n_used < KV_BLOCK_SLOTS) kv_block_clear_slots(&w->format.shape, copy, n_used);
+    return copy;
 }
 
 static void writer_rest(const writer *w) {
     if (w->rest) w->rest->fn(w->rest->user);
 }
 
-/* A layer's blocks in their written form; at most one of them is w->last. Returns their number. */
+/* A layer's blocks in their written form. Returns their number. */
 static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
     int n = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
         if (!(w->kept[layer] >> b & 1)) continue;
-        void *block = kv_span_block(w->span, layer, b);
         int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
-        if (n_used < KV_BLOCK_SLOTS) copy_used(w, block, n_used);
-        out[n++] = (struct iovec){n_used < KV_BLOCK_SLOTS ? w->last : block, w->block_bytes};
+        const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_has_pool_format(w->span);
+        out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b), w->block_bytes};
     }
     return n;
 }
 
 static void make_checksums(writer *w) {
     struct iovec blocks[KV_SPAN_BLOCKS];
-    for (int32_t i = 0; i < w->format->shape.n_layers; i++) {
+    for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         int n = layer_blocks(w, i, blocks);
         w->layers[i].checksum = record_checksum_of(blocks, n);
         writer_rest(w);
@@ -153,7 +165,7 @@ static void make_checksums(writer *w) {
 static int encrypt_private(writer *w, rp_error *err) {
     uint8_t *start = w->header + RECORD_PUBLIC_BYTES, *plain = base_alloc(w->private_bytes);
     if (!plain) return base_fail_memory(err, w->private_bytes, "a record's header");
-    record_put_private(plain, w->format, &w->record, w->layers);
+    record_put_private(plain, &w->format, &w->record, w->layers);
     record_stream_begin(&w->stream, w->cipher, start);
     record_stream_seal(&w->stream, plain, w->private_bytes, w->header, RECORD_BOUND_BYTES, start + RECORD_STREAM_START_BYTES);
     base_free(plain);
@@ -169,7 +181,7 @@ static int make_header(writer *w, rp_error *err) {
     }
     record_put_public(w->header, &p);
     if (w->cipher) rc = encrypt_private(w, err);
-    else record_put_private(w->header + RECORD_PUBLIC_BYTES, w->format, &w->record, w->layers);
+    else record_put_private(w->header + RECORD_PUBLIC_BYTES, &w->format, &w->record, w->layers);
     record_put_checksum(w->header + RECORD_BOUND_BYTES, record_header_checksum(w->header, w->kv_at));
     return rc;
 }
@@ -200,7 +212,7 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
 
 static int writer_write_all(writer *w, rp_error *err) {
     int rc = write_bytes(w, w->header, w->kv_at, err);
-    for (int32_t i = 0; i < w->format->shape.n_layers && !rc; i++) {
+    for (int32_t i = 0; i < w->format.shape.n_layers && !rc; i++) {
         rc = write_layer(w, i, err);
         writer_rest(w);
     }
@@ -233,15 +245,15 @@ static void writer_release(writer *w) {
     base_free(w->kept);
     base_free(w->layers);
     base_free(w->header);
-    base_free(w->last);
+    base_free(w->copies);
     base_free(w->message);
     base_free(w->temporary);
 }
 
 int record_stage(char **temporary, const char *path, const record_format *format, const record *r, const kv_span *span,
                  const record_cipher *cipher, const record_rest *rest, uint64_t *bytes_on_disk, rp_error *err) {
-    writer w = {.format = format, .span = span, .cipher = cipher, .rest = rest};
-    int rc = record_format_check(format, r, span, err);
+    writer w = {.format = format_of(format, span), .span = span, .cipher = cipher, .rest = rest};
+    int rc = record_format_check(&w.format, r, span, err);
     if (!rc) rc = writer_describe(&w, r, err);
     if (!rc) rc = writer_name_temporary(&w, path, err);
     if (!rc) make_checksums(&w);
@@ -257,8 +269,8 @@ int record_stage(char **temporary, const char *path, const record_format *format
 }
 
 int record_append(const base_io_file *to, const record_format *format, const record *r, const kv_span *span, rp_error *err) {
-    writer w = {.format = format, .span = span, .file = *to};
-    int rc = record_format_check(format, r, span, err);
+    writer w = {.format = format_of(format, span), .span = span, .file = *to};
+    int rc = record_format_check(&w.format, r, span, err);
     if (!rc) rc = writer_describe(&w, r, err);
     if (!rc) make_checksums(&w);
     if (!rc) rc = make_header(&w, err);

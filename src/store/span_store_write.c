@@ -182,7 +182,8 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     memcpy(tokens, n->tokens, token_bytes);
     memcpy(label, n->label, label_bytes);
     for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
-    kv_span_form form = {kv_span_position(e->span), kv_span_tokens(e->span), kv_span_readable_from(e->span), kept};
+    kv_span_form form = {.format = kv_span_format(e->span), .first_pos = kv_span_position(e->span), .n_tokens = kv_span_tokens(e->span),
+                         .readable_from = kv_span_readable_from(e->span), .kept = kept};
     *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
                                    .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
                                    .tenant = n->tenant},

@@ -166,7 +166,7 @@ static void check_choice(const rp_model *m, const rp_result *r, int32_t percent)
     double least = INFINITY, most = 0;
     must(pml_schema_parse(&s, schema, strlen(schema), "schema", NULL, NULL, &err), &err);
     must(pml_prompt_parse(&q, prompt, strlen(prompt), "prompt", &err), &err);
-    must(pml_layout_new(&l, s, m, &salt, &err), &err);
+    must(pml_layout_new(&l, s, m, NULL, &salt, &err), &err);
     must(pml_plan_new(&p, l, q, false, (rp_quality){0}, (rp_quality){0}, &err), &err);
     int32_t n = naive_deviations(m, p, deviations, &first), all = (n * percent + 99) / 100;
     while (begins < BEGINNING && begins < all * 3 / 4) assert_true(is_chosen(r, first + begins++));

@@ -223,6 +223,90 @@ static void the_budget_is_hard(void **state) {
     kv_pool_free(pool);
 }
 
+/* ---- packed spans ---- */
+
+/* Fills each head's keys and values with a byte of its own, and finds them again: no two share memory. */
+static void check_apart(const kv_span *s, const kv_shape *own) {
+    const int32_t n_blocks = (kv_span_tokens(s) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    for (int pass = 0; pass < 2; pass++) {
+        uint8_t byte = 0;
+        for (int32_t i = 0; i < own->n_layers * n_blocks * own->n_kv_heads; i++) {
+            const int32_t layer = i / n_blocks / own->n_kv_heads, block = i / own->n_kv_heads % n_blocks, head = i % own->n_kv_heads;
+            uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head);
+            assert_true(kv_span_has(s, layer, block));
+            if (pass == 0) memset(keys, ++byte, kv_shape_key_bytes(own)), memset(values, ++byte, kv_shape_value_bytes(own));
+            else {
+                for (size_t k = 0, first = ++byte; k < kv_shape_key_bytes(own); k++) assert_int_equal(keys[k], first);
+                for (size_t k = 0, first = ++byte; k < kv_shape_value_bytes(own); k++) assert_int_equal(values[k], first);
+            }
+        }
+    }
+}
+
+static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
+    static const kv_shape shapes[] = {
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
+        {.n_layers = 5, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .format = KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 6, .value_dim = 2, .format = KV_F32},
+    };
+    int n_packed = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int format = 0; format < KV_N_FORMATS; format++) {
+            kv_pool *pool;
+            kv_span *span, *like;
+            int32_t slot;
+            const kv_shape own = kv_shape_in(&shapes[i], (kv_format)format);
+            assert_int_equal(kv_pool_new(&pool, &shapes[i], 1 << 26, NULL, NULL), RP_OK);
+            const int32_t cells = kv_pool_cells(pool, (kv_format)format);
+            assert_true((size_t)cells * kv_shape_cell_bytes(&own) <= kv_pool_block_bytes(pool) &&
+                        (size_t)(cells + 1) * kv_shape_cell_bytes(&own) > kv_pool_block_bytes(pool));
+            assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
+            for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
+            const uint64_t before = kv_pool_get_stats(pool).used_bytes;
+            if (cells > 0 && own.format != shapes[i].format) {
+                assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
+                assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 && kv_span_format(like) == own.format);
+                const int32_t n_blocks = (3 * own.n_layers * own.n_kv_heads + cells - 1) / cells; /* cells of all columns, without gaps */
+                assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
+                assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
+                check_apart(like, &own);
+                kv_span_unref(like);
+                n_packed++;
+            }
+            if (cells > 0 && !kv_format_is_encoded(own.format)) { /* grows token by token */
+                assert_int_equal(kv_span_new_in(&like, pool, own.format, 0, NULL), RP_OK);
+                for (int n = 0; n < 256; n++) assert_int_equal(kv_span_append(like, &slot, NULL), RP_OK);
+                check_apart(like, &own);
+                kv_span_unref(like);
+            }
+            assert_int_equal(kv_pool_get_stats(pool).used_bytes, before);
+            kv_span_unref(span);
+            kv_pool_free(pool);
+        }
+    assert_int_equal(n_packed, 17);
+}
+
+static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
+    static const kv_shape small = {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_F16};
+    kv_pool *pool;
+    kv_span *span, *like;
+    rp_error err;
+    int32_t slot;
+    (void)state;
+    assert_int_equal(kv_pool_new(&pool, &small, 4 * 4 * 4096 + 2 * 4096, NULL, NULL), RP_OK); /* four columns, two blocks */
+    assert_int_equal(kv_pool_block_bytes(pool), 4096);
+    assert_int_equal(kv_span_new(&span, pool, 0, NULL), RP_OK);
+    for (int n = 0; n < 256; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
+    const uint64_t used = kv_pool_get_stats(pool).used_bytes;
+    assert_int_equal(kv_span_new_like(&like, span, KV_INT8, &err), RP_ERR_BUDGET);
+    assert_null(like);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, used);
+    kv_span_unref(span);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+    kv_pool_free(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_sets_of_slots),
@@ -231,6 +315,8 @@ int main(void) {
         cmocka_unit_test(scattered_tokens_see_by_position),
         cmocka_unit_test(tokens_are_taken_back),
         cmocka_unit_test(the_budget_is_hard),
+        cmocka_unit_test(a_span_of_another_format_fills_blocks_with_cells),
+        cmocka_unit_test(a_pool_used_up_leaves_packed_spans_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

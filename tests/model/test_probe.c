@@ -88,7 +88,7 @@ static void with_every_kind(void (*check)(world *w), tiny_random *random) {
         const golden_model *file = golden_find(g, names[i]);
         assert_non_null(file);
         must(model_open(&m, file->path, NULL, &err), &err);
-        for (int format = 0; format < KV_N_FORMATS; format++) {
+        for (int format = 0; format < KV_N_TOKEN_FORMATS; format++) {
             world w;
             open_world(&w, m, names[i], (kv_format)format, random);
             check(&w);

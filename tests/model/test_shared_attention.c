@@ -4,10 +4,12 @@
  * Contexts are made of a few common views in one order, with differences: views are left out, exchanged, shifted
  * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
- * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical.
+ * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
+ * each span has a format of its own; such KV attends like its elements in f32.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,6 +55,7 @@ typedef struct world {
     kv_view common[N_COMMON]; /* their spans, shifts and masks */
     twin twins[MAX_CONTEXTS];
     int32_t n_twins, first_pos;
+    bool mixes; /* formats of spans */
     float *logits, *expected;
     tiny_random *random;
 } world;
@@ -76,8 +79,9 @@ static void close_engine(engine *e) {
     e->backend->ops->free(e->backend);
 }
 
-static void fill_block(world *w, kv_format format, void *block) {
+static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
     const kv_shape *shape = kv_pool_shape(w->pool);
+    const kv_format format = kv_span_format(s);
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     float x[64];
     for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
@@ -86,24 +90,43 @@ static void fill_block(world *w, kv_format format, void *block) {
         int32_t dim = is_key ? shape->key_dim : shape->value_dim;
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
-        void *to = is_key ? kv_block_keys(shape, block, head) : kv_block_values(shape, block, head);
+        void *to = is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head);
         if (format == KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
         else if (format == KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
         else (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
     }
 }
 
+/* The pool's format, or any other that it can hold. */
+static kv_format random_format(world *w) {
+    const kv_format own = kv_pool_shape(w->pool)->format, f = (kv_format)below(w, KV_N_FORMATS);
+    return w->mixes && kv_pool_cells(w->pool, f) > 0 ? f : own;
+}
+
+static kv_span *encoded(const world *w, kv_span *s, kv_format format) {
+    rp_error err = {0};
+    kv_span *to;
+    if (!kv_format_is_encoded(format)) return s;
+    must(kv_span_new_like(&to, s, format, &err), &err);
+    must(w->alone.backend->ops->encode(w->alone.backend, s, to, &err), &err);
+    kv_span_unref(s);
+    return to;
+}
+
 /* Random KV, sealed. In layers with a window, some spans lack blocks that no row attends to. */
-static kv_span *make_span(world *w, kv_format format) {
+static kv_span *make_span(world *w) {
     rp_error err = {0};
     kv_span *s;
     base_key key = {{1}};
     int32_t n = one_in(w, 4) ? KV_SPAN_TOKENS : 1 + below(w, KV_SPAN_TOKENS), slot;
-    must(kv_span_new(&s, w->pool, below(w, w->first_pos - 100), &err), &err);
+    const kv_format format = random_format(w);
+    const kv_format open = kv_format_is_encoded(format) ? kv_pool_shape(w->pool)->format : format;
+    must(kv_span_new_in(&s, w->pool, open, below(w, w->first_pos - 100), &err), &err);
     for (int32_t i = 0; i < n; i++) must(kv_span_append(s, &slot, &err), &err);
     for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
-        for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, format, kv_span_block(s, l, b));
+        for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, s, l, b);
     if (one_in(w, 2)) kv_span_trim(s, w->first_pos - MAX_SHIFT, NULL, 0);
+    s = encoded(w, s, format);
     kv_span_seal(s, &key);
     return s;
 }
@@ -155,10 +178,10 @@ static void compose(world *w, twin *t) {
     t->pos = w->first_pos + below(w, 60);
 }
 
-static void open_world(world *w, const rp_model *m, const char *name, kv_format format, int32_t threads, tiny_random *random) {
+static void open_world(world *w, const rp_model *m, const char *name, kv_format format, bool mixes, int32_t threads, tiny_random *random) {
     rp_error err = {0};
     base_cpu_level level;
-    *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS};
+    *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
     if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     must(base_cpu_detect(&level, &err), &err);
@@ -168,7 +191,7 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     w->alone = open_engine(w, format, level, 1);
     w->logits = base_calloc(MAX_ROWS, sizeof(float) * (size_t)m->hp.n_vocab);
     w->expected = base_calloc(1, sizeof(float) * (size_t)m->hp.n_vocab);
-    for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w, format);
+    for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w);
     for (int i = 0; i < N_COMMON; i++) w->common[i] = random_view(w, w->spans[i]);
     w->n_twins = 1 + below(w, MAX_CONTEXTS);
     for (int32_t i = 0; i < w->n_twins; i++) compose(w, &w->twins[i]);
@@ -279,8 +302,8 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
     static world w;
     int rounds = test_rounds(3);
     for (int round = 0; round < rounds; round++)
-        for (int format = 0; format < KV_N_FORMATS; format++) {
-            open_world(&w, m, name, (kv_format)format, 1 + round % 3, random);
+        for (int i = 0; i < 2 * KV_N_TOKEN_FORMATS; i++) {
+            open_world(&w, m, name, (kv_format)(i / 2), i % 2, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
             check_kv(&w);
             close_world(&w);
@@ -330,7 +353,7 @@ static uint64_t divide(const rp_model *m, const char *name, tiny_random *random)
     uint64_t n = 0;
     int rounds = test_rounds(3);
     for (int round = 0; round < rounds; round++) {
-        open_world(&w, m, name, KV_INT8, 2 + (int32_t)tiny_random_below(random, 7), random);
+        open_world(&w, m, name, KV_INT8, round % 2, 2 + (int32_t)tiny_random_below(random, 7), random);
         for (; w.n_twins > 1; w.n_twins--) {
             kv_context_clear(&w.twins[w.n_twins - 1].together);
             kv_context_clear(&w.twins[w.n_twins - 1].alone);
@@ -370,6 +393,71 @@ static void a_context_divided_among_threads_gives_the_same_bytes(void **state) {
     assert_true(n > 0);
 }
 
+/* The elements of a span, in the pool's format, f32. */
+static kv_span *decoded(const world *w, const kv_span *s) {
+    rp_error err = {0};
+    base_key key = {{1}};
+    kv_span *to;
+    const kv_shape shape = kv_shape_in(kv_pool_shape(w->pool), kv_span_format(s));
+    const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
+    must(kv_span_new_like(&to, s, KV_F32, &err), &err);
+    for (int32_t i = 0; i < shape.n_layers * shape.n_kv_heads * kv_span_tokens(s); i++) {
+        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % shape.n_kv_heads;
+        const int32_t layer = i / kv_span_tokens(s) / shape.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
+        float x[64];
+        if (!kv_span_has(s, layer, block)) continue;
+        for (int32_t d = 0; d < shape.key_dim; d++) x[d] = cpu_element(&shape, kv_span_keys(s, layer, block, head), true, at, d);
+        k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), at);
+        for (int32_t d = 0; d < shape.value_dim; d++) x[d] = cpu_element(&shape, kv_span_values(s, layer, block, head), false, at, d);
+        k->store_value_f32(x, shape.value_dim, kv_span_values(to, layer, block, head), at);
+    }
+    kv_span_seal(to, &key);
+    return to;
+}
+
+/* Gives one of each context's twins the elements of its spans instead of their codes. */
+static void decode_twins(world *w) {
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        kv_context *c = &w->twins[i].alone;
+        for (size_t v = 0; v < c->n_views; v++) kv_context_replace(c, v, decoded(w, c->views[v].span));
+    }
+}
+
+/* Rounded queries and weights are the only differences. */
+static void spans_of_every_format_attend_like_their_elements(void **state) {
+    static const int32_t heads[][3] = {{4, 2, 16}, {8, 4, 8}, {6, 2, 20}};
+    static world w;
+    double worst = 0;
+    for (int round = 0; round < test_rounds(9); round++) {
+        oracle_model m;
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.n_heads = heads[round % 3][0];
+        shape.n_kv_heads = heads[round % 3][1];
+        shape.head_dim = heads[round % 3][2];
+        oracle_model_open(&m, &shape, "plain");
+        open_world(&w, m.model, "elements", KV_F32, true, 1 + round % 2, *state);
+        decode_twins(&w);
+        for (int32_t i = 0; i < w.n_twins; i++) {
+            rp_error err = {0};
+            twin *t = &w.twins[i];
+            model_row row = {.token = below(&w, m.model->hp.n_vocab), .pos = t->pos, .wants_logits = true};
+            float *const logits[] = {w.logits, w.expected};
+            kv_context *const contexts[] = {&t->together, &t->alone};
+            model_forward *const forwards[] = {w.together.forward, w.alone.forward};
+            for (int k = 0; k < 2; k++) {
+                must(kv_context_append(contexts[k], row.pos, &row.span, &row.slot, &err), &err);
+                const kv_context *const context = contexts[k];
+                must(model_forward_step(forwards[k], &(model_step){&row, 1, &context, 1}, logits[k], &err), &err);
+            }
+            worst = fmax(worst, oracle_deviation(w.logits, w.expected, m.model->hp.n_vocab));
+        }
+        close_world(&w);
+        oracle_model_close(&m);
+    }
+    printf("codes against their elements in f32: %g\n", worst);
+    assert_true(worst < 2e-3 && worst > 0);
+}
+
 /* Contexts [common views, a span of its own], with all their rows in one step; the plan of that step. */
 static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
     rp_error err = {0};
@@ -390,7 +478,7 @@ static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
 static void open_plan_world(world *w, oracle_model *m, tiny_random *random, int32_t threads) {
     tiny_model_shape shape = tiny_model_defaults(); /* 2 heads over each of 2 */
     oracle_model_open(m, &shape, "plain");
-    open_world(w, m->model, "tiles", KV_F16, threads, random);
+    open_world(w, m->model, "tiles", KV_F16, false, threads, random);
     for (int32_t i = 0; i < w->n_twins; i++) {
         kv_context_clear(&w->twins[i].together);
         kv_context_clear(&w->twins[i].alone);
@@ -470,6 +558,7 @@ int main(void) {
         cmocka_unit_test_prestate(rows_of_made_up_models_are_what_they_are_alone, &random),
         cmocka_unit_test_prestate(rows_of_every_kind_of_layer_are_what_they_are_alone, &random),
         cmocka_unit_test_prestate(a_context_divided_among_threads_gives_the_same_bytes, &random),
+        cmocka_unit_test_prestate(spans_of_every_format_attend_like_their_elements, &random),
         cmocka_unit_test_prestate(contexts_that_share_spans_share_tiles, &random),
         cmocka_unit_test_prestate(contexts_that_share_little_lead, &random),
         cmocka_unit_test_prestate(few_rows_keep_every_thread_busy, &random),

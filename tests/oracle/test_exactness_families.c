@@ -87,6 +87,7 @@ static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
         if (rp_model_open(&model, models->models[i].path, NULL, &err)) fail_msg("%s", err.message);
         check_format(model, models->models[i].name, RP_KV_F16);
         check_format(model, models->models[i].name, RP_KV_INT8);
+        check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2);
         rp_model_close(model);
     }
 }

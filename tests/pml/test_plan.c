@@ -29,7 +29,7 @@ static planned make_plan(const char *schema, const char *prompt) {
     base_key salt = {{0}};
     must(pml_schema_parse(&p.schema, schema, strlen(schema), "s.xml", NULL, NULL, &p.err), &p.err);
     must(pml_prompt_parse(&p.prompt, prompt, strlen(prompt), "p.xml", &p.err), &p.err);
-    must(pml_layout_new(&p.layout, p.schema, model, &salt, &p.err), &p.err);
+    must(pml_layout_new(&p.layout, p.schema, model, NULL, &salt, &p.err), &p.err);
     p.rc = pml_plan_new(&p.plan, p.layout, p.prompt, false, (rp_quality){0}, (rp_quality){0}, &p.err);
     return p;
 }

@@ -129,7 +129,7 @@ static rp_split_result *split(const corpus *c, const rp_model *with, int32_t min
     assert_int_equal(r->n_prompts, c->n);
     assert_int_equal(r->counts_tokens, with != NULL);
     if (pml_schema_parse(&schema, r->schema, r->n_schema, "schema", NULL, NULL, &err)) fail_msg("%s\n%s", err.message, r->schema);
-    if (with && pml_layout_new(&layout, schema, with, &salt, &err)) fail_msg("%s", err.message);
+    if (with && pml_layout_new(&layout, schema, with, NULL, &salt, &err)) fail_msg("%s", err.message);
     for (size_t i = 0; i < c->n; i++) {
         const rp_split_import *p = &r->prompts[i];
         assert_true(p->first <= p->cached && p->cached <= p->total && p->prefix <= p->total + (with ? p->total : 0));

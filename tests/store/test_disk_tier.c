@@ -47,7 +47,10 @@ static record_row *row_of(const record_world *w) {
     *row = (record_row){.record = *r, .fingerprint = w->format.fingerprint, .n_layers = shape.n_layers};
     row->record.tokens = tokens;
     row->record.label = label;
-    row->record.form = (kv_span_form){kv_span_position(w->span), kv_span_tokens(w->span), kv_span_readable_from(w->span), kept};
+    kv_span_form *form = &row->record.form;
+    *form = (kv_span_form){.format = kv_span_format(w->span), .first_pos = kv_span_position(w->span), .kept = kept};
+    form->n_tokens = kv_span_tokens(w->span);
+    form->readable_from = kv_span_readable_from(w->span);
     return row;
 }
 

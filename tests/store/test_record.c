@@ -13,7 +13,12 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
+#include "store/record_header.h"
+#include "store/record_load.h"
 #include "support/record_forge.h"
+#include "support/seed.h"
+#include "support/tiny_random.h"
 
 static const int32_t windows[] = {0, 40, 100, 0, 64, 130, 1};
 
@@ -325,6 +330,96 @@ static void every_fault_has_a_name(void **state) {
     assert_string_equal(record_fault_name(RECORD_FAULT_COUNT), "?");
 }
 
+/* ---- spans of other formats than the engine's ---- */
+
+/* A span of random bytes in a format, with blocks that a window freed. */
+static kv_span *packed_span(const record_world *w, kv_format format, tiny_random *random) {
+    kv_span *s;
+    const kv_shape shape = kv_shape_in(&w->format.shape, format);
+    const size_t bytes = record_block_bytes(&shape);
+    uint8_t *block = malloc(bytes);
+    assert_non_null(block);
+    assert_int_equal(kv_span_new_like(&s, w->span, format, NULL), RP_OK);
+    for (int32_t l = 0; l < shape.n_layers; l++)
+        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
+            assert_int_equal(kv_span_has(s, l, b), kv_span_has(w->span, l, b));
+            if (!kv_span_has(s, l, b)) continue;
+            for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(random);
+            kv_span_put_block(s, l, b, block);
+        }
+    free(block);
+    kv_span_seal(s, &w->record.key);
+    return s;
+}
+
+static void expect_same_blocks(const kv_shape *shape, const kv_span *a, const kv_span *b) {
+    const size_t bytes = record_block_bytes(shape);
+    uint8_t *x = malloc(bytes), *y = malloc(bytes);
+    assert_true(x && y && kv_span_format(a) == kv_span_format(b) && kv_span_tokens(a) == kv_span_tokens(b));
+    for (int32_t l = 0; l < shape->n_layers; l++)
+        for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a); i++) {
+            const int used = kv_span_tokens(a) - i * KV_BLOCK_SLOTS;
+            assert_int_equal(kv_span_has(a, l, i), kv_span_has(b, l, i));
+            if (!kv_span_has(a, l, i)) continue;
+            kv_span_get_block(a, l, i, x);
+            kv_span_get_block(b, l, i, y);
+            if (used < KV_BLOCK_SLOTS) kv_block_clear_slots(shape, x, used);
+            assert_memory_equal(x, y, bytes);
+        }
+    free(x);
+    free(y);
+}
+
+static void check_packed(const record_world *w, const record_cipher *cipher, kv_format format, tiny_random *random) {
+    rp_error err = {0};
+    record_reader *r;
+    record_loaded loaded;
+    kv_span *span = packed_span(w, format, random), *copy;
+    record_format expected = w->format;
+    const kv_shape shape = kv_shape_in(&w->format.shape, format);
+    assert_int_equal(record_write(w->path, &w->format, &w->record, span, cipher, NULL, &err), RP_OK);
+    if (format != w->format.shape.format) assert_int_equal(record_verify(w->path, &expected, cipher, &err), RECORD_FAULT_FORMAT);
+    expected.any_format = true;
+    assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
+    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, span, cipher));
+    assert_int_equal(kv_form_blocks(w->pool, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
+    assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
+    for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
+    expect_same_blocks(&shape, span, copy);
+    record_reader_close(r);
+    kv_span_unref(copy);
+    const record_place place = {.path = w->path};
+    assert_int_equal(record_load(&loaded, &place, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
+    expect_same_blocks(&shape, span, loaded.span); /* in a pool of its own, whose format is the record's */
+    record_loaded_free(&loaded);
+    kv_span_unref(span);
+}
+
+static void spans_of_every_format_are_written_and_read(void **state) {
+    static const kv_shape engines[] = {
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = KV_F32},
+    };
+    tiny_random random = {test_seed("test_record", 20261124)};
+    record_cipher *cipher = forge_cipher(7);
+    int n_packed = 0;
+    (void)state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(sizes); i++) {
+        record_world w;
+        const record_plan plan = {.shape = &engines[i % 3], .n_slots = sizes[i / 3], .first_pos = 90, .from = 300, .seed = i};
+        record_world_open(&w, &plan);
+        for (int format = 0; format < KV_N_FORMATS; format++) {
+            if ((kv_format)format == plan.shape->format || kv_pool_cells(w.pool, (kv_format)format) == 0) continue;
+            check_packed(&w, format % 2 ? cipher : NULL, (kv_format)format, &random);
+            n_packed++;
+        }
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+    assert_true(n_packed > 80);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_comes_back),
@@ -337,6 +432,7 @@ int main(void) {
         cmocka_unit_test(golden_records_are_read_and_written),
         cmocka_unit_test(checksums_are_xxh3),
         cmocka_unit_test(every_fault_has_a_name),
+        cmocka_unit_test(spans_of_every_format_are_written_and_read),
     };
     unsetenv("REPRISE_STORE_KEY");
     return cmocka_run_group_tests(tests, NULL, NULL);

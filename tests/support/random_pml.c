@@ -78,8 +78,14 @@ static void quality(random_pml *p, base_buffer *out, int one_in) {
     else if (base_buffer_printf(out, " quality=\"link:%d\"", kind == 2 ? 1 : 1 + below(p, 20))) abort();
 }
 
+static void kv_format_of(random_pml *p, int one_in) {
+    static const char *const names[] = {"f16", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
+    if (p->formats && chance(p, one_in) && base_buffer_printf(&p->schema, " kv=\"%s\"", names[below(p, 6)])) abort();
+}
+
 static void element_attributes(random_pml *p) {
     quality(p, &p->schema, 6);
+    kv_format_of(p, 5);
     bool path = false;
     if (chance(p, 5)) put(&p->schema, (path = chance(p, 2)) ? " scope=\"path\"" : " scope=\"module\"");
     if (!path && chance(p, 6)) put(&p->schema, chance(p, 3) ? " anchor=\"none\"" : " anchor=\"bos\"");
@@ -235,6 +241,7 @@ void random_pml_schema(random_pml *p) {
     if (chance(p, 3)) put(&p->schema, " scope=\"module\"");
     if (chance(p, 3)) put(&p->schema, " anchor=\"bos\"");
     quality(p, &p->schema, 2);
+    kv_format_of(p, 4);
     if (chance(p, 20)) put(&p->schema, " xml:space=\"preserve\"");
     put(&p->schema, ">");
     content(p, -1, 0, false);

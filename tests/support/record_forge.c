@@ -231,12 +231,15 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     const uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
     if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES) return false;
     uint64_t n_layers = number(private + 136, 4), n_tokens = number(private + 116, 4), heads = number(private + 140, 4);
-    uint64_t dims = number(private + 144, 4) + number(private + 148, 4), label = number(private + 152, 4);
-    if (n_layers > RECORD_MAX_LAYERS || n_tokens > KV_SPAN_TOKENS || heads > 65536 || dims > 2 * 65536 || label > RECORD_MAX_LABEL)
+    uint64_t key_dim = number(private + 144, 4), value_dim = number(private + 148, 4), label = number(private + 152, 4);
+    if (n_layers > RECORD_MAX_LAYERS || n_tokens > KV_SPAN_TOKENS || heads > 65536 || label > RECORD_MAX_LABEL) return false;
+    if (key_dim > 65536 || value_dim > 65536)
         return false;
     uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
-    uint64_t format = number(private + 132, 4) & 0xff, of_slot = format == KV_INT8 ? dims + 4 : dims * (format == KV_F32 ? 4 : 2);
-    *out = (numbers){n_layers, n_tokens, heads * of_slot * KV_BLOCK_SLOTS, private_bytes, record_kv_at(false, private_bytes)};
+    uint64_t format = number(private + 132, 4) & 0xff;
+    const kv_format known = format < KV_N_FORMATS ? (kv_format)format : KV_F16;
+    const kv_shape shape = {.key_dim = (int32_t)key_dim, .value_dim = (int32_t)value_dim, .format = known};
+    *out = (numbers){n_layers, n_tokens, heads * kv_shape_cell_bytes(&shape), private_bytes, record_kv_at(false, private_bytes)};
     return RECORD_PUBLIC_BYTES + private_bytes <= n;
 }
 

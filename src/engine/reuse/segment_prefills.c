@@ -42,6 +42,20 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
     base_free(prefill);
 }
 
+/* Tokens of an encoded format are computed in the engine's own. */
+static kv_format open_format(const rp_engine *e, const pml_segment *s) {
+    return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
+}
+
+/* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form. */
+static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
+    const pml_segment *s = segment_prefill_segment(prefill);
+    int64_t blocks = sequence_held_blocks(e->pool, open_format(e, s), s->n_tokens);
+    if (kv_format_is_encoded(s->format)) blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
+    sequence_reserve(&prefill->seq, blocks);
+    prefill->seq.context.format = open_format(e, s);
+}
+
 static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
     if (end <= e->n_ctx) return RP_OK;
     return base_fail(err, RP_ERR_CONTEXT, "a module and its scope need %lld positions, but the context has %d: split the module, or raise n_ctx",
@@ -80,7 +94,7 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
     prefill->seq.tokens = pml_segment_tokens(l, s);
     prefill->seq.first_pos = s->pos;
     prefill->seq.n = s->n_tokens;
-    sequence_reserve(&prefill->seq, sequence_blocks(kv_pool_shape(e->pool), s->n_tokens, 1, 0, true));
+    reserve_blocks(e, prefill);
     rc = pml_segment_readers(l, s, &prefill->later, err);
     if (!rc) rc = add_scope(e, prefill, depth, err);
     if (rc) {
@@ -112,7 +126,7 @@ int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *er
     prefill->composed = false;
     prefill->seq.done = 0;
     prefill->seq.slots = 0;
-    sequence_reserve(&prefill->seq, sequence_blocks(kv_pool_shape(e->pool), prefill->seq.n, 1, 0, true));
+    reserve_blocks(e, prefill);
     return add_scope(e, prefill, 0, err);
 }
 
@@ -168,6 +182,19 @@ static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
     return RP_OK;
 }
 
+/* Replaces a complete span by its encoded form. */
+static int encode_span(rp_engine *e, segment_prefill *prefill, size_t view, rp_error *err) {
+    sequence *seq = &prefill->seq;
+    const kv_span *span = seq->context.views[view].span;
+    kv_span *encoded;
+    int rc = kv_span_new_like(&encoded, span, segment_prefill_segment(prefill)->format, err);
+    if (rc) return rc;
+    sequence_reserve(seq, BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
+    if ((rc = e->backend->ops->encode(e->backend, span, encoded, err))) kv_span_unref(encoded);
+    else kv_context_replace(&seq->context, view, encoded);
+    return rc;
+}
+
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
@@ -175,7 +202,9 @@ int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err
     int rc = RP_OK;
     kv_context_close(c);
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
-        kv_span *span = c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span;
+        const size_t view = c->n_views - (size_t)s->n_spans + (size_t)i;
+        if (kv_format_is_encoded(s->format) && (rc = encode_span(e, prefill, view, err))) return rc;
+        kv_span *span = c->views[view].span;
         kv_span_seal(span, &pml_segment_keys(l, s)[i]);
         if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, span, err);
     }

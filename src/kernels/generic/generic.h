@@ -12,6 +12,7 @@ void kernel_table_generic(kernel_table *t);
 void generic_linear_entries(kernel_table *t);
 void generic_attention_entries(kernel_table *t);
 void generic_attention_int8_entries(kernel_table *t);
+void generic_attention_bits_entries(kernel_table *t);
 void generic_vector_entries(kernel_table *t);
 
 #endif

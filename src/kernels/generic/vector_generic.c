@@ -16,6 +16,7 @@ void kernel_table_generic(kernel_table *t) {
     generic_linear_entries(t);
     generic_attention_entries(t);
     generic_attention_int8_entries(t);
+    generic_attention_bits_entries(t);
     generic_vector_entries(t);
 }
 

@@ -20,6 +20,7 @@ void kernel_table_avx2(kernel_table *t) {
     avx2_linear_quant_entries(t);
     avx2_attention_entries(t);
     avx2_attention_int8_entries(t);
+    avx2_attention_bits_entries(t);
     avx2_vector_entries(t);
 }
 

@@ -16,6 +16,7 @@ void avx2_linear_float_entries(kernel_table *t);
 void avx2_linear_quant_entries(kernel_table *t);
 void avx2_attention_entries(kernel_table *t);
 void avx2_attention_int8_entries(kernel_table *t);
+void avx2_attention_bits_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
 void avx512_linear_float_entries(kernel_table *t);
 void avx512_attention_entries(kernel_table *t);

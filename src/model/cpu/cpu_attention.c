@@ -19,8 +19,11 @@
  * visited in the order of its context, so the other rows of the tile do not affect its result.
  *
  * Tasks are (tile, KV head); each thread has its own scratch. Heads of a group beyond CPU_TILE_QUERIES form further
- * tiles. With int8 KV all sums are of integers: where tasks are fewer than threads, the blocks of a task are divided
- * among threads, and the results are the same bytes (attend_split).
+ * tiles.
+ *
+ * KV of 8 bits and fewer is computed in integers. A row that sees such a slot has a softmax of integers, too; it adds
+ * its slots of f16 or f32, if any, as floats. Where a step sees integers alone and has fewer tasks than threads, the
+ * blocks of a task are divided among threads, and the results are the same bytes (attend_split).
  */
 #include <math.h>
 #include <string.h>
@@ -39,21 +42,17 @@ typedef struct store_job {
 
 typedef void (*store_fn)(const float *x, int64_t dim, void *head, int slot);
 
-/* The functions of a KV format. */
-typedef struct store_fns {
-    store_fn key, value;
-} store_fns;
-
-static store_fns stores_of(const cpu_backend *b) {
-    const kernel_table *k = &b->kernels;
-    switch (b->shape.format) {
-    case KV_F32: return (store_fns){k->store_key_f32, k->store_value_f32};
-    case KV_INT8: return (store_fns){k->store_key_int8, k->store_value_int8};
-    default: return (store_fns){k->store_key_f16, k->store_value_f16};
-    }
+static store_fn key_store(const kernel_table *k, kv_format f) {
+    return f == KV_F32 ? k->store_key_f32 : f == KV_INT8 ? k->store_key_int8
+                                                         : k->store_key_f16;
 }
 
-static void store_row(store_job *j, const store_fns *store, int64_t r) {
+static store_fn value_store(const kernel_table *k, kv_format f) {
+    return f == KV_F32 ? k->store_value_f32 : f == KV_INT8 ? k->store_value_int8
+                                                           : k->store_value_f16;
+}
+
+static void store_row(store_job *j, int64_t r) {
     const cpu_backend *b = j->b;
     const model_hparams *hp = &b->model->hp;
     const model_row *row = &b->step->rows[r];
@@ -64,19 +63,19 @@ static void store_row(store_job *j, const store_fns *store, int64_t r) {
     bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
     if (layer->rope != MODEL_NO_ROPE)
         k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
-    void *block = kv_span_block(row->span, layer->states, row->slot / KV_BLOCK_SLOTS);
-    int slot = row->slot % KV_BLOCK_SLOTS;
+    const kv_format format = kv_span_format(row->span);
+    const store_fn store_key = key_store(k, format), store_value = value_store(k, format);
+    const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
+    BASE_DCHECK(!kv_format_is_encoded(format));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
-        store->key(keys + (int64_t)h * hp->key_dim, hp->key_dim, kv_block_keys(&b->shape, block, h), slot);
-        store->value(values + (int64_t)h * hp->value_dim, hp->value_dim, kv_block_values(&b->shape, block, h), slot);
+        store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, kv_span_keys(row->span, layer->states, block, h), slot);
+        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, kv_span_values(row->span, layer->states, block, h), slot);
     }
 }
 
 static void store_rows(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
-    store_job *j = arg;
-    const store_fns store = stores_of(j->b);
-    for (int64_t r = begin; r < end; r++) store_row(j, &store, r);
+    for (int64_t r = begin; r < end; r++) store_row(arg, r);
 }
 
 /* Adjacent rows write into the same cache lines of a block's keys, so a task takes many rows. */
@@ -121,10 +120,14 @@ typedef struct cpu_tile {
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
-    float factors[CPU_TILE_QUERIES];           /* of each query: final factor of its sum of weighted values */
-    float query_scales[CPU_TILE_QUERIES];      /* int8 KV: of each query */
-    /* int8 KV: of each query: heavy weights, in all and used (pass 2), the highest score, the sum of exponentials; of
-     * each row: the largest scale of a value, and the visible slots (of all splits, once they are joined) */
+    /* of each query: final factors of its sums of weighted values, those of floats and those of integers */
+    float factors[CPU_TILE_QUERIES], int_factors[CPU_TILE_QUERIES];
+    /* if the step sees integers: of each row: it sees some; of each query: its scale */
+    bool is_int[CPU_TILE_QUERIES];
+    float query_scales[CPU_TILE_QUERIES];
+    /* rows of integers: of each query: heavy weights, in all and used (pass 2), the highest score, the sum of
+     * exponentials; of each row: the largest scale of a value, and the visible slots (of all splits, once they are
+     * joined) */
     int32_t n_heavy[CPU_TILE_QUERIES], heavy_used[CPU_TILE_QUERIES];
     float highest[CPU_TILE_QUERIES], value_scale[CPU_TILE_QUERIES];
     int64_t totals[CPU_TILE_QUERIES], n_slots[CPU_TILE_QUERIES];
@@ -137,6 +140,7 @@ size_t cpu_tile_bytes(void) { return sizeof(tile); }
 /* A span that rows [first, end) of a tile attend to. */
 typedef struct visit {
     kv_span *span, *next; /* next: the span that is probably visited next, for memory prefetch, or NULL */
+    int key_bits, value_bits; /* of an element */
     int32_t first, end;
     const kv_view *views[CPU_TILE_QUERIES]; /* of each row; NULL: it does not see the span */
 } visit;
@@ -160,7 +164,7 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
-/* int8 KV: rounds the rotated queries of a row to 16 bits; their scales include the model's factor of scores. */
+/* Rounds the rotated queries of a row to 16 bits; their scales include the model's factor of scores. */
 static void round_queries(tile *t, int32_t r) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->shape.key_dim;
@@ -182,12 +186,12 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     float *out = t->scratch->queries + r * width;
     if (!angles) {
         memcpy(out, q, sizeof(float) * (size_t)width);
-        if (b->shape.format == KV_INT8) round_queries(t, r);
+        if (b->sees_ints) round_queries(t, r);
         return;
     }
     const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
     b->kernels.rope(q, shifted_angles(t, r, v->shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
-    if (b->shape.format == KV_INT8) round_queries(t, r);
+    if (b->sees_ints) round_queries(t, r);
 }
 
 /* ---- visiting ---- */
@@ -205,6 +209,8 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     if (!v->span) {
         v->span = view->span;
         v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
+        v->key_bits = kv_format_key_bits(kv_span_format(view->span));
+        v->value_bits = kv_format_value_bits(kv_span_format(view->span));
         v->first = v->end = part->first;
     }
     for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
@@ -261,10 +267,17 @@ static void visit_all(tile *t, block_fn fn) {
     for (int32_t p = 0; p < t->n_parts; p++) visit_alone(t, &t->parts[p], next[p], t->parts[p].context->n_views, fn);
 }
 
-/* The block that is probably visited after this one; NULL: none. */
-static void *block_after(const tile *t, const visit *v, int32_t block) {
-    if (++block * KV_BLOCK_SLOTS < kv_span_tokens(v->span)) return kv_span_block(v->span, t->j->layer->states, block);
-    return v->next ? kv_span_block(v->next, t->j->layer->states, 0) : NULL;
+/* Keys or values of a block of a span; NULL: the span does not have it. */
+static const void *head_of(const tile *t, const kv_span *s, int32_t block, bool is_key) {
+    const int32_t layer = t->j->layer->states;
+    if (!kv_span_has(s, layer, block)) return NULL;
+    return is_key ? kv_span_keys(s, layer, block, t->kv_head) : kv_span_values(s, layer, block, t->kv_head);
+}
+
+/* Those that are probably visited after a block's; NULL: none. */
+static const void *head_after(const tile *t, const visit *v, int32_t block, bool is_key) {
+    if (++block * KV_BLOCK_SLOTS < kv_span_tokens(v->span)) return head_of(t, v->span, block, is_key);
+    return v->next ? head_of(t, v->next, 0, is_key) : NULL;
 }
 
 /* ---- pass 1 ---- */
@@ -290,10 +303,16 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
     return t->scratch->weights + (int64_t)(r * t->n_heads + head) * t->j->b->scratch_slots;
 }
 
-/* int8 KV: appends the scales of visible slots' values to a row's list. values: of the block */
-static void append_value_scales(const tile *t, int32_t r, uint64_t visible, const void *values) {
-    const uint8_t *scales = (const uint8_t *)values + KERNEL_INT8_SCALES(t->j->b->shape.value_dim);
+/* Appends the scales of visible slots' values to a row's list; 0: the values are floats. values: of the block */
+static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64_t visible, const void *values) {
+    const int64_t dim = t->j->b->shape.value_dim;
     float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
+    if (v->value_bits > 8) {
+        memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
+        return;
+    }
+    const void *scales = v->value_bits == 8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
+                                            : kernel_bits_value_scales(values, v->value_bits, dim);
     kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
     if (visible != ~UINT64_C(0))
         for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];
@@ -327,15 +346,32 @@ static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t bl
     }
 }
 
+/* Scores of n queries from q on for keys of 4 or 2 bits, which are unpacked already. */
+static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int64_t stride, const void *next) {
+    const cpu_backend *b = t->j->b;
+    const cpu_scratch *s = t->scratch;
+    const int64_t dim = b->shape.key_dim;
+    float scales[CPU_TILE_QUERIES], added[CPU_TILE_QUERIES], factor = b->model->hp.score_scale;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = (q + i) * dim;
+        added[i] = b->kernels.fold_query(s->queries + at, s->int_queries + at, &s->ranges, dim, s->folded + i * dim) * factor;
+        scales[i] = t->query_scales[q + i] * s->ranges.unit;
+    }
+    b->kernels.scores_int8(s->unpacked, dim, s->folded, dim, n, scales, scores, stride, next);
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < KV_BLOCK_SLOTS; j++) scores[i * stride + j] += added[i];
+}
+
 /* Scores of the queries of rows [first, end). */
-static void tile_score(const tile *t, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
+static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->shape.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->model->hp.score_scale;
-    switch (b->shape.format) {
-    case KV_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
-    case KV_INT8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
-    default: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next);
+    switch (v->key_bits) {
+    case 32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
+    case 16: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next); break;
+    case 8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
+    default: score_folded(t, q, n, scores, stride, next);
     }
 }
 
@@ -350,10 +386,10 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     float *scores = whole ? scores_of(t, first, 0) + t->done[first] : some;
     int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
     for (int32_t r = first; r < end; r++) rotate_row(t, r, v->views[r]);
-    tile_score(t, first, end, k, scores, stride, next);
+    tile_score(t, v, first, end, k, scores, stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
-        if (b->shape.format == KV_INT8)
-            append_value_scales(t, r, visible[r], kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head));
+        if (b->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));
+        t->is_int[r] |= v->value_bits <= 8;
         if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
         else append_scores(t, r, visible[r], scores);
@@ -361,10 +397,12 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
 }
 
 static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
-    const kv_shape *shape = &t->j->b->shape;
-    void *after = block_after(t, v, block);
-    const void *k = kv_block_keys(shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
-    const void *next = after ? kv_block_keys(shape, after, t->kv_head) : k;
+    const cpu_backend *b = t->j->b;
+    const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
+    if (v->key_bits < 8) {
+        b->kernels.unpack_keys(k, v->key_bits, b->shape.key_dim, t->scratch->unpacked);
+        b->kernels.key_ranges(k, v->key_bits, b->shape.key_dim, &t->scratch->ranges);
+    }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}
         if (end == r) {
@@ -390,20 +428,24 @@ static int64_t finish_list(const tile *t, int32_t r, int32_t head) {
 /* Converts scores to weights up to a common factor. The weight of a sink is stored after the others and not used. */
 static void weigh_scores(tile *t) {
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        if (t->is_int[q / t->n_heads]) continue;
         const int64_t n = finish_list(t, q / t->n_heads, q % t->n_heads);
+        t->int_factors[q] = 0;
         t->factors[q] = n > 0 ? t->j->b->kernels.softmax(scores_of(t, q / t->n_heads, q % t->n_heads), n) : 0.0f;
     }
 }
 
-/* ---- softmax over int8 KV: steps of all splits, joined after each ---- */
+/* ---- softmax of rows of integers: steps of all splits, joined after each ---- */
 
 static void find_highest(tile *t) {
     const kernel_table *k = &t->j->b->kernels;
     for (int32_t r = 0; r < t->n_rows; r++) {
+        if (!t->is_int[r]) continue;
         t->n_slots[r] = t->done[r];
         t->value_scale[r] = k->highest(value_scales_of(t, r), t->done[r]);
     }
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        if (!t->is_int[q / t->n_heads]) continue;
         const int64_t n = finish_list(t, q / t->n_heads, q % t->n_heads);
         t->highest[q] = k->highest(scores_of(t, q / t->n_heads, q % t->n_heads), n);
     }
@@ -428,6 +470,7 @@ static void sum_exponentials(tile *t) {
     const int64_t sinks = t->j->layer->sinks.data && t->split == 0;
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
         const int32_t r = q / t->n_heads;
+        if (!t->is_int[r]) continue;
         t->totals[q] = t->j->b->kernels.exp_int8(scores_of(t, r, q % t->n_heads), t->done[r] + sinks, t->highest[q]);
     }
 }
@@ -439,6 +482,7 @@ static void sum_exponentials(tile *t) {
 static void round_weights(tile *t) {
     for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
         const int32_t r = q / t->n_heads, head = q % t->n_heads;
+        if (!t->is_int[r]) continue;
         const double one = (double)(1 << kernel_int8_weight_bits(t->n_slots[r])), scale = (double)t->value_scale[r];
         const bool is_zero = t->totals[q] <= 0 || !(t->value_scale[r] >= LEAST_VALUE_SCALE);
         const float factor = is_zero ? 0.0f : (float)(one * (double)KERNEL_INT8_ONE / ((double)t->totals[q] * scale));
@@ -446,7 +490,8 @@ static void round_weights(tile *t) {
         t->n_heavy[q] = (int32_t)t->j->b->kernels.weights_int8(scores_of(t, r, head), value_scales_of(t, r), t->done[r], factor,
                                                                weights_of(t, r, head), heavy_of(t, q));
         t->heavy_used[q] = 0;
-        t->factors[q] = is_zero ? 0.0f : (float)(scale / one);
+        t->int_factors[q] = is_zero ? 0.0f : (float)(scale / one);
+        t->factors[q] = t->totals[q] > 0 ? (float)((double)KERNEL_INT8_ONE / (double)t->totals[q]) : 0.0f;
     }
 }
 
@@ -458,7 +503,7 @@ static int slot_of(uint64_t visible, int64_t n) {
     return base_ctz64(visible);
 }
 
-/* int8 KV: adds the block's heavy slots to query q, whose list is at `done`. */
+/* Adds the block's heavy slots to query q, whose list is at `done`. */
 static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, int64_t done) {
     const int64_t dim = t->j->b->shape.value_dim;
     const kernel_heavy *heavy = heavy_of(t, q);
@@ -466,7 +511,7 @@ static void add_heavy(tile *t, int64_t q, const void *values, uint64_t visible, 
         t->j->b->kernels.value_int8(values, dim, slot_of(visible, heavy[*i].index - done), heavy[*i].weight, t->scratch->int_sums + q * dim);
 }
 
-/* int8 KV: the block's values for rows [first, end), which see the same slots. */
+/* A block's values as int8 for rows [first, end), which see the same slots. */
 static void add_int8_values(tile *t, const void *values, uint64_t visible, int32_t first, int32_t end, const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->shape.value_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
@@ -488,14 +533,16 @@ static void add_int8_values(tile *t, const void *values, uint64_t visible, int32
 static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     int32_t dim = b->shape.value_dim, heads = t->n_heads;
-    void *after = block_after(t, v, block);
-    const void *values = kv_block_values(&b->shape, kv_span_block(v->span, t->j->layer->states, block), t->kv_head);
-    const void *next = after ? kv_block_values(&b->shape, after, t->kv_head) : values;
-    kernel_attn_values_fn fn = b->shape.format == KV_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
+    const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
+    kernel_attn_values_fn fn = v->value_bits == 32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
+    if (v->value_bits < 8) {
+        b->kernels.unpack_values(values, v->value_bits, dim, t->scratch->unpacked);
+        values = t->scratch->unpacked;
+    }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         end = end_of_same(t, visible, r, v->end);
         if (!visible[r]) continue;
-        if (b->shape.format == KV_INT8) add_int8_values(t, values, visible[r], r, end, next);
+        if (v->value_bits <= 8) add_int8_values(t, values, visible[r], r, end, next);
         else fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
                 t->scratch->sums + (int64_t)r * heads * dim, dim, next);
         for (int32_t i = r, n = base_popcount64(visible[r]); i < end; i++) t->done[i] += n;
@@ -503,20 +550,20 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     }
 }
 
-/* int8 KV: the sums as floats. */
-static void finish_int_sums(tile *t) {
+/* The sums of a query of integers, and of floats, as one. */
+static void finish_int_sums(tile *t, int64_t q) {
     const int64_t dim = t->j->b->shape.value_dim;
-    for (int64_t q = 0; q < (int64_t)t->n_rows * t->n_heads; q++)
-        for (int64_t d = q * dim; d < (q + 1) * dim; d++)
-            t->scratch->sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->factors[q]);
+    float *sums = t->scratch->sums;
+    for (int64_t d = q * dim; d < (q + 1) * dim; d++)
+        sums[d] = (float)((double)t->scratch->int_sums[d] * (double)t->int_factors[q] + (double)sums[d] * (double)t->factors[q]);
 }
 
 static void sum_values(tile *t) {
     const cpu_backend *b = t->j->b;
     size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->shape.value_dim;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
-    if (b->shape.format == KV_INT8) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
-    else memset(t->scratch->sums, 0, sizeof(float) * n);
+    if (b->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
+    memset(t->scratch->sums, 0, sizeof(float) * n);
     visit_all(t, add_values);
 }
 
@@ -524,9 +571,10 @@ static void write_sums(tile *t) {
     const cpu_backend *b = t->j->b;
     size_t dim = (size_t)b->shape.value_dim, width = (size_t)t->n_heads * dim;
     float *sums = t->scratch->sums;
-    if (b->shape.format == KV_INT8) finish_int_sums(t);
-    else
-        for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
+    for (int32_t q = 0; q < t->n_rows * t->n_heads; q++) {
+        if (t->is_int[q / t->n_heads]) finish_int_sums(t, q);
+        else b->kernels.scale(sums + (size_t)q * dim, t->factors[q], (int64_t)dim);
+    }
     for (int32_t r = 0; r < t->n_rows; r++, sums += width)
         memcpy(cpu_row_at(t->j->dst, t->rows[r]) + (size_t)t->first_head * dim, sums, sizeof(float) * width);
 }
@@ -549,6 +597,7 @@ static void fill_parts(tile *t, const cpu_row_tile *rows) {
             t->part_of[t->n_rows] = part;
             t->rotated[t->n_rows] = NULL;
             t->done[t->n_rows] = 0;
+            t->is_int[t->n_rows] = false;
             part->lowest = BASE_MIN(part->lowest, b->step->rows[from->row + r].pos);
         }
     }
@@ -578,8 +627,8 @@ static void attend_tasks(void *arg, int64_t begin, int64_t end, int thread) {
         tile *t = j->b->scratch[thread].tile;
         open_tile(t, j, i, &j->b->scratch[thread]);
         visit_all(t, score_block);
-        if (j->b->shape.format == KV_INT8) find_highest(t), sum_exponentials(t), round_weights(t);
-        else weigh_scores(t);
+        if (j->b->sees_ints) find_highest(t), sum_exponentials(t), round_weights(t);
+        weigh_scores(t);
         sum_values(t);
         write_sums(t);
     }
@@ -598,6 +647,7 @@ static void split_scores(void *arg, int64_t begin, int64_t end, int thread) {
         t->n_splits = j->n_splits;
         t->split = (int32_t)(i % j->n_splits);
         visit_all(t, score_block);
+        for (int32_t r = 0; r < t->n_rows; r++) t->is_int[r] = true; /* the step sees integers alone */
         find_highest(t);
     }
 }
@@ -659,7 +709,7 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
     int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
-    bool splits = b->shape.format == KV_INT8 && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
+    bool splits = b->sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;

@@ -41,6 +41,10 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].weights);
         base_free(b->scratch[i].heavy);
         base_free(b->scratch[i].int_sums);
+        base_free(b->scratch[i].folded);
+        base_free(b->scratch[i].ranges.scales);
+        base_free(b->scratch[i].ranges.least);
+        base_free(b->scratch[i].unpacked);
     }
     base_free(b->scratch);
     b->scratch = NULL;
@@ -75,28 +79,34 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
         s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
         if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
-        if (b->shape.format != KV_INT8) continue;
+        if (!b->has_int_scratch) continue;
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->weights = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->heavy = base_alloc_aligned(sizeof(*s->heavy) * CPU_TILE_QUERIES * (size_t)kernel_int8_max_heavy(slots), 64);
         s->int_sums = base_alloc_aligned(sizeof(int32_t) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
+        s->folded = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
+        s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
+        s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
+        s->unpacked = base_alloc_aligned((size_t)kernel_int8_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
         if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
+        if (!s->folded || !s->ranges.scales || !s->ranges.least || !s->unpacked) return false;
     }
     b->scratch_slots = slots;
     return true;
 }
 
 static uint64_t scratch_bytes(const cpu_backend *b, int64_t slots) {
-    const uint64_t bytes = sizeof(float) + (b->shape.format == KV_INT8 ? sizeof(float) + sizeof(int16_t) : 0); /* scores, scales, weights */
+    const uint64_t bytes = sizeof(float) + (b->has_int_scratch ? sizeof(float) + sizeof(int16_t) : 0); /* scores, scales, weights */
     return bytes * CPU_TILE_QUERIES * (uint64_t)slots * (uint64_t)base_threads_count(b->threads);
 }
 
 /* An odd number of cache lines: lists a power of two apart would evict each other. */
-static int cpu_backend_reserve(cpu_backend *b, int64_t slots, rp_error *err) {
+static int cpu_backend_reserve(cpu_backend *b, int64_t slots, bool has_ints, rp_error *err) {
     slots = ((slots + 15) / 16 | 1) * 16;
     b->activation_bytes -= scratch_bytes(b, b->scratch_slots);
     free_scratch(b);
+    b->has_int_scratch = has_ints;
     if (!alloc_scratch(b, slots)) {
         free_scratch(b);
         return base_fail_memory(err, scratch_bytes(b, slots), "attention scores");
@@ -110,15 +120,25 @@ static int cpu_backend_reserve(cpu_backend *b, int64_t slots, rp_error *err) {
 
 /* Allocates scratch for the longest list of scores of a context of n_ctx slots, plus a sink. */
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
-    return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, err);
+    return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, kv_format_value_bits(b->shape.format) <= 8, err);
 }
 
 /* The same for the step's contexts. They may be very long, or hold more slots than positions (masked slots). The
  * capacity grows by half, so that decoding rarely allocates. */
 static int reserve_scratch(cpu_backend *b, rp_error *err) {
     int64_t most = 0;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) most = BASE_MAX(most, kv_context_slots(b->step->contexts[i]) + 1);
-    return most <= b->scratch_slots ? RP_OK : cpu_backend_reserve(b, most + most / 2, err);
+    b->sees_ints = b->sees_floats = false;
+    for (int32_t i = 0; i < b->step->n_contexts; i++) {
+        const kv_context *c = b->step->contexts[i];
+        most = BASE_MAX(most, kv_context_slots(c) + 1);
+        for (size_t k = 0; k < c->n_views; k++) {
+            const bool is_int = kv_format_value_bits(kv_span_format(c->views[k].span)) <= 8;
+            b->sees_ints |= is_int;
+            b->sees_floats |= !is_int;
+        }
+    }
+    if (most <= b->scratch_slots && b->has_int_scratch >= b->sees_ints) return RP_OK;
+    return cpu_backend_reserve(b, most <= b->scratch_slots ? b->scratch_slots : most + most / 2, b->has_int_scratch || b->sees_ints, err);
 }
 
 /* ---- angles ---- */

@@ -232,6 +232,7 @@ static const backend_ops ops = {
     .norm = norm,
     .linear = linear,
     .store = cpu_store,
+    .encode = cpu_encode,
     .deviate = cpu_deviate,
     .attend = cpu_attend,
     .act = cpu_act,

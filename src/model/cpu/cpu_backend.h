@@ -6,6 +6,7 @@
  *   cpu_linear.c           linear layers
  *   cpu_experts.c          mixtures of experts
  *   cpu_attention.c        storing KV into blocks, attention over views
+ *   cpu_encode.c           elements of KV blocks; encoding of complete spans
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
  *   cpu_attention_plan.c   scratch and rotations of a step, its rows grouped into tiles
  *
@@ -40,8 +41,11 @@ typedef struct cpu_scratch {
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
     struct cpu_tile *tile;
-    /* int8 KV; else NULL */
+    /* KV of 8 bits and fewer; else NULL */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
+    int16_t *folded;       /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
+    kernel_ranges ranges;  /* of a block's keys */
+    void *unpacked;        /* kernel_int8_bytes of the larger dimension: keys or values of a block of encoded KV */
     float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
     int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
     kernel_heavy *heavy;   /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
@@ -127,6 +131,8 @@ typedef struct cpu_backend {
 
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* capacity of the scratch */
+    bool has_int_scratch;
+    bool sees_ints, sees_floats; /* the step's contexts have spans with elements of 8 bits and fewer; of more */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
@@ -135,6 +141,9 @@ int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans t
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
+int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
+/* Element d of a slot in a head's keys or values, in the format of `shape`. */
+float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks them, once. RP_ERR_MEMORY. */

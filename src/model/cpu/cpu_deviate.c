@@ -12,31 +12,25 @@ typedef struct deviate_job {
     float *deviations;
 } deviate_job;
 
-/* Element d of a slot: keys are [dim][64 slots], values [64 slots][dim]; int8 as in kernels.h. */
-static float stored_element(const cpu_backend *b, const void *head, bool is_key, int64_t dim, int slot, int64_t d) {
-    const int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
-    switch (b->shape.format) {
-    case KV_F32: return ((const float *)head)[i];
-    case KV_INT8: return is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
-    default: return kernel_f16_to_f32(((const uint16_t *)head)[i]);
-    }
-}
-
-/* Rounds an element to the KV format, as storing it does. scale: of int8, from all elements of the head. */
-static float rounded_element(const cpu_backend *b, float x, float scale) {
-    switch (b->shape.format) {
-    case KV_F32: return x;
-    case KV_INT8: return scale * (float)kernel_int8_code(x, scale);
-    default: return kernel_f16_to_f32(kernel_f32_to_f16(x));
+/* Rounds an element as the format of the cached one does. scale: of int8, from all elements of the head. */
+static float rounded_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
+    const int bits = is_key ? kv_format_key_bits(shape->format) : kv_format_value_bits(shape->format);
+    switch (bits) {
+    case 32: return x;
+    case 16: return kernel_f16_to_f32(kernel_f32_to_f16(x));
+    case 8: return scale * (float)kernel_int8_code(x, scale);
+    default:
+        return is_key ? kernel_bits_round_key(head, bits, shape->key_dim, d, x) : kernel_bits_round_value(head, bits, shape->value_dim, slot, x);
     }
 }
 
 /* Sum over the elements of a head. */
-static double squared_difference(const cpu_backend *b, const float *x, const void *head, bool is_key, int64_t dim, int slot) {
-    const float scale = b->shape.format == KV_INT8 ? kernel_int8_scale(x, dim) : 0;
+static double squared_difference(const kv_shape *shape, const float *x, const void *head, bool is_key, int slot) {
+    const int64_t dim = is_key ? shape->key_dim : shape->value_dim;
+    const float scale = kernel_int8_scale(x, dim);
     double sum = 0;
     for (int64_t i = 0; i < dim; i++) {
-        double d = (double)rounded_element(b, x[i], scale) - (double)stored_element(b, head, is_key, dim, slot, i);
+        double d = (double)rounded_element(shape, head, is_key, slot, i, x[i], scale) - (double)cpu_element(shape, head, is_key, slot, i);
         sum += d * d;
     }
     return sum;
@@ -59,15 +53,16 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     const model_row *row = &b->step->rows[r];
     float *keys = cpu_row_at(j->keys, r);
     const float *values = cpu_row_of(j->values, r);
-    void *block = kv_span_block(row->span, b->model->layers[j->layer].states, row->slot / KV_BLOCK_SLOTS);
+    const int32_t layer = b->model->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
+    const kv_shape shape = kv_shape_in(&b->shape, kv_span_format(row->span));
     int slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;
     BASE_ASSERT(!kv_span_is_scattered(row->span));
     rotate_keys(j, row, keys, angles);
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(b, keys + (int64_t)h * hp->key_dim, kv_block_keys(&b->shape, block, h), true, hp->key_dim, slot);
+        sum += squared_difference(&shape, keys + (int64_t)h * hp->key_dim, kv_span_keys(row->span, layer, block, h), true, slot);
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(b, values + (int64_t)h * hp->value_dim, kv_block_values(&b->shape, block, h), false, hp->value_dim, slot);
+        sum += squared_difference(&shape, values + (int64_t)h * hp->value_dim, kv_span_values(row->span, layer, block, h), false, slot);
     j->deviations[r] = (float)sum;
 }
 
