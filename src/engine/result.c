@@ -84,7 +84,7 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && (item->exact || c->exact), .module = path, .n_tokens = n,
+    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n,
                           .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
@@ -119,7 +119,8 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
-    *out = (rp_plan_item){.is_view = true, .exact = item->exact, .module = path, .n_tokens = item->n_counted, .position = first_position(c->plan, item),
+    *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
+                          .position = first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason};
     base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
     if (!need->missed) c->result->cached_tokens += item->n_counted;

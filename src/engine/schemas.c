@@ -154,9 +154,9 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     for (int32_t i = 0; i < l->n_segments; i++) {
         const pml_segment *s = &l->segments[i];
         if (s->format == e->formats.text || kv_pool_cells(e->pool, s->format) > 0) continue;
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, l->schema->name, (uint64_t)l->schema->nodes[s->holder].line,
-                            "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
-                            kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
+        return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
+                        "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
+                        kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
     }
     return RP_OK;
 }

@@ -172,12 +172,14 @@ static bool view_is_exact(const pml_plan *p, size_t index) {
 }
 
 static void mark_exact(pml_plan *p) {
-    bool exact = true, only_views = true;
+    bool exact = true, has_format = true, only_views = true;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
         if (!item->is_view) only_views = false;
         else if (exact) exact = only_views && view_is_exact(p, i);
+        if (item->is_view) has_format &= p->layout->segments[item->segment].format == p->layout->formats.text;
         item->exact = exact;
+        item->has_format = has_format;
     }
 }
 
@@ -268,7 +270,8 @@ static int plan_run(pml_plan *p, rp_error *err) {
     if (p->tokens.n == 0) return base_fail(err, RP_ERR_INVALID, "the prompt is empty: it has no tokens");
     p->n_fresh = p->end = (int32_t)p->tokens.n;
     p->asked.mode = RP_QUALITY_REUSE;
-    return plan_add_item(p, &(pml_item){.exact = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end}, err);
+    const pml_item run = {.exact = true, .has_format = true, .segment = -1, .holder = -1, .n_tokens = p->end, .n_counted = p->end};
+    return plan_add_item(p, &run, err);
 }
 
 /* Takes ownership of the plan. */

@@ -13,7 +13,8 @@
 
 typedef struct pml_item {
     bool is_view;
-    bool exact;       /* its KV is that of a full prefill of the whole prompt */
+    bool exact;       /* it is computed as in a full prefill of the whole prompt; its KV is the same bytes if ... */
+    bool has_format;  /* ... it and all views before it have the KV format of text */
     /* view: of the layout, possibly a joint twin; runs of a module's text or arguments: its segment; else -1 */
     int32_t segment;
     int32_t holder;   /* schema node that owns the text or argument; -1: the prompt's own */

@@ -147,7 +147,8 @@ int plan_turn_dial(pml_plan *p, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *view = &p->items[i];
-        if (!view->is_view || view->exact || view->n_again > 0) continue;
+        const bool is_right = view->exact && (view->has_format || view->quality.mode != RP_QUALITY_EXACT);
+        if (!view->is_view || is_right || view->n_again > 0) continue;
         if (view->quality.mode == RP_QUALITY_LINK) rc = begin_again(p, i, BASE_MIN(view->quality.amount, view->n_tokens), "link", err);
         else if (view->quality.mode == RP_QUALITY_EXACT) rc = begin_again(p, i, view->n_tokens, "exact", err);
     }

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_formats.c: KV formats of modules: what a plan says of them, their bytes, formats that do not go together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/oracle_run.h"
+#include "support/shared_model.h"
+
+static const int32_t answer[] = {20, 31, 42};
+
+#define SCHEMA(attributes, of_a) \
+    "<schema name=\"s\"" attributes "><system>Read on.</system><module name=\"a\"" of_a ">one two three four five six</module></schema>"
+#define PROMPT "<prompt schema=\"s\"><a/><user>What?</user></prompt>"
+
+static rp_engine *new_engine(rp_kv_format format, const char *schema) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.kv_format = format;
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema, "s");
+    return e;
+}
+
+static void run(oracle_run *out, rp_kv_format format, const char *schema, rp_quality_mode mode) {
+    rp_engine *e = new_engine(format, schema);
+    rp_request q = rp_request_defaults();
+    q.prompt = PROMPT;
+    q.quality = (rp_quality){mode, 0};
+    q.forced = answer;
+    q.n_forced = 3;
+    oracle_run_make(out, e, &q);
+    assert_int_equal(out->rc, RP_OK);
+    rp_engine_free(e);
+}
+
+/* Number of leading items that are exact; those after them must not be. */
+static int32_t exact_items(const oracle_run *r) {
+    int32_t n = 0;
+    while (n < r->result->n_plan && r->result->plan[n].exact) n++;
+    for (int32_t i = n; i < r->result->n_plan; i++) assert_false(r->result->plan[i].exact);
+    return n;
+}
+
+#define ALL INT32_MAX
+
+static void a_module_in_another_format_is_not_exact(void **state) {
+    static const struct {
+        rp_kv_format format;
+        const char *schema;
+        int32_t exact; /* items; ALL: of the whole plan */
+    } cases[] = {
+        {RP_KV_F16, SCHEMA("", ""), ALL},
+        {RP_KV_INT8, SCHEMA("", ""), ALL},
+        {RP_KV_KIVI4, SCHEMA("", ""), 0},
+        {RP_KV_F16, SCHEMA("", " kv=\"k4v2\""), 1}, /* the text before it */
+        {RP_KV_F16, SCHEMA(" kv=\"int8\"", ""), 0},
+        {RP_KV_KIVI2, SCHEMA(" kv=\"int8\"", ""), ALL}, /* text is int8 as well */
+        {RP_KV_F16, SCHEMA(" kv=\"k8v4\"", " kv=\"f16\""), 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        oracle_run r;
+        run(&r, cases[i].format, cases[i].schema, RP_QUALITY_REUSE);
+        assert_int_equal(exact_items(&r), cases[i].exact == ALL ? r.result->n_plan : cases[i].exact);
+        oracle_run_free(&r);
+    }
+}
+
+static void exact_quality_is_the_plain_run_in_the_format_of_text(void **state) {
+    oracle_run plain, small;
+    (void)state;
+    run(&plain, RP_KV_INT8, SCHEMA("", ""), RP_QUALITY_EXACT);
+    run(&small, RP_KV_KIVI2, SCHEMA("", ""), RP_QUALITY_EXACT);
+    assert_true(oracle_run_same(&plain, &small));
+    oracle_run_free(&small);
+    run(&small, RP_KV_KIVI2, SCHEMA("", ""), RP_QUALITY_REUSE);
+    assert_false(oracle_run_same(&plain, &small));
+    oracle_run_free(&small);
+    run(&small, RP_KV_F16, SCHEMA(" kv=\"kivi2\"", ""), RP_QUALITY_EXACT);
+    oracle_run_free(&plain);
+    run(&plain, RP_KV_F16, SCHEMA("", ""), RP_QUALITY_EXACT);
+    assert_true(oracle_run_same(&plain, &small));
+    oracle_run_free(&plain);
+    oracle_run_free(&small);
+}
+
+static void engines_say_their_format_and_its_bytes(void **state) {
+    uint64_t bytes = UINT64_MAX;
+    static const rp_kv_format by_size[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    (void)state;
+    for (size_t i = 0; i < RP_N_KV_FORMATS; i++) {
+        rp_engine *e = new_engine(by_size[i], SCHEMA("", ""));
+        rp_engine_info info = {.struct_size = sizeof(info)};
+        assert_int_equal(rp_engine_describe(e, &info), RP_OK);
+        assert_int_equal(info.kv_format, by_size[i]);
+        assert_true(info.kv_bytes_per_token < bytes && info.kv_bytes_per_token > 0);
+        bytes = info.kv_bytes_per_token;
+        rp_engine_free(e);
+    }
+}
+
+static void check_refused(rp_engine *e, const char *schema, rp_code code, const char *words, const char *where) {
+    rp_error err = {0};
+    assert_int_equal(rp_schema_parse(e, schema, strlen(schema), "x.xml", NULL, NULL, NULL, &err), code);
+    assert_non_null(strstr(err.message, words));
+    assert_string_equal(err.where, where);
+}
+
+static void what_does_not_go_together_is_refused(void **state) {
+    rp_engine *e = new_engine(RP_KV_KIVI4, SCHEMA("", ""));
+    (void)state;
+    check_refused(e, "<schema name=\"t\">\n<module name=\"a\" kv=\"f32\">one</module></schema>", RP_ERR_UNSUPPORTED, "KV in f32", "x.xml:2:1");
+    check_refused(e, "<schema name=\"t\" kv=\"q4_0\">one</schema>", RP_ERR_SYNTAX, "write a KV format", "x.xml:1:1");
+    rp_engine_free(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_module_in_another_format_is_not_exact),
+        cmocka_unit_test(exact_quality_is_the_plain_run_in_the_format_of_text),
+        cmocka_unit_test(engines_say_their_format_and_its_bytes),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
