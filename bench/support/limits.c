@@ -1,25 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limits.c: peak memory bandwidth and multiplication rate of the machine: figures can be given as a share of them. */
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support.h"
+#include "base/cpu.h"
+#include "limits.h"
 
 #define PASSES 5
 #define READ_WORDS ((size_t)64 << 20) /* of 8 bytes: 512 MiB, many times the largest cache */
-#define ROUNDS 16000000L              /* about 50 ms of products on a core */
-
-#if defined(__x86_64__)
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#else
-static bool has_avx2(void) { return false; }
-uint64_t bench_sum_avx2(const uint64_t *data, size_t n) { return n ? data[0] : 0; } /* never called */
-uint64_t bench_products_int8_avx2(long rounds) { return (uint64_t)rounds; }
-uint64_t bench_products_f32_avx2(long rounds) { return (uint64_t)rounds; }
-#endif
+#define ROUNDS 16000000L              /* 50 ms of products on a core and more */
 
 /* ---- portable C: the compiler's code is then the limit ---- */
 
@@ -31,18 +22,21 @@ static uint64_t sum_c(const uint64_t *data, size_t n) {
 
 #define LANES 64
 
-static uint64_t products_int8_c(long rounds) {
-    int32_t sums[LANES] = {0};
-    int8_t a[LANES], b[LANES];
-    for (int i = 0; i < LANES; i++) a[i] = (int8_t)i, b[i] = (int8_t)(i - 32);
-    for (long r = 0; r < rounds; r++) {
-        for (int i = 0; i < LANES; i++) sums[i] += (int16_t)(a[i] * b[i]);
-        a[r % LANES] ^= 1;
+#define INTEGER_PRODUCTS(name, type) \
+    static uint64_t name(long rounds) { \
+        int32_t sums[LANES] = {0}; \
+        type a[LANES], b[LANES]; \
+        for (int i = 0; i < LANES; i++) a[i] = (type)i, b[i] = (type)(i - 32); \
+        for (long r = 0; r < rounds; r++) { \
+            for (int i = 0; i < LANES; i++) sums[i] += a[i] * b[i]; \
+            a[r % LANES] ^= 1; \
+        } \
+        volatile int32_t keep = sums[rounds % LANES]; \
+        (void)keep; \
+        return (uint64_t)rounds * LANES * 2; \
     }
-    volatile int32_t keep = sums[rounds % LANES];
-    (void)keep;
-    return (uint64_t)rounds * LANES * 2;
-}
+INTEGER_PRODUCTS(products_int8_c, int8_t)
+INTEGER_PRODUCTS(products_int16_c, int16_t)
 
 static uint64_t products_f32_c(long rounds) {
     float sums[LANES] = {0}, a[LANES];
@@ -54,21 +48,29 @@ static uint64_t products_f32_c(long rounds) {
     return (uint64_t)rounds * LANES * 2;
 }
 
+static bench_loops fastest_loops(void) {
+    bench_loops l = {{[BENCH_INT8] = products_int8_c, [BENCH_INT16] = products_int16_c, [BENCH_F32] = products_f32_c}, sum_c};
+#if defined(__x86_64__)
+    if (base_cpu_has(BASE_CPU_AVX2)) bench_loops_avx2(&l);
+    if (base_cpu_has(BASE_CPU_AVXVNNI)) bench_loops_avxvnni(&l);
+    if (base_cpu_has(BASE_CPU_AVX512)) bench_loops_avx512(&l);
+#endif
+    return l;
+}
+
 /* ---- threads ---- */
 
 typedef struct worker {
+    bench_loops loops;
     const uint64_t *data; /* NULL: multiply */
     size_t n;
     bench_product kind;
-    bool avx2;
     uint64_t result;
 } worker;
 
 static void *work(void *arg) {
     worker *w = arg;
-    if (w->data) w->result = w->avx2 ? bench_sum_avx2(w->data, w->n) : sum_c(w->data, w->n);
-    else if (w->kind == BENCH_INT8) w->result = w->avx2 ? bench_products_int8_avx2(ROUNDS) : products_int8_c(ROUNDS / 4);
-    else w->result = w->avx2 ? bench_products_f32_avx2(ROUNDS) : products_f32_c(ROUNDS / 4);
+    w->result = w->data ? w->loops.sum(w->data, w->n) : w->loops.products[w->kind](ROUNDS);
     return NULL;
 }
 
@@ -92,8 +94,9 @@ double bench_read_bandwidth(int n_threads) {
     uint64_t *data = malloc(READ_WORDS * 8);
     if (!data) bench_die("out of memory: reading is measured over 512 MiB", NULL);
     memset(data, 1, READ_WORDS * 8);
-    size_t share = READ_WORDS / (size_t)n_threads / 32 * 32;
-    for (int i = 0; i < n_threads; i++) workers[i] = (worker){.data = data + share * (size_t)i, .n = share, .avx2 = has_avx2()};
+    const bench_loops loops = fastest_loops();
+    size_t share = READ_WORDS / (size_t)n_threads / 64 * 64;
+    for (int i = 0; i < n_threads; i++) workers[i] = (worker){.loops = loops, .data = data + share * (size_t)i, .n = share};
     double seconds = fastest(workers, n_threads);
     free(data);
     return (double)share * (double)n_threads * 8 / seconds / 1e9;
@@ -101,8 +104,9 @@ double bench_read_bandwidth(int n_threads) {
 
 double bench_multiply_peak(bench_product kind, int n_threads) {
     worker workers[BENCH_MAX_THREADS];
+    const bench_loops loops = fastest_loops();
     double operations = 0;
-    for (int i = 0; i < n_threads; i++) workers[i] = (worker){.kind = kind, .avx2 = has_avx2()};
+    for (int i = 0; i < n_threads; i++) workers[i] = (worker){.loops = loops, .kind = kind};
     double seconds = fastest(workers, n_threads);
     for (int i = 0; i < n_threads; i++) operations += (double)workers[i].result;
     return operations / seconds / 1e9;

@@ -45,11 +45,14 @@ size_t bench_count_tokens(const rp_model *m, const char *text);
 double bench_read_bandwidth(int n_threads);
 
 typedef enum bench_product {
-    BENCH_INT8, /* 8-bit products, exact sums of 32 bits: on AVX2 maddubs, madd, add */
-    BENCH_F32   /* multiply and add of f32: on AVX2 FMA */
+    BENCH_INT8,  /* 8-bit products, exact sums of 32 bits: VPDPBUSD, on AVX2 maddubs, madd, add */
+    BENCH_INT16, /* 16-bit products, exact sums of 32 bits: VPDPWSSD, on AVX2 madd, add */
+    BENCH_F32,   /* multiply and add of f32: FMA */
+    BENCH_N_PRODUCTS
 } bench_product;
 
-/* Gop/s (a product and its sum are two) of n_threads threads on registers, without loads: the best of a few passes. */
+/* Gop/s (a product and its sum are two) of n_threads threads on registers, without loads, with the machine's highest
+ * instruction-set level: the best of a few passes. */
 double bench_multiply_peak(bench_product kind, int n_threads);
 
 /* ---- disk.c: the records of a store as files ---- */
@@ -69,11 +72,5 @@ uint64_t bench_files_forget(const bench_files *f);
 double bench_files_read_gbs(const bench_files *f, int n_threads, size_t piece_bytes);
 /* Removes a folder and its content. */
 void bench_folder_remove(const char *dir);
-
-/* ---- limits_avx2.c: replaces loops of limits.c on processors with AVX2 and FMA ---- */
-
-uint64_t bench_sum_avx2(const uint64_t *data, size_t n); /* n: a multiple of 32 */
-uint64_t bench_products_int8_avx2(long rounds);          /* returns the number of operations, like the next */
-uint64_t bench_products_f32_avx2(long rounds);
 
 #endif
