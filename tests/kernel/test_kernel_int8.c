@@ -169,13 +169,14 @@ static void check_weights(const kernel_table *t, int arg) {
     }
 }
 
-/* exp differs between arithmetics; its sum is exact, and equal for any division of the list. */
+/* exp differs between arithmetics, not between levels above plain C; its sum is exact, and equal for any division of the
+ * list. */
 static void check_exp(const kernel_table *t, int arg) {
     (void)arg;
     for (int round = 0; round < 200; round++) {
         const int64_t n = check_random_in(1, 400), cut = check_random_in(0, n);
         const size_t bytes = (size_t)n * 4;
-        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0);
+        float *x = check_alloc(bytes, offset(4)), *y = check_alloc(bytes, 0), *original = check_alloc(bytes, 0), *lowest = check_alloc(bytes, 0);
         for (int64_t i = 0; i < n; i++) x[i] = round % 4 == 0 ? 1000 * check_float(CHECK_NORMAL) : check_float(CHECK_NORMAL);
         if (round % 5 == 0) x[check_random_in(0, n - 1)] = -INFINITY;
         if (round % 6 == 0 && n > 1) x[check_random_in(1, n - 1)] = NAN;
@@ -187,6 +188,11 @@ static void check_exp(const kernel_table *t, int arg) {
         const int64_t all = t->exp_int8(x, n, max), parts = t->exp_int8(y, cut, max) + t->exp_int8(y + cut, n - cut, max);
         check_that(all == parts, "a sum of %lld, in two parts %lld", (long long)all, (long long)parts);
         check_same_bytes(x, y, bytes, "exponentials");
+        if (t->side > 1 && check_lowest_level()) {
+            memcpy(lowest, original, bytes);
+            check_that(check_lowest_level()->exp_int8(lowest, n, max) == all, "the lowest level has another sum");
+            check_same_bytes(x, lowest, bytes, "exponentials of the lowest level");
+        }
         int64_t sum = 0;
         for (int64_t i = 0; i < n; i++) sum += isnan(x[i]) ? 0 : lrint((double)x[i] * (double)KERNEL_INT8_ONE);
         check_that(all == sum, "a sum of %lld, not %lld", (long long)all, (long long)sum);
@@ -197,6 +203,7 @@ static void check_exp(const kernel_table *t, int arg) {
         check_release(x);
         check_release(y);
         check_release(original);
+        check_release(lowest);
     }
 }
 

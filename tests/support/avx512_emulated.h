@@ -61,6 +61,10 @@ EMULATE(fnmadd_ps, (emulated_512 a, emulated_512 b, emulated_512 c), I(_mm256_fn
 EMULATE(xor_ps, (emulated_512 a, emulated_512 b), _mm256_xor_si256(a.half[h], b.half[h]))
 EMULATE(cvtepi32_ps, (emulated_512 a), I(_mm256_cvtepi32_ps(a.half[h])))
 EMULATE(castsi512_ps, (emulated_512 a), a.half[h])
+EMULATE(castps_si512, (emulated_512 a), a.half[h])
+EMULATE(cvtps_epi32, (emulated_512 a), _mm256_cvtps_epi32(F(a)))
+EMULATE(max_ps, (emulated_512 a, emulated_512 b), I(_mm256_max_ps(F(a), F(b))))
+EMULATE(sub_ps, (emulated_512 a, emulated_512 b), I(_mm256_sub_ps(F(a), F(b))))
 EMULATE(cvtph_ps, (__m256i a), I(_mm256_cvtph_ps(h ? _mm256_extracti128_si256(a, 1) : _mm256_castsi256_si128(a))))
 
 static inline void emulated_mask_storeu_ps(float *p, unsigned mask, emulated_512 a) {
@@ -90,6 +94,8 @@ EMULATE(broadcast_i32x4, (__m128i a), _mm256_broadcastsi128_si256(a))
 EMULATE(and_si512, (emulated_512 a, emulated_512 b), _mm256_and_si256(a.half[h], b.half[h]))
 EMULATE(or_si512, (emulated_512 a, emulated_512 b), _mm256_or_si256(a.half[h], b.half[h]))
 EMULATE_TWO(add_epi8)
+EMULATE_TWO(add_epi32)
+EMULATE_TWO(max_epi32)
 EMULATE_TWO(sub_epi32)
 EMULATE_TWO(sllv_epi32)
 EMULATE_TWO(shuffle_epi8)
@@ -109,6 +115,11 @@ static inline __m256i emulated_cvtepi32_epi16(emulated_512 a) {
     memcpy(from, &a, sizeof from);
     for (int i = 0; i < 16; i++) to[i] = (uint16_t)from[i];
     return _mm256_loadu_si256((const __m256i *)(const void *)to);
+}
+
+/* The lanes in 16 bits, saturated. */
+static inline __m256i emulated_cvtsepi32_epi16(emulated_512 a) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a.half[0], a.half[1]), 0xd8); /* packing works in 128-bit halves */
 }
 
 static inline emulated_512 emulated_maskz_set1_epi8(uint64_t mask, char a) {
@@ -165,8 +176,10 @@ static inline void emulated_storeu_si512(void *p, emulated_512 a) {
 #define _mm256_dpbusd_avx_epi32 emulated_dpbusd_256
 #define _mm256_dpwssd_avx_epi32 emulated_dpwssd_256
 #define _mm512_add_epi8 emulated_add_epi8
+#define _mm512_add_epi32 emulated_add_epi32
 #define _mm512_and_si512 emulated_and_si512
 #define _mm512_broadcast_i32x4 emulated_broadcast_i32x4
+#define _mm512_castps_si512 emulated_castps_si512
 #define _mm512_castsi512_ps emulated_castsi512_ps
 #undef _mm512_cmplt_epi32_mask
 #define _mm512_cmplt_epi32_mask emulated_cmplt_epi32_mask
@@ -175,9 +188,11 @@ static inline void emulated_storeu_si512(void *p, emulated_512 a) {
 #define _mm512_cvtepu16_epi32 emulated_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32 emulated_cvtepu8_epi32
 #define _mm512_cvtph_ps emulated_cvtph_ps
+#define _mm512_cvtps_epi32 emulated_cvtps_epi32
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph emulated_cvtps_ph
 #define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
+#define _mm512_cvtsepi32_epi16 emulated_cvtsepi32_epi16
 #define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
 #define _mm512_dpwssd_epi32 emulated_dpwssd_epi32
 #define _mm512_fmadd_ps emulated_fmadd_ps
@@ -189,6 +204,8 @@ static inline void emulated_storeu_si512(void *p, emulated_512 a) {
 #define _mm512_mask_storeu_ps emulated_mask_storeu_ps
 #define _mm512_maskz_loadu_ps emulated_maskz_loadu_ps
 #define _mm512_maskz_set1_epi8 emulated_maskz_set1_epi8
+#define _mm512_max_epi32 emulated_max_epi32
+#define _mm512_max_ps emulated_max_ps
 #define _mm512_mul_ps emulated_mul_ps
 #define _mm512_or_si512 emulated_or_si512
 #define _mm512_set1_epi32 emulated_set1_epi32
@@ -208,6 +225,7 @@ static inline void emulated_storeu_si512(void *p, emulated_512 a) {
 #define _mm512_storeu_ps emulated_storeu_ps
 #define _mm512_storeu_si512 emulated_storeu_si512
 #define _mm512_sub_epi32 emulated_sub_epi32
+#define _mm512_sub_ps emulated_sub_ps
 #define _mm512_test_epi8_mask emulated_test_epi8_mask
 #define _mm512_xor_ps emulated_xor_ps
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_int8_avx2.c: attention over int8 KV: scores and values with VPMADDWD (lanes_int8.inc), softmax, queries,
- * storing. The results are those of attention_int8_generic.c, bit for bit, except for those of exp. */
+/* attention_int8_avx2.c: attention over int8 KV: scores and values with VPMADDWD (lanes_int8.inc), softmax
+ * (lanes_int8_softmax.inc), queries, storing. The results are those of attention_int8_generic.c, bit for bit, except for those of exp. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,6 @@
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/x86/x86.h"
 
-#define WEIGHT_MAX 32767
 #define CODE_MAX 127.0f
 
 static BASE_ALWAYS_INLINE lanes_ints int8_add_products(lanes_ints sums, lanes_ints x, lanes_ints codes) {
@@ -72,99 +71,25 @@ static float query_int8(const float *q, int64_t dim, int16_t *out) {
 
 /* ---- softmax ---- */
 
-static float highest(const float *x, int64_t n) {
-    __m256 most = _mm256_set1_ps(-INFINITY);
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) most = _mm256_max_ps(_mm256_loadu_ps(x + i), most); /* its second operand if the first is NaN */
-    float max = highest_lane(most);
-    for (; i < n; i++) max = x[i] > max ? x[i] : max;
-    return max;
+static BASE_ALWAYS_INLINE lanes_floats int8_max(lanes_floats a, lanes_floats b) { return _mm256_max_ps(a, b); }
+static BASE_ALWAYS_INLINE float int8_highest_lane(lanes_floats v) { return highest_lane(v); }
+static BASE_ALWAYS_INLINE lanes_floats int8_subtract(lanes_floats a, lanes_floats b) { return _mm256_sub_ps(a, b); }
+static BASE_ALWAYS_INLINE lanes_ints int8_round(lanes_floats v) { return _mm256_cvtps_epi32(v); }
+static BASE_ALWAYS_INLINE lanes_ints int8_add(lanes_ints a, lanes_ints b) { return _mm256_add_epi32(a, b); }
+static BASE_ALWAYS_INLINE lanes_ints int8_positive(lanes_ints v) { return _mm256_max_epi32(v, _mm256_setzero_si256()); }
+static BASE_ALWAYS_INLINE lanes_ints int8_first(lanes_ints v, int64_t n) { return _mm256_and_si256(v, avx2_first_lanes(n)); }
+static BASE_ALWAYS_INLINE lanes_floats int8_to_exponent(lanes_floats v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 23));
 }
 
-/* To the nearest integers; 0 for NaN and for what 32 bits do not hold, whose conversion is the least integer. */
-static BASE_ALWAYS_INLINE __m256i round_positive(__m256 x) { return _mm256_max_epi32(_mm256_cvtps_epi32(x), _mm256_setzero_si256()); }
-
-/* exp(x) for x <= 0, as exp_negative of vector_avx2.c, with fewer terms: the series up to r^5 is off by less than
- * 2.5e-6, and ln 2 is not split. A NaN gives that of the lowest x. */
-static BASE_ALWAYS_INLINE __m256 exp_short(__m256 x) {
-    const __m256 above = _mm256_max_ps(x, _mm256_set1_ps(-87.0f)), magic = _mm256_set1_ps(0x1.8p+23f + 127);
-    const __m256 biased = _mm256_fmadd_ps(above, _mm256_set1_ps(0x1.715476p+0f), magic);
-    const __m256 r = _mm256_fnmadd_ps(_mm256_sub_ps(biased, magic), _mm256_set1_ps(0x1.62e43p-1f), above);
-    __m256 e = _mm256_fmadd_ps(_mm256_set1_ps(1.0f / 120), r, _mm256_set1_ps(1.0f / 24));
-    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f / 6));
-    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(0.5f));
-    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f));
-    e = _mm256_fmadd_ps(e, r, _mm256_set1_ps(1.0f));
-    return _mm256_mul_ps(e, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased), 23)));
+static BASE_ALWAYS_INLINE bool int8_store_words(int16_t *out, lanes_ints low, lanes_ints high) {
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
+    const __m256i saturated = _mm256_cmpeq_epi16(both, _mm256_set1_epi16(INT16_MAX));
+    _mm256_storeu_si256((__m256i *)(void *)out, both);
+    return !_mm256_testz_si256(saturated, saturated);
 }
 
-static BASE_ALWAYS_INLINE __m256i exp_vector(float *x, int64_t lanes, __m256 max) {
-    const __m256 e = exp_short(_mm256_sub_ps(avx2_load_first(x, lanes), max));
-    avx2_store_first(x, e, lanes);
-    return _mm256_cvtps_epi32(_mm256_mul_ps(e, _mm256_set1_ps(KERNEL_INT8_ONE)));
-}
-
-static int64_t sum_of_lanes(__m256i v) {
-    int32_t lane[LANES];
-    int64_t sum = 0;
-    _mm256_storeu_si256((__m256i *)(void *)lane, v);
-    for (int i = 0; i < LANES; i++) sum += lane[i];
-    return sum;
-}
-
-#define EXP_RUN (16 * LANES) /* elements whose sums fit the lanes */
-
-static int64_t exp_int8(float *x, int64_t n, float max) {
-    const __m256 most = _mm256_set1_ps(max);
-    int64_t sum = 0, i = 0;
-    while (i + LANES <= n) {
-        const int64_t end = BASE_MIN(n, i + EXP_RUN);
-        __m256i sums = _mm256_setzero_si256();
-        for (; i + LANES <= end; i += LANES) sums = _mm256_add_epi32(sums, exp_vector(x + i, LANES, most));
-        sum += sum_of_lanes(sums);
-    }
-    return i < n ? sum + sum_of_lanes(_mm256_and_si256(exp_vector(x + i, n - i, most), avx2_first_lanes(n - i))) : sum;
-}
-
-/* Moves the heavy weights among n from out to heavy. */
-static int64_t list_heavy(const int32_t *weights, int64_t first, int64_t n, int16_t *out, kernel_heavy *heavy) {
-    int64_t n_heavy = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (weights[i] <= WEIGHT_MAX) continue;
-        out[i] = 0;
-        heavy[n_heavy++] = (kernel_heavy){(int32_t)(first + i), weights[i]};
-    }
-    return n_heavy;
-}
-
-/* Up to 8 weights, in 32 bits. */
-static BASE_ALWAYS_INLINE __m256i weights_of(const float *x, const float *scales, int64_t lanes, __m256 factor) {
-    return round_positive(_mm256_mul_ps(_mm256_mul_ps(avx2_load_first(x, lanes), avx2_load_first(scales, lanes)), factor));
-}
-
-static int64_t weights_int8(const float *x, const float *scales, int64_t n, float factor, int16_t *out, kernel_heavy *heavy) {
-    const __m256 f = _mm256_set1_ps(factor);
-    const __m256i limit = _mm256_set1_epi16(WEIGHT_MAX);
-    int64_t n_heavy = 0, i = 0;
-    int32_t weights[2 * LANES];
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        const __m256i low = weights_of(x + i, scales + i, LANES, f), high = weights_of(x + i + LANES, scales + i + LANES, LANES, f);
-        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8); /* packing works in 128-bit halves */
-        _mm256_storeu_si256((__m256i *)(void *)(out + i), both);
-        const __m256i saturated = _mm256_cmpeq_epi16(both, limit);
-        if (_mm256_testz_si256(saturated, saturated)) continue;
-        _mm256_storeu_si256((__m256i *)(void *)weights, low);
-        _mm256_storeu_si256((__m256i *)(void *)(weights + LANES), high);
-        n_heavy += list_heavy(weights, i, 2 * LANES, out + i, heavy + n_heavy);
-    }
-    for (int64_t lanes; i < n; i += lanes) {
-        lanes = BASE_MIN(LANES, n - i);
-        _mm256_storeu_si256((__m256i *)(void *)weights, weights_of(x + i, scales + i, lanes, f));
-        for (int64_t k = 0; k < lanes; k++) out[i + k] = (int16_t)BASE_MIN(weights[k], WEIGHT_MAX);
-        n_heavy += list_heavy(weights, i, lanes, out + i, heavy + n_heavy);
-    }
-    return n_heavy;
-}
+#include "kernels/x86/lanes_int8_softmax.inc"
 
 /* ---- storing ---- */
 
@@ -209,9 +134,7 @@ static void store_value_int8(const float *x, int64_t dim, void *v, int slot) {
 void avx2_attention_int8_entries(kernel_table *t) {
     lanes_int8_entries(t);
     t->query_int8 = query_int8;
-    t->highest = highest;
-    t->exp_int8 = exp_int8;
-    t->weights_int8 = weights_int8;
+    lanes_int8_softmax_entries(t);
     t->value_int8 = value_int8;
     t->store_key_int8 = store_key_int8;
     t->store_value_int8 = store_value_int8;
