@@ -155,6 +155,91 @@ bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void
     return same;
 }
 
+/* ---- used slots ---- */
+
+/* Rows of bytes, of which the first ones belong to used slots. */
+typedef struct used_rows {
+    size_t n_rows, row_bytes, used_bytes;
+} used_rows;
+
+#define MAX_USED_ROWS 3
+
+/* Those of one head's keys or values, in their order, with n used slots. Returns their number. */
+static int used_rows_of(const kv_shape *s, bool is_key, int n, used_rows out[MAX_USED_ROWS]) {
+    const size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), used = (size_t)n, pairs = (used + 1) / 2;
+    const int bits = is_key ? kv_format_key_bits(s->format) : kv_format_value_bits(s->format);
+    const size_t element = (size_t)bits / 8;
+    const used_rows scales = {1, 2 * KV_BLOCK_SLOTS, 2 * used}, zero_points = {1, KV_BLOCK_SLOTS, used}, ranges = {1, 4 * dim, 4 * dim};
+    if (bits > 8) {
+        out[0] = is_key ? (used_rows){dim, KV_BLOCK_SLOTS * element, used * element}
+                        : (used_rows){1, KV_BLOCK_SLOTS * dim * element, used * dim * element};
+        return 1;
+    }
+    if (bits == 8) {
+        out[0] = is_key ? (used_rows){dim / 2, 2 * KV_BLOCK_SLOTS, 2 * used} : (used_rows){1, KV_BLOCK_SLOTS * dim, pairs * 2 * dim};
+        out[1] = scales;
+        return 2;
+    }
+    if (is_key) {
+        const size_t row = bits == 4 ? KV_BLOCK_SLOTS : KV_BLOCK_SLOTS / 2; /* 2 bits: a byte holds slots j and j + 32 */
+        out[0] = (used_rows){dim / 2, row, BASE_MIN(used, row)};
+        out[1] = ranges;
+        return 2;
+    }
+    const size_t rows = bits == 4 ? KV_BLOCK_SLOTS / 2 : KV_BLOCK_SLOTS / 4; /* 2 bits: slots 2 i, 2 i + 1, and 32 after them */
+    out[0] = (used_rows){1, rows * dim, BASE_MIN(pairs, rows) * dim};
+    out[1] = scales;
+    out[2] = zero_points;
+    return 3;
+}
+
+static size_t used_bytes_of(const kv_shape *s, bool is_key, int n) {
+    used_rows rows[MAX_USED_ROWS];
+    size_t bytes = 0;
+    const int n_parts = used_rows_of(s, is_key, n, rows);
+    for (int i = 0; i < n_parts; i++) bytes += rows[i].n_rows * rows[i].used_bytes;
+    return bytes;
+}
+
+size_t kv_block_used_bytes(const kv_shape *s, int n) {
+    BASE_ASSERT(n >= 1 && n <= KV_BLOCK_SLOTS);
+    return (size_t)s->n_kv_heads * (used_bytes_of(s, true, n) + used_bytes_of(s, false, n));
+}
+
+size_t kv_block_pack(const kv_shape *s, void *block, int n) {
+    const uint8_t *from = block;
+    uint8_t *to = block;
+    used_rows rows[MAX_USED_ROWS];
+    for (int is_key = 1; is_key >= 0; is_key--) {
+        const int n_parts = used_rows_of(s, is_key, n, rows);
+        for (int32_t i = 0; i < s->n_kv_heads * n_parts; i++) {
+            const used_rows *r = &rows[i % n_parts];
+            for (size_t row = 0; row < r->n_rows; row++, from += r->row_bytes, to += r->used_bytes) memmove(to, from, r->used_bytes);
+        }
+    }
+    BASE_DCHECK(to == (uint8_t *)block + kv_block_used_bytes(s, n));
+    return (size_t)(to - (uint8_t *)block);
+}
+
+void kv_block_unpack(const kv_shape *s, void *block, int n) {
+    const uint8_t *from = (const uint8_t *)block + kv_block_used_bytes(s, n);
+    uint8_t *to = (uint8_t *)block + (size_t)s->n_kv_heads * kv_shape_cell_bytes(s);
+    used_rows rows[MAX_USED_ROWS];
+    for (int is_key = 0; is_key < 2; is_key++) { /* from the end: no row overwrites one that is still to be moved */
+        const int n_parts = used_rows_of(s, is_key, n, rows);
+        for (int32_t i = s->n_kv_heads * n_parts; i-- > 0;) {
+            const used_rows *r = &rows[i % n_parts];
+            for (size_t row = 0; row < r->n_rows; row++) {
+                from -= r->used_bytes;
+                to -= r->row_bytes;
+                memmove(to, from, r->used_bytes);
+                memset(to + r->used_bytes, 0, r->row_bytes - r->used_bytes);
+            }
+        }
+    }
+    BASE_DCHECK(from == block && to == block);
+}
+
 static bool shape_is_valid(const kv_shape *s) {
     return s->n_layers > 0 && s->n_layers <= 4096 && s->n_kv_heads > 0 && s->n_kv_heads <= 65536 && s->key_dim > 0 &&
            s->key_dim <= 65536 && s->value_dim > 0 && s->value_dim <= 65536;

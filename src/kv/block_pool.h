@@ -100,6 +100,13 @@ int32_t kv_pool_cells(const kv_pool *p, kv_format format);
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */
 void kv_block_clear_slots(const kv_shape *s, void *block, int from);
+/* Bytes of a block's first n slots (1 to 64) without the others: as in the block, but rows of slots end after slot n - 1;
+ * a byte that holds two slots or more stays as long as one of them is used. */
+size_t kv_block_used_bytes(const kv_shape *s, int n);
+/* Moves those bytes, in place, to the beginning of the block; returns their number. And back: all other bytes are zeros
+ * then. Slots that are not used must be zeros (kv_block_clear_slots). */
+size_t kv_block_pack(const kv_shape *s, void *block, int n);
+void kv_block_unpack(const kv_shape *s, void *block, int n);
 /* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void *b, int slot_b);
 

@@ -6,11 +6,11 @@
  *
  *   public header    magic, version, flags, size of the file, checksum over both headers
  *   private header   model, key, parent, tokens, form, format; offset and checksum of each layer
- *   layer            its blocks that the span kept, as in RAM; slots without a token are zeros
+ *   layer            the used slots of the blocks that the span kept, in the order of RAM
  *
  * A record is written under a temporary name, synced and renamed, then its folder is synced: under its own name it is
  * whole or absent. The same span gives the same bytes (encrypted records differ). Nothing in a file is trusted: every
- * number is checked before it is used, no allocation exceeds the size of the file, and KV is valid only if its
+ * number is checked before it is used, no allocation exceeds 64 times the size of the file (blocks with one used slot), and KV is valid only if its
  * layer's checksum is right. A record that cannot be used is a miss with a reason (record_fault).
  *
  * A reader has one user at a time; every other function is thread-safe. System calls go through base/io.h.

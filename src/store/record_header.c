@@ -67,12 +67,20 @@ int32_t record_n_kept(uint8_t kept) { return base_popcount64(kept); }
 
 uint8_t record_all_kept(int32_t n_slots) { return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1); }
 
-uint64_t record_layer_bytes(const kv_shape *shape, uint8_t kept, bool is_encrypted) {
-    return (uint64_t)record_n_kept(kept) * (record_block_bytes(shape) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0));
+size_t record_stored_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, int32_t block) {
+    const int32_t used = n_slots - block * KV_BLOCK_SLOTS;
+    return version == 1 || used >= KV_BLOCK_SLOTS ? record_block_bytes(shape) : kv_block_used_bytes(shape, used);
 }
 
-size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_bytes) {
-    return RECORD_FIXED_BYTES + (size_t)n_layers * RECORD_LAYER_BYTES + (size_t)n_tokens * 4 + label_bytes;
+uint64_t record_layer_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted) {
+    uint64_t bytes = 0;
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
+        if (kept >> b & 1) bytes += record_stored_bytes(shape, version, n_slots, b) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0);
+    return bytes;
+}
+
+size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_tokens, size_t label_bytes) {
+    return record_fixed_bytes(version) + (size_t)n_layers * RECORD_LAYER_BYTES + (size_t)n_tokens * 4 + label_bytes;
 }
 
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
@@ -140,15 +148,15 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
     uint32_t zeros = get_u32(&at);
     get_bytes(&at, p.cipher_id, sizeof p.cipher_id);
     p.checksum = get_checksum(&at);
-    if (p.version != RECORD_FILE_VERSION)
-        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this version reads %d", p.version, RECORD_FILE_VERSION);
+    if (p.version < 1 || p.version > RECORD_FILE_VERSION)
+        return record_fail(err, RECORD_FAULT_VERSION, where, "%u, but this program reads 1 to %d", p.version, RECORD_FILE_VERSION);
     if (file_bytes != p.file_bytes)
         return record_fail(err, file_bytes < p.file_bytes ? RECORD_FAULT_TRUNCATED : RECORD_FAULT_DAMAGED, where,
                            "%llu bytes instead of %llu", (unsigned long long)file_bytes, (unsigned long long)p.file_bytes);
     bool is_encrypted = p.flags & RECORD_ENCRYPTED, has_id = memcmp(p.cipher_id, no_id, sizeof no_id) != 0;
     if (p.flags & ~(uint32_t)RECORD_ENCRYPTED || zeros || (has_id && !is_encrypted))
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "unknown flags");
-    if (p.private_bytes < RECORD_FIXED_BYTES || p.private_bytes > RECORD_MAX_PRIVATE ||
+    if (p.private_bytes < record_fixed_bytes(p.version) || p.private_bytes > RECORD_MAX_PRIVATE ||
         record_kv_at(is_encrypted, p.private_bytes) > file_bytes)
         return record_fail(err, RECORD_FAULT_DAMAGED, where, "a header of %u bytes", p.private_bytes);
     *out = p;
@@ -156,6 +164,9 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
 }
 
 /* ---- the private header ---- */
+
+#define DERIVATION_BYTES 16
+#define SIGNATURE_BYTES 64
 
 static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, uint8_t kept) {
     at = put_i32(record_header_put(at, l->begin, 8), window);
@@ -175,6 +186,8 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = put_i32(record_header_put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
     at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
+    memset(at, 0, DERIVATION_BYTES + SIGNATURE_BYTES);
+    at += DERIVATION_BYTES + SIGNATURE_BYTES;
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
@@ -220,6 +233,17 @@ static void get_fixed(record_head *h, parse *p, uint32_t *kind, uint32_t *format
     shape->value_dim = get_i32(&p->at);
     p->label_bytes = get_u32(&p->at);
     r->tenant = get_u32(&p->at);
+}
+
+/* Keys that are derived from the store's, and signatures, are for later programs: this one cannot check them. */
+static record_fault get_protection(parse *p) {
+    static const uint8_t zeros[DERIVATION_BYTES + SIGNATURE_BYTES];
+    if (p->public->version == 1) return RECORD_FAULT_NONE;
+    const uint8_t *at = p->at;
+    p->at += sizeof zeros;
+    if (memcmp(at, zeros, DERIVATION_BYTES) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a derived key, which is unknown here");
+    if (memcmp(at, zeros, sizeof zeros) != 0) return record_fail(p->err, RECORD_FAULT_CIPHER, p->where, "a signature, which cannot be checked here");
+    return RECORD_FAULT_NONE;
 }
 
 static record_fault check_shape(const parse *p, record_format *f, uint32_t number) {
@@ -285,7 +309,8 @@ static record_fault get_layers(const record_head *h, parse *p) {
         if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
         if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
         if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return parse_damaged(p, "a layer with blocks", p->kept[i]);
-        begin += record_layer_bytes(&h->format.shape, p->kept[i], is_encrypted); /* at most 2^12 * 2^2 * 2^26 */
+        /* at most 2^12 * 2^2 * 2^26 */
+        begin += record_layer_bytes(&h->format.shape, p->public->version, h->record.form.n_tokens, p->kept[i], is_encrypted);
     }
     return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
 }
@@ -305,11 +330,12 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     record_head h = {0};
     uint32_t kind, format;
     get_fixed(&h, &p, &kind, &format);
-    record_fault fault = check_shape(&p, &h.format, format);
+    record_fault fault = get_protection(&p);
+    if (!fault) fault = check_shape(&p, &h.format, format);
     h.record.form.format = h.format.shape.format;
     if (!fault) fault = parse_check_record(&p, &h.record, kind);
     if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = parse_damaged(&p, "a label's size of", p.label_bytes);
-    size_t bytes = fault ? 0 : record_private_bytes(h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
+    size_t bytes = fault ? 0 : record_private_bytes(public->version, h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
     if (!fault && bytes != public->private_bytes) fault = parse_damaged(&p, "a header of bytes", (long long)bytes);
     if (!fault) fault = make_arrays(&h, &p);
     if (!fault) fault = get_layers(&h, &p);

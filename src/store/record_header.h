@@ -12,14 +12,18 @@
  *    32  16  id of the cipher's key, or zeros           112   4  first_slot            148   4  value_dim
  *    48  16  checksum over [0, 48) and the bytes        116   4  n_tokens              152   4  bytes of the label
  *            between this header and layer 0            120   4  slots                 156   4  zeros
- *                                                       160      layers, 32 bytes each
+ *                                                       160  16  id of the key's derivation: zeros (not in version 1)
+ *                                                       176  64  signature: zeros (not in version 1)
+ *                                                       240      layers, 32 bytes each (version 1: 160)
  *                                                             a: a kernel_arithmetic
  *   a layer                                                      tokens, 4 bytes each
  *     0   8  offset in the file                                  label
  *     8   4  window
  *    12   1  blocks that were kept, bit b: block b
  *    13   3  zeros
- *    16  16  checksum over its blocks, not encrypted
+ *    16  16  checksum over its blocks as stored, not encrypted
+ *
+ * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros.
  */
 #ifndef STORE_RECORD_HEADER_H
 #define STORE_RECORD_HEADER_H
@@ -29,14 +33,15 @@
 #include "base/compiler.h"
 #include "store/record.h"
 
-#define RECORD_FILE_VERSION 1
+#define RECORD_FILE_VERSION 2 /* written; read: 1 and 2 */
 #define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and detects a transfer as text (as in PNG) */
 
 enum {
     RECORD_MAGIC_BYTES = 8,
     RECORD_PUBLIC_BYTES = 64,
     RECORD_BOUND_BYTES = 48, /* of the public header: under the checksum, and authenticated with the first message */
-    RECORD_FIXED_BYTES = 160,
+    RECORD_FIXED_BYTES = 240,
+    RECORD_FIXED_BYTES_1 = 160, /* of version 1 */
     RECORD_LAYER_BYTES = 32,
     RECORD_ENCRYPTED = 1,
     RECORD_PAGE = 4096, /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
@@ -56,8 +61,11 @@ static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
 size_t record_block_bytes(const kv_shape *shape);      /* of a valid shape */
 int32_t record_n_kept(uint8_t kept);                   /* blocks */
 uint8_t record_all_kept(int32_t n_slots);              /* a bit for each block of that many slots */
-uint64_t record_layer_bytes(const kv_shape *shape, uint8_t kept, bool is_encrypted); /* in the file */
-size_t record_private_bytes(int32_t n_layers, int32_t n_tokens, size_t label_bytes);
+/* Of a block of a span with n_slots slots in a file of a version, before encryption. */
+size_t record_stored_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, int32_t block);
+uint64_t record_layer_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted); /* in the file */
+static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
+size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_tokens, size_t label_bytes);
 /* Offset of layer 0. */
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes);
 
@@ -86,7 +94,7 @@ typedef struct record_layer {
     record_checksum checksum;
 } record_layer;
 
-/* out[0..record_private_bytes) */
+/* out[0..record_private_bytes), of RECORD_FILE_VERSION */
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers);
 
 typedef struct record_head {

@@ -201,6 +201,14 @@ static int make_private(const record_index *ix, rp_error *err) {
 
 static int record_index_begin(record_index *ix, rp_error *err);
 
+/* A killed process leaves a log of up to LOG_BYTES, which counts as the store's: its pages move to the database, unless
+ * another process reads it. The log may stay, so errors do not matter. */
+static void shorten_log(record_index *ix) {
+    sqlite3_busy_timeout(ix->db, 0);
+    (void)sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(ix->db, BUSY_MS);
+}
+
 static int open_database(record_index *ix, rp_error *err) {
     bool is_marked = false;
     int rc = make_private(ix, err);
@@ -216,6 +224,7 @@ static int open_database(record_index *ix, rp_error *err) {
     if (sqlite3_exec(ix->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
                              "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", NULL, NULL, NULL) != SQLITE_OK)
         return fail_open(ix, err);
+    shorten_log(ix);
     /* All other changes are one transaction with the first rows: a new index exists with its rows or not at all. */
     ix->needs_table = !is_marked || ix->is_new;
     if (ix->needs_table && (rc = record_index_begin(ix, err))) return rc;

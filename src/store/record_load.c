@@ -16,7 +16,7 @@ record_fault record_place_open(record_reader **out, const record_place *place, c
     return open_place(out, place, NULL, key, cipher, err);
 }
 
-/* Makes a pool for its blocks, which together are no larger than its file. */
+/* Makes a pool for its blocks: the file has at least one slot of 64 of each. */
 static int record_loaded_make_space(record_loaded *l, rp_error *err) {
     const record *r = record_reader_record(l->headers);
     const kv_shape *shape = &record_reader_format(l->headers)->shape;

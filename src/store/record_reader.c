@@ -177,18 +177,25 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 
 /* One message per block. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
-    size_t bytes = record_block_bytes(&r->head.format.shape), message = bytes + RECORD_MESSAGE_EXTRA;
+    const size_t most = record_block_bytes(&r->head.format.shape) + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
-    if (!r->message && !(r->message = base_alloc_aligned(message, 64))) return no_memory(r, message, err);
-    for (int i = 0; i < n && !fault; i++, offset += message) {
+    if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
+    for (int i = 0; i < n && !fault; i++) {
+        const size_t message = blocks[i].iov_len + RECORD_MESSAGE_EXTRA;
         fault = record_reader_read_bytes(r, offset, r->message, message, err);
-        if (!fault && !record_stream_open(&r->stream, r->message, bytes, NULL, 0, blocks[i].iov_base))
+        if (!fault && !record_stream_open(&r->stream, r->message, blocks[i].iov_len, NULL, 0, blocks[i].iov_base))
             fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "a block at %llu does not decrypt", (unsigned long long)offset);
+        offset += message;
     }
     return fault;
 }
 
-/* Reads the next layer into as many blocks as it kept. */
+/* Bytes of a block in the file, before encryption. */
+static size_t stored_bytes(const record_reader *r, int32_t block) {
+    return record_stored_bytes(&r->head.format.shape, r->public.version, r->head.record.form.n_tokens, block);
+}
+
+/* Reads the next layer into as many blocks as it kept, as they are stored. */
 static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
     int32_t layer = r->next_layer++;
     const record_layer *l = &r->head.layers[layer];
@@ -209,10 +216,16 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     if (is_packed && !r->copies && !(r->copies = base_alloc_aligned(KV_SPAN_BLOCKS * bytes, 64))) return no_memory(r, KV_SPAN_BLOCKS * bytes, err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)
-            blocks[n++] = (struct iovec){is_packed ? r->copies + (size_t)b * bytes : kv_span_block(span, layer, b), bytes};
+            blocks[n++] = (struct iovec){is_packed ? r->copies + (size_t)b * bytes : kv_span_block(span, layer, b), stored_bytes(r, b)};
     record_fault fault = read_layer(r, blocks, n, err);
-    for (int32_t b = 0; b < KV_SPAN_BLOCKS && is_packed && !fault; b++)
-        if (r->head.record.form.kept[layer] >> b & 1) kv_span_put_block(span, layer, b, r->copies + (size_t)b * bytes);
+    n = 0;
+    for (int32_t b = 0; b < KV_SPAN_BLOCKS && !fault; b++) {
+        if (!(r->head.record.form.kept[layer] >> b & 1)) continue;
+        void *block = blocks[n++].iov_base;
+        const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
+        if (stored_bytes(r, b) < bytes) kv_block_unpack(&r->head.format.shape, block, used);
+        if (is_packed) kv_span_put_block(span, layer, b, block);
+    }
     return fault;
 }
 
@@ -220,16 +233,21 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
 record_fault record_reader_verify(record_reader *r, rp_error *err) {
     BASE_ASSERT(r->next_layer == 0);
     const kv_shape *shape = &r->head.format.shape;
-    size_t bytes = record_block_bytes(shape);
-    int32_t n_most = 0;
-    for (int32_t i = 0; i < shape->n_layers; i++) n_most = BASE_MAX(n_most, record_n_kept(r->head.record.form.kept[i]));
-    size_t most = bytes * (size_t)n_most;
-    uint8_t *memory = base_alloc_aligned(most, 64);
+    const uint8_t *kept = r->head.record.form.kept;
+    uint64_t most = 0;
+    for (int32_t i = 0; i < shape->n_layers; i++)
+        most = BASE_MAX(most, record_layer_bytes(shape, r->public.version, r->head.record.form.n_tokens, kept[i], false));
+    uint8_t *memory = base_alloc_aligned((size_t)most, 64);
     record_fault fault = memory ? RECORD_FAULT_NONE : no_memory(r, most, err);
     for (int32_t i = 0; i < shape->n_layers && !fault; i++) {
         struct iovec blocks[KV_SPAN_BLOCKS];
-        int n = record_n_kept(r->head.record.form.kept[i]);
-        for (int b = 0; b < n; b++) blocks[b] = (struct iovec){memory + (size_t)b * bytes, bytes};
+        uint8_t *at = memory;
+        int n = 0;
+        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
+            if (!(kept[i] >> b & 1)) continue;
+            blocks[n++] = (struct iovec){at, stored_bytes(r, b)};
+            at += stored_bytes(r, b);
+        }
         fault = read_layer(r, blocks, n, err);
     }
     base_free(memory);

@@ -5,7 +5,7 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots, which is copied with zeros in those slots, and for packed spans
+ * copy, except for a last block with unused slots, whose used ones are copied together, and for packed spans
  * (kv/span.h): their blocks are collected from cells.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
@@ -69,15 +69,17 @@ static uint8_t kv_span_kept_of(const kv_span *span, int32_t layer) { return kv_s
 uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
     const int32_t n_layers = format->shape.n_layers;
     const kv_shape shape = kv_shape_in(&format->shape, kv_span_format(span));
-    uint64_t bytes = record_kv_at(cipher, record_private_bytes(n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < n_layers; i++) bytes += record_layer_bytes(&shape, kv_span_kept_of(span, i), cipher);
+    uint64_t bytes = record_kv_at(cipher, record_private_bytes(RECORD_FILE_VERSION, n_layers, r->n_tokens, strlen(r->label)));
+    for (int32_t i = 0; i < n_layers; i++)
+        bytes += record_layer_bytes(&shape, RECORD_FILE_VERSION, kv_span_tokens(span), kv_span_kept_of(span, i), cipher);
     return bytes;
 }
 
 uint64_t record_plain_bytes(const record_format *format, const record *r) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
-    uint64_t bytes = record_kv_at(false, record_private_bytes(format->shape.n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < format->shape.n_layers; i++) bytes += record_layer_bytes(&shape, r->form.kept[i], false);
+    uint64_t bytes = record_kv_at(false, record_private_bytes(RECORD_FILE_VERSION, format->shape.n_layers, r->n_tokens, strlen(r->label)));
+    for (int32_t i = 0; i < format->shape.n_layers; i++)
+        bytes += record_layer_bytes(&shape, RECORD_FILE_VERSION, r->form.n_tokens, r->form.kept[i], false);
     return bytes;
 }
 
@@ -108,7 +110,7 @@ static int writer_allocate(writer *w, rp_error *err) {
 static int writer_describe(writer *w, const record *r, rp_error *err) {
     const kv_shape *shape = &w->format.shape;
     w->record = *r;
-    w->private_bytes = record_private_bytes(shape->n_layers, r->n_tokens, strlen(r->label));
+    w->private_bytes = record_private_bytes(RECORD_FILE_VERSION, shape->n_layers, r->n_tokens, strlen(r->label));
     w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
     w->block_bytes = record_block_bytes(shape);
     int rc = writer_allocate(w, err);
@@ -117,7 +119,7 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
     for (int32_t i = 0; i < shape->n_layers; i++) {
         w->kept[i] = kv_span_kept_of(w->span, i);
         w->layers[i].begin = w->file_bytes;
-        w->file_bytes += record_layer_bytes(shape, w->kept[i], w->cipher);
+        w->file_bytes += record_layer_bytes(shape, RECORD_FILE_VERSION, kv_span_tokens(w->span), w->kept[i], w->cipher);
     }
     w->record.form = (kv_span_form){.format = shape->format, .first_pos = kv_span_position(w->span), .n_tokens = kv_span_tokens(w->span),
                                     .readable_from = kv_span_readable_from(w->span), .kept = w->kept};
@@ -126,11 +128,13 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 
 /* ---- blocks ---- */
 
-/* A copy of a block, with zeros in unused slots. */
+/* A copy of a block's used slots. */
 static void *copy_block(writer *w, int32_t layer, int32_t block, int n_used) {
     void *copy = w->copies + (size_t)block * w->block_bytes;
     kv_span_get_block(w->span, layer, block, copy);
-    if (n_used < KV_BLOCK_SLOTS) kv_block_clear_slots(&w->format.shape, copy, n_used);
+    if (n_used >= KV_BLOCK_SLOTS) return copy;
+    kv_block_clear_slots(&w->format.shape, copy, n_used);
+    kv_block_pack(&w->format.shape, copy, n_used);
     return copy;
 }
 
@@ -145,7 +149,8 @@ static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCK
         if (!(w->kept[layer] >> b & 1)) continue;
         int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
         const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_has_pool_format(w->span);
-        out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b), w->block_bytes};
+        out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b),
+                                  record_stored_bytes(&w->format.shape, RECORD_FILE_VERSION, kv_span_tokens(w->span), b)};
     }
     return n;
 }
@@ -204,8 +209,8 @@ static int write_layer(writer *w, int32_t layer, rp_error *err) {
     int n = layer_blocks(w, layer, blocks), rc = RP_OK;
     if (!w->cipher) return n > 0 ? base_io_writev(&w->file, blocks, n, err) : RP_OK;
     for (int i = 0; i < n && !rc; i++) {
-        record_stream_seal(&w->stream, blocks[i].iov_base, w->block_bytes, NULL, 0, w->message);
-        rc = write_bytes(w, w->message, w->block_bytes + RECORD_MESSAGE_EXTRA, err);
+        record_stream_seal(&w->stream, blocks[i].iov_base, blocks[i].iov_len, NULL, 0, w->message);
+        rc = write_bytes(w, w->message, blocks[i].iov_len + RECORD_MESSAGE_EXTRA, err);
     }
     return rc;
 }

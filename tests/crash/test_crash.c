@@ -36,7 +36,7 @@ static const struct {
                 {"<prompt schema='s'><a/><b/>And then?</prompt>", NULL}, {NULL, "the hills of the river, the hills of the city"}};
 #define N_REQUESTS ((int)BASE_ARRAY_LEN(requests))
 #define LOOSE ((uint64_t)64 << 20)
-#define TIGHT ((uint64_t)1250 << 10) /* the store's own files and two or three records */
+#define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
 
 static rp_model *model;
 static oracle_run cold[BASE_ARRAY_LEN(requests)];
@@ -62,7 +62,7 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
     o.store_write = write;
     o.store_budget_bytes = budget;
     if (rp_engine_new(&e, model, &o, &err) || rp_schema_parse(e, schema_text, strlen(schema_text), "s", NULL, NULL, NULL, &err)) {
-        printf("%s\n", err.message);
+        fprintf(stderr, "%s\n", err.message);
         abort();
     }
     return e;

@@ -296,7 +296,7 @@ static void a_smaller_budget_holds_when_the_engine_is_there(void **state) {
     const uint64_t small = (uint64_t)1280 << 10;
     store_folder_make(dir);
     assert_int_equal(open_with(&e, dir, 0, &err), RP_OK);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 60; i++) {
         rp_request q = rp_request_defaults();
         rp_result *r = NULL;
         char *end = text + sprintf(text, "%d:", i);

@@ -50,7 +50,7 @@ static void expect_read(const record_world *w, const char *path, const record_ci
     assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     expect_record(record_reader_record(r), &w->record);
     assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
-    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
+    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
     assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         assert_int_equal(kv_span_layers_ready(copy), i);
@@ -273,7 +273,7 @@ static void names_may_be_relative(void **state) {
     record_world_close(&w);
 }
 
-/* Files of every released version are kept, and must be written identically: tests/golden/records. */
+/* Files of every version are kept and read; those of the current one are written identically: tests/golden/records. */
 static void golden_records_are_read_and_written(void **state) {
     (void)state;
     static const struct {
@@ -284,6 +284,10 @@ static void golden_records_are_read_and_written(void **state) {
         {"v1-module", false, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
         {"v1-text", false, {.shape = &shapes[1], .n_slots = 1, .seed = 3}},
         {"v1-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
+        {"v2-module", false, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
+        {"v2-text", false, {.shape = &shapes[1], .n_slots = 1, .seed = 3}},
+        {"v2-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
+        {"v2-int8", false, {.shape = &shapes[5], .n_slots = 67, .seed = 4}},
     };
     record_cipher *cipher = forge_cipher(7);
     const char *root = getenv("REPRISE_SOURCE_DIR");
@@ -295,11 +299,12 @@ static void golden_records_are_read_and_written(void **state) {
         record_world_open(&w, &records[i].plan);
         assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, c, NULL, NULL), RP_OK);
         forged made = forge_load(w.path);
-        if (getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* for a new version, manually */
+        const bool is_current = records[i].name[1] == '0' + RECORD_FILE_VERSION;
+        if (is_current && getenv("REPRISE_TEST_WRITE_GOLDEN")) forge_save(path, made.bytes, made.n); /* for a new version, manually */
         forged golden = forge_load(path);
         expect_read(&w, path, c);
-        assert_int_equal(golden.n, made.n);
-        if (!c) assert_memory_equal(golden.bytes, made.bytes, made.n);
+        if (is_current) assert_int_equal(golden.n, made.n);
+        if (is_current && !c) assert_memory_equal(golden.bytes, made.bytes, made.n);
         forge_free(&golden);
         forge_free(&made);
         record_world_close(&w);
@@ -345,6 +350,11 @@ static kv_span *packed_span(const record_world *w, kv_format format, tiny_random
             assert_int_equal(kv_span_has(s, l, b), kv_span_has(w->span, l, b));
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(random);
+            const int used = kv_span_tokens(s) - b * KV_BLOCK_SLOTS;
+            if (used < KV_BLOCK_SLOTS) { /* unused slots are zeros, as an encoder leaves them */
+                kv_block_pack(&shape, block, used);
+                kv_block_unpack(&shape, block, used);
+            }
             kv_span_put_block(s, l, b, block);
         }
     free(block);

@@ -58,7 +58,8 @@ typedef struct change {
 static const change changes[] = {
     {"magic", 0, 1, 'R', RECORD_FAULT_DAMAGED, RECORD_FAULT_DAMAGED},
     {"version 0", 8, 4, 0, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
-    {"version 2", 8, 4, 2, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
+    {"version 1", 8, 4, 1, RECORD_FAULT_DAMAGED, RECORD_FAULT_DAMAGED}, /* other sizes */
+    {"version 3", 8, 4, 3, RECORD_FAULT_VERSION, RECORD_FAULT_VERSION},
     ALTERED("an unknown flag", 12, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("zeros", 28, 4, 1, RECORD_FAULT_DAMAGED),
     ALTERED("a cipher's id", 32, 1, 1, RECORD_FAULT_DAMAGED),
@@ -107,6 +108,8 @@ static const change changes[] = {
     ALTERED("label all", PRIVATE + 152, 4, UINT32_MAX, RECORD_FAULT_DAMAGED),
     ALTERED("label shorter", PRIVATE + 152, 4, 1, RECORD_FAULT_DAMAGED),
     ALTERED("tenant", PRIVATE + 156, 4, UINT32_MAX, RECORD_FAULT_NONE),
+    ALTERED("a derived key", PRIVATE + 160, 1, 1, RECORD_FAULT_CIPHER),
+    ALTERED("a signature", PRIVATE + 239, 1, 1, RECORD_FAULT_CIPHER),
     ALTERED("layer 0 begins elsewhere", LAYERS, 8, 0, RECORD_FAULT_DAMAGED),
     ALTERED("layer 1 begins elsewhere", LAYERS + RECORD_LAYER_BYTES, 8, UINT64_MAX, RECORD_FAULT_DAMAGED),
     ALTERED("a window", LAYERS + 8, 4, 7, RECORD_FAULT_FORMAT),
@@ -133,7 +136,7 @@ static void expect_fault(const change *c, const char *how, record_fault fault, r
     if (fault != expected) fail_msg("%s, %s: %s instead of %s", c->name, how, record_fault_name(fault), record_fault_name(expected));
 }
 
-/* Three blocks of 768 bytes in layer 0, one in layer 1. */
+/* Two blocks and two slots in layer 0, two slots in layer 1. */
 static forged make_odd(record_world *w) {
     record_plan plan = {.shape = &odd, .n_slots = 130, .from = 200, .seed = 2};
     record_world_open(w, &plan);
@@ -289,7 +292,7 @@ static void another_version_is_named_so(void **state) {
     record_fault fault = record_verify(w.other, NULL, NULL, &err);
     assert_string_equal(record_fault_name(fault), "version");
     assert_int_equal(err.code, RP_ERR_FORMAT);
-    assert_non_null(strstr(err.message, "9, but this version reads 1"));
+    assert_non_null(strstr(err.message, "9, but this program reads 1 to 2"));
     forge_free(&f);
     record_world_close(&w);
 }
@@ -302,7 +305,7 @@ static void exchanged_states_are_found(void **state) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w = world_of(&large, 256, c);
         forged f = forge_load(w.path);
-        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(3, 256, strlen(w.record.label)))) / 3;
+        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 256, strlen(w.record.label)))) / 3;
         uint8_t *last = f.bytes + f.n - layer, *held = malloc(layer);
         memcpy(held, last, layer);
         memcpy(last, last - layer, layer);

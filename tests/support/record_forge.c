@@ -222,25 +222,36 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
     if (kv_at <= n) record_put_checksum(bytes + RECORD_BOUND_BYTES, record_header_checksum(bytes, (size_t)kv_at));
 }
 
-/* The numbers of a plain record that determine sizes; false: they are impossible, or do not fit. */
+/* The numbers of a plain record that determine sizes. */
 typedef struct numbers {
-    uint64_t n_layers, n_tokens, block_bytes, private_bytes, kv_at;
+    uint32_t version;
+    int32_t n_layers, n_tokens, n_slots;
+    kv_shape shape;
+    uint64_t private_bytes, kv_at;
 } numbers;
 
+static int32_t field(const uint8_t *private, int at) { return (int32_t)number(private + at, 4); }
+
+/* False: they are impossible, or do not fit. */
 static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     const uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
-    if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES) return false;
-    uint64_t n_layers = number(private + 136, 4), n_tokens = number(private + 116, 4), heads = number(private + 140, 4);
-    uint64_t key_dim = number(private + 144, 4), value_dim = number(private + 148, 4), label = number(private + 152, 4);
-    if (n_layers > RECORD_MAX_LAYERS || n_tokens > KV_SPAN_TOKENS || heads > 65536 || label > RECORD_MAX_LABEL) return false;
-    if (key_dim > 65536 || value_dim > 65536)
+    if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES_1) return false;
+    numbers k = {.version = (uint32_t)number(bytes + 8, 4), .n_layers = field(private, 136)};
+    k.n_tokens = field(private, 116);
+    k.n_slots = field(private, 120);
+    const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
+    const uint64_t format = number(private + 132, 1);
+    k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
+    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= KV_N_FORMATS) return false;
+    k.shape.format = (kv_format)format;
+    if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.n_slots < 1 ||
+        k.n_slots > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
+        label < 0 || label > RECORD_MAX_LABEL || !kv_shape_is_supported(&k.shape))
         return false;
-    uint64_t private_bytes = record_private_bytes((int32_t)n_layers, (int32_t)n_tokens, (size_t)label);
-    uint64_t format = number(private + 132, 4) & 0xff;
-    const kv_format known = format < KV_N_FORMATS ? (kv_format)format : KV_F16;
-    const kv_shape shape = {.key_dim = (int32_t)key_dim, .value_dim = (int32_t)value_dim, .format = known};
-    *out = (numbers){n_layers, n_tokens, heads * kv_shape_cell_bytes(&shape), private_bytes, record_kv_at(false, private_bytes)};
-    return RECORD_PUBLIC_BYTES + private_bytes <= n;
+    k.private_bytes = record_private_bytes(k.version, k.n_layers, k.n_tokens, (size_t)label);
+    k.kv_at = record_kv_at(false, k.private_bytes);
+    *out = k;
+    return RECORD_PUBLIC_BYTES + k.private_bytes <= n;
 }
 
 bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at) {
@@ -250,16 +261,25 @@ bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint6
     return is_found;
 }
 
-static uint8_t *layer_at(uint8_t *private, uint64_t i) { return private + RECORD_FIXED_BYTES + i * RECORD_LAYER_BYTES; }
+static uint8_t *layer_at(uint8_t *private, const numbers *k, int32_t i) {
+    return private + record_fixed_bytes(k->version) + (size_t)i * RECORD_LAYER_BYTES;
+}
+
+/* The blocks of a layer that exist: forged numbers may name others. */
+static uint8_t kept_of(const numbers *k, const uint8_t *layer) { return layer[12] & record_all_kept(k->n_slots); }
+
+static uint64_t layer_bytes(const numbers *k, const uint8_t *layer, bool is_encrypted) {
+    return record_layer_bytes(&k->shape, k->version, k->n_slots, kept_of(k, layer), is_encrypted);
+}
 
 void forge_sizes(uint8_t *bytes, size_t n) {
     numbers k;
     if (!get_numbers(&k, bytes, n)) return;
     uint64_t begin = k.kv_at;
-    for (uint64_t i = 0; i < k.n_layers; i++) {
-        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, i);
+    for (int32_t i = 0; i < k.n_layers; i++) {
+        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
         set_number(layer, begin, 8);
-        begin += (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
+        begin += layer_bytes(&k, layer, false);
     }
     set_number(bytes + 12, 0, 4);
     set_number(bytes + 16, n, 8);
@@ -269,48 +289,65 @@ void forge_sizes(uint8_t *bytes, size_t n) {
 void forge_layer_checksums(uint8_t *bytes, size_t n) {
     numbers k;
     if (!get_numbers(&k, bytes, n)) return;
-    for (uint64_t i = 0; i < k.n_layers; i++) {
-        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, i);
-        uint64_t begin = number(layer, 8), size = (uint64_t)record_n_kept(layer[12]) * k.block_bytes;
-        const struct iovec states = {bytes + BASE_MIN(begin, n), (size_t)size};
-        if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&states, 1));
+    for (int32_t i = 0; i < k.n_layers; i++) {
+        uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
+        uint64_t begin = number(layer, 8), size = layer_bytes(&k, layer, false);
+        const struct iovec kv = {bytes + BASE_MIN(begin, n), (size_t)size};
+        if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&kv, 1));
     }
 }
 
-/* Adjusts offsets for the bytes that encryption adds. */
-static void shift_layers(uint8_t *private, const numbers *k, uint64_t kv_at) {
-    for (uint64_t i = 0; i < k->n_layers; i++) {
-        uint8_t *layer = layer_at(private, i);
-        if (number(layer, 8) - k->kv_at > UINT32_MAX || k->block_bytes == 0) continue;
-        uint64_t n_blocks = (number(layer, 8) - k->kv_at) / k->block_bytes;
-        set_number(layer, kv_at + n_blocks * (k->block_bytes + RECORD_MESSAGE_EXTRA), 8);
+/* Where a plain record's layers should begin, and those of an encrypted one: moves those that are in their place. */
+static void shift_layers(uint8_t *private, const numbers *k) {
+    uint64_t plain = k->kv_at, encrypted = record_kv_at(true, k->private_bytes);
+    for (int32_t i = 0; i < k->n_layers; i++) {
+        uint8_t *layer = layer_at(private, k, i);
+        if (number(layer, 8) == plain) set_number(layer, encrypted, 8);
+        plain += layer_bytes(k, layer, false);
+        encrypted += layer_bytes(k, layer, true);
     }
+}
+
+/* Seals the blocks of all layers, one after the other, as long as the record has bytes for them. Returns the number of
+ * bytes at *to. */
+static size_t seal_blocks(const numbers *k, const uint8_t *private, const uint8_t *from, size_t n, record_stream *stream, uint8_t *to) {
+    size_t out = 0;
+    for (int32_t i = 0; i < k->n_layers; i++) {
+        const uint8_t kept = kept_of(k, layer_at((uint8_t *)(uintptr_t) private, k, i));
+        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
+            if (!(kept >> b & 1)) continue;
+            const size_t size = record_stored_bytes(&k->shape, k->version, k->n_slots, b);
+            if (size > n) return out + n; /* of a block that is cut off: left as zeros */
+            if (stream) record_stream_seal(stream, from, size, NULL, 0, to + out);
+            out += size + RECORD_MESSAGE_EXTRA;
+            from += size;
+            n -= size;
+        }
+    }
+    return out + n;
 }
 
 forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher) {
     numbers k;
     record_stream stream;
-    uint8_t *bytes = malloc(n + 1);
+    uint8_t *bytes = malloc(n + 1), *private = bytes + RECORD_PUBLIC_BYTES;
     if (!bytes) die("no memory");
     memcpy(bytes, plain, n);
     forged f = {0};
-    if (!get_numbers(&k, bytes, n) || k.block_bytes == 0 || k.kv_at > n) return free(bytes), f;
-    uint64_t n_blocks = (n - k.kv_at) / k.block_bytes, rest = (n - k.kv_at) % k.block_bytes;
-    uint64_t kv_at = record_kv_at(true, k.private_bytes), message = k.block_bytes + RECORD_MESSAGE_EXTRA;
-    f.n = (size_t)(kv_at + n_blocks * message + rest);
+    if (!get_numbers(&k, bytes, n) || k.kv_at > n) return free(bytes), f;
+    const size_t kv_at = (size_t)record_kv_at(true, k.private_bytes), kv_bytes = n - (size_t)k.kv_at;
+    f.n = kv_at + seal_blocks(&k, private, bytes + k.kv_at, kv_bytes, NULL, NULL);
     f.bytes = calloc(1, f.n + 1);
     if (!f.bytes) die("no memory");
     memcpy(f.bytes, bytes, RECORD_PUBLIC_BYTES);
     set_number(f.bytes + 12, number(bytes + 12, 4) | RECORD_ENCRYPTED, 4);
     set_number(f.bytes + 16, f.n, 8);
     memcpy(f.bytes + 32, record_cipher_id(cipher), RECORD_CIPHER_ID_BYTES);
-    shift_layers(bytes + RECORD_PUBLIC_BYTES, &k, kv_at);
+    shift_layers(private, &k);
     record_stream_begin(&stream, cipher, f.bytes + RECORD_PUBLIC_BYTES);
-    record_stream_seal(&stream, bytes + RECORD_PUBLIC_BYTES, (size_t)k.private_bytes, f.bytes, RECORD_BOUND_BYTES,
+    record_stream_seal(&stream, private, (size_t)k.private_bytes, f.bytes, RECORD_BOUND_BYTES,
                        f.bytes + RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES);
-    for (uint64_t i = 0; i < n_blocks; i++)
-        record_stream_seal(&stream, bytes + k.kv_at + i * k.block_bytes, (size_t)k.block_bytes, NULL, 0,
-                           f.bytes + kv_at + i * message);
+    seal_blocks(&k, private, bytes + k.kv_at, kv_bytes, &stream, f.bytes + kv_at);
     record_stream_wipe(&stream);
     free(bytes);
     forge_header_checksum(f.bytes, f.n);
