@@ -5,6 +5,7 @@
 #include "common/loader.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,15 +56,19 @@ static int check_chat_format(const char *name) {
 static char truncated_line[1024];
 static size_t truncated_bytes;
 
-/* The mapped file was truncated. The access is repeated, and the signal's default action ends the program. */
+static atomic_flag is_truncated = ATOMIC_FLAG_INIT;
+
+/* The mapped file was truncated. Each thread repeats its access until the first one has written the line; then the
+ * signal's default action ends the program. */
 static void meet_sigbus(int number) {
-    (void)number;
+    if (atomic_flag_test_and_set(&is_truncated)) return;
     ssize_t n = write(STDERR_FILENO, truncated_line, truncated_bytes);
     (void)n;
+    signal(number, SIG_DFL);
 }
 
 static void watch_map(const char *path) {
-    struct sigaction action = {.sa_handler = meet_sigbus, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = meet_sigbus};
     int n = snprintf(truncated_line, sizeof truncated_line,
                      "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably the model "
                      "'%.800s': replace models by rename (write a new file, then mv), never in place\n", path);

@@ -134,7 +134,7 @@ class WriteBack(unittest.TestCase):
         """A working set that does not fit: each text is used twice and evicted before its third use."""
         server = self.start("--disk", "12M")
         start = time.monotonic()
-        for number in range(150):
+        for number in range(300):
             self.ask(server, number)
             self.ask(server, number)
         m = server.metrics()
