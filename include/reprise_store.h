@@ -71,6 +71,7 @@ typedef struct rp_store_entry {
     char model[65];     /* 64 hexadecimal digits; "": unknown */
     rp_store_kind kind;
     const char *label;  /* "" for text, and for an encrypted record without the key */
+    const char *kv_format; /* of its KV: "f16", "int8", ...; "": unknown. Static */
     const char *fault;  /* why the header cannot be read: "cipher", "version", ... (docs/format.md); "": it can. Static */
     bool encrypted, pinned;
     bool expired;       /* `expires` has passed */
@@ -83,7 +84,7 @@ typedef struct rp_store_entry {
     uint64_t uses;
     int64_t last_use;   /* 0: unknown */
     int64_t expires;    /* 0: never */
-    uint64_t reserved[6]; /* 0 */
+    uint64_t reserved[5]; /* 0 */
 } rp_store_entry;
 
 /* Entries, in the order of their keys unless a page says otherwise. The strings belong to the listing. */

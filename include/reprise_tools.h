@@ -64,7 +64,8 @@ typedef struct rp_inspect_node {
     bool taken;          /* by the prompt */
     bool cached;         /* false: cache="false" */
     const char *preview; /* first characters of its text, with each white space as one space */
-    uint64_t reserved[2]; /* 0 */
+    const char *kv_format; /* of the spans of a module or the schema: "f16", "int8", ...; "": no span. Static */
+    uint64_t reserved[1]; /* 0 */
 } rp_inspect_node;
 
 /* Consecutive tokens of the prompt from one source: a view, or computed tokens. */

@@ -47,13 +47,13 @@ const cli_command cli_cache_ls = {
     .summary = "list the modules, prompts and answers in a store",
     .synopsis = "--store DIR [NAME] [--all] [--sort name|size|use] [--json]",
     .notes = "Works while an engine has the store open. TTL: remaining time to live of a module. USES of a module: uses of its most used record.\n"
-             "Records are grouped by model: an engine uses only those of its own model.\n"
+             "KV: format of keys and values. Records are grouped by model: an engine uses only those of its own model.\n"
              "Prompts and answers have no names and share one row.\n",
     .options = ls_table,
     .main = ls_main,
 };
 
-enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80 };
+enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 6 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80 };
 
 /* Width of the first column in cells: as the terminal allows, at most as needed. */
 static int name_cells(const cache_rows *rows, bool each) {
@@ -70,7 +70,7 @@ static int name_cells(const cache_rows *rows, bool each) {
 static void cache_list_print_head(int cells, bool each) {
     cli_print_fit(stdout, "NAME", cells, cells);
     if (each) printf(" %-*s", KEY_SHOWN, "KEY");
-    printf(" %8s %10s %4s %5s %8s %7s %s\n", "TOKENS", "SIZE", "TIER", "USES", "USED", "TTL", "PIN");
+    printf(" %8s %10s %-5s %4s %5s %8s %7s %s\n", "TOKENS", "SIZE", "KV", "TIER", "USES", "USED", "TTL", "PIN");
 }
 
 static const char *used_text(const cache_row *r, int64_t now, char *out) {
@@ -90,8 +90,8 @@ static void cache_row_print_row(const cache_row *r, int cells, int64_t now) {
     char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES];
     cli_print_fit(stdout, r->name, cells, cells);
     if (r->key != NULL) printf(" %.*s", KEY_SHOWN, r->key);
-    printf(" %8llu %10s %4s %5llu %8s %7s %s\n", (unsigned long long)r->tokens, cache_bytes_text(r->bytes, size), "disk",
-           (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), pin_text(r));
+    printf(" %8llu %10s %-5s %4s %5llu %8s %7s %s\n", (unsigned long long)r->tokens, cache_bytes_text(r->bytes, size),
+           r->kv_format[0] != '\0' ? r->kv_format : "-", "disk", (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), pin_text(r));
 }
 
 typedef struct totals {
@@ -151,6 +151,7 @@ static json_t *row_object(const cache_row *r, int64_t now) {
     cli_json_set(o, "records", json_integer((json_int_t)r->records));
     cli_json_set(o, "tokens", json_integer((json_int_t)r->tokens));
     cli_json_set(o, "bytes", json_integer((json_int_t)r->bytes));
+    cli_json_set(o, "kv_format", cli_json_text(r->kv_format));
     cli_json_set(o, "tier", cli_json_text("disk"));
     cli_json_set(o, "uses", json_integer((json_int_t)r->uses));
     cli_json_set(o, "last_use", json_integer(r->last_use));
@@ -255,6 +256,42 @@ static void print_models(const cache_rows *rows) {
     }
 }
 
+/* The records of each KV format: fn is called with its name and totals, in the order of their first records. rows: one per record */
+typedef void (*format_fn)(void *user, const char *format, const totals *t);
+
+static void each_format(const cache_rows *rows, format_fn fn, void *user) {
+    for (size_t i = 0; i < rows->n; i++) {
+        const char *format = rows->items[i].kv_format;
+        totals t = {0};
+        size_t first = 0;
+        while (strcmp(rows->items[first].kv_format, format) != 0) first++;
+        if (first < i || format[0] == '\0') continue;
+        for (size_t j = i; j < rows->n; j++) {
+            if (strcmp(rows->items[j].kv_format, format) != 0) continue;
+            t.records += rows->items[j].records;
+            t.tokens += rows->items[j].tokens;
+            t.bytes += rows->items[j].bytes;
+        }
+        fn(user, format, &t);
+    }
+}
+
+static void print_format(void *user, const char *format, const totals *t) {
+    char size[CACHE_TEXT_BYTES];
+    (void)user;
+    printf("KV %-19s %8llu %12s   %llu tokens\n", format, (unsigned long long)t->records, cache_bytes_text(t->bytes, size),
+           (unsigned long long)t->tokens);
+}
+
+static void append_format(void *user, const char *format, const totals *t) {
+    json_t *o = json_object();
+    cli_json_set(o, "kv_format", cli_json_text(format));
+    cli_json_set(o, "records", json_integer((json_int_t)t->records));
+    cli_json_set(o, "tokens", json_integer((json_int_t)t->tokens));
+    cli_json_set(o, "bytes", json_integer((json_int_t)t->bytes));
+    cli_json_append(user, o);
+}
+
 /* Results of the quality audit; NULL if there are none. */
 typedef struct stat_audit {
     rp_audit *report;
@@ -282,6 +319,7 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
     printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));
     print_models(rows);
+    each_format(rows, print_format, NULL);
     if (a->report != NULL) cache_audit_print(a->report, a->model);
 }
 
@@ -318,6 +356,9 @@ static int print_stats_json(const stat_options *o, const rp_store_usage *s, cons
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         cli_json_set(object, numbers[i].name, json_integer((json_int_t)numbers[i].value));
     cli_json_set(object, "models", models_array(rows));
+    json_t *formats = json_array();
+    each_format(rows, append_format, formats);
+    cli_json_set(object, "kv_formats", formats);
     cli_json_set(object, "audit", cache_audit_object(a->report, a->model));
     return cli_json_print(object);
 }
@@ -332,7 +373,7 @@ static int show_stats(const stat_options *o, rp_store *cache) {
         rp_audit_free(a.report);
         return cache_store_fail(&err);
     }
-    cache_rows rows = cache_rows_make(l, false, CACHE_BY_NAME);
+    cache_rows rows = cache_rows_make(l, true, CACHE_BY_NAME);
     int status = CLI_OK;
     if (o->json) status = print_stats_json(o, &s, &rows, &a);
     else print_stats(o, &s, &rows, &a);

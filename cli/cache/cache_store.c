@@ -90,7 +90,8 @@ static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
 
 /* Records of a module are always used together; texts are used one by one. */
 static void cache_row_add_entry(cache_row *r, const rp_store_entry *e) {
-    r->records++;
+    if (r->records++ == 0) r->kv_format = e->kv_format;
+    else if (strcmp(r->kv_format, e->kv_format) != 0) r->kv_format = "mixed";
     r->pinned += e->pinned;
     r->tokens += (uint64_t)e->n_tokens;
     r->bytes += e->bytes;

@@ -65,6 +65,7 @@ typedef struct cache_row {
     const char *name;  /* a label; or a description in brackets */
     const char *model; /* "" unknown */
     const char *key;   /* NULL for several records */
+    const char *kv_format; /* "mixed": of several; "": unknown */
     rp_store_kind kind;
     uint64_t records, pinned, tokens, bytes, uses;
     int64_t last_use, expires; /* the latest, and the earliest; 0: unknown, and never */

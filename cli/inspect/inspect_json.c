@@ -47,6 +47,7 @@ static json_t *node_object(const rp_inspect_node *n, bool with_prompt) {
     cli_json_set(o, "tokens", json_integer(n->n_tokens));
     cli_json_set(o, "position", json_integer(n->position));
     cli_json_set(o, "key", cli_json_text(n->key));
+    cli_json_set(o, "kv_format", cli_json_text(n->kv_format));
     cli_json_set(o, "cached", json_boolean(n->cached));
     if (with_prompt) cli_json_set(o, "taken", json_boolean(n->taken));
     cli_json_set(o, "preview", cli_json_text(n->preview));

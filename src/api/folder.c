@@ -26,6 +26,7 @@ static void store_item_describe(const store_item *item, rp_store_entry *e) {
                                   : row->record.kind == RECORD_MODULE ? RP_STORE_MODULE
                                                                       : RP_STORE_TEXT,
                           .label = row->record.label,
+                          .kv_format = known ? kv_format_name(row->record.form.format) : "",
                           .fault = item->fault ? record_fault_name(item->fault) : "",
                           .encrypted = item->encrypted,
                           .on_disk = true,

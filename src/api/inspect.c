@@ -62,6 +62,7 @@ static void describe_holder(const pml_layout *l, int32_t node, rp_inspect_node *
         if (out->n_tokens == 0) out->position = s->pos;
         out->n_tokens += s->n_tokens;
         base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
+        out->kv_format = kv_format_name(s->format);
     }
 }
 
@@ -101,7 +102,8 @@ static void describe_node(const pml_layout *l, const pml_plan *plan, int32_t i, 
     char *path = strings, *name = strings + JOB_PATH_BYTES, *shown = strings + 2 * JOB_PATH_BYTES;
     bool holder = n->kind == PML_MODULE || n->kind == PML_SCHEMA;
     snprintf(name, JOB_PATH_BYTES, "%s", n->kind == PML_SCAFFOLD ? n->scaffold : n->name ? n->name : "");
-    *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .depth = inspect_depth_of(l->schema, i),
+    *out = (rp_inspect_node){.kind = kind_name(n), .name = name, .path = path, .preview = shown, .kv_format = "",
+                             .depth = inspect_depth_of(l->schema, i),
                              .taken = inspect_is_taken(l->schema, plan, i), .cached = n->kind != PML_MODULE || n->cache};
     pml_path(l->schema, holder ? i : pml_holder(l->schema, i), path, JOB_PATH_BYTES);
     if (n->kind == PML_TEXT) inspect_preview(n->text, n->n_text, shown);

@@ -15,6 +15,7 @@ void span_store_each(const span_store *s, span_store_about_fn fn, void *user) {
         span_about about = {.key = e->key,
                             .kind = e->is_text ? RECORD_TEXT : RECORD_MODULE,
                             .label = e->label ? e->label : "",
+                            .format = e->span ? kv_span_format(e->span) : e->file->form.format,
                             .n_tokens = e->span ? kv_span_tokens(e->span) : e->file->form.n_tokens,
                             .ram_bytes = e->span ? kv_span_bytes(e->span) : 0,
                             .disk_bytes = e->file ? e->file->bytes : 0,

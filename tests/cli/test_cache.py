@@ -193,7 +193,7 @@ class Store(unittest.TestCase):
     def test_ls(self):
         lines = self.cache("ls").splitlines()
         self.assertRegex(lines[0], "^model [0-9a-f]{16}$")
-        self.assertEqual(lines[1].split(), ["NAME", "TOKENS", "SIZE", "TIER", "USES", "USED", "TTL", "PIN"])
+        self.assertEqual(lines[1].split(), ["NAME", "TOKENS", "SIZE", "KV", "TIER", "USES", "USED", "TTL", "PIN"])
         self.assertEqual([line.split()[0] for line in lines[2:7]],
                          ["cities", "cities/" + LONG, "cities/plan", "cities/plan/lisbon", "cities/plan/miami"])
         self.assertTrue(lines[7].startswith("(prompts and answers)"))
@@ -229,6 +229,18 @@ class Store(unittest.TestCase):
         self.assertEqual([m["model"] for m in stat["models"]], models)
         self.assertIn("removed", self.cache("rm", "--model", models[1][:10]))
         self.assertEqual({row["model"] for row in self.rows()}, {models[0]})
+
+    def test_kv_formats_are_reported(self):
+        self.run_prompts(self.store, "--kv-format", "int8")
+        formats = {row["kv_format"] for row in self.rows()}
+        self.assertEqual(formats, {"f16", "int8"})
+        stat = json.loads(self.cache("stat", "--json"))
+        self.assertEqual(sum(f["records"] for f in stat["kv_formats"]), stat["records"])
+        self.assertEqual({f["kv_format"] for f in stat["kv_formats"]}, {"f16", "int8"})
+        f16, int8 = (next(f for f in stat["kv_formats"] if f["kv_format"] == name) for name in ("f16", "int8"))
+        self.assertEqual(f16["tokens"], int8["tokens"])
+        self.assertLess(int8["bytes"], f16["bytes"])
+        self.assertRegex(self.cache("stat"), r"(?m)^KV int8 ")
 
     def test_stat(self):
         stat = json.loads(self.cache("stat", "--json"))

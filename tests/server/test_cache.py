@@ -42,7 +42,7 @@ class Cache(unittest.TestCase):
         module = self.entries("?name=s/a")["data"]
         self.assertEqual([(e["kind"], e["label"], e["tiers"]) for e in module], [("module", "s/a", ["ram", "disk"])])
         self.assertEqual(self.server.get("/v1/cache/entries/" + module[0]["key"]).json["label"], "s/a")
-        self.assertEqual(set(module[0]), {"object", "key", "kind", "label", "tiers", "tokens", "bytes", "ram_bytes", "uses", "last_use",
+        self.assertEqual(set(module[0]), {"object", "key", "kind", "label", "kv_format", "tiers", "tokens", "bytes", "ram_bytes", "uses", "last_use",
                                           "pinned", "in_use", "expires", "cost_ms"})
         self.assertEqual({e["kind"] for e in self.entries("?kind=text")["data"]}, {"text"})
         self.assertEqual({e["label"] for e in self.entries("?kind=text")["data"]}, {""})

@@ -33,8 +33,9 @@ static const char *schema_tenant(server_request *x) {
 static json_t *schemas_http_text(const char *s) { return server_json_text(s, strlen(s)); }
 
 static json_t *inspect_node(const rp_inspect_node *n) {
-    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:b, s:o}", "kind", n->kind, "name", schemas_http_text(n->name), "path", schemas_http_text(n->path),
-                     "depth", (int)n->depth, "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "cached", n->cached,
+    return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name", schemas_http_text(n->name), "path", schemas_http_text(n->path),
+                     "depth", (int)n->depth, "tokens", (int)n->n_tokens, "position", (int)n->position, "key", n->key, "kv_format",
+                     n->kv_format, "cached", n->cached,
                      "preview", schemas_http_text(n->preview));
 }
 
