@@ -54,6 +54,7 @@ static bench_loops fastest_loops(void) {
     if (base_cpu_has(BASE_CPU_AVX2)) bench_loops_avx2(&l);
     if (base_cpu_has(BASE_CPU_AVXVNNI)) bench_loops_avxvnni(&l);
     if (base_cpu_has(BASE_CPU_AVX512)) bench_loops_avx512(&l);
+    if (base_cpu_has(BASE_CPU_AMX)) bench_loops_amx(&l);
 #endif
     return l;
 }

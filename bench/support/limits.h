@@ -23,6 +23,7 @@ typedef struct bench_loops {
 void bench_loops_avx2(bench_loops *l);
 void bench_loops_avxvnni(bench_loops *l);
 void bench_loops_avx512(bench_loops *l);
+void bench_loops_amx(bench_loops *l);
 
 /* Independent sums: they hide the latency of one (an FMA of four cycles on two ports needs eight). */
 #define BENCH_SUMS 8

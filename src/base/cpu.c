@@ -22,6 +22,9 @@ static const char *const names[] = {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 /* Bits of cpuid (Intel SDM, volume 2A, CPUID). */
 #define LEAF1_C_FMA (1u << 12)
@@ -31,25 +34,39 @@ static const char *const names[] = {
 #define LEAF7_B_AVX2 (1u << 5)
 #define LEAF7_B_AVX512 (1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
 #define LEAF7_C_AVX512_VNNI (1u << 11)
+#define LEAF7_D_AMX (1u << 24 | 1u << 25) /* TILE, INT8 */
 #define LEAF7_1_A_AVX_VNNI (1u << 4)
 #define XCR0_SSE_AVX 0x06u
 #define XCR0_AVX512 0xe0u /* mask registers, upper halves of 0 to 15, all of 16 to 31 */
 
+#define XCR0_AMX 0x60000u /* configuration and data of tiles */
+
+/* Linux allocates the 8 KiB of a thread's tiles only if the process asks (Documentation/arch/x86/xstate.rst). */
+static bool may_use_tiles(void) {
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
 static bool has_all(unsigned bits, unsigned wanted) { return (bits & wanted) == wanted; }
 
 bool base_cpu_has(base_cpu_level level) {
-    unsigned a, b, c, d, leaf7_b, leaf7_c;
+    unsigned a, b, c, d, leaf7_b, leaf7_c, leaf7_d;
     if (level == BASE_CPU_GENERIC) return true;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
     if (!has_all(c, LEAF1_C_FMA | LEAF1_C_OSXSAVE | LEAF1_C_AVX | LEAF1_C_F16C)) return false;
     const unsigned saved = base_x86_xcr0();
     if (!has_all(saved, XCR0_SSE_AVX)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &leaf7_b, &leaf7_c, &d) || !has_all(leaf7_b, LEAF7_B_AVX2)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &leaf7_b, &leaf7_c, &leaf7_d) || !has_all(leaf7_b, LEAF7_B_AVX2)) return false;
+    const bool has_avx512 = has_all(leaf7_b, LEAF7_B_AVX512) && has_all(leaf7_c, LEAF7_C_AVX512_VNNI) && has_all(saved, XCR0_AVX512);
     switch (level) {
     case BASE_CPU_AVX2: return true;
     case BASE_CPU_AVXVNNI: return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has_all(a, LEAF7_1_A_AVX_VNNI);
-    case BASE_CPU_AVX512:
-        return has_all(leaf7_b, LEAF7_B_AVX512) && has_all(leaf7_c, LEAF7_C_AVX512_VNNI) && has_all(saved, XCR0_AVX512);
+    case BASE_CPU_AVX512: return has_avx512;
+    case BASE_CPU_AMX: return has_avx512 && has_all(leaf7_d, LEAF7_D_AMX) && has_all(saved, XCR0_AMX) && may_use_tiles();
     default: return false;
     }
 }

@@ -12,13 +12,14 @@
  *   x86-64    avx2      AVX2, FMA, F16C
  *             avxvnni   and AVX-VNNI (Alder Lake, Zen 5)
  *             avx512    avx2 and AVX-512 F, BW, DQ, VL, VNNI (Ice Lake, Zen 4; they may lack AVX-VNNI)
+ *             amx       avx512 and AMX-TILE, AMX-INT8 (Sapphire Rapids)
  *   AArch64   neon      what every processor has
  *             dotprod   and SDOT (Cortex-A76, Neoverse N1, Apple M1)
  *             i8mm      and SMMLA (Cortex-X2, Neoverse V1 and N2, Apple M2)
  *
  * A level names registers that the operating system saves, too. */
 #if defined(__x86_64__)
-#define BASE_CPU_LEVELS(X) X(GENERIC, generic) X(AVX2, avx2) X(AVXVNNI, avxvnni) X(AVX512, avx512)
+#define BASE_CPU_LEVELS(X) X(GENERIC, generic) X(AVX2, avx2) X(AVXVNNI, avxvnni) X(AVX512, avx512) X(AMX, amx)
 #elif defined(__aarch64__)
 #define BASE_CPU_LEVELS(X) X(GENERIC, generic) X(NEON, neon) X(DOTPROD, dotprod) X(I8MM, i8mm)
 #else
@@ -32,7 +33,8 @@ typedef enum base_cpu_level {
     BASE_CPU_LEVEL_COUNT
 } base_cpu_level;
 
-/* Can this machine run what is compiled for a level? */
+/* Can this machine run what is compiled for a level? Asks Linux for leave to use AMX's registers, which holds for all threads of the
+ * process that are started later. */
 bool base_cpu_has(base_cpu_level level);
 /* The highest level that the machine has and that is not above REPRISE_CPU (a level's name; unset: no mask). An unknown name in
  * REPRISE_CPU is RP_ERR_INVALID with the list of names. */

@@ -69,7 +69,8 @@ void kernel_table_init(kernel_table *t, base_cpu_level level) {
 #if defined(__x86_64__)
     if (level >= BASE_CPU_AVX2) kernel_table_avx2(t);
     if (level == BASE_CPU_AVXVNNI) kernel_table_avxvnni(t); /* avx512 does not include it */
-    if (level == BASE_CPU_AVX512) kernel_table_avx512(t);
+    if (level >= BASE_CPU_AVX512) kernel_table_avx512(t);
+    if (level >= BASE_CPU_AMX) kernel_table_amx(t);
 #elif defined(__aarch64__)
     if (level >= BASE_CPU_NEON) kernel_table_neon(t);
     if (level >= BASE_CPU_DOTPROD) kernel_table_dotprod(t);

@@ -32,6 +32,7 @@ expect x86 attention_avx2 'vfmadd.*%ymm' "$wide"
 expect x86 vector_avx2 'vfmadd.*%ymm' "$wide"
 expect x86 linear_quant_avxvnni '\{vex\} vpdpbusd .*%ymm' "$wide"
 expect x86 linear_quant_avx512 'vpdpbusd .*%zmm' '\{vex\}|vdpbf16ps'
+expect x86 linear_quant_amx 'tdpbssd ' '\{vex\}|vdpbf16ps'
 expect x86 attention_int8_avx2 'vpmaddwd.*%ymm' "vpdpwssd|$wide"
 expect x86 attention_int8_avxvnni '\{vex\} vpdpwssd .*%ymm' "$wide"
 expect x86 attention_int8_avx512 'vpdpwssd .*%zmm' '\{vex\}|vdpbf16ps'

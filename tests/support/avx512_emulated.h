@@ -28,6 +28,7 @@ typedef struct emulated_512 {
 /* The kernels' names, which the library uses as well. */
 #define kernel_table_avxvnni emulated_table_avxvnni
 #define kernel_table_avx512 emulated_table_avx512
+#define avx512_linear_quant emulated_linear_quant
 #define avx512_linear_float_entries emulated_linear_float_entries
 #define avx512_attention_entries emulated_attention_entries
 #define avx512_attention_int8_entries emulated_attention_int8_entries

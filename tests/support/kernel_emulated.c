@@ -6,6 +6,7 @@
 /* The kernels' own files once more: *_on_avx2.c. */
 void emulated_table_avxvnni(kernel_table *t);
 void emulated_table_avx512(kernel_table *t);
+void emulated_table_amx(kernel_table *t);
 
 bool kernel_emulated(base_cpu_level level, kernel_table *t) {
     if (!base_cpu_has(BASE_CPU_AVX2) || level <= BASE_CPU_AVX2) return false;
@@ -16,6 +17,10 @@ bool kernel_emulated(base_cpu_level level, kernel_table *t) {
     } else {
         emulated_table_avx512(t);
         t->name = "avx512-emulated";
+    }
+    if (level == BASE_CPU_AMX) {
+        emulated_table_amx(t);
+        t->name = "amx-emulated";
     }
     return true;
 }

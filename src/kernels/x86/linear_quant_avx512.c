@@ -12,6 +12,15 @@ static BASE_ALWAYS_INLINE lanes_ints lanes_dot(lanes_ints sum, lanes_bytes w, la
 #include "kernels/x86/lanes_vnni.inc"
 #include "kernels/lanes/lanes_quant.inc"
 
+kernel_linear_fn avx512_linear_quant(kernel_type t) {
+    static const kernel_linear_fn products[KERNEL_TYPE_END] = {
+#define X(NAME, name, ...) [KERNEL_##NAME] = linear_##name,
+        FORMAT_TYPES(X)
+#undef X
+    };
+    return products[t];
+}
+
 /* The functions of one row are AVX2's: their share of the time is small. */
 void kernel_table_avx512(kernel_table *t) {
     t->name = "avx512";

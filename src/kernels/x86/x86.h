@@ -10,6 +10,8 @@ void kernel_table_avx2(kernel_table *t);
 /* Override every entry that is faster at the level (base/cpu.h), in a table that kernel_table_avx2 filled in. */
 void kernel_table_avxvnni(kernel_table *t);
 void kernel_table_avx512(kernel_table *t);
+/* In a table that kernel_table_avx512 filled in. */
+void kernel_table_amx(kernel_table *t);
 
 /* Each overrides the entries of its name. */
 void avx2_linear_float_entries(kernel_table *t);
@@ -18,6 +20,8 @@ void avx2_attention_entries(kernel_table *t);
 void avx2_attention_int8_entries(kernel_table *t);
 void avx2_attention_bits_entries(kernel_table *t);
 void avx2_vector_entries(kernel_table *t);
+/* avx512's product of a quantized type. */
+kernel_linear_fn avx512_linear_quant(kernel_type t);
 void avx512_linear_float_entries(kernel_table *t);
 void avx512_attention_entries(kernel_table *t);
 void avx512_attention_int8_entries(kernel_table *t);
