@@ -571,7 +571,7 @@ static void draw_engine(schedule *s) {
     static const int32_t chunks[] = {1, 2, 7, 16, 64, 100, 256, 512};
     rp_engine_options *o = &s->engine_options;
     *o = schedule_world_options(s->w);
-    o->n_threads = 1 + below(s, 3);
+    o->n_threads = 1 + below(s, 4);
     o->max_sequences = 1 + below(s, 8);
     o->chunk_tokens = chunks[below(s, (int32_t)BASE_ARRAY_LEN(chunks))];
     o->token_goal_ms = goals[below(s, (int32_t)BASE_ARRAY_LEN(goals))];
