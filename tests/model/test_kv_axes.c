@@ -43,14 +43,15 @@
 
 #define MODEL "models/reprise-mini.gguf"
 #define OUTLIER 16.0f
-#define UNSEEN_SLOT 5 /* of each complete block */
+#define UNSEEN_SLOT 5              /* of each complete block */
 #define MOST_ROWS FORWARD_RUN_ROWS /* of a question and its answer */
 #define MOST_DIM 256
 
 static const char *const tasks[] = {"pairs-16", "facts-8", "passkey"};
 #define N_TASKS ((int)BASE_ARRAY_LEN(tasks))
 
-typedef enum axis { CHANNEL, TOKEN } axis;
+typedef enum axis { CHANNEL,
+                    TOKEN } axis;
 static const char *const axis_names[] = {"channel", "token"};
 typedef struct scheme {
     axis keys, values;
@@ -131,7 +132,8 @@ static rp_message message(rp_role role, const char *text) { return (rp_message){
 
 /* reply NULL: the prompt alone. */
 static int32_t *tokens_of(const rp_model *m, const char *document, const char *question, const char *reply, size_t *n) {
-    const rp_message messages[] = {message(RP_ROLE_SYSTEM, document), message(RP_ROLE_USER, question), message(RP_ROLE_ASSISTANT, reply ? reply : "")};
+    const rp_message messages[] = {message(RP_ROLE_SYSTEM, document), message(RP_ROLE_USER, question),
+                                   message(RP_ROLE_ASSISTANT, reply ? reply : "")};
     rp_error err = {0};
     int32_t *tokens;
     must(rp_tokenize_messages(m, messages, reply ? 3 : 2, reply != NULL, &tokens, n, &err), &err);

@@ -35,7 +35,13 @@ static const struct {
     kv_format format;
     double ram, disk;
 } limits[] = {
-    {KV_F16, 1, 1}, {KV_F32, 0.5, 0.5}, {KV_INT8, 1.9, 1.9}, {KV_K8V4, 2.35, 2.5}, {KV_KIVI4, 3.3, 3.5}, {KV_K4V2, 4.2, 4.6}, {KV_KIVI2, 6, 6},
+    {KV_F16, 1, 1},
+    {KV_F32, 0.5, 0.5},
+    {KV_INT8, 1.9, 1.9},
+    {KV_K8V4, 2.35, 2.5},
+    {KV_KIVI4, 3.3, 3.5},
+    {KV_K4V2, 4.2, 4.6},
+    {KV_KIVI2, 6, 6},
 };
 
 typedef struct capacity {
