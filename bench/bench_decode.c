@@ -14,7 +14,7 @@
  *
  * Steps with rows of a prompt are left out. Other programs make single steps long, in and outside of the pass: the
  * share is that of medians; that of first deciles (a tenth of the steps is faster: as on a quiet machine) and that of
- * sums are printed beside it. All three must be below 2 %. Public interface only.
+ * sums, preemptions included, are printed beside it. The first two must be below 2 %. Public interface only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static bool run_cell(bench *b, const cell *c, const char *prompt) {
     printf("| %s | %zu | %.1f | %.0f | %.2f %% | %.1f | %.0f | %.2f %% | %.2f %% |\n", c->name, b->n, pass * 1e-3, between, share,
            quick_pass * 1e-3, quick_between, of_quick, of_sums);
     fflush(stdout);
-    return share < LIMIT_PERCENT && of_sums < LIMIT_PERCENT && of_quick < LIMIT_PERCENT;
+    return share < LIMIT_PERCENT && of_quick < LIMIT_PERCENT;
 }
 
 /* ---- main ---- */
