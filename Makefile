@@ -52,7 +52,9 @@ test-formats: all ## validate /metrics with promtool and /openapi.json with redo
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
-exactness: all ## compare concurrent requests, byte by byte, with each request alone: make exactness ROUNDS=3000 (about 20 minutes)
+exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=3000 (about 20 minutes)
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) build/tests/exactness/test_cuts
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) build/tests/crash/test_crash
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$(ROUNDS) build/tests/exactness/test_schedules
 
 oracle: all ## compare random schemas and prompts of every model family with the slow reference: make oracle ROUNDS=500 (about 20 minutes)

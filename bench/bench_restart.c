@@ -2,10 +2,11 @@
 /* bench_restart.c: TTFT after a restart: with KV on disk, against KV in RAM and full prefill.
  *
  *   bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N] [--threads N] [--dir DIR]
- *                 [--only modules|prefix]
+ *                 [--only modules|prefix] [--kv-format f16,int8,...]
  *
- * A folder (DIR, or a temporary one) is filled once with --tokens (5,000) tokens: --modules (5) modules of a schema,
- * and one long prompt. In each of --rounds (5) rounds an engine is opened for each of
+ * A folder (DIR, or a temporary one; of several formats: DIR-int8 and so on) is filled once with --tokens (5,000)
+ * tokens: --modules (5) modules of a schema, and one long prompt. In each of --rounds (5) rounds an engine is opened for
+ * each KV format, in turn, and each of
  *
  *   modules or prefix   the cached part of its prompts; --fresh (20) new tokens follow it
  *   layers or whole     reads layer by layer of all spans, or span by span (store_whole_reads)
@@ -43,9 +44,16 @@ typedef struct answer {
     int32_t token;
 } answer;
 
+static const char *const format_names[RP_N_KV_FORMATS] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
+#define DIR_BYTES 4096
+
+/* A KV format with its folder. */
 typedef struct bench {
     rp_model *model;
-    const char *dir;
+    rp_kv_format format;
+    char dir[DIR_BYTES];
+    bool is_own_dir;
+    bench_files files;
     int tokens, modules, fresh, rounds, threads;
     bool has[MODES];
     bool was_filled; /* by an earlier run: nothing is prefilled for it */
@@ -141,6 +149,7 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
     rp_engine *e;
     rp_error err;
     o.n_threads = b->threads;
+    o.kv_format = b->format;
     o.kv_budget_bytes = BUDGET_BYTES;
     o.store_dir = b->dir;
     o.store_write = write;
@@ -155,20 +164,20 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
 
 /* ---- filling the store ---- */
 
-static void say(const char *what) {
-    fprintf(stderr, "bench_restart: %s\n", what);
+static void say(const bench *b, const char *what) {
+    fprintf(stderr, "bench_restart: %s: %s\n", format_names[b->format], what);
     fflush(stderr);
 }
 
 static void fill(bench *b) {
     rp_engine *e = open_engine(b, RP_STORE_WRITE_BACK, false, NULL);
     if (b->has[MODULES]) {
-        say("computing the modules");
+        say(b, "computing the modules");
         answer a = ask(b, e, MODULES, b->prompts[MODULES][0].bytes, 0, RP_REUSE_ON); /* the store is still empty */
         b->afresh_ms[MODULES] = a.ms;
     }
     if (b->has[PREFIX]) {
-        say("computing the long prompt, once to keep it and once without reuse");
+        say(b, "computing the long prompt, once to keep it and once without reuse");
         ask(b, e, PREFIX, b->filling.bytes, -1, RP_REUSE_ON);
         answer a = ask(b, e, PREFIX, b->prompts[PREFIX][0].bytes, 0, RP_REUSE_OFF);
         b->afresh_ms[PREFIX] = a.ms;
@@ -215,8 +224,8 @@ static void run_cell(bench *b, const bench_files *f, int m, int how, int round) 
         bench_text_free(&t);
     }
     rp_engine_free(e);
-    fprintf(stderr, "bench_restart: round %d, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1, mode_names[m],
-            reading_names[how], disk.ms, ram.ms, disk.cached, disk.fresh);
+    fprintf(stderr, "bench_restart: round %d, %s, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1, format_names[b->format],
+            mode_names[m], reading_names[how], disk.ms, ram.ms, disk.cached, disk.fresh);
 }
 
 static void run_round(bench *b, const bench_files *f, int round) {
@@ -267,7 +276,8 @@ static void report(bench *b) {
         gbs[i] = bench_median(b->gbs[i], n);
         if (depths[i] == DISK_THREADS) used = gbs[i];
     }
-    printf("First token of %d new tokens after %d, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens, b->threads, b->rounds);
+    printf("First token of %d new tokens after %d in %s, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens,
+           format_names[b->format], b->threads, b->rounds);
     printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | ");
     printf("against their sum | computed | gain |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
@@ -280,6 +290,24 @@ static void report(bench *b) {
     printf("Target: %s.\n", used >= FAST_DISK_GBS ? "from disk at most 1.5 x from RAM, since two threads read 1 GB/s or more" :
                             "within 10 % of reading, with what computing it does not hide, since two threads read less than 1 GB/s");
     printf("Logits: %d rows compared, %d differ.\n", b->n_compared, b->n_different);
+}
+
+static double median_of_ratios(const double *x, const double *base, int n) {
+    double ratios[MAX_ROUNDS];
+    for (int i = 0; i < n; i++) ratios[i] = x[i] / base[i];
+    return bench_median(ratios, (size_t)n);
+}
+
+/* Medians of the rounds' ratios to the first format. Before report, which sorts. */
+static void compare(const bench *all, int n) {
+    for (int i = 1; i < n; i++)
+        for (int m = 0; m < MODES; m++)
+            if (all[i].has[m])
+                printf("%s against %s, %s, layer by layer: TTFT from disk %.2f x, from RAM %.2f x; bytes read %.2f x\n",
+                       format_names[all[i].format], format_names[all[0].format], mode_names[m],
+                       median_of_ratios(all[i].disk_ms[m][LAYERS], all[0].disk_ms[m][LAYERS], all[0].rounds),
+                       median_of_ratios(all[i].ram_ms[m][LAYERS], all[0].ram_ms[m][LAYERS], all[0].rounds), all[i].bytes[m] / all[0].bytes[m]);
+    if (n > 1) printf("\n");
 }
 
 /* ---- main ---- */
@@ -302,36 +330,74 @@ static bool read_arguments(bench *b, int argc, char **argv) {
     b->fresh = number_after(argc, argv, "--fresh", 20);
     b->rounds = number_after(argc, argv, "--rounds", 5);
     b->threads = number_after(argc, argv, "--threads", 2);
-    b->dir = text_after(argc, argv, "--dir", NULL);
     for (int m = 0; m < MODES; m++) b->has[m] = strcmp(only, mode_names[1 - m]) != 0;
     return argc >= 2 && argv[1][0] != '-' && b->modules > 0 && b->tokens >= 64 * b->modules && b->fresh > 1 && b->rounds > 0 &&
            b->rounds <= MAX_ROUNDS && b->threads > 0;
 }
 
+/* Formats of a list with commas. Returns their number; 0: an unknown one. */
+static int read_formats(const char *list, rp_kv_format *out) {
+    int n = 0;
+    while (*list && n < RP_N_KV_FORMATS) {
+        size_t length = strcspn(list, ",");
+        int f = 0;
+        while (f < RP_N_KV_FORMATS && (strlen(format_names[f]) != length || strncmp(format_names[f], list, length) != 0)) f++;
+        if (f == RP_N_KV_FORMATS) return 0;
+        out[n++] = (rp_kv_format)f;
+        list += length + (list[length] == ',');
+    }
+    return n;
+}
+
+/* dir NULL: a temporary folder. */
+static void open_bench(bench *b, const char *dir, bool is_only) {
+    b->is_own_dir = !dir;
+    if (!dir) {
+        snprintf(b->dir, sizeof b->dir, "bench-restart-XXXXXX");
+        if (!mkdtemp(b->dir)) bench_die("a folder", NULL);
+    } else {
+        snprintf(b->dir, sizeof b->dir, "%s%s%s", dir, is_only ? "" : "-", is_only ? "" : format_names[b->format]);
+    }
+    make_texts(b);
+    b->files = bench_files_of(b->dir);
+    b->was_filled = b->files.n > 0;
+    if (b->was_filled) return;
+    bench_files_free(&b->files);
+    fill(b);
+    b->files = bench_files_of(b->dir);
+}
+
+static void close_bench(bench *b) {
+    bench_files_free(&b->files);
+    if (b->is_own_dir) bench_folder_remove(b->dir);
+}
+
 int main(int argc, char **argv) {
-    static bench b;
-    char own[] = "bench-restart-XXXXXX";
+    static bench all[RP_N_KV_FORMATS], options;
+    rp_kv_format formats[RP_N_KV_FORMATS];
+    int n_different = 0, n = read_formats(text_after(argc, argv, "--kv-format", "f16"), formats);
+    const char *dir = text_after(argc, argv, "--dir", NULL);
     rp_error err;
     bench_name = "bench_restart";
-    if (!read_arguments(&b, argc, argv)) {
+    if (!read_arguments(&options, argc, argv) || n == 0) {
         fprintf(stderr, "usage: bench_restart MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--rounds N, up to %d] [--threads N] "
-                        "[--dir DIR] [--only modules|prefix]\n", MAX_ROUNDS);
+                        "[--dir DIR] [--only modules|prefix] [--kv-format f16,int8,...]\n", MAX_ROUNDS);
         return 2;
     }
-    bool is_own = !b.dir;
-    if (is_own && !(b.dir = mkdtemp(own))) bench_die("a folder", NULL);
-    if (rp_model_open(&b.model, argv[1], NULL, &err)) bench_die("model", &err);
-    make_texts(&b);
-    bench_files files = bench_files_of(b.dir);
-    b.was_filled = files.n > 0;
-    if (!b.was_filled) {
-        fill(&b);
-        files = bench_files_of(b.dir);
+    if (rp_model_open(&options.model, argv[1], NULL, &err)) bench_die("model", &err);
+    for (int i = 0; i < n; i++) {
+        all[i] = options;
+        all[i].format = formats[i];
+        open_bench(&all[i], dir, n == 1);
     }
-    for (int i = 0; i < b.rounds; i++) run_round(&b, &files, i);
-    report(&b);
-    bench_files_free(&files);
-    if (is_own) bench_folder_remove(b.dir);
-    rp_model_close(b.model);
-    return b.n_different > 0;
+    for (int round = 0; round < options.rounds; round++)
+        for (int i = 0; i < n; i++) run_round(&all[(i + round) % n], &all[(i + round) % n].files, round);
+    compare(all, n);
+    for (int i = 0; i < n; i++) {
+        report(&all[i]);
+        n_different += all[i].n_different;
+        close_bench(&all[i]);
+    }
+    rp_model_close(options.model);
+    return n_different > 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_crash.c: kills the process at every system call that changes the disk, in turn, and at random moments. Another
  * process then continues with the files: every record is complete or absent, no temporary file is left, the folder
- * stays within its budget, and answers are bit-identical to a cold run.
+ * stays within its budget, and answers are bit-identical to a cold run. Every KV format takes its turn; one module has a
+ * format of its own.
  *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
@@ -29,7 +30,7 @@
 #include "support/seed.h"
 #include "support/store_folder.h"
 
-static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b'>seven hills</module></schema>";
+static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven hills</module></schema>";
 static const struct {
     const char *prompt, *text;
 } requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"},
@@ -39,7 +40,8 @@ static const struct {
 #define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
 
 static rp_model *model;
-static oracle_run cold[BASE_ARRAY_LEN(requests)];
+static oracle_run cold[RP_N_KV_FORMATS][BASE_ARRAY_LEN(requests)];
+static rp_kv_format format; /* of engines from now on */
 static tiny_random r;
 static int rounds;
 
@@ -58,6 +60,7 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.n_ctx = 256;
+    o.kv_format = format;
     o.store_dir = dir;
     o.store_write = write;
     o.store_budget_bytes = budget;
@@ -74,20 +77,24 @@ static int open_all(void **state) {
     model = tiny_model_open(&shape, "chatml");
     r = (tiny_random){test_seed("crash", 20261123)};
     rounds = test_rounds(20);
-    rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
-    for (int i = 0; i < N_REQUESTS; i++) {
-        rp_request q = request_of(i);
-        q.no_prefix = true;
-        oracle_run_make(&cold[i], e, &q);
-        assert_int_equal(cold[i].rc, RP_OK);
+    for (int f = 0; f < RP_N_KV_FORMATS; f++) {
+        format = (rp_kv_format)f;
+        rp_engine *e = new_engine(NULL, RP_STORE_WRITE_BACK, 0);
+        for (int i = 0; i < N_REQUESTS; i++) {
+            rp_request q = request_of(i);
+            q.no_prefix = true;
+            oracle_run_make(&cold[f][i], e, &q);
+            assert_int_equal(cold[f][i].rc, RP_OK);
+        }
+        rp_engine_free(e);
     }
-    rp_engine_free(e);
+    format = RP_KV_F16;
     return 0;
 }
 
 static int close_all(void **state) {
     (void)state;
-    for (int i = 0; i < N_REQUESTS; i++) oracle_run_free(&cold[i]);
+    for (int i = 0; i < RP_N_KV_FORMATS * N_REQUESTS; i++) oracle_run_free(&cold[i / N_REQUESTS][i % N_REQUESTS]);
     rp_model_close(model);
     return 0;
 }
@@ -99,7 +106,7 @@ static bool run_all(rp_engine *e, int32_t *cached) {
         rp_request q = request_of(i);
         oracle_run run = {0};
         oracle_run_make(&run, e, &q);
-        same &= oracle_run_same(&run, &cold[i]);
+        same &= oracle_run_same(&run, &cold[format][i]);
         if (cached && !run.rc) *cached += run.result->cached_tokens;
         oracle_run_free(&run);
     }
@@ -177,8 +184,9 @@ static bool kill_one(const char *dir, rp_store_write write, uint64_t budget, mom
     return false;
 }
 
-static void kill_at_every_call(rp_store_write write, uint64_t budget) {
-    uint64_t n = 1, step = rounds < 10 ? 7 : 1, kills = 0;
+/* At call `first`, and every step-th after it. */
+static void kill_at_calls(rp_store_write write, uint64_t budget, uint64_t first, uint64_t step) {
+    uint64_t n = first, kills = 0;
     bool killed;
     evictions = 0;
     do {
@@ -190,9 +198,14 @@ static void kill_at_every_call(rp_store_write write, uint64_t budget) {
         kills += killed;
         n += step;
     } while (killed);
-    printf("killed at %llu calls, %llu evictions\n", (unsigned long long)kills, (unsigned long long)evictions);
+    printf("%s: killed at %llu calls, %llu evictions\n", kv_format_name((kv_format)format), (unsigned long long)kills, (unsigned long long)evictions);
     assert_true(kills >= 40 / step);
     assert_true(budget == LOOSE || evictions > 0);
+}
+
+static void kill_at_every_call(rp_store_write write, uint64_t budget) {
+    format = RP_KV_F16;
+    kill_at_calls(write, budget, 1, rounds < 10 ? 7 : 1);
 }
 
 static void write_back(void **state) {
@@ -215,6 +228,15 @@ static void write_through_tight(void **state) {
     kill_at_every_call(RP_STORE_WRITE_THROUGH, TIGHT);
 }
 
+/* Every tenth call for each of the other formats, from a random one. */
+static void in_every_format(void **state) {
+    (void)state;
+    for (int f = RP_KV_F16 + 1; f < RP_N_KV_FORMATS; f++) {
+        format = (rp_kv_format)f;
+        kill_at_calls(f % 2 ? RP_STORE_WRITE_BACK : RP_STORE_WRITE_THROUGH, LOOSE, 1 + tiny_random_below(&r, 10), 10);
+    }
+}
+
 /* In SQLite's own calls, too; the same folder dies again and again. */
 static void at_random_moments(void **state) {
     (void)state;
@@ -222,6 +244,7 @@ static void at_random_moments(void **state) {
     int kills = 0;
     store_folder_make(dir);
     for (int i = 0; i < rounds; i++) {
+        if (i % 5 == 0) format = (rp_kv_format)tiny_random_below(&r, RP_N_KV_FORMATS); /* of a folder */
         kills += kill_one(dir, i % 2 ? RP_STORE_WRITE_BACK : RP_STORE_WRITE_THROUGH, i % 4 < 2 ? TIGHT : LOOSE, AT_TIME,
                           1000 + tiny_random_below(&r, 60000));
         check_rest(dir, RP_STORE_WRITE_BACK, LOOSE, "moment", (uint64_t)i);
@@ -236,7 +259,7 @@ static void at_random_moments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(write_back), cmocka_unit_test(write_through), cmocka_unit_test(write_back_tight),
-        cmocka_unit_test(write_through_tight), cmocka_unit_test(at_random_moments),
+        cmocka_unit_test(write_through_tight), cmocka_unit_test(in_every_format), cmocka_unit_test(at_random_moments),
     };
     return cmocka_run_group_tests_name("crash", tests, open_all, close_all);
 }

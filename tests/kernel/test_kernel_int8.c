@@ -255,6 +255,111 @@ static void check_values(const kernel_table *t, int arg) {
     }
 }
 
+/* ---- a context divided among threads ---- */
+
+#define MOST_BLOCKS 12
+#define MOST_PARTS 8
+
+/* A query's scores over blocks of one head, and the part that visits each block. */
+typedef struct divided {
+    const kernel_table *table;
+    int64_t dim;
+    int n_blocks, n_parts, part_of[MOST_BLOCKS];
+    uint8_t *values[MOST_BLOCKS];
+    float scores[MOST_BLOCKS][SLOTS], scales[MOST_BLOCKS][SLOTS];
+    bool visible[MOST_BLOCKS][SLOTS];
+} divided;
+
+/* Of one part: its visible slots as a list. */
+typedef struct part {
+    int64_t n;
+    int32_t slot[MOST_BLOCKS * SLOTS]; /* block * 64 + slot */
+    float x[MOST_BLOCKS * SLOTS], scales[MOST_BLOCKS * SLOTS];
+    int16_t weights[MOST_BLOCKS * SLOTS];
+    kernel_heavy heavy[MOST_BLOCKS * SLOTS];
+} part;
+
+static void list_part(const divided *d, int no, part *p) {
+    p->n = 0;
+    for (int i = 0; i < d->n_blocks * SLOTS; i++) {
+        const int block = i / SLOTS, slot = i % SLOTS;
+        if (d->part_of[block] % d->n_parts != no || !d->visible[block][slot]) continue;
+        p->slot[p->n] = i;
+        p->x[p->n] = d->scores[block][slot];
+        p->scales[p->n++] = d->scales[block][slot];
+    }
+}
+
+static void add_values(const divided *d, part *p, float factor, int32_t *acc) {
+    const kernel_table *t = d->table;
+    int16_t rows[MOST_BLOCKS][SLOTS] = {{0}};
+    const int64_t n_heavy = t->weights_int8(p->x, p->scales, p->n, factor, p->weights, p->heavy);
+    for (int64_t i = 0; i < p->n; i++) rows[p->slot[i] / SLOTS][p->slot[i] % SLOTS] = p->weights[i];
+    for (int block = 0; block < d->n_blocks; block++) t->values_int8(d->values[block], d->dim, rows[block], SLOTS, 1, acc, d->dim, NULL);
+    for (int64_t i = 0; i < n_heavy; i++) {
+        const int32_t at = p->slot[p->heavy[i].index];
+        t->value_int8(d->values[at / SLOTS], d->dim, at % SLOTS, p->heavy[i].weight, acc);
+    }
+}
+
+/* Joins after each step, as cpu_attention.c does: maxima, sums of exponentials, sums of values. */
+static int64_t attend_divided(const divided *d, int32_t *acc) {
+    static part parts[MOST_PARTS];
+    float max = -INFINITY, widest = 0;
+    int64_t total = 0, n = 0;
+    for (int i = 0; i < d->n_parts; i++) {
+        list_part(d, i, &parts[i]);
+        max = fmaxf(max, d->table->highest(parts[i].x, parts[i].n));
+        for (int64_t j = 0; j < parts[i].n; j++) widest = fmaxf(widest, parts[i].scales[j]);
+        n += parts[i].n;
+    }
+    for (int i = 0; i < d->n_parts; i++) total += d->table->exp_int8(parts[i].x, parts[i].n, max);
+    const float factor = ldexpf(KERNEL_INT8_ONE / ((float)total * widest), kernel_int8_weight_bits(n));
+    for (int i = 0; i < d->n_parts; i++) {
+        int32_t own[2 * 512] = {0};
+        add_values(d, &parts[i], factor, own);
+        for (int64_t j = 0; j < d->dim; j++) acc[j] += own[j];
+    }
+    return total;
+}
+
+static void random_divided(divided *d, const kernel_table *t, int round) {
+    *d = (divided){.table = t, .dim = random_dim(round), .n_blocks = (int)check_random_in(1, MOST_BLOCKS)};
+    for (int block = 0; block < d->n_blocks; block++) {
+        d->values[block] = random_head(d->dim);
+        kernel_int8_scales(d->values[block] + KERNEL_INT8_SCALES(d->dim), d->scales[block]);
+        for (int slot = 0; slot < SLOTS; slot++) {
+            d->scores[block][slot] = (round % 4 ? 3.0f : 30.0f) * check_float(CHECK_NORMAL);
+            d->visible[block][slot] = round % 3 == 0 || check_random_in(0, 3) > 0;
+        }
+    }
+    d->visible[0][0] = true;
+}
+
+/* Any division of the blocks among any number of threads gives the bytes of one. */
+static void check_divided(const kernel_table *t, int arg) {
+    (void)arg;
+    for (int round = 0; round < 60; round++) {
+        static divided d;
+        random_divided(&d, t, round);
+        int32_t *acc = check_alloc((size_t)d.dim * 4, 0), *alone = check_alloc((size_t)d.dim * 4, 0);
+        memset(alone, 0, (size_t)d.dim * 4);
+        d.n_parts = 1;
+        const int64_t expected = attend_divided(&d, alone);
+        for (int again = 0; again < 4; again++) {
+            d.n_parts = (int)check_random_in(2, MOST_PARTS);
+            for (int block = 0; block < d.n_blocks; block++) d.part_of[block] = (int)check_random_in(0, MOST_PARTS - 1);
+            memset(acc, 0, (size_t)d.dim * 4);
+            const int64_t total = attend_divided(&d, acc);
+            check_that(total == expected, "%d parts: a sum of %lld, not %lld", d.n_parts, (long long)total, (long long)expected);
+            check_same_bytes(acc, alone, (size_t)d.dim * 4, "sums of values of a divided context");
+        }
+        check_release(acc);
+        check_release(alone);
+        for (int block = 0; block < d.n_blocks; block++) check_release(d.values[block]);
+    }
+}
+
 /* ---- timing: a block of a head of 64 or 128, by 1, 4 and 16 queries ---- */
 
 typedef struct timing {
@@ -302,6 +407,7 @@ int main(int argc, char **argv) {
         {"weights_int8", 0, check_weights, NULL},
         {"weight_bits", 0, check_bounds, NULL},
         {"values_int8", 1, check_values, bench},
+        {"divided", 0, check_divided, NULL},
     };
     return check_main(argc, argv, subjects, BASE_ARRAY_LEN(subjects));
 }

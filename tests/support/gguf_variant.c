@@ -83,7 +83,9 @@ static void copy_tensor(copying *c, const gguf_tensor *t) {
     char name[GGUF_MAX_NAME + 1];
     snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
     if (is_dropped(c, name)) return;
-    float *all = floats_of(t, t->dims[1] * t->dims[2] * t->dims[3]);
+    const int64_t n_rows = t->dims[1] * t->dims[2] * t->dims[3];
+    float *all = floats_of(t, n_rows);
+    if (c->v->change) c->v->change(name, all, n_rows, t->dims[0]);
     if (c->v->split_experts && strstr(name, "_exps.weight")) write_experts(c, t, name, all);
     else gguf_writer_tensor(c->to, name, KERNEL_F32, t->n_dims, t->dims, all);
     free(all);

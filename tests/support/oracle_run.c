@@ -93,6 +93,21 @@ void oracle_run_make(oracle_run *run, rp_engine *engine, const rp_request *req) 
     run->rc = rp_engine_run(engine, &r, &run->result, &run->err);
 }
 
+int oracle_run_submit(oracle_run *run, rp_engine *engine, const rp_request *req, rp_job **job) {
+    rp_request r = *req;
+    *run = (oracle_run){0};
+    r.on_logits = keep_logits;
+    r.user = run;
+    return run->rc = rp_engine_submit(engine, &r, job, &run->err);
+}
+
+void oracle_run_finish(oracle_run *run, rp_job *job) {
+    if (run->rc) return;
+    rp_job_wait(job, -1);
+    run->rc = rp_job_result(job, &run->result, &run->err);
+    rp_job_free(job);
+}
+
 void oracle_run_free(oracle_run *run) {
     rp_result_free(run->result);
     free(run->logits);

@@ -44,6 +44,9 @@ typedef struct oracle_run {
 
 /* Replaces req's on_logits and user. A failed run has no logits. */
 void oracle_run_make(oracle_run *run, rp_engine *engine, const rp_request *req);
+/* The same in two calls: other requests may run meanwhile. run and what req borrows must stay until the second. */
+int oracle_run_submit(oracle_run *run, rp_engine *engine, const rp_request *req, rp_job **job);
+void oracle_run_finish(oracle_run *run, rp_job *job);
 void oracle_run_free(oracle_run *run);
 const float *oracle_run_logits(const oracle_run *run, int32_t step);
 /* Same steps, same bytes, same tokens? Or both failed with the same code. */

@@ -20,6 +20,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "kv/block_pool.h"
 #include "store_folder.h"
 
 #define MOST_SLOTS (2 * SCHEDULE_CALLS)
@@ -469,6 +470,7 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
     if (early) check_beginning(c, r);
     else check_whole(c, r);
     s->tally->logits += (uint64_t)c->n_steps;
+    s->tally->logits_in[s->w->format] += (uint64_t)c->n_steps;
     *(early ? &s->tally->cancelled : &s->tally->compared) += 1;
     count(s, c, r);
 }
@@ -571,7 +573,7 @@ static void draw_engine(schedule *s) {
     static const int32_t chunks[] = {1, 2, 7, 16, 64, 100, 256, 512};
     rp_engine_options *o = &s->engine_options;
     *o = schedule_world_options(s->w);
-    o->n_threads = 1 + below(s, 3);
+    o->n_threads = 1 + below(s, 4);
     o->max_sequences = 1 + below(s, 8);
     o->chunk_tokens = chunks[below(s, (int32_t)BASE_ARRAY_LEN(chunks))];
     o->token_goal_ms = goals[below(s, (int32_t)BASE_ARRAY_LEN(goals))];
@@ -654,5 +656,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
     };
     printf("%s:", test);
     for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);
+    printf("\n%s, rows of logits by KV format:", test);
+    for (int f = 0; f < RP_N_KV_FORMATS; f++) printf(" %s %llu", kv_format_name((kv_format)f), (unsigned long long)t->logits_in[f]);
     printf("\n");
 }
