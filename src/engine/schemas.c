@@ -26,6 +26,10 @@ static base_key schema_version(const rp_schema *s) {
 }
 
 static void free_schema(rp_schema *s) {
+    for (int i = 0; i < N_FALLBACKS; i++) {
+        if (s->fallbacks[i]) pml_layout_free(s->fallbacks[i]->layout);
+        base_free(s->fallbacks[i]);
+    }
     pml_layout_free(s->layout);
     pml_document_free(s->document);
     base_free(s->name);
@@ -34,13 +38,14 @@ static void free_schema(rp_schema *s) {
 
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s) {
     pthread_mutex_lock(&e->lock);
-    s->refs++;
+    (s->of ? s->of : s)->refs++;
     pthread_mutex_unlock(&e->lock);
     return s;
 }
 
 void engine_schema_unref(rp_engine *e, rp_schema *s) {
     if (!s) return;
+    if (s->of) s = s->of;
     pthread_mutex_lock(&e->lock);
     bool last = --s->refs == 0;
     pthread_mutex_unlock(&e->lock);
@@ -110,7 +115,7 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
         (*out)->refs++;
     }
     pthread_mutex_unlock(&e->lock);
-    return rc;
+    return rc ? rc : engine_use_schema(e, out, err);
 }
 
 int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err) {
@@ -153,11 +158,52 @@ static int check_name(const pml_document *d, const rp_schema_options *options, r
 static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err) {
     for (int32_t i = 0; i < l->n_segments; i++) {
         const pml_segment *s = &l->segments[i];
-        if (s->format == e->formats.text || kv_pool_cells(e->pool, s->format) > 0) continue;
+        if (kv_pool_takes(e->pool, s->format)) continue;
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
                         "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
                         kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
     }
+    return RP_OK;
+}
+
+/* ---- fallbacks ---- */
+
+static int make_fallback(rp_engine *e, rp_schema *s, engine_fallback fallback, rp_schema **out, rp_error *err) {
+    const pml_formats formats = {.text = fallback == FALLBACK_ALL ? KV_F16 : e->formats.text, .modules = KV_F16, .falls_back = true,
+                                 .named = e->formats.text};
+    rp_schema *f = *out = base_calloc(1, sizeof(*f));
+    if (!f) return base_fail_memory(err, sizeof(*f), "a schema");
+    *f = (rp_schema){.of = s, .salt = s->salt, .version = s->version, .name = s->name, .document = s->document};
+    int rc = pml_layout_new(&f->layout, s->document, e->model, &formats, &s->salt, err);
+    if (!rc) return RP_OK;
+    base_free(f);
+    *out = NULL;
+    return rc;
+}
+
+int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err) {
+    const engine_fallback fallback = atomic_load(&e->falls_back) ? FALLBACK_ALL : audit_falls_back(e, *s) ? FALLBACK_MODULES : FALLBACK_NONE;
+    rp_schema *own = NULL, *of = *s;
+    if (fallback == FALLBACK_NONE) return RP_OK;
+    pthread_mutex_lock(&e->lock);
+    *s = of->fallbacks[fallback];
+    pthread_mutex_unlock(&e->lock);
+    if (*s) return RP_OK;
+    int rc = make_fallback(e, of, fallback, &own, err); /* its tokens are found without the lock */
+    if (rc) {
+        engine_schema_unref(e, of);
+        *s = NULL;
+        return rc;
+    }
+    pthread_mutex_lock(&e->lock);
+    if (!of->fallbacks[fallback]) {
+        of->fallbacks[fallback] = own;
+        own = NULL;
+    }
+    *s = of->fallbacks[fallback];
+    pthread_mutex_unlock(&e->lock);
+    if (own) pml_layout_free(own->layout); /* another thread was first */
+    base_free(own);
     return RP_OK;
 }
 
