@@ -84,6 +84,7 @@ static void copy_tensor(copying *c, const gguf_tensor *t) {
     snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.bytes);
     if (is_dropped(c, name)) return;
     float *all = floats_of(t, t->dims[1] * t->dims[2] * t->dims[3]);
+    if (c->v->change) c->v->change(name, t->dims, all);
     if (c->v->split_experts && strstr(name, "_exps.weight")) write_experts(c, t, name, all);
     else gguf_writer_tensor(c->to, name, KERNEL_F32, t->n_dims, t->dims, all);
     free(all);

@@ -15,6 +15,7 @@ typedef struct gguf_variant {
     bool split_experts;       /* ffn_gate.0.weight, ffn_gate.1.weight, ... for ffn_gate_exps.weight, as older files have it; so up, down */
     int32_t shared_kv_layers; /* the last n layers have no key and value tensors, and the metadata declares that */
     void (*add)(gguf_writer *w); /* writes further keys and tensors; NULL: none */
+    void (*change)(const char *tensor, const int64_t dims[4], float *values); /* changes a tensor's values; NULL: none */
 } gguf_variant;
 
 /* Writes a copy of `from`, with every tensor as F32, to a new temporary file and stores its name in path. The caller
