@@ -439,6 +439,8 @@ typedef struct rp_schema_options {
     rp_quality quality;   /* of the schema and of all its modules */
     const char *scaffold; /* paths of modules, separated by spaces: an extra scaffold; NULL: none. Borrowed during the
                              call. */
+    const char *kv_format; /* "int8", ...: of modules whose schema names none (kv); a tenant's default. NULL: the engine's. Borrowed during the
+                             call. */
 } rp_schema_options;
 
 RP_API void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size);
@@ -681,6 +683,8 @@ typedef struct rp_request {
     const void *experimental_pointer; /* NULL */
     char experimental[24];   /* 0 */
 #endif
+    const char *kv_format;   /* "int8", ...: KV of the modules of its own schema or of its documents, if they name none (kv); a tenant's default.
+                                NULL: the engine's (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

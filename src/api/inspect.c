@@ -176,7 +176,7 @@ static int inspect_build(rp_engine *e, const base_key *salt, const inspected *wh
     const char *schema = engine_prompt_schema(what->built);
     int rc = engine_prompt_check(what->built, err);
     if (!rc) rc = schema ? engine_find_schema(e, salt, schema, &o->held, err)
-                         : engine_prompt_make_schema(what->built, e, salt, what->name, &o->held, err);
+                         : engine_prompt_make_schema(what->built, e, salt, what->name, NULL, &o->held, err);
     return rc ? rc : engine_prompt_build(what->built, o->held->document, what->name, &o->prompt, err);
 }
 

@@ -166,8 +166,9 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 /* A schema that is not registered by name, with one reference, the caller's; the salt is part of its modules' keys. Otherwise as rp_schema_parse. */
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);
-/* Likewise, of the documents among the parts of a prompt (pml_parts_schema). */
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, rp_schema **out, rp_error *err);
+/* Likewise, of the documents among the parts of a prompt (pml_parts_schema). modules_in: as rp_schema_options.kv_format. */
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in, rp_schema **out,
+                             rp_error *err);
 /* The bytes of a schema file, and the folder for its src attributes. Both are the caller's (base_buffer_free, base_free), after a failure too. */
 int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err);
 /* Exchanges a reference to a schema for one to the form that requests use now: another one, if the auditor let it fall back. On failure the reference
@@ -180,7 +181,8 @@ void engine_schemas_free(rp_engine *e);
 /* ---- prompts.c: rp_prompt ---- */
 
 const char *engine_prompt_schema(const rp_prompt *p); /* its name; NULL: the schema is made of the prompt's documents */
-int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err);
+int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
+                              rp_error *err);
 /* The first error of the functions that added to the prompt. */
 int engine_prompt_check(const rp_prompt *p, rp_error *err);
 /* The document that the parts make over their schema (pml_parts_build). name: for errors. */

@@ -57,12 +57,12 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, messages, tokens and
- * text are used before. */
+/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, messages,
+ * tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
-    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = NULL;
+    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
     own->messages = NULL;
     own->built = NULL;
     own->tokens = NULL;
@@ -82,7 +82,8 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_schema **schema = &job_draft(c)->schema;
     if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, schema, err);
-    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, schema, err);
+    const rp_schema_options options = {.kv_format = o->kv_format};
+    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err);
     if (!rc) rc = engine_use_schema(c->engine, schema, err);
     if (rc || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
@@ -104,7 +105,7 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     if (!rc && !schema && o->schema)
         return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
-    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, &job_draft(c)->schema, err);
+    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, o->kv_format, &job_draft(c)->schema, err);
     if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
