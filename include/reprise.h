@@ -283,9 +283,9 @@ typedef struct rp_engine_options {
     rp_store_write store_write;
     bool store_read_only;        /* never write to the folder, so another process may use it too */
     uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
-    int32_t audit_every;         /* when idle, recompute one in N modular requests in full and compare; 0: none */
-    float max_divergence;        /* report a schema if its audits' mean divergence, in nats, exceeds this; 0: never */
-    bool audit_raises;           /* also raise the default quality of that schema's requests by one level */
+    int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
+    float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level; replace that format by f16 */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 #ifdef RP_EXPERIMENTAL

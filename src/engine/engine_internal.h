@@ -167,16 +167,19 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);
 /* Likewise, of the documents among the parts of a prompt (pml_parts_schema). modules_in: as rp_schema_options.kv_format. */
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in, rp_schema **out,
-                             rp_error *err);
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
+                             rp_schema **out, rp_error *err);
 /* The bytes of a schema file, and the folder for its src attributes. Both are the caller's (base_buffer_free, base_free), after a failure too. */
 int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err);
-/* Exchanges a reference to a schema for one to the form that requests use now: another one, if the auditor let it fall back. On failure the reference
- * is released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
-int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err);
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
 void engine_schema_unref(rp_engine *e, rp_schema *s);
 void engine_schemas_free(rp_engine *e);
+
+/* ---- fallback.c ---- */
+
+/* Exchanges a reference to a schema for one to the form that requests use now: another one, if its KV formats were found too
+ * inexact. On failure the reference is released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
+int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err);
 
 /* ---- prompts.c: rp_prompt ---- */
 

@@ -81,11 +81,11 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
 /* The request's own schema, or the one of that name. */
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_schema **schema = &job_draft(c)->schema;
-    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, schema, err);
     const rp_schema_options options = {.kv_format = o->kv_format};
-    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err);
+    int rc = o->schema ? engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
+                       : engine_find_schema(c->engine, &c->root.salt, name, schema, err);
     if (!rc) rc = engine_use_schema(c->engine, schema, err);
-    if (rc || strcmp((*schema)->name, name) == 0) return rc;
+    if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
 

@@ -115,7 +115,7 @@ int engine_find_schema(rp_engine *e, const base_key *salt, const char *name, rp_
         (*out)->refs++;
     }
     pthread_mutex_unlock(&e->lock);
-    return rc ? rc : engine_use_schema(e, out, err);
+    return rc;
 }
 
 int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document *prompt, rp_schema **out, rp_error *err) {
@@ -166,47 +166,6 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     return RP_OK;
 }
 
-/* ---- fallbacks ---- */
-
-static int make_fallback(rp_engine *e, rp_schema *s, engine_fallback fallback, rp_schema **out, rp_error *err) {
-    const pml_formats formats = {.text = fallback == FALLBACK_ALL ? KV_F16 : e->formats.text, .modules = KV_F16, .falls_back = true,
-                                 .named = e->formats.text};
-    rp_schema *f = *out = base_calloc(1, sizeof(*f));
-    if (!f) return base_fail_memory(err, sizeof(*f), "a schema");
-    *f = (rp_schema){.of = s, .salt = s->salt, .version = s->version, .name = s->name, .document = s->document};
-    int rc = pml_layout_new(&f->layout, s->document, e->model, &formats, &s->salt, err);
-    if (!rc) return RP_OK;
-    base_free(f);
-    *out = NULL;
-    return rc;
-}
-
-int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err) {
-    const engine_fallback fallback = atomic_load(&e->falls_back) ? FALLBACK_ALL : audit_falls_back(e, *s) ? FALLBACK_MODULES : FALLBACK_NONE;
-    rp_schema *own = NULL, *of = *s;
-    if (fallback == FALLBACK_NONE) return RP_OK;
-    pthread_mutex_lock(&e->lock);
-    *s = of->fallbacks[fallback];
-    pthread_mutex_unlock(&e->lock);
-    if (*s) return RP_OK;
-    int rc = make_fallback(e, of, fallback, &own, err); /* its tokens are found without the lock */
-    if (rc) {
-        engine_schema_unref(e, of);
-        *s = NULL;
-        return rc;
-    }
-    pthread_mutex_lock(&e->lock);
-    if (!of->fallbacks[fallback]) {
-        of->fallbacks[fallback] = own;
-        own = NULL;
-    }
-    *s = of->fallbacks[fallback];
-    pthread_mutex_unlock(&e->lock);
-    if (own) pml_layout_free(own->layout); /* another thread was first */
-    base_free(own);
-    return RP_OK;
-}
-
 /* Lays a document out, which it takes over, on failure too. modules_in: as rp_schema_options.kv_format. */
 static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const char *modules_in, rp_schema **out, rp_error *err) {
     pml_formats formats = e->formats;
@@ -237,8 +196,8 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     return rc ? rc : make_schema_of(e, salt, document, options ? options->kv_format : NULL, out, err);
 }
 
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in, rp_schema **out,
-                             rp_error *err) {
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
+                             rp_schema **out, rp_error *err) {
     pml_document *document;
     *out = NULL;
     int rc = pml_parts_schema(&document, parts, n, name, err);

@@ -32,7 +32,8 @@
 
 /* ---- models ---- */
 
-enum { HEAD_DIM = 16, N_SOURCES = 48 };
+enum { HEAD_DIM = 16,
+       N_SOURCES = 48 };
 
 static rp_model *planted, *healthy, *bundled, *one_head;
 
@@ -98,10 +99,10 @@ static rp_engine_options options(rp_kv_format format, int32_t every, bool raises
 }
 
 #define SYSTEM "<system>Read all of it, from the first word to the last one, and then say what comes next. "
-#define DOCUMENTS                                                                                                                          \
-    "<module name=\"a\">The river bends here, and the old mill stands where the bridge was; nobody remembers the year, and the miller's "  \
-    "daughter keeps the keys of the house by the ford.</module> "                                                                          \
-    "<module name=\"b\">There are seven boats in the harbour. Four of them are blue, two are grey, and one has no colour at all, for it "  \
+#define DOCUMENTS \
+    "<module name=\"a\">The river bends here, and the old mill stands where the bridge was; nobody remembers the year, and the miller's " \
+    "daughter keeps the keys of the house by the ford.</module> " \
+    "<module name=\"b\">There are seven boats in the harbour. Four of them are blue, two are grey, and one has no colour at all, for it " \
     "was never painted.</module> "
 static const char schema_plain[] = "<schema name=\"docs\">" SYSTEM DOCUMENTS "</system></schema>";
 static const char schema_int8[] = "<schema name=\"docs\" kv=\"int8\">" SYSTEM DOCUMENTS "</system></schema>";
@@ -128,12 +129,14 @@ static rp_request text_request(int i) {
     return r;
 }
 
-static const char *const questions[] = {"Why?", "Who has the keys?", "How many boats?", "And then?", "Where was the bridge?", "Which one?", "What colour?", "Is it old?"};
+static const char *const questions[] = {"Why?", "Who has the keys?", "How many boats?", "And then?",
+                                        "Where was it?", "Which one?", "What colour?", "Is it old?"};
 
 static rp_request module_request(int i) {
     static char prompt[512];
     rp_request r = rp_request_defaults();
-    snprintf(prompt, sizeof(prompt), "<prompt schema=\"docs\">%s%s<user>%s</user></prompt>", i % 3 != 1 ? "<a/>" : "", i % 3 ? "<b/>" : "", questions[i % 8]);
+    snprintf(prompt, sizeof(prompt), "<prompt schema=\"docs\">%s%s<user>%s</user></prompt>", i % 3 != 1 ? "<a/>" : "", i % 3 ? "<b/>" : "",
+             questions[i % 8]);
     r.prompt = prompt;
     r.max_tokens = 3;
     return r;

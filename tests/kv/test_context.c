@@ -270,7 +270,8 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             if (cells > 0 && own.format != shapes[i].format) {
                 assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
                 assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 && kv_span_format(like) == own.format);
-                const int32_t n_blocks = (3 * own.n_layers * own.n_kv_heads * packing.per_cell + cells - 1) / cells; /* cells of all columns, without gaps */
+                const int32_t n_cells = 3 * own.n_layers * own.n_kv_heads * packing.per_cell; /* of all columns, without gaps */
+                const int32_t n_blocks = (n_cells + cells - 1) / cells;
                 assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
                 assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
                 check_apart(like, &own);

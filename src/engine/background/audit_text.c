@@ -203,9 +203,9 @@ static bool read_calls(audit_table *t, rest *line) {
 /* One line of each, at most. */
 static bool read_format(audit_format *f, rest *line) {
     uint64_t format, falls_back;
-    if (f->figures.samples > 0 || !rest_take_number(line, &format) || format >= KV_N_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1 ||
-        !take_figures(line, &f->figures) || f->figures.samples == 0)
-        return false;
+    if (f->figures.samples > 0) return false;
+    if (!rest_take_number(line, &format) || format >= KV_N_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
+    if (!take_figures(line, &f->figures) || f->figures.samples == 0) return false;
     f->format = (kv_format)format;
     f->falls_back = falls_back;
     return true;
@@ -219,7 +219,8 @@ static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
     else if (rest_is_word(&word, "calls")) rc = read_calls(t, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, &line);
     else if (rest_is_word(&word, "text")) rc = read_format(&t->text, &line) ? RP_OK : RP_ERR_FORMAT;
-    else if (rest_is_word(&word, "kv")) rc = t->n_schemas > 0 && read_format(&t->schemas[t->n_schemas - 1].kv, &line) ? RP_OK : RP_ERR_FORMAT;
+    else if (rest_is_word(&word, "kv"))
+        rc = t->n_schemas > 0 && read_format(&t->schemas[t->n_schemas - 1].kv, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "pair")) rc = read_pair(t, &line);
     else return RP_ERR_FORMAT;
     return !rc && line.at ? RP_ERR_FORMAT : rc; /* trailing fields */

@@ -24,12 +24,12 @@
 
 typedef struct server_key {
     base_key hash;
-    char *tenant;        /* NULL: no key file, every client is the operator */
-    unsigned rights;     /* of server_right */
-    int max_running;     /* 0: any number */
-    rp_quota quota;      /* the tenant's; zeros: none */
+    char *tenant;          /* NULL: no key file, every client is the operator */
+    unsigned rights;       /* of server_right */
+    int max_running;       /* 0: any number */
+    rp_quota quota;        /* the tenant's; zeros: none */
     const char *kv_format; /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
-    _Atomic int running; /* current requests */
+    _Atomic int running;   /* current requests */
 } server_key;
 
 typedef struct api_keys api_keys;
