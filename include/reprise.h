@@ -283,9 +283,9 @@ typedef struct rp_engine_options {
     rp_store_write store_write;
     bool store_read_only;        /* never write to the folder, so another process may use it too */
     uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
-    int32_t audit_every;         /* when idle, recompute one in N modular requests in full and compare; 0: none */
-    float max_divergence;        /* report a schema if its audits' mean divergence, in nats, exceeds this; 0: never */
-    bool audit_raises;           /* also raise the default quality of that schema's requests by one level */
+    int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
+    float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level; replace that format by f16 */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 #ifdef RP_EXPERIMENTAL
@@ -438,6 +438,8 @@ typedef struct rp_schema_options {
     rp_layout layout;
     rp_quality quality;   /* of the schema and of all its modules */
     const char *scaffold; /* paths of modules, separated by spaces: an extra scaffold; NULL: none. Borrowed during the
+                             call. */
+    const char *kv_format; /* "int8", ...: of modules whose schema names none (kv); a tenant's default. NULL: the engine's. Borrowed during the
                              call. */
 } rp_schema_options;
 
@@ -681,6 +683,8 @@ typedef struct rp_request {
     const void *experimental_pointer; /* NULL */
     char experimental[24];   /* 0 */
 #endif
+    const char *kv_format;   /* "int8", ...: KV of the modules of its own schema or of its documents, if they name none (kv); a tenant's default.
+                                NULL: the engine's (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

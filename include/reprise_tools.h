@@ -283,6 +283,18 @@ typedef struct rp_audit_pair {
     double excess_kl;          /* mean_kl less that of the schema's samples without the pair; 0: all samples had it */
 } rp_audit_pair;
 
+#define RP_AUDIT_TEXT ((size_t)-1)
+
+/* A KV format below 16 bits, compared with f16: the exact run in f16 against the exact run in the format. */
+typedef struct rp_audit_format {
+    size_t schema;          /* index into schemas: its modules; RP_AUDIT_TEXT: the text of all requests, and modules in the same format */
+    const char *format;     /* "int8", ...; of modules in several formats: the smallest. Static */
+    rp_audit_figures figures; /* of the requests with the format: mean_kl is KL(f16 || format) */
+    bool exceeds;           /* its mean divergence exceeds max_divergence, and audit_raises is false */
+    bool falls_back;        /* requests use f16 instead */
+    uint64_t reserved[2];   /* 0 */
+} rp_audit_format;
+
 /* Audit results. The strings belong to the rp_audit. */
 typedef struct rp_audit {
     uint32_t struct_size;
@@ -294,6 +306,8 @@ typedef struct rp_audit {
     size_t n_schemas;
     rp_audit_pair *pairs;
     size_t n_pairs;
+    rp_audit_format *formats;
+    size_t n_formats;
 } rp_audit;
 
 /* Returns the audit results so far, totals over all tenants; operator use only. Any thread; does not wait.

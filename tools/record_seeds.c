@@ -19,16 +19,25 @@ static const struct {
     kv_shape shape;
     int32_t n_slots, from;
     bool is_encrypted;
+    int packed; /* the span is in this format, modulo KV_N_FORMATS; 0: in the shape's */
 } seeds[] = {
-    {"plain", 0, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, false},
-    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, KV_F16}, 65, 0, false},
-    {"windows", 7, {2, 1, 1, 2, windows, KV_F32}, 200, 260, false},
-    {"wrong-layers", 3, {3, 1, 1, 1, NULL, KV_F32}, 64, 0, false},
-    {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16}, 130, 150, false},
-    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16}, 1, 0, false},
-    {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, true},
-    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8}, 70, 90, false},
-    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16}, 64, 0, true},
+    {"plain", 0, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, false, 0},
+    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, KV_F16}, 65, 0, false, 0},
+    {"windows", 7, {2, 1, 1, 2, windows, KV_F32}, 200, 260, false, 0},
+    {"wrong-layers", 3, {3, 1, 1, 1, NULL, KV_F32}, 64, 0, false, 0},
+    {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16}, 130, 150, false, 0},
+    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16}, 1, 0, false, 0},
+    {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, true, 0},
+    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8}, 70, 90, false, 0},
+    {"int8-last-block", 6, {1, 2, 4, 2, NULL, KV_INT8}, 130, 0, false, 0}, /* two whole blocks, two slots */
+    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, KV_F32}, 65, 0, false, 0},
+    {"k8v4", 7, {1, 2, 4, 2, NULL, KV_F16}, 67, 0, false, KV_K8V4},
+    {"kivi4", 7, {1, 2, 4, 2, NULL, KV_INT8}, 5, 0, false, KV_KIVI4},
+    {"k4v2", 6, {1, 1, 4, 4, NULL, KV_F16}, 66, 0, false, KV_K4V2},
+    {"kivi2-windows", 7, {2, 1, 4, 4, windows, KV_F16}, 70, 90, false, KV_KIVI2},
+    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, KV_F16}, 65, 0, true, KV_KIVI2},
+    {"f16-apart", 7, {2, 1, 4, 4, NULL, KV_INT8}, 65, 0, false, KV_F16 + KV_N_FORMATS}, /* keys and values in different blocks */
+    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16}, 64, 0, true, 0},
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {
@@ -47,6 +56,30 @@ static void save_seed(const char *path, uint8_t mode, const forged *f) {
     free(out);
 }
 
+/* The world's span in another format, with bytes that depend on their places. */
+static kv_span *pack_span(const record_world *w, kv_format format) {
+    const kv_shape shape = kv_shape_in(&w->format.shape, format);
+    const size_t bytes = record_block_bytes(&shape);
+    uint8_t *block = malloc(bytes);
+    kv_span *s;
+    if (!block || kv_span_new_like(&s, w->span, format, NULL)) abort();
+    for (int32_t l = 0; l < shape.n_layers; l++)
+        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
+            const int used = kv_span_tokens(s) - b * KV_BLOCK_SLOTS;
+            if (!kv_span_has(s, l, b)) continue;
+            for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)(i * 7 + (size_t)b);
+            if (used < KV_BLOCK_SLOTS) {
+                kv_block_clear_slots(&shape, block, used);
+                kv_block_pack(&shape, block, used);
+                kv_block_unpack(&shape, block, used);
+            }
+            kv_span_put_block(s, l, b, block);
+        }
+    free(block);
+    kv_span_seal(s, &w->record.key);
+    return s;
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return fprintf(stderr, "usage: record_seeds DIR\n"), 2;
     record_cipher *cipher = forge_cipher(7);
@@ -55,12 +88,14 @@ int main(int argc, char **argv) {
         record_world w;
         record_world_open(&w, &(record_plan){.shape = &seeds[i].shape, .n_slots = seeds[i].n_slots, .from = seeds[i].from, .seed = i});
         rp_error err;
-        if (record_write(w.path, &w.format, &w.record, w.span, seeds[i].is_encrypted ? cipher : NULL, NULL, &err))
+        kv_span *span = seeds[i].packed ? pack_span(&w, (kv_format)(seeds[i].packed % KV_N_FORMATS)) : kv_span_ref(w.span);
+        if (record_write(w.path, &w.format, &w.record, span, seeds[i].is_encrypted ? cipher : NULL, NULL, &err))
             return fprintf(stderr, "%s\n", err.message), 1;
         forged f = forge_load(w.path);
         snprintf(path, sizeof path, "%s/%s", argv[1], seeds[i].name);
         save_seed(path, seeds[i].mode, &f);
         forge_free(&f);
+        kv_span_unref(span);
         record_world_close(&w);
     }
     record_cipher_close(cipher);

@@ -44,12 +44,25 @@ static void print_pairs(const rp_audit *a, size_t schema) {
     }
 }
 
+/* The row of a schema's modules, or of text; none: nothing. */
+static void print_format(const rp_audit *a, size_t schema) {
+    for (size_t i = 0; i < a->n_formats; i++) {
+        const rp_audit_format *f = &a->formats[i];
+        char name[64];
+        if (f->schema != schema) continue;
+        snprintf(name, sizeof name, schema == RP_AUDIT_TEXT ? "text in %s, from f16" : "  modules in %s, from f16", f->format);
+        print_figures(name, &f->figures);
+        puts(f->falls_back ? "   replaced by f16" : f->exceeds ? "   divergence above the limit" : "");
+    }
+}
+
 void cache_audit_print(const rp_audit *a, const char *model) {
     printf("\naudited %llu of %llu sampled requests, model %.16s\n", (unsigned long long)a->audited, (unsigned long long)a->sampled,
            model);
-    if (a->n_schemas == 0) return;
+    if (a->n_schemas == 0 && a->n_formats == 0) return;
     cli_print_fit(stdout, "SCHEMA, its worst pairs", NAME_CELLS, NAME_CELLS);
     printf(" %8s %10s %8s %8s %9s\n", "SAMPLES", "AGREED", "KL", "MAX KL", "DISTANCE");
+    print_format(a, RP_AUDIT_TEXT);
     for (size_t i = 0; i < a->n_schemas; i++) {
         const rp_audit_schema *s = &a->schemas[i];
         char name[256 + 16];
@@ -61,6 +74,7 @@ void cache_audit_print(const rp_audit *a, const char *model) {
             print_figures(name, &s->now);
             putchar('\n');
         }
+        print_format(a, i);
         print_pairs(a, i);
     }
 }
@@ -102,14 +116,28 @@ static json_t *schema_object(const rp_audit *a, size_t i) {
     return o;
 }
 
+static json_t *format_object(const rp_audit *a, const rp_audit_format *f) {
+    const rp_audit_schema *s = f->schema == RP_AUDIT_TEXT ? NULL : &a->schemas[f->schema];
+    json_t *o = json_object();
+    cli_json_set(o, "format", cli_json_text(f->format));
+    cli_json_set(o, "schema", s != NULL ? cli_json_text(s->name) : json_null());
+    cli_json_set(o, "owner", cli_json_text(s != NULL ? s->owner : ""));
+    cli_json_set(o, "figures", figures_object(&f->figures));
+    cli_json_set(o, "exceeds", json_boolean(f->exceeds));
+    cli_json_set(o, "falls_back", json_boolean(f->falls_back));
+    return o;
+}
+
 json_t *cache_audit_object(const rp_audit *a, const char *model) {
     if (a == NULL) return json_null();
-    json_t *o = json_object(), *schemas = json_array();
+    json_t *o = json_object(), *schemas = json_array(), *formats = json_array();
     cli_json_set(o, "model", cli_json_text(model));
     cli_json_set(o, "sampled", json_integer((json_int_t)a->sampled));
     cli_json_set(o, "audited", json_integer((json_int_t)a->audited));
     cli_json_set(o, "dropped", json_integer((json_int_t)a->dropped));
     for (size_t i = 0; i < a->n_schemas; i++) cli_json_append(schemas, schema_object(a, i));
     cli_json_set(o, "schemas", schemas);
+    for (size_t i = 0; i < a->n_formats; i++) cli_json_append(formats, format_object(a, &a->formats[i]));
+    cli_json_set(o, "formats", formats);
     return o;
 }

@@ -27,27 +27,42 @@ typedef struct recomputation {
     store_admin *admin;
     rp_engine *e;
     base_key salt;
+    base_key roots[2];  /* of plain text: in the engine's format, and in f16 (the auditor) */
     base_key *keys; /* of candidates */
     size_t n, cap;
     /* the record that is checked */
     record_reader *reader;
     const base_key *key;
     int64_t n_way; /* tokens from the root to its end */
+    kv_format format; /* of these */
     verdict verdict;
 } recomputation;
 
 /* ---- Comparison ---- */
 
+/* A block of a span as one of its format: the pool's own, or a copy of a packed one. */
+static const void *whole_block(const kv_span *s, int32_t layer, int32_t block, void *copy) {
+    if (kv_span_has_pool_format(s)) return kv_span_block(s, layer, block);
+    kv_span_get_block(s, layer, block, copy);
+    return copy;
+}
+
 /* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
- * window may have been freed. */
-static bool same_slots(const kv_shape *shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
-    for (int32_t l = 0; l < shape->n_layers; l++)
-        for (int32_t i = 0; i < n; i++) {
-            int32_t i_a = at_a + i, i_b = at_b + i;
-            char *block_a = kv_span_block(a, l, i_a / KV_BLOCK_SLOTS), *block_b = kv_span_block(b, l, i_b / KV_BLOCK_SLOTS);
-            if (block_a && block_b && !kv_block_same_slot(shape, block_a, i_a % KV_BLOCK_SLOTS, block_b, i_b % KV_BLOCK_SLOTS)) return false;
+ * window may have been freed. Both have the same format. */
+static bool same_slots(const kv_shape *engine_shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
+    const kv_shape shape = kv_shape_in(engine_shape, kv_span_format(a));
+    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&shape);
+    uint8_t *copies = base_alloc(2 * bytes);
+    bool same = copies && kv_span_format(a) == kv_span_format(b);
+    for (int32_t l = 0; l < shape.n_layers && same; l++)
+        for (int32_t i = 0; i < n && same; i++) {
+            const int32_t i_a = at_a + i, i_b = at_b + i, block_a = i_a / KV_BLOCK_SLOTS, block_b = i_b / KV_BLOCK_SLOTS;
+            if (!kv_span_has(a, l, block_a) || !kv_span_has(b, l, block_b)) continue;
+            same = kv_block_same_slot(&shape, whole_block(a, l, block_a, copies), i_a % KV_BLOCK_SLOTS, whole_block(b, l, block_b, copies + bytes),
+                                      i_b % KV_BLOCK_SLOTS);
         }
-    return true;
+    base_free(copies);
+    return same;
 }
 
 /* Two spans of the same tokens, whole, in any format. */
@@ -156,12 +171,14 @@ static record_reader *recomputation_open_record(const recomputation *r, const ba
     return record_reader_open(&reader, path, &r->e->states, key, r->admin->cipher, &err) ? NULL : reader;
 }
 
+static bool is_root(const recomputation *r, const base_key *key) { return base_key_equal(key, &r->roots[0]) || base_key_equal(key, &r->roots[1]); }
+
 /* The way of the text from plain text's root on. SAME: it is complete. */
-static verdict find_way(const recomputation *r, way *w) {
+static verdict find_way(recomputation *r, way *w) {
     const record *rec = record_reader_record(r->reader);
     record_reader *above = NULL;
     verdict v = way_add(w, rec, rec->n_tokens) ? NO_MEMORY : SAME;
-    while (v == SAME && !base_key_equal(&rec->parent, &r->salt)) {
+    while (v == SAME && !is_root(r, &rec->parent)) {
         int32_t at = rec->at;
         record_reader *next = recomputation_open_record(r, &rec->parent);
         record_reader_close(above);
@@ -171,6 +188,7 @@ static verdict find_way(const recomputation *r, way *w) {
         else if (way_add(w, rec, at)) v = NO_MEMORY;
         else if (w->n > (size_t)r->e->n_ctx) v = NO_MEMORY; /* a circle of parents ends here, too */
     }
+    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : KV_F16;
     record_reader_close(above);
     turn_round(w->tokens, w->n);
     turn_round(w->positions, w->n);
@@ -193,7 +211,7 @@ static int recomputation_check_text(recomputation *r, rp_error *err) {
     r->verdict = find_way(r, &w);
     if (r->verdict == SAME && w.n > (size_t)r->e->n_ctx) r->verdict = NO_MEMORY;
     r->n_way = (int64_t)w.n;
-    submission s = {.task = {.salt = r->salt, .tokens = w.tokens, .positions = w.positions, .n = (int32_t)w.n, .keeps = true,
+    submission s = {.task = {.salt = r->salt, .format = r->format, .tokens = w.tokens, .positions = w.positions, .n = (int32_t)w.n, .keeps = true,
                              .done = compare_text, .user = r}};
     int rc = RP_OK;
     bool runs = r->verdict == SAME;
@@ -276,6 +294,8 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
     recomputation r = {.admin = s->admin, .e = e};
     rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
+    r.roots[0] = job_text_root(e, &r.salt, e->formats.text);
+    r.roots[1] = job_text_root(e, &r.salt, KV_F16);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
     own.candidates = r.n;

@@ -17,8 +17,18 @@
 
 typedef struct engine_command engine_command;
 
+/* Where the auditor found 8 bits or fewer too inexact: in f16 instead. Requests that were planned before are not affected. */
+typedef enum engine_fallback {
+    FALLBACK_MODULES, /* of one schema: its modules; text keeps the engine's format */
+    FALLBACK_ALL,     /* of the engine: text and all modules */
+    N_FALLBACKS,
+    FALLBACK_NONE = N_FALLBACKS
+} engine_fallback;
+
 struct rp_schema {
-    int refs; /* guarded by the engine's lock */
+    int refs; /* guarded by the engine's lock; of all its forms together */
+    rp_schema *of;             /* a form for a fallback: the registered schema, which has the document and the name; else NULL */
+    rp_schema *fallbacks[N_FALLBACKS]; /* its forms, made when they are first used; guarded by the lock, then immutable */
     base_key salt; /* its tenant's; part of the key of each of its spans */
     base_key version; /* a hash of its content, for the auditor; zero: a request's own schema */
     char *name;
@@ -72,7 +82,8 @@ struct rp_engine {
     model_forward *forward;
     kv_pool *pool;
     record_cipher *cipher; /* NULL: records are not encrypted */
-    pml_formats formats;  /* KV formats of text and of modules */
+    pml_formats formats;  /* KV formats of text and of modules, as it was created; */
+    atomic_bool falls_back; /* requests are planned with f16 instead; never reset */
     record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */
     bool is_whole;        /* the fingerprint covers every byte of the model (identity.h) */
     base_key salt; /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
@@ -137,6 +148,9 @@ struct rp_engine {
 /* The salt of a tenant's KV; tenant NULL or "": that of shared KV. RP_ERR_LIMIT. Any thread. */
 int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
 
+/* KV format of the text of requests that are planned now. Any thread. */
+static inline kv_format engine_text_format(const rp_engine *e) { return atomic_load(&e->falls_back) ? KV_F16 : e->formats.text; }
+
 /* ---- status.c ---- */
 
 /* The engine's thread: updates rp_engine.status. */
@@ -152,18 +166,26 @@ int engine_find_schema_of(rp_engine *e, const base_key *salt, const pml_document
 /* A schema that is not registered by name, with one reference, the caller's; the salt is part of its modules' keys. Otherwise as rp_schema_parse. */
 int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size_t n, const char *name, const char *dir,
                        const rp_schema_options *options, rp_schema **out, rp_error *err);
-/* Likewise, of the documents among the parts of a prompt (pml_parts_schema). */
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, rp_schema **out, rp_error *err);
+/* Likewise, of the documents among the parts of a prompt (pml_parts_schema). modules_in: as rp_schema_options.kv_format. */
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
+                             rp_schema **out, rp_error *err);
 /* The bytes of a schema file, and the folder for its src attributes. Both are the caller's (base_buffer_free, base_free), after a failure too. */
 int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err);
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s);
 void engine_schema_unref(rp_engine *e, rp_schema *s);
 void engine_schemas_free(rp_engine *e);
 
+/* ---- fallback.c ---- */
+
+/* Exchanges a reference to a schema for one to the form that requests use now: another one, if its KV formats were found too
+ * inexact. On failure the reference is released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
+int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err);
+
 /* ---- prompts.c: rp_prompt ---- */
 
 const char *engine_prompt_schema(const rp_prompt *p); /* its name; NULL: the schema is made of the prompt's documents */
-int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err);
+int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
+                              rp_error *err);
 /* The first error of the functions that added to the prompt. */
 int engine_prompt_check(const rp_prompt *p, rp_error *err);
 /* The document that the parts make over their schema (pml_parts_build). name: for errors. */

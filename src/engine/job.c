@@ -74,6 +74,7 @@ static void job_free_plan(rp_job *c) {
     base_free(c->request->stops);
     base_free(c->request->bias);
     base_free(c->request->forced);
+    base_free(c->request->pieces);
     base_free(c->tokens);
     base_free(c->positions);
     base_free(c->other.tokens);

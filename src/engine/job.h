@@ -73,7 +73,9 @@ typedef struct job_request {
     bool remembers;    /* the answer is remembered as tokens (conversation.c) */
     uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
     uint64_t deadline_us;              /* 0: none */
-    bool keeps;        /* JOB_BACKGROUND: these three as in its background_task */
+    bool keeps;        /* JOB_BACKGROUND: these as in its background_task */
+    background_piece *pieces;
+    int32_t n_pieces;
     background_done_fn background_done;
     void *background_user;
 } job_request;
@@ -88,6 +90,7 @@ struct rp_job {
     /* Plan and tokens. */
     pml_plan *plan;
     bool exact;        /* the plan runs flat: scopes are ignored */
+    kv_format format;  /* of its own tokens: the engine's for text when it was planned */
     scaffold_form other; /* the form of the prompt that is not in use */
     span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
@@ -141,8 +144,10 @@ int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 int job_list_flat(rp_job *c, rp_error *err);
 /* Lists the tokens and positions of the plan's runs, after the plan has changed. The arrays are large enough. */
 void job_list_runs(rp_job *c);
-/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt. */
+/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. */
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+/* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
+base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */

@@ -22,13 +22,24 @@ int32_t job_count_runs(const int32_t *positions, int32_t n) {
     return runs;
 }
 
+base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format) {
+    base_hash h;
+    base_key key;
+    if (format == e->formats.text) return *salt; /* which covers it */
+    base_hash_init(&h, "reprise text 1");
+    base_hash_key(&h, salt);
+    base_hash_u64(&h, (uint64_t)format);
+    base_hash_final(&h, &key);
+    return key;
+}
+
 /* The key of the context before the tokens: none, or the plan's views, each with its visible slots. The views may be
  * shared; the tokens after them belong to the tenant. */
 static base_key name_root(const rp_job *c) {
     const pml_plan *p = c->plan;
     base_key key;
     base_hash h;
-    if (p->n_cached == 0 || c->exact) return c->root.salt;
+    if (p->n_cached == 0 || c->exact) return job_text_root(c->engine, &c->root.salt, c->format);
     base_hash_init(&h, "reprise plan 1");
     base_hash_key(&h, &c->root.salt);
     for (size_t i = 0; i < p->n_items; i++) {
@@ -46,6 +57,7 @@ static base_key name_root(const rp_job *c) {
         base_hash_u64(&h, (uint64_t)item->n_again);
         for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
     }
+    if (c->format != c->engine->formats.text) base_hash_u64(&h, (uint64_t)c->format);
     base_hash_final(&h, &key);
     return key;
 }
@@ -66,7 +78,7 @@ int job_list_flat(rp_job *c, rp_error *err) {
 }
 
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
-    c->root = (span_root){.salt = *salt, .key = *salt};
+    c->root = (span_root){.salt = *salt, .key = job_text_root(c->engine, salt, c->format)};
     c->tokens = tokens;
     c->positions = positions;
     c->n_prompt = c->n_tokens = c->cap_tokens = n;
@@ -76,9 +88,9 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 /* ---- blocks ---- */
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
-    const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (c->blend.most > 0) return sequence_blocks(shape, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
-    return sequence_blocks(shape, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
+    const kv_pool *pool = c->engine->pool;
+    if (c->blend.most > 0) return sequence_blocks_in(pool, c->format, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
+    return sequence_blocks_in(pool, c->format, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
 /* A lower bound of the blocks that a module's segment takes. */

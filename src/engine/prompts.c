@@ -245,8 +245,9 @@ int rp_prompt_end_role(rp_prompt *p) {
 
 const char *engine_prompt_schema(const rp_prompt *p) { return p->schema; }
 
-int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, rp_schema **out, rp_error *err) {
-    return engine_make_parts_schema(e, salt, p->parts, p->n, name, out, err);
+int engine_prompt_make_schema(const rp_prompt *p, rp_engine *e, const base_key *salt, const char *name, const char *modules_in, rp_schema **out,
+                              rp_error *err) {
+    return engine_make_parts_schema(e, salt, p->parts, p->n, name, modules_in, out, err);
 }
 
 int engine_prompt_check(const rp_prompt *p, rp_error *err) {

@@ -57,12 +57,12 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, messages, tokens and
- * text are used before. */
+/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, messages,
+ * tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
-    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = NULL;
+    own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
     own->messages = NULL;
     own->built = NULL;
     own->tokens = NULL;
@@ -81,9 +81,11 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
 /* The request's own schema, or the one of that name. */
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_schema **schema = &job_draft(c)->schema;
-    if (!o->schema) return engine_find_schema(c->engine, &c->root.salt, name, schema, err);
-    int rc = engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, NULL, schema, err);
-    if (rc || strcmp((*schema)->name, name) == 0) return rc;
+    const rp_schema_options options = {.kv_format = o->kv_format};
+    int rc = o->schema ? engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
+                       : engine_find_schema(c->engine, &c->root.salt, name, schema, err);
+    if (!rc) rc = engine_use_schema(c->engine, schema, err);
+    if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
 
@@ -103,7 +105,8 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     if (!rc && !schema && o->schema)
         return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
-    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, &job_draft(c)->schema, err);
+    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, o->kv_format, &job_draft(c)->schema, err);
+    if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
@@ -111,12 +114,14 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
     if (rc) return rc;
+    c->format = engine_text_format(c->engine);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;
     if (!has_document && o->messages) return conversation_plan(c, o, err);
     if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
     if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
+    c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
     rp_quality quality = o->reuse == RP_REUSE_EXACT ? (rp_quality){RP_QUALITY_EXACT, 0} : o->quality;
     rc = pml_plan_new(&c->plan, c->request->schema->layout, c->request->document, o->continues_last, quality, audit_least(c), err);
     if (!rc) c->exact = c->plan->is_flat;

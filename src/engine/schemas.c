@@ -26,6 +26,10 @@ static base_key schema_version(const rp_schema *s) {
 }
 
 static void free_schema(rp_schema *s) {
+    for (int i = 0; i < N_FALLBACKS; i++) {
+        if (s->fallbacks[i]) pml_layout_free(s->fallbacks[i]->layout);
+        base_free(s->fallbacks[i]);
+    }
     pml_layout_free(s->layout);
     pml_document_free(s->document);
     base_free(s->name);
@@ -34,13 +38,14 @@ static void free_schema(rp_schema *s) {
 
 rp_schema *engine_schema_ref(rp_engine *e, rp_schema *s) {
     pthread_mutex_lock(&e->lock);
-    s->refs++;
+    (s->of ? s->of : s)->refs++;
     pthread_mutex_unlock(&e->lock);
     return s;
 }
 
 void engine_schema_unref(rp_engine *e, rp_schema *s) {
     if (!s) return;
+    if (s->of) s = s->of;
     pthread_mutex_lock(&e->lock);
     bool last = --s->refs == 0;
     pthread_mutex_unlock(&e->lock);
@@ -153,7 +158,7 @@ static int check_name(const pml_document *d, const rp_schema_options *options, r
 static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err) {
     for (int32_t i = 0; i < l->n_segments; i++) {
         const pml_segment *s = &l->segments[i];
-        if (s->format == e->formats.text || kv_pool_cells(e->pool, s->format) > 0) continue;
+        if (kv_pool_takes(e->pool, s->format)) continue;
         return pml_fail(err, RP_ERR_UNSUPPORTED, l->schema, s->holder,
                         "KV in %s, with %d KV heads of %d dimensions, does not go with an engine in %s: choose another kv or kv_format",
                         kv_format_name(s->format), e->model->hp.n_kv_heads, e->model->hp.key_dim, kv_format_name(e->formats.text));
@@ -161,15 +166,20 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     return RP_OK;
 }
 
-/* Lays a document out, which it takes over, on failure too. */
-static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, rp_schema **out, rp_error *err) {
+/* Lays a document out, which it takes over, on failure too. modules_in: as rp_schema_options.kv_format. */
+static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const char *modules_in, rp_schema **out, rp_error *err) {
+    pml_formats formats = e->formats;
+    if (modules_in && !kv_format_parse(modules_in, &formats.modules)) {
+        pml_document_free(document);
+        return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give " KV_FORMAT_NAMES, modules_in);
+    }
     rp_schema *s = base_calloc(1, sizeof(*s));
     if (!s) {
         pml_document_free(document);
         return base_fail_memory(err, sizeof(*s), "a schema");
     }
     *s = (rp_schema){.refs = 1, .salt = *salt, .document = document};
-    int rc = pml_layout_new(&s->layout, s->document, e->model, &e->formats, salt, err);
+    int rc = pml_layout_new(&s->layout, s->document, e->model, &formats, salt, err);
     if (!rc) rc = check_formats(e, s->layout, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (rc) free_schema(s);
@@ -183,14 +193,15 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     *out = NULL;
     int rc = pml_schema_parse(&document, pml, n, name, dir, options, err);
     if (!rc && (rc = check_name(document, options, err))) pml_document_free(document);
-    return rc ? rc : make_schema_of(e, salt, document, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, options ? options->kv_format : NULL, out, err);
 }
 
-int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, rp_schema **out, rp_error *err) {
+int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
+                             rp_schema **out, rp_error *err) {
     pml_document *document;
     *out = NULL;
     int rc = pml_parts_schema(&document, parts, n, name, err);
-    return rc ? rc : make_schema_of(e, salt, document, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, modules_in, out, err);
 }
 
 void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {

@@ -18,6 +18,12 @@ int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t 
     return sum;
 }
 
+int64_t sequence_blocks_in(const kv_pool *pool, kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    if (format == shape->format) return sequence_blocks(shape, n, runs, max_piece, keeps_windows);
+    return (blocks_for(n) + runs) * kv_column_blocks(pool, format); /* spans of another format free no blocks */
+}
+
 int64_t sequence_held_blocks(const kv_pool *pool, kv_format format, int32_t n) { return blocks_for(n) * kv_column_blocks(pool, format); }
 
 void sequence_reserve(sequence *s, int64_t blocks) {

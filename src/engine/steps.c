@@ -255,7 +255,8 @@ static void add_background(step *s) {
     if (!c) return;
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     int32_t left = c->seq.n - c->seq.done;
-    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, BASE_MIN(left, e->chunk_tokens), background_step_us(e, c->seq.slots));
+    const int32_t most = BASE_MIN(background_most_rows(c), e->chunk_tokens);
+    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, most, background_step_us(e, c->seq.slots));
     step_add_part(s, c, NULL, rows, rows == left, NULL, 0);
 }
 

@@ -91,10 +91,18 @@ bool kv_shape_is_supported(const kv_shape *s) {
     return kv_format_value_bits(s->format) > 8 || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
 }
 
-int32_t kv_pool_cells(const kv_pool *p, kv_format format) {
+kv_packing kv_pool_packing(const kv_pool *p, kv_format format) {
     const kv_shape shape = kv_shape_in(&p->shape, format);
-    const size_t cells = kv_shape_is_supported(&shape) ? p->block_bytes / kv_shape_cell_bytes(&shape) : 0;
-    return cells > INT32_MAX ? INT32_MAX : (int32_t)cells;
+    kv_packing packing = {.per_cell = 1};
+    if (!kv_shape_is_supported(&shape)) return packing;
+    packing.part_bytes = kv_shape_cell_bytes(&shape);
+    if (packing.part_bytes > p->block_bytes && format == KV_F16) {
+        packing.part_bytes = BASE_MAX(kv_shape_key_bytes(&shape), kv_shape_value_bytes(&shape));
+        packing.per_cell = 2;
+    }
+    const size_t n = p->block_bytes / packing.part_bytes;
+    packing.per_block = n > INT32_MAX ? INT32_MAX : (int32_t)n;
+    return packing;
 }
 
 /* ---- slots of a block ---- */

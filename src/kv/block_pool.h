@@ -95,8 +95,18 @@ static inline kv_shape kv_shape_in(const kv_shape *s, kv_format format) {
     return other;
 }
 size_t kv_shape_cell_bytes(const kv_shape *s);      /* keys and values of one head in a block */
-/* Number of cells of a format that fit a block of the pool; 0: none does, or the shape has no such format. */
-int32_t kv_pool_cells(const kv_pool *p, kv_format format);
+/* How cells of a format are packed into blocks of the pool. Where a whole cell of f16 does not fit (a pool of int8
+ * with one KV head), its keys and its values are two parts. */
+typedef struct kv_packing {
+    int32_t per_block; /* parts in a block; 0: none fits, or the shape has no such format */
+    int32_t per_cell;  /* parts of a cell: 1 or 2 */
+    size_t part_bytes;
+} kv_packing;
+kv_packing kv_pool_packing(const kv_pool *p, kv_format format);
+/* Can spans be in this format? */
+static inline bool kv_pool_takes(const kv_pool *p, kv_format format) {
+    return format == kv_pool_shape(p)->format || kv_pool_packing(p, format).per_block > 0;
+}
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */
 void kv_block_clear_slots(const kv_shape *s, void *block, int from);

@@ -80,7 +80,7 @@ static int open_span(kv_context *c, int32_t pos, rp_error *err) {
     int rc = next_view(c, &v, err);
     if (rc) return rc;
     *v = (kv_view){0};
-    rc = c->scatters ? kv_span_new_scattered(&v->span, c->pool, pos, err) : kv_span_new_in(&v->span, c->pool, c->format, pos, err);
+    rc = c->scatters ? kv_span_new_scattered(&v->span, c->pool, c->format, pos, err) : kv_span_new_in(&v->span, c->pool, c->format, pos, err);
     if (rc) return rc;
     c->n_views++;
     c->open = true;

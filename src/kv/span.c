@@ -24,9 +24,10 @@ struct kv_span {
     int32_t readable_from;
     int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
     kv_shape shape;     /* in the span's format */
-    /* packed spans, else cells_per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
+    /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
      * blocks[first_block[block]] on; NO_PLACE: the layer does not have the block */
-    int32_t cells_per_block, n_pool_blocks, first_block[KV_SPAN_BLOCKS];
+    kv_packing packing;
+    int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS];
     uint16_t *place;
     /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
     void *blocks[];
@@ -35,23 +36,25 @@ struct kv_span {
 #define NO_PLACE UINT16_MAX
 
 /* Blocks of the pool for the cells of n layers. */
-static int32_t blocks_of_cells(const kv_shape *shape, int32_t cells_per_block, int64_t n) {
-    return (int32_t)((n * shape->n_kv_heads + cells_per_block - 1) / cells_per_block);
+static int32_t blocks_of_cells(const kv_shape *shape, const kv_packing *packing, int64_t n) {
+    return (int32_t)((n * shape->n_kv_heads * packing->per_cell + packing->per_block - 1) / packing->per_block);
 }
+
+static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
 
 int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
     const kv_shape *shape = kv_pool_shape(pool);
     if (format == shape->format) return shape->n_layers;
-    BASE_ASSERT(kv_pool_cells(pool, format) > 0);
-    return blocks_of_cells(shape, kv_pool_cells(pool, format), shape->n_layers);
+    const kv_packing packing = kv_pool_packing(pool, format);
+    BASE_ASSERT(packing.per_block > 0);
+    return blocks_of_cells(shape, &packing, shape->n_layers);
 }
 
 static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool);
-    const bool is_packed = format != shape->format;
-    size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = is_packed ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
+    const bool packs = format != shape->format;
+    size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
     size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
-    BASE_ASSERT(!scattered || !is_packed);
     kv_span *s = base_calloc(1, bytes);
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
@@ -64,9 +67,9 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
     s->readable_from = INT32_MIN;
     s->n_layers = shape->n_layers;
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
-    if (!is_packed) return RP_OK;
-    s->cells_per_block = kv_pool_cells(pool, format);
-    s->place = (uint16_t *)(s->blocks + n_blocks);
+    if (!packs) return RP_OK;
+    s->packing = kv_pool_packing(pool, format);
+    s->place = (uint16_t *)((int32_t *)(s->blocks + n_blocks) + (scattered ? KV_SPAN_TOKENS : 0));
     return RP_OK;
 }
 
@@ -78,15 +81,15 @@ int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first
     return new_span(out, pool, format, first_pos, false, err);
 }
 
-int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) {
-    return new_span(out, pool, kv_pool_shape(pool)->format, first_pos, true, err);
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+    return new_span(out, pool, format, first_pos, true, err);
 }
 
 /* Takes the blocks of one more column: of the layers that have it (kept: bit `block` of each layer; NULL: all). */
 static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
     const int32_t block = s->n_blocks;
     int rc = RP_OK;
-    if (s->cells_per_block == 0) {
+    if (!is_packed(s)) {
         void **column = s->blocks + (size_t)block * (size_t)s->n_layers;
         if (!kept) rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
         for (int32_t i = 0; i < s->n_layers && kept && !rc; i++) {
@@ -113,7 +116,7 @@ kv_span *kv_span_ref(kv_span *s) {
 
 void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-    size_t n = s->cells_per_block ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
+    size_t n = is_packed(s) ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
     for (size_t i = 0; i < n; i++)
         if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
     kv_pool_give(s->pool, s->blocks, kept);
@@ -161,7 +164,7 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
-    for (int32_t i = 0; windows && !s->positions && !s->cells_per_block && i < s->n_blocks * s->n_layers; i++) {
+    for (int32_t i = 0; windows && !s->positions && !is_packed(s) && i < s->n_blocks * s->n_layers; i++) {
         int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
         if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
         kv_pool_give(s->pool, &s->blocks[i], 1);
@@ -195,10 +198,10 @@ static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
 
 int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     const kv_shape *shape = kv_pool_shape(pool);
-    const int32_t cells = form->format == shape->format ? 0 : kv_pool_cells(pool, form->format);
+    const kv_packing packing = kv_pool_packing(pool, form->format);
     int64_t n = 0;
     for (int32_t i = 0; i < shape->n_layers; i++) n += base_popcount64(form->kept[i]);
-    return cells > 0 ? blocks_of_cells(shape, cells, n) : n;
+    return form->format != shape->format && packing.per_block > 0 ? blocks_of_cells(shape, &packing, n) : n;
 }
 
 /* All cells of a packed span, without gaps between its columns. */
@@ -208,7 +211,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
     for (int32_t b = 0; b < s->n_blocks; b++)
         for (int32_t i = 0; i < s->n_layers; i++)
             s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = kept[i] >> b & 1 ? (uint16_t)n++ : NO_PLACE;
-    const int32_t n_blocks = blocks_of_cells(&s->shape, s->cells_per_block, n);
+    const int32_t n_blocks = blocks_of_cells(&s->shape, &s->packing, n);
     int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
     if (!rc) s->n_pool_blocks = n_blocks;
     return rc;
@@ -218,7 +221,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
 static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_error *err) {
     int rc = RP_OK;
     s->n_tokens = n_tokens;
-    if (s->cells_per_block) return take_cells(s, kept, err);
+    if (is_packed(s)) return take_cells(s, kept, err);
     while (s->n_blocks * KV_BLOCK_SLOTS < n_tokens && !rc) rc = take_column(s, kept, err);
     return rc;
 }
@@ -246,7 +249,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
     kv_span *s;
     *out = NULL;
     if (!form_is_possible(form, kv_pool_shape(pool))) return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
-    if (form->format != kv_pool_shape(pool)->format && kv_pool_cells(pool, form->format) == 0)
+    if (!kv_pool_takes(pool, form->format))
         return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
     int rc = kv_span_new_in(&s, pool, form->format, form->first_pos, err);
     if (rc) return rc;
@@ -296,40 +299,41 @@ const int32_t *kv_span_positions(const kv_span *s) { return s->positions; }
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 kv_format kv_span_format(const kv_span *s) { return s->format; }
-bool kv_span_has_pool_format(const kv_span *s) { return s->cells_per_block == 0; }
+bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
-    const int64_t blocks = s->cells_per_block ? s->n_pool_blocks : (int64_t)s->n_blocks * s->n_layers - s->n_trimmed;
+    const int64_t blocks = is_packed(s) ? s->n_pool_blocks : (int64_t)s->n_blocks * s->n_layers - s->n_trimmed;
     return (uint64_t)blocks * kv_pool_block_bytes(s->pool);
 }
 
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
-    BASE_ASSERT(s->cells_per_block == 0);
+    BASE_ASSERT(!is_packed(s));
     return s->blocks[(size_t)block * (size_t)s->n_layers + (size_t)layer];
 }
 
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     const size_t i = (size_t)block * (size_t)s->n_layers + (size_t)layer;
-    return s->cells_per_block ? s->place[i] != NO_PLACE : s->blocks[i] != NULL;
+    return is_packed(s) ? s->place[i] != NO_PLACE : s->blocks[i] != NULL;
 }
 
-static char *cell_of(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+/* A head's keys (part 0) or values (part 1). */
+static char *part_of(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
     const uint16_t place = s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
-    const int64_t cell = (int64_t)place * s->shape.n_kv_heads + kv_head;
+    const bool apart = s->packing.per_cell == 2;
+    const int64_t i = ((int64_t)place * s->shape.n_kv_heads + kv_head) * s->packing.per_cell + (apart ? part : 0);
     BASE_DCHECK(place != NO_PLACE);
-    char *pool_block = s->blocks[s->first_block[block] + cell / s->cells_per_block];
-    return pool_block + (size_t)(cell % s->cells_per_block) * kv_shape_cell_bytes(&s->shape);
+    char *pool_block = s->blocks[s->first_block[block] + i / s->packing.per_block];
+    return pool_block + (size_t)(i % s->packing.per_block) * s->packing.part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(&s->shape));
 }
 
 void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    return s->cells_per_block ? cell_of(s, layer, block, kv_head) : kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
+    return is_packed(s) ? part_of(s, layer, block, kv_head, 0) : kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
 }
 
 void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    return s->cells_per_block ? cell_of(s, layer, block, kv_head) + kv_shape_key_bytes(&s->shape)
-                              : kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
+    return is_packed(s) ? part_of(s, layer, block, kv_head, 1) : kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {

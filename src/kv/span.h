@@ -7,7 +7,7 @@
  *     ...
  *
  * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
- * the span is one cell (block_pool.h) for each head, and cells fill blocks of the pool, layer by layer. A span that grows
+ * the span is one cell (block_pool.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
  * begins each column of 64 tokens with a new block of the pool:
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
@@ -42,12 +42,12 @@ typedef struct kv_span kv_span;
 
 /* Creates an open, empty span with one reference; its first token will be at first_pos. RP_ERR_MEMORY. */
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
-/* The same in another format, which must fit the pool (kv_pool_cells). */
+/* The same in another format, which the pool must take (kv_pool_takes). */
 int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
 /* An unsealed span with the tokens and blocks of `from`, in another format. Its KV is undefined until it is encoded. */
 int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err);
-/* The same as kv_span_new, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
-int kv_span_new_scattered(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
+/* The same as kv_span_new_in, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */

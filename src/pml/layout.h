@@ -37,7 +37,11 @@ typedef struct pml_hole {
 /* KV formats: of the tokens that prompts compute; of modules whose schema names none. */
 typedef struct pml_formats {
     kv_format text, modules;
+    bool falls_back; /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; */
+    kv_format named; /* the salt covers this format; without falls_back that of text */
 } pml_formats;
+
+static inline kv_format pml_formats_named(const pml_formats *f) { return f->falls_back ? f->named : f->text; }
 
 typedef struct pml_segment {
     int32_t holder;      /* node: the schema or module that owns the text */

@@ -19,7 +19,7 @@
  * (kv_span_trim). Two segments with a common prefix may therefore keep different blocks. For models without windows
  * this input is empty.
  *
- * KV format: only of a segment with another than the engine's, which the salt covers.
+ * KV format: only of a segment with another than the one that the salt covers: the engine's own.
  */
 #include "base/check.h"
 #include "base/error.h"
@@ -56,6 +56,12 @@ static void scope_key(const pml_layout *l, const pml_segment *s, base_key *out) 
     base_hash_final(&h, out);
 }
 
+/* Has the span the blocks that its segment keeps? One that grew in another format than the pool's freed none. */
+static bool has_as_kept(const kv_span *span, int32_t layer, int32_t block, bool kept) {
+    const bool has = kv_span_has(span, layer, block);
+    return has == kept || (has && !kv_span_has_pool_format(span) && !kv_format_is_encoded(kv_span_format(span)));
+}
+
 /* Returns true if a segment keeps a layer's block at pos. */
 static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t layer, int32_t pos, const kv_positions *readers) {
     return kv_block_is_reached(pos, shape->windows[layer], s->pos + s->n_tokens - 1, readers, (size_t)s->n_holes);
@@ -70,7 +76,7 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
     for (int32_t layer = 0; layer < shape.n_layers; layer++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(span); b++) {
             bool kept = keeps_block(s, &shape, layer, s->pos + i * KV_SPAN_TOKENS + b * KV_BLOCK_SLOTS, readers);
-            has &= kept == kv_span_has(span, layer, b);
+            has &= has_as_kept(span, layer, b, kept);
         }
     base_free(readers);
     return has;
@@ -107,7 +113,7 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
         base_hash_u64(&h, (uint64_t)(s->pos + first));
         base_hash_bytes(&h, pml_segment_tokens(l, s) + first, (size_t)n * sizeof(int32_t));
         hash_kept_blocks(l, s, s->pos + first, n, readers, &h);
-        if (s->format != l->formats.text) base_hash_u64(&h, (uint64_t)s->format);
+        if (s->format != pml_formats_named(&l->formats)) base_hash_u64(&h, (uint64_t)s->format);
         base_hash_final(&h, &l->keys[s->first_key + (size_t)i]);
         scope = l->keys[s->first_key + (size_t)i];
     }

@@ -377,7 +377,7 @@ void pml_plan_move(pml_plan *p, int32_t n) {
 /* ---- flat ---- */
 
 typedef struct placed_token {
-    int32_t pos, token;
+    int32_t pos, token, item;
 } placed_token;
 
 static int compare_placed(const void *a, const void *b) {
@@ -391,11 +391,15 @@ static size_t flatten_view(const pml_plan *p, const pml_item *item, placed_token
     size_t n = 0;
     for (int32_t i, k = 0; pml_slots_next(&slots, &i);)
         if (k < item->n_again && again[k] == i) k++;
-        else out[n++] = (placed_token){item->pos + i, tokens[i]};
+        else out[n++] = (placed_token){item->pos + i, tokens[i], (int32_t)(item - p->items)};
     return n;
 }
 
 int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err) {
+    return pml_plan_flatten_items(p, tokens, positions, NULL, err);
+}
+
+int pml_plan_flatten_items(const pml_plan *p, int32_t *tokens, int32_t *positions, int32_t *items, rp_error *err) {
     size_t total = (size_t)p->n_cached + (size_t)p->n_fresh, n = 0;
     placed_token *all = base_alloc(total * sizeof(*all));
     if (!all) return base_fail_memory(err, total * sizeof(*all), "a plain prompt");
@@ -404,12 +408,13 @@ int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_
         if (item->is_view) n += flatten_view(p, item, all + n);
         else
             for (int32_t k = 0; k < item->n_tokens; k++)
-                all[n++] = (placed_token){item->pos + k, p->tokens.ids[item->first_token + (size_t)k]};
+                all[n++] = (placed_token){item->pos + k, p->tokens.ids[item->first_token + (size_t)k], (int32_t)i};
     }
     qsort(all, n, sizeof(*all), compare_placed);
     for (size_t i = 0; i < n; i++) {
         tokens[i] = all[i].token;
         positions[i] = all[i].pos;
+        if (items) items[i] = all[i].item;
     }
     base_free(all);
     return RP_OK;

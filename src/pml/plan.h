@@ -113,5 +113,7 @@ void pml_plan_move(pml_plan *p, int32_t n);
 /* Writes tokens and positions of the whole prompt by ascending position, as one plain run: n = n_cached + n_fresh of
  * each, into the caller's arrays. RP_ERR_MEMORY. */
 int pml_plan_flatten(const pml_plan *p, int32_t *tokens, int32_t *positions, rp_error *err);
+/* The same, and for each token the index of its item. */
+int pml_plan_flatten_items(const pml_plan *p, int32_t *tokens, int32_t *positions, int32_t *items, rp_error *err);
 
 #endif

@@ -387,6 +387,68 @@ static void forged_lines_are_none(void **state) {
     base_buffer_free(&many);
 }
 
+/* ---- KV formats ---- */
+
+static void a_format_falls_back_once_with_leave(void **state) {
+    (void)state;
+    static const audit_bound bounds[] = {{0, true}, {0.1, false}, {0.1, true}};
+    for (size_t k = 0; k < sizeof(bounds) / sizeof(bounds[0]); k++) {
+        audit_format f = {.format = KV_F16};
+        const audit_distance far = {false, 0.2, 1}, near = {true, 0, 0};
+        for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++) assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), AUDIT_FINE);
+        assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS : AUDIT_RAISED);
+        assert_int_equal(f.exceeds, k == 1);
+        assert_int_equal(f.falls_back, k == 2);
+        assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), AUDIT_FINE); /* logged once; planned before */
+        for (int i = 0; i < 20; i++) assert_int_equal(audit_format_add(&f, KV_INT8, &near, &bounds[k]), AUDIT_FINE);
+        assert_false(f.exceeds);
+        assert_int_equal(f.falls_back, k == 2);
+        assert_int_equal(f.format, KV_INT8);
+        assert_int_equal(f.figures.samples, AUDIT_LEAST_SAMPLES + 21);
+        assert_int_equal(f.figures.agreed, 20);
+    }
+}
+
+static void formats_are_kept_and_reported(void **state) {
+    (void)state;
+    audit_table *t = full_table(), *again;
+    base_key model = {{4}}, whose;
+    base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
+    const audit_distance d = {false, 0.25, 0.5};
+    rp_audit *report;
+    t->text = (audit_format){.format = KV_INT8, .falls_back = true, .figures = {9, 3, 4.5, 1.5, 2}};
+    for (size_t i = 0; i < t->n_schemas; i += 2) audit_format_add(&t->schemas[i].kv, KV_K4V2, &d, &NONE);
+    assert_int_equal(audit_table_write(t, &model, &text), RP_OK); /* the fullest table fits */
+    assert_int_equal(audit_table_read(&again, &whose, text.data, text.len), RP_OK);
+    assert_true(same_figures(&again->text.figures, &t->text.figures) && again->text.falls_back && again->text.format == KV_INT8);
+    for (size_t i = 0; i < t->n_schemas; i++) {
+        const audit_schema *a = &t->schemas[i], *b = audit_table_find(again, a->tenant, &a->version, a->name);
+        assert_true(same_figures(&a->kv.figures, &b->kv.figures) && a->kv.format == b->kv.format && !b->kv.falls_back);
+    }
+    assert_int_equal(audit_table_report(again, &report, NULL), RP_OK);
+    assert_int_equal(report->n_formats, 1 + (t->n_schemas + 1) / 2);
+    assert_true(report->formats[0].schema == RP_AUDIT_TEXT && report->formats[0].falls_back && report->formats[0].figures.agreed == 3);
+    assert_string_equal(report->formats[0].format, "int8");
+    assert_string_equal(report->formats[1].format, "k4v2");
+    rp_audit_free(report);
+    base_buffer_free(&text);
+    audit_table_free(t);
+    audit_table_free(again);
+}
+
+static void forged_formats_are_none(void **state) {
+    (void)state;
+#define SCHEMA "schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\n"
+    assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\n" SCHEMA "kv\t5\t0\t" FIGURES "\n"), RP_OK);
+    assert_int_equal(read_forged("text\t7\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                             /* no such format */
+    assert_int_equal(read_forged("text\t2\t2\t" FIGURES "\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("text\t2\t1\t0\t0\t0\t0\t0\n"), RP_ERR_FORMAT);                           /* no samples */
+    assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\ntext\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);    /* twice */
+    assert_int_equal(read_forged("kv\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                               /* of no schema */
+    assert_int_equal(read_forged(SCHEMA "kv\t2\t1\t" FIGURES "\nkv\t2\t1\t" FIGURES "\n"), RP_ERR_FORMAT); /* twice */
+    assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\t1\n"), RP_ERR_FORMAT);
+}
+
 /* ---- no memory ---- */
 
 static void no_memory_leaves_a_table_whole(void **state) {
@@ -422,6 +484,9 @@ int main(void) {
         cmocka_unit_test(what_is_read_is_what_was_written),
         cmocka_unit_test(a_damaged_text_is_none),
         cmocka_unit_test(forged_lines_are_none),
+        cmocka_unit_test(a_format_falls_back_once_with_leave),
+        cmocka_unit_test(formats_are_kept_and_reported),
+        cmocka_unit_test(forged_formats_are_none),
         cmocka_unit_test(no_memory_leaves_a_table_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,12 +120,73 @@ static void what_does_not_go_together_is_refused(void **state) {
     rp_engine_free(e);
 }
 
+/* ---- a tenant's default ---- */
+
+static void run_in(oracle_run *out, rp_engine *e, const char *own_schema, const char *modules_in) {
+    rp_request q = rp_request_defaults();
+    q.prompt = PROMPT;
+    q.schema = own_schema;
+    q.kv_format = modules_in;
+    q.forced = answer;
+    q.n_forced = 3;
+    oracle_run_make(out, e, &q);
+    assert_int_equal(out->rc, RP_OK);
+    rp_engine_free(e);
+}
+
+/* The default of a schema's options, or of a request with its own schema, is what kv would be; kv overrides it. */
+static void a_default_format_is_that_of_modules_without_kv(void **state) {
+    static const struct {
+        const char *schema, *kv_format, *same;
+    } cases[] = {
+        {SCHEMA("", ""), "k4v2", SCHEMA(" kv=\"k4v2\"", "")},
+        {SCHEMA("", " kv=\"int8\""), "k4v2", SCHEMA(" kv=\"k4v2\"", " kv=\"int8\"")},
+        {SCHEMA(" kv=\"f16\"", ""), "kivi4", SCHEMA("", "")},
+        {SCHEMA("", ""), NULL, SCHEMA("", "")},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rp_schema_options o = rp_schema_options_defaults();
+        rp_error err = {0};
+        oracle_run by_options, by_request, written;
+        rp_engine *e = open_engine(NULL);
+        o.kv_format = cases[i].kv_format;
+        if (rp_schema_parse(e, cases[i].schema, strlen(cases[i].schema), "s", NULL, &o, NULL, &err)) fail_msg("%s", err.message);
+        run_in(&by_options, e, NULL, NULL);
+        run_in(&by_request, open_engine(NULL), cases[i].schema, cases[i].kv_format);
+        run_in(&written, new_engine(RP_KV_F16, cases[i].same), NULL, NULL);
+        assert_true(oracle_run_same(&by_options, &written) && oracle_run_same(&by_request, &written));
+        oracle_run_free(&by_options);
+        oracle_run_free(&by_request);
+        oracle_run_free(&written);
+    }
+}
+
+static void an_unknown_default_is_refused(void **state) {
+    rp_schema_options o = rp_schema_options_defaults();
+    rp_engine *e = open_engine(NULL);
+    rp_error err = {0};
+    rp_result *r;
+    (void)state;
+    o.kv_format = "q4_0";
+    assert_int_equal(rp_schema_parse(e, SCHEMA("", ""), strlen(SCHEMA("", "")), "s", NULL, &o, NULL, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "give f16, f32"));
+    rp_request q = rp_request_defaults();
+    q.prompt = PROMPT;
+    q.schema = SCHEMA("", "");
+    q.kv_format = "";
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_module_in_another_format_is_not_exact),
         cmocka_unit_test(exact_quality_is_the_plain_run_in_the_format_of_text),
         cmocka_unit_test(engines_say_their_format_and_its_bytes),
         cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(a_default_format_is_that_of_modules_without_kv),
+        cmocka_unit_test(an_unknown_default_is_refused),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

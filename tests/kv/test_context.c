@@ -248,6 +248,7 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
         {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
         {.n_layers = 5, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .format = KV_INT8},
         {.n_layers = 2, .n_kv_heads = 2, .key_dim = 6, .value_dim = 2, .format = KV_F32},
+        {.n_layers = 3, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = KV_INT8}, /* f16: keys and values apart */
     };
     int n_packed = 0;
     (void)state;
@@ -258,16 +259,19 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             int32_t slot;
             const kv_shape own = kv_shape_in(&shapes[i], (kv_format)format);
             assert_int_equal(kv_pool_new(&pool, &shapes[i], 1 << 26, NULL, NULL), RP_OK);
-            const int32_t cells = kv_pool_cells(pool, (kv_format)format);
-            assert_true((size_t)cells * kv_shape_cell_bytes(&own) <= kv_pool_block_bytes(pool) &&
-                        (size_t)(cells + 1) * kv_shape_cell_bytes(&own) > kv_pool_block_bytes(pool));
+            const kv_packing packing = kv_pool_packing(pool, (kv_format)format);
+            const int32_t cells = packing.per_block;
+            assert_true((size_t)cells * packing.part_bytes <= kv_pool_block_bytes(pool) &&
+                        (size_t)(cells + 1) * packing.part_bytes > kv_pool_block_bytes(pool));
+            assert_int_equal(packing.per_cell, format == KV_F16 && kv_shape_cell_bytes(&own) > kv_pool_block_bytes(pool) ? 2 : 1);
             assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
             for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
             const uint64_t before = kv_pool_get_stats(pool).used_bytes;
             if (cells > 0 && own.format != shapes[i].format) {
                 assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
                 assert_true(kv_span_tokens(like) == 150 && kv_span_position(like) == 7 && kv_span_format(like) == own.format);
-                const int32_t n_blocks = (3 * own.n_layers * own.n_kv_heads + cells - 1) / cells; /* cells of all columns, without gaps */
+                const int32_t n_cells = 3 * own.n_layers * own.n_kv_heads * packing.per_cell; /* of all columns, without gaps */
+                const int32_t n_blocks = (n_cells + cells - 1) / cells;
                 assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
                 assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
                 check_apart(like, &own);
@@ -284,7 +288,7 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             kv_span_unref(span);
             kv_pool_free(pool);
         }
-    assert_int_equal(n_packed, 17);
+    assert_int_equal(n_packed, 22);
 }
 
 static void a_pool_used_up_leaves_packed_spans_whole(void **state) {

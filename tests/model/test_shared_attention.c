@@ -100,7 +100,7 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
 /* The pool's format, or any other that it can hold. */
 static kv_format random_format(world *w) {
     const kv_format own = kv_pool_shape(w->pool)->format, f = (kv_format)below(w, KV_N_FORMATS);
-    return w->mixes && kv_pool_cells(w->pool, f) > 0 ? f : own;
+    return w->mixes && kv_pool_takes(w->pool, f) ? f : own;
 }
 
 static kv_span *encoded(const world *w, kv_span *s, kv_format format) {

@@ -91,6 +91,31 @@ class Audit(unittest.TestCase):
         again = self.serve("--audit", "1000", "--max-divergence", "0.5", "--audit-raise")
         self.assertEqual(self.ask(again, "apart", 0)["used"], "link:8")  # known from before
 
+    def test_kv_formats(self):
+        """A limit that int8 exceeds: text and modules go back to f16, now and after a restart."""
+        server = self.serve("--audit", "1", "--kv-format", "int8", "--max-divergence", "1e-9", "--audit-raise")
+        for i in range(LEAST_SAMPLES):
+            reply = server.post("/v1/completions", {"prompt": f"Tom had {i} red balls and a blue one.", "max_tokens": 2, "temperature": 0})
+            self.assertEqual(reply.status, 200, reply.body)
+            report, _ = self.audited(server, i + 1)
+        (row,) = report["formats"]
+        self.assertEqual((row["format"], row["schema"], row["owner"], row["exceeds"], row["falls_back"]), ("int8", None, "", False, True))
+        self.assertEqual(row["figures"]["samples"], LEAST_SAMPLES)
+        self.assertLess(row["figures"]["mean_kl"], 0.05)  # the bundled model: the limit is too low
+        self.assertIn("new requests use f16", server.said())
+        metrics = server.get("/metrics").body.decode()
+        self.assertIn(f'reprise_audit_format_samples_total{{format="int8"}} {LEAST_SAMPLES}\n', metrics)
+        self.assertIn('reprise_audit_format_fallback{format="int8"} 1\n', metrics)
+        server.end()
+        said = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name, "--json"], capture_output=True, text=True, check=True)
+        (kept,) = json.loads(said.stdout)["audit"]["formats"]
+        kept["figures"], row["figures"] = ({k: round(v, 9) for k, v in r["figures"].items()} for r in (kept, row))
+        self.assertEqual(kept, row)
+        table = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(table, "text in int8, from f16 .*replaced by f16")
+        again = self.serve("--audit", "1", "--kv-format", "int8", "--max-divergence", "1e-9", "--audit-raise")
+        self.assertIn("requests use KV in f16", again.said())
+
     def test_off_and_rights(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write(key_line("a-key-that-may-ask", "tenant=acme", "rights=request") + key_line("a-key-that-operates", "rights=operate"))
@@ -99,7 +124,7 @@ class Audit(unittest.TestCase):
             self.addCleanup(server.stop)
             self.assertEqual(server.get("/v1/audit", headers=bearer("a-key-that-may-ask")).status, 403)
             report = server.get("/v1/audit", headers=bearer("a-key-that-operates")).json
-            self.assertEqual(report, {"object": "audit", "sampled": 0, "audited": 0, "dropped": 0, "waiting": 0, "schemas": []})
+            self.assertEqual(report, {"object": "audit", "sampled": 0, "audited": 0, "dropped": 0, "waiting": 0, "schemas": [], "formats": []})
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ class Keys(unittest.TestCase):
                            (key_line(ANN, "tenant="), "tenant"), (key_line(ANN, "running=0"), "running"), (key_line(ANN, "frob=1"),
                                                                                                            "use tenant"),
                            (key_line(ANN, "ram=0"), "bytes"), (key_line(ANN, "disk=1X"), "bytes"), (key_line(ANN, "disk=99999999T"), "bytes"),
-                           (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
+                           (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "kv=q4_0"), "kv is f16, f32"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
             with self.subTest(text=text):
                 path = os.path.join(self.folder.name, "bad")
                 with open(path, "w", encoding="utf-8") as f:
@@ -322,6 +322,35 @@ class Restart(unittest.TestCase):
             answer = ask(server, "POST", "/v1/prompts", {"prompt": PROMPT, "max_tokens": 1}).json
             self.assertIn("disk", {part["tier"] for part in answer["reprise"]["parts"] if part["reused"]})
             self.assertEqual([line["event"] for line in server.log() if "event" in line], ["a schema was not loaded"])
+
+    def test_kv_format_of_a_tenant(self):
+        """kv= of a key: of all modules of the tenant that name none, after a restart as well."""
+        with tempfile.TemporaryDirectory() as folder:
+            keys, kept = os.path.join(folder, "keys"), os.path.join(folder, "kept")
+            with open(keys, "w", encoding="utf-8") as f:
+                for words in (("ann", "kv=int8"), ("ann2", "kv=k4v2"), ("tom",)):
+                    f.write(key_line(f"key-of-{words[0]}-0123456789", f"tenant={words[0].rstrip('2')}", "rights=request,schemas", *words[1:]))
+
+            def is_f16(server, who):
+                """Are the modules in the format of text? KV in another one is not exact."""
+                heads = bearer(f"key-of-{who}-0123456789")
+                answers = [server.ask("POST", "/v1/prompts", body, headers=heads) for body in (
+                    {"prompt": PROMPT, "max_tokens": 1},
+                    {"parts": [{"type": "document", "name": "d", "text": "Tom had a red ball."}, {"type": "text", "role": "user", "text": "What?"}],
+                     "max_tokens": 1})]
+                for answer in answers:
+                    self.assertEqual(answer.status, 200, answer.body)
+                firsts = [answer.json["reprise"]["parts"][0] for answer in answers]
+                self.assertEqual(firsts[0]["exact"], firsts[1]["exact"], firsts)
+                return firsts[0]["exact"]
+
+            for start in range(2):
+                server = Server("--api-keys", keys, "--schema-dir", kept).wait_ready()
+                self.addCleanup(server.stop)
+                for who in ("ann", "tom") if start == 0 else ():
+                    self.assertEqual(server.ask("PUT", "/v1/schemas/cities", CITIES, headers=bearer(f"key-of-{who}-0123456789")).status, 200)
+                self.assertEqual([is_f16(server, who) for who in ("ann", "ann2", "tom")], [False, False, True])
+                server.end()
 
     def test_a_folder_that_cannot_be(self):
         with tempfile.NamedTemporaryFile() as f:

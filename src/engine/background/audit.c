@@ -12,8 +12,13 @@
 
 struct audit_case {
     bool taken;
-    float *logits;      /* [n_vocab], reused */
-    rp_schema *schema;  /* a reference */
+    float *logits;      /* [n_vocab]: reused; of the exact run, once that is compared */
+    rp_schema *schema;  /* a reference; NULL: plain text */
+    bool judges_reuse;
+    bool judges_modules, judges_text; /* their KV format; */
+    kv_format modules, text;
+    bool compared;      /* its reuse */
+    background_task in_f16; /* the twin to submit after the exact one */
     int32_t level, raised;
     int32_t holders[AUDIT_CASE_MODULES]; /* nodes of the schema */
     int32_t n_holders;
@@ -23,13 +28,14 @@ struct auditor {
     int32_t every;
     audit_bound bound;
     bool keeps; /* the store may have a file of it */
+    bool judges_formats; /* the pool takes f16 */
     pthread_mutex_t lock;
     bool has_lock;
     audit_table *table; /* locked */
     uint64_t n_waiting; /* locked; changed by the engine's thread */
 
     /* the engine's thread */
-    uint64_t n_modular;
+    uint64_t n_modular, n_others; /* seen requests, with inexact views and without */
     uint64_t written_us;
     bool is_new; /* changed since the last write */
     audit_case cases[AUDIT_MAX_WAITING];
@@ -64,7 +70,37 @@ rp_quality audit_least(rp_job *c) {
     return quality_of(c->request->raised);
 }
 
+bool audit_falls_back(const rp_engine *e, const rp_schema *s) {
+    auditor *a = e->auditor;
+    if (!a || !a->bound.raises) return false;
+    pthread_mutex_lock(&a->lock);
+    const audit_schema *known = audit_table_find(a->table, audit_tenant_of(e, s), &s->version, s->name);
+    bool falls_back = known && known->kv.falls_back;
+    pthread_mutex_unlock(&a->lock);
+    return falls_back;
+}
+
 /* ---- choosing ---- */
+
+static bool is_small(kv_format f) { return kv_format_key_bits(f) < 16; }
+
+/* The KV formats of a request that are to be judged. Text is judged by requests without modules in other small formats. */
+static void take_formats(audit_case *k, const rp_job *c) {
+    const pml_plan *p = c->plan;
+    bool mixes = false;
+    k->text = c->format;
+    k->judges_modules = false;
+    for (size_t i = 0; i < p->n_items && !c->exact; i++) {
+        if (!p->items[i].is_view) continue;
+        const kv_format f = p->layout->segments[p->items[i].segment].format;
+        if (!is_small(f)) continue;
+        mixes |= f != c->format;
+        if (!k->judges_modules || kv_format_key_bits(f) + kv_format_value_bits(f) < kv_format_key_bits(k->modules) + kv_format_value_bits(k->modules))
+            k->modules = f;
+        k->judges_modules = true;
+    }
+    k->judges_text = is_small(c->format) && !mixes;
+}
 
 static bool is_inexact(const pml_item *i) { return i->is_view && !i->exact; }
 
@@ -75,6 +111,15 @@ static bool is_modular(const rp_job *c) {
     for (size_t i = 0; i < p->n_items; i++)
         if (is_inexact(&p->items[i])) return true;
     return false;
+}
+
+/* Is the answer that of the exact run in the request's formats? */
+static bool is_whole(const rp_job *c) {
+    const pml_plan *p = c->plan;
+    if (c->moved.n > 0 || c->blend.most > 0) return false;
+    for (size_t i = 0; i < p->n_items && !c->exact; i++)
+        if (is_inexact(&p->items[i])) return false;
+    return true;
 }
 
 static audit_case *free_case(auditor *a) {
@@ -92,7 +137,8 @@ static void add_holder(audit_case *k, int32_t holder) {
 static void take_case(audit_case *k, rp_job *c) {
     const pml_plan *p = c->plan;
     k->taken = true;
-    k->schema = engine_schema_ref(c->engine, c->request->schema);
+    k->compared = false;
+    k->schema = c->request->schema ? engine_schema_ref(c->engine, c->request->schema) : NULL;
     k->raised = c->request->raised;
     k->level = AUDIT_STEPS;
     k->n_holders = 0;
@@ -113,14 +159,21 @@ static void auditor_count(auditor *a, uint64_t *what, int waiting) {
 
 static void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
-    if (!a || !is_modular(c) || a->n_modular++ % (uint64_t)a->every != 0) return;
+    audit_case formats = {.taken = false};
+    if (!a) return;
+    take_formats(&formats, c);
+    const bool is_reused = is_modular(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
+    if (!is_reused && !(is_formatted && is_whole(c))) return;
+    if ((is_reused ? a->n_modular++ : a->n_others++) % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
     auditor_count(a, &a->table->sampled, k != NULL);
     if (!k) {
         auditor_count(a, &a->table->dropped, 0);
         return;
     }
+    take_formats(k, c);
     take_case(k, c);
+    k->judges_reuse = is_reused;
     memcpy(k->logits, logits, (size_t)c->engine->model->hp.n_vocab * sizeof(*logits));
     c->audited = k;
 }
@@ -129,6 +182,7 @@ static void audit_look(rp_job *c, const float *logits) {
 
 static void audit_release(rp_engine *e, audit_case *k, uint64_t *counted) {
     engine_schema_unref(e, k->schema);
+    background_task_free(&k->in_f16);
     k->schema = NULL;
     k->taken = false;
     auditor_count(e->auditor, counted, -1);
@@ -179,6 +233,11 @@ static void auditor_add(auditor *a, const audit_origin *o, const audit_distance 
     if (verdict != AUDIT_FINE) base_log(BASE_LOG_WARN, "%s", line);
 }
 
+static audit_origin origin_of(const rp_engine *e, const audit_case *k) {
+    return (audit_origin){.schema = k->schema->name, .tenant = audit_tenant_of(e, k->schema), .version = k->schema->version, .level = k->level,
+                          .raised = k->raised};
+}
+
 /* Paths of the modules, for the table: in one allocation. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
@@ -186,11 +245,49 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
         names[i] = pml_path(k->schema->document, k->holders[i], paths + (size_t)i * AUDIT_NAME_BYTES, AUDIT_NAME_BYTES);
-    audit_origin o = {.schema = k->schema->name, .tenant = audit_tenant_of(e, k->schema), .version = k->schema->version, .level = k->level,
-                      .raised = k->raised, .modules = names, .n_modules = k->n_holders};
+    audit_origin o = origin_of(e, k);
+    o.modules = names;
+    o.n_modules = k->n_holders;
     auditor_add(e->auditor, &o, d);
     base_free(paths);
     return RP_OK;
+}
+
+/* ---- KV formats ---- */
+
+/* Locked. Logs what becomes of a format. about: "schema 'x'", or "text". */
+static void write_format_line(const audit_format *f, const char *about, audit_verdict v, char *out) {
+    snprintf(out, LINE_BYTES, "audit: KV of %s in %s: mean divergence from f16 %.3f nats over %llu requests, %llu of them with another first token: %s", about,
+             kv_format_name(f->format), audit_mean_kl(&f->figures), (unsigned long long)f->figures.samples,
+             (unsigned long long)(f->figures.samples - f->figures.agreed),
+             v == AUDIT_RAISED ? "new requests use f16" : "use f16 (kv, kv_format), or let the auditor do so (audit_raises)");
+}
+
+/* f: the table's. Returns whether the format is no longer used. */
+static bool format_add(rp_engine *e, audit_format *f, kv_format format, const char *about, const audit_distance *d) {
+    auditor *a = e->auditor;
+    char line[LINE_BYTES];
+    const audit_verdict v = audit_format_add(f, format, d, &a->bound);
+    if (v == AUDIT_FINE) return false;
+    write_format_line(f, about, v, line);
+    pthread_mutex_unlock(&a->lock);
+    base_log(BASE_LOG_WARN, "%s", line);
+    pthread_mutex_lock(&a->lock);
+    return v == AUDIT_RAISED;
+}
+
+static void add_formats(rp_engine *e, const audit_case *k, const audit_distance *d) {
+    auditor *a = e->auditor;
+    char about[AUDIT_NAME_BYTES + 16];
+    pthread_mutex_lock(&a->lock);
+    if (k->judges_text && format_add(e, &a->table->text, k->text, "text", d)) atomic_store(&e->falls_back, true);
+    if (k->judges_modules) {
+        const audit_origin o = origin_of(e, k);
+        audit_format *f = audit_table_format(a->table, &o);
+        snprintf(about, sizeof(about), "schema '%.200s'", k->schema->name);
+        if (f) format_add(e, f, k->modules, about, d);
+    }
+    pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- the file ---- */
@@ -214,28 +311,72 @@ static void audit_keep(rp_engine *e) {
     base_log(BASE_LOG_WARN, "audit: the report was not saved: %s", rp_code_text((rp_code)rc));
 }
 
-/* A background_done_fn. */
-static void meet_twin(rp_engine *e, void *user, int rc, const background_result *result) {
-    audit_case *k = user;
+static void end_case(rp_engine *e, audit_case *k, bool known) {
     auditor *a = e->auditor;
-    audit_distance d;
-    bool known = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
-    audit_release(e, k, known ? &a->table->audited : &a->table->dropped);
+    audit_release(e, k, known || k->compared ? &a->table->audited : &a->table->dropped);
     a->is_new = true;
     if (base_clock_us() - a->written_us >= AUDIT_WRITE_S * UINT64_C(1000000)) audit_keep(e);
 }
 
+/* A background_done_fn: the exact run in f16. */
+static void meet_f16(rp_engine *e, void *user, int rc, const background_result *result) {
+    audit_case *k = user;
+    audit_distance d;
+    bool known = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d);
+    if (known) add_formats(e, k, &d);
+    end_case(e, k, known);
+}
+
+/* Takes its arrays over, in any case. */
+static int submit_twin(rp_engine *e, background_task *twin, audit_case *k, background_done_fn done) {
+    twin->done = done;
+    twin->user = k;
+    twin->keeps = false;
+    int rc = background_submit(e, twin);
+    if (rc) background_task_free(twin);
+    twin->tokens = twin->positions = NULL;
+    twin->pieces = NULL;
+    return rc;
+}
+
+/* A background_done_fn: the exact run in the request's formats. */
+static void meet_exact(rp_engine *e, void *user, int rc, const background_result *result) {
+    audit_case *k = user;
+    audit_distance d;
+    k->compared = !rc && audit_compare(result->logits, k->logits, e->model->hp.n_vocab, &d) && add_case(e, k, &d) == RP_OK;
+    if (k->compared && k->in_f16.tokens) {
+        memcpy(k->logits, result->logits, (size_t)e->model->hp.n_vocab * sizeof(*k->logits));
+        if (submit_twin(e, &k->in_f16, k, meet_f16) == RP_OK) return;
+    }
+    end_case(e, k, false);
+}
+
+/* The twin in f16: the same tokens. */
+static int make_f16(const background_task *twin, background_task *out) {
+    const size_t bytes = (size_t)twin->n * sizeof(int32_t);
+    *out = (background_task){.salt = twin->salt, .format = KV_F16, .tokens = base_alloc(bytes), .positions = base_alloc(bytes), .n = twin->n};
+    if (!out->tokens || !out->positions) {
+        background_task_free(out);
+        return RP_ERR_MEMORY;
+    }
+    memcpy(out->tokens, twin->tokens, bytes);
+    memcpy(out->positions, twin->positions, bytes);
+    return RP_OK;
+}
+
 static void audit_end(rp_job *c, int rc) {
     audit_case *k = c->audited;
-    background_task twin = {.done = meet_twin, .user = k};
+    rp_engine *e = c->engine;
+    background_task twin = {.n = 0};
     if (!k) return;
     c->audited = NULL;
+    const bool judges_format = e->auditor->judges_formats && (k->judges_text || k->judges_modules);
     if (!rc) rc = background_twin(c, &twin);
-    if (!rc && (rc = background_submit(c->engine, &twin))) {
-        base_free(twin.tokens);
-        base_free(twin.positions);
-    }
-    if (rc) audit_release(c->engine, k, &c->engine->auditor->table->dropped);
+    if (!rc && judges_format) rc = make_f16(&twin, &k->in_f16);
+    if (!rc && k->judges_reuse) rc = submit_twin(e, &twin, k, meet_exact);
+    else if (!rc) rc = judges_format ? submit_twin(e, &k->in_f16, k, meet_f16) : RP_ERR_UNSUPPORTED;
+    background_task_free(&twin);
+    if (rc) audit_release(e, k, &e->auditor->table->dropped);
 }
 
 const job_observer audit_observer = {.first_logits = audit_look, .ended = audit_end};
@@ -267,7 +408,14 @@ static void read_kept(rp_engine *e, const char *dir) {
         audit_table_free(a->table);
         a->table = t;
     }
-    for (size_t i = 0; !a->bound.raises && i < a->table->n_schemas; i++) a->table->schemas[i].raised = 0;
+    for (size_t i = 0; !a->bound.raises && i < a->table->n_schemas; i++) {
+        a->table->schemas[i].raised = 0;
+        a->table->schemas[i].kv.falls_back = false;
+    }
+    a->table->text.falls_back &= a->bound.raises;
+    if (!a->table->text.falls_back) return;
+    atomic_store(&e->falls_back, true);
+    base_log(BASE_LOG_WARN, "audit: requests use KV in f16, not in %s, which an earlier audit found too inexact", kv_format_name(a->table->text.format));
 }
 
 static int audit_open_parts(rp_engine *e, rp_error *err) {
@@ -288,6 +436,8 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!a) return base_fail_memory(err, sizeof(*a), "the auditor");
     a->every = o->audit_every;
     a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
+    a->judges_formats = kv_pool_takes(e->pool, KV_F16);
+    if (!a->judges_formats) base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model", kv_format_name(e->formats.text));
     a->written_us = base_clock_us();
     if ((rc = audit_open_parts(e, err))) return rc;
     bool named = o->store_dir && !e->cipher;

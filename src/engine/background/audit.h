@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit.h: the auditor recomputes one request in `every` in full, in the background, and compares the logits of its
- * first token. Only requests with views that are not exact are chosen.
+ * first token. Requests with views that are not exact are chosen, for reuse; and those with KV below 16 bits, for its
+ * format.
  *
- *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to
+ *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to, and in f16 where a
+ *                     format was too inexact (engine_use_schema)
  *   engine's thread   first token's logits --audit_look: copied--> job ends --audit_end--> exact twin (background.h)
  *                                                                                                  |
  *                     a schema too far from exact: logged, or raised to the next quality <-- audit_table_add
+ *                                                                                                  |
+ *                     a format too far from f16: logged, or no longer used <-- audit_format_add <- twin in f16
+ *
+ * The exact twin has the request's formats: the KV of module tokens is in their modules' formats. Its distance from the
+ * answer is therefore that of reuse alone, and its distance from the twin in f16 that of the formats alone. A request
+ * without inexact views is itself the exact run in its formats, and has the second twin only.
  *
  * Sampling: every n-th, counted on the engine's thread, of the requests with RP_REUSE_ON that set no quality themselves
- * (nor does their prompt): their caller has chosen the quality, and no audit changes it. If AUDIT_MAX_WAITING samples
+ * (nor does their prompt): their caller has chosen the quality, and no audit changes it. Every n-th, too, of the other
+ * requests with KV below 16 bits. If AUDIT_MAX_WAITING samples
  * already wait, the request is skipped and counted. No answer waits: the copy is made after its
  * first token was published.
  *
@@ -39,6 +48,8 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err);
 /* Called after the engine's thread has ended; the store writes the table. */
 void audit_close(rp_engine *e);
 
+/* Any thread: are the modules of that schema in f16, because their formats were too inexact? */
+bool audit_falls_back(const rp_engine *e, const rp_schema *s);
 /* Submitting thread: the lowest quality that the request's schema may give its modules. */
 rp_quality audit_least(rp_job *c);
 

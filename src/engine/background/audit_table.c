@@ -182,6 +182,28 @@ int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance 
     return rc;
 }
 
+/* ---- KV formats ---- */
+
+audit_format *audit_table_format(audit_table *t, const audit_origin *o) {
+    audit_schema *s = need_schema(t, o);
+    if (!s) return NULL;
+    s->used = ++t->n_added;
+    return &s->kv;
+}
+
+audit_verdict audit_format_add(audit_format *f, kv_format format, const audit_distance *d, const audit_bound *bound) {
+    f->format = format;
+    add_figures(&f->figures, d);
+    if (f->falls_back) return AUDIT_FINE; /* the request was planned before */
+    const bool was_over = f->exceeds;
+    f->exceeds = bound->max_kl > 0 && f->figures.samples >= AUDIT_LEAST_SAMPLES && audit_mean_kl(&f->figures) > bound->max_kl;
+    if (!f->exceeds) return AUDIT_FINE;
+    if (!bound->raises) return was_over ? AUDIT_FINE : AUDIT_EXCEEDS;
+    f->falls_back = true;
+    f->exceeds = false;
+    return AUDIT_RAISED;
+}
+
 double audit_excess(const audit_schema *s, const audit_pair *p) {
     uint64_t n = s->all.samples - p->figures.samples;
     if (s->all.samples <= p->figures.samples || p->figures.samples == 0) return 0;
@@ -225,6 +247,19 @@ static int report_pairs(const audit_table *t, rp_audit *a) {
     return RP_OK;
 }
 
+static void report_format(rp_audit *a, const audit_format *f, size_t schema) {
+    if (f->figures.samples == 0) return;
+    a->formats[a->n_formats++] = (rp_audit_format){.schema = schema, .format = kv_format_name(f->format), .figures = audit_figures_reported(&f->figures),
+                                                   .exceeds = f->exceeds, .falls_back = f->falls_back};
+}
+
+static int report_formats(const audit_table *t, rp_audit *a) {
+    if (!(a->formats = base_calloc(t->n_schemas + 1, sizeof(*a->formats)))) return RP_ERR_MEMORY;
+    report_format(a, &t->text, RP_AUDIT_TEXT);
+    for (size_t i = 0; i < t->n_schemas; i++) report_format(a, &t->schemas[i].kv, i);
+    return RP_OK;
+}
+
 int audit_report_new(rp_audit **out, rp_error *err) {
     *out = base_calloc(1, sizeof(**out));
     if (!*out) return base_fail_memory(err, sizeof(**out), "an audit report");
@@ -237,6 +272,7 @@ int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err) {
     rp_audit *a = *out;
     int rc = report_schemas(t, a);
     if (!rc) rc = report_pairs(t, a);
+    if (!rc) rc = report_formats(t, a);
     if (rc) {
         rp_audit_free(a);
         *out = NULL;
@@ -257,5 +293,6 @@ void rp_audit_free(rp_audit *a) {
     }
     base_free(a->schemas);
     base_free(a->pairs);
+    base_free(a->formats);
     base_free(a);
 }

@@ -10,6 +10,9 @@
  *             samples with the pair   | mean KL of these less mean KL of the others: the pair's excess. It separates
  *             samples without it      | a harmful pair from one that was only imported with it
  *
+ * KV formats below 16 bits are judged apart from reuse, by the exact run in f16 against the exact run in the request's
+ * formats: by schema, if its modules are in such a format, and for the text of all requests, if that is.
+ *
  * A schema with a changed text starts empty. Tables are bounded; the least recently updated entry is evicted first, a
  * schema with its pairs. One user at a time (the auditor's lock).
  */
@@ -18,6 +21,7 @@
 
 #include "base/buffer.h"
 #include "base/hash.h"
+#include "kv/block_pool.h"
 #include "reprise_tools.h"
 
 #define AUDIT_MAX_SCHEMAS 128
@@ -43,6 +47,14 @@ typedef struct audit_figures {
     double sum_kl, max_kl, sum_distance;
 } audit_figures;
 
+/* A KV format of modules or of text, against f16. */
+typedef struct audit_format {
+    kv_format format; /* of the last sample; of modules in several: the smallest */
+    bool falls_back;  /* judged too inexact: f16 is used instead */
+    bool exceeds;     /* over the bound, and logged */
+    audit_figures figures;
+} audit_format;
+
 typedef struct audit_schema {
     uint64_t id;      /* never reused */
     uint64_t used;    /* sample number of its last update */
@@ -52,6 +64,7 @@ typedef struct audit_schema {
     int32_t raised;   /* quality steps, 0 to AUDIT_STEPS */
     bool exceeds;     /* over the bound, and logged */
     audit_figures all, now;
+    audit_format kv; /* of its modules */
 } audit_schema;
 
 typedef struct audit_pair {
@@ -64,6 +77,7 @@ typedef struct audit_table {
     audit_schema schemas[AUDIT_MAX_SCHEMAS];
     audit_pair pairs[AUDIT_MAX_PAIRS];
     size_t n_schemas, n_pairs;
+    audit_format text; /* of the text of all requests */
     uint64_t n_ids, n_added;
     uint64_t sampled, audited, dropped; /* jobs: chosen; compared; given up */
 } audit_table;
@@ -82,7 +96,7 @@ typedef struct audit_origin {
 /* When a schema is too far from exact. */
 typedef struct audit_bound {
     double max_kl; /* mean of at least AUDIT_LEAST_SAMPLES samples; 0: no bound */
-    bool raises;   /* its quality is raised; else it is only logged */
+    bool raises;   /* its quality is raised, or its KV falls back to f16; else it is only logged */
 } audit_bound;
 
 typedef enum audit_verdict { AUDIT_FINE, AUDIT_EXCEEDS, AUDIT_RAISED } audit_verdict;
@@ -93,6 +107,10 @@ void audit_table_free(audit_table *t);
  * RP_ERR_MEMORY: the sample was not added, or not to all of its pairs. */
 int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
                     const audit_schema **about);
+/* Adds a sample of a KV format. */
+audit_verdict audit_format_add(audit_format *f, kv_format format, const audit_distance *d, const audit_bound *bound);
+/* The formats of a schema's modules; NULL: no memory. Created if missing. */
+audit_format *audit_table_format(audit_table *t, const audit_origin *o);
 /* NULL: it has no samples, or none of this version. */
 const audit_schema *audit_table_find(const audit_table *t, uint32_t tenant, const base_key *version, const char *name);
 /* Mean KL of the schema's samples with the pair less that of those without it; 0: there are none without it. */

@@ -5,7 +5,9 @@
  *   reprise audit 1
  *   model <64 digits>
  *   calls <sampled> <audited> <dropped>
+ *   text <format> <falls back> <figures>                        if there are any; so kv
  *   schema <tenant> <version> <raised> <figures: all> <figures: now> <name>
+ *   kv <format> <falls back> <figures>                          of the schema above it
  *   pair <figures> <first> <second>                             of the schema above it
  *   end <hash of all lines above it>
  *
@@ -49,6 +51,13 @@ static int write_figures(base_buffer *b, const audit_figures *f) {
                               audit_text_bits(f->sum_kl), audit_text_bits(f->max_kl), audit_text_bits(f->sum_distance));
 }
 
+static int write_format(base_buffer *b, const char *what, const audit_format *f) {
+    if (f->figures.samples == 0) return RP_OK;
+    int rc = base_buffer_printf(b, "%s\t%x\t%x", what, (unsigned)f->format, (unsigned)f->falls_back);
+    if (!rc) rc = write_figures(b, &f->figures);
+    return rc ? rc : base_buffer_append_str(b, "\n");
+}
+
 static int audit_text_write_schema(base_buffer *b, const audit_table *t, const audit_schema *s) {
     int rc = base_buffer_printf(b, "schema\t%x", (unsigned)s->tenant);
     if (!rc) rc = write_key(b, "", &s->version, "");
@@ -56,6 +65,7 @@ static int audit_text_write_schema(base_buffer *b, const audit_table *t, const a
     if (!rc) rc = write_figures(b, &s->all);
     if (!rc) rc = write_figures(b, &s->now);
     if (!rc) rc = base_buffer_printf(b, "\t%s\n", s->name);
+    if (!rc) rc = write_format(b, "kv", &s->kv);
     for (size_t i = 0; i < t->n_pairs && !rc; i++) {
         const audit_pair *p = &t->pairs[i];
         if (p->schema != s->id) continue;
@@ -80,6 +90,7 @@ int audit_table_write(const audit_table *t, const base_key *model, base_buffer *
     if (!rc)
         rc = base_buffer_printf(out, "calls\t%llx\t%llx\t%llx\n", (unsigned long long)t->sampled, (unsigned long long)t->audited,
                                 (unsigned long long)t->dropped);
+    if (!rc) rc = write_format(out, "text", &t->text);
     for (const audit_schema *s = next_used(t, 0); s && !rc; s = next_used(t, s->used)) rc = audit_text_write_schema(out, t, s);
     if (rc) return rc;
     base_key end = hash_of(out->data, out->len);
@@ -189,6 +200,17 @@ static bool read_calls(audit_table *t, rest *line) {
     return rest_take_number(line, &t->sampled) && rest_take_number(line, &t->audited) && rest_take_number(line, &t->dropped);
 }
 
+/* One line of each, at most. */
+static bool read_format(audit_format *f, rest *line) {
+    uint64_t format, falls_back;
+    if (f->figures.samples > 0) return false;
+    if (!rest_take_number(line, &format) || format >= KV_N_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
+    if (!take_figures(line, &f->figures) || f->figures.samples == 0) return false;
+    f->format = (kv_format)format;
+    f->falls_back = falls_back;
+    return true;
+}
+
 static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
     rest word;
     int rc = RP_OK;
@@ -196,6 +218,9 @@ static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
     if (rest_is_word(&word, "model")) rc = take_key(&line, model) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "calls")) rc = read_calls(t, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, &line);
+    else if (rest_is_word(&word, "text")) rc = read_format(&t->text, &line) ? RP_OK : RP_ERR_FORMAT;
+    else if (rest_is_word(&word, "kv"))
+        rc = t->n_schemas > 0 && read_format(&t->schemas[t->n_schemas - 1].kv, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "pair")) rc = read_pair(t, &line);
     else return RP_ERR_FORMAT;
     return !rc && line.at ? RP_ERR_FORMAT : rc; /* trailing fields */

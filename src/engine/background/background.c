@@ -26,10 +26,13 @@ int background_submit(rp_engine *e, const background_task *task) {
     if (e->background_tasks.n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
     int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
     if (rc) return rc;
+    c->format = task->format;
     job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
     job_request *q = job_draft(c);
     q->options.shifted_reuse = -1;
     q->keeps = task->keeps;
+    q->pieces = task->pieces;
+    q->n_pieces = task->n_pieces;
     q->background_done = task->done;
     q->background_user = task->user;
     put_last(e, c);
@@ -38,20 +41,49 @@ int background_submit(rp_engine *e, const background_task *task) {
     return RP_OK;
 }
 
+void background_task_free(background_task *task) {
+    base_free(task->tokens);
+    base_free(task->positions);
+    base_free(task->pieces);
+    task->tokens = task->positions = NULL;
+    task->pieces = NULL;
+}
+
+static kv_format item_format(const rp_job *c, int32_t item) {
+    const pml_item *i = &c->plan->items[item];
+    return i->is_view && !c->exact ? c->plan->layout->segments[i->segment].format : c->format;
+}
+
+/* items: of each token. None, if all tokens have the job's format. RP_ERR_MEMORY. */
+static int list_pieces(const rp_job *c, const int32_t *items, int32_t n, background_task *out) {
+    bool differs = false;
+    int32_t n_pieces = 0;
+    for (int32_t i = 0; i < n; i++) {
+        differs |= item_format(c, items[i]) != c->format;
+        n_pieces += i + 1 == n || items[i] != items[i + 1];
+    }
+    if (!differs) return RP_OK;
+    if (!(out->pieces = base_alloc((size_t)n_pieces * sizeof(*out->pieces)))) return RP_ERR_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        if (i + 1 == n || items[i] != items[i + 1]) out->pieces[out->n_pieces++] = (background_piece){i + 1, item_format(c, items[i])};
+    return RP_OK;
+}
+
 int background_twin(const rp_job *c, background_task *out) {
     size_t n = (size_t)c->plan->n_cached + (size_t)c->plan->n_fresh;
-    int32_t *tokens = base_alloc(n * sizeof(*tokens)), *positions = base_alloc(n * sizeof(*positions));
-    int rc = tokens && positions ? pml_plan_flatten(c->plan, tokens, positions, NULL) : RP_ERR_MEMORY;
-    if (rc) {
-        base_free(tokens);
-        base_free(positions);
-        return rc;
-    }
+    int32_t *items = base_alloc(n * sizeof(*items));
+    out->tokens = base_alloc(n * sizeof(*out->tokens));
+    out->positions = base_alloc(n * sizeof(*out->positions));
+    out->pieces = NULL;
+    out->n_pieces = 0;
     out->salt = c->root.salt;
-    out->tokens = tokens;
-    out->positions = positions;
+    out->format = c->format;
     out->n = (int32_t)n;
-    return RP_OK;
+    int rc = items && out->tokens && out->positions ? pml_plan_flatten_items(c->plan, out->tokens, out->positions, items, NULL) : RP_ERR_MEMORY;
+    if (!rc) rc = list_pieces(c, items, out->n, out);
+    base_free(items);
+    if (rc) background_task_free(out);
+    return rc;
 }
 
 /* ---- completion ---- */
@@ -105,10 +137,58 @@ bool background_make_room(rp_engine *e, int64_t blocks) {
     return true;
 }
 
+/* ---- pieces ---- */
+
+/* Tokens of an encoded format are computed in the format of text. */
+static kv_format piece_open_format(const rp_job *c, const background_piece *p) { return kv_format_is_encoded(p->format) ? c->format : p->format; }
+
+/* The piece that has the next token. */
+static const background_piece *next_piece(const rp_job *c) {
+    int32_t i = 0;
+    while (i < c->request->n_pieces && c->request->pieces[i].end <= c->seq.done) i++;
+    return i < c->request->n_pieces ? &c->request->pieces[i] : NULL;
+}
+
+int32_t background_most_rows(const rp_job *c) {
+    const background_piece *p = next_piece(c);
+    return (p ? p->end : c->seq.n) - c->seq.done;
+}
+
+/* Upper bound of the blocks of all pieces, with their encoded form. */
+static int64_t piece_blocks(const rp_job *c) {
+    const kv_pool *pool = c->engine->pool;
+    int64_t blocks = 0;
+    int32_t begin = 0;
+    for (int32_t i = 0; i < c->request->n_pieces; begin = c->request->pieces[i++].end) {
+        const background_piece *p = &c->request->pieces[i];
+        const int32_t n = p->end - begin, runs = job_count_runs(c->positions + begin, n);
+        blocks += sequence_blocks_in(pool, piece_open_format(c, p), n, runs, 0, true);
+        if (kv_format_is_encoded(p->format)) blocks += sequence_blocks_in(pool, p->format, n, runs, 0, true);
+    }
+    return blocks;
+}
+
+/* A piece is complete: encodes its spans, and starts the next one. */
+static int end_piece(rp_engine *e, rp_job *c, kv_format format) {
+    kv_context *context = &c->seq.context;
+    int rc = RP_OK;
+    kv_context_close(context);
+    for (size_t i = c->first_own_view; i < context->n_views && kv_format_is_encoded(format) && !rc; i++) {
+        kv_span *encoded;
+        if ((rc = kv_span_new_like(&encoded, context->views[i].span, format, NULL))) return rc;
+        sequence_reserve(&c->seq, BASE_MAX(c->seq.reserved - (int64_t)(kv_span_bytes(encoded) / kv_pool_block_bytes(e->pool)), 0));
+        if ((rc = e->backend->ops->encode(e->backend, context->views[i].span, encoded, NULL))) kv_span_unref(encoded);
+        else kv_context_replace(context, i, encoded);
+    }
+    c->first_own_view = context->n_views;
+    if (next_piece(c)) context->format = piece_open_format(c, next_piece(c));
+    return rc;
+}
+
 static bool background_reserve(rp_engine *e, rp_job *c) {
-    int64_t blocks = job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
+    int64_t blocks = c->request->pieces ? piece_blocks(c) : job_own_blocks(c, c->n_prompt - c->n_found, c->request->keeps);
     if (blocks > span_store_free_blocks(e->store)) return false;
-    c->seq.keeps_windows = c->request->keeps;
+    c->seq.keeps_windows = c->request->keeps || c->request->pieces;
     sequence_reserve(&c->seq, blocks);
     return true;
 }
@@ -117,7 +197,7 @@ static bool background_reserve(rp_engine *e, rp_job *c) {
 static void background_admit(rp_engine *e) {
     rp_job *c = e->background_tasks.queue;
     bool wait;
-    c->shares = true;
+    c->shares = !c->request->pieces;
     span_store_next_request(e->store);
     int rc = prefix_find(e, c, &wait, NULL); /* no other job runs: nothing to wait for */
     bool room = !rc && background_reserve(e, c);
@@ -129,6 +209,7 @@ static void background_admit(rp_engine *e) {
     e->background_tasks.queue = c->next;
     c->next = NULL;
     if (room) rc = prefix_compose(c, NULL);
+    if (room && c->request->pieces) c->seq.context.format = piece_open_format(c, next_piece(c));
     c->shares = c->request->keeps;
     c->phase = JOB_PREFILL;
     if (rc || !room) background_end(e, c, rc ? rc : RP_ERR_BUDGET, NULL);
@@ -174,6 +255,9 @@ void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const fl
     }
     c->seq.done += n_rows;
     sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
-    if (c->seq.done == c->seq.n) background_end(e, c, RP_OK, logits);
+    for (int32_t i = 0; i < c->request->n_pieces && !rc; i++)
+        if (c->request->pieces[i].end == c->seq.done) rc = end_piece(e, c, c->request->pieces[i].format);
+    if (rc) background_end(e, c, rc, NULL);
+    else if (c->seq.done == c->seq.n) background_end(e, c, RP_OK, logits);
     else if (c->seq.keeps_windows) prefix_give(c, false);
 }

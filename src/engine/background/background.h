@@ -40,8 +40,18 @@ typedef struct background_result {
  * too often), RP_ERR_CANCELLED (rp_engine_free), RP_ERR_MEMORY. It may submit the next task. */
 typedef void (*background_done_fn)(rp_engine *e, void *user, int rc, const background_result *result);
 
+/* Tokens up to `end`, from the end of the previous piece on: a module's, in its format, or others. Later tokens attend to them in that format; as in
+ * the prefill of a module, they attend to one another in the format that they are computed in. */
+typedef struct background_piece {
+    int32_t end;
+    kv_format format;
+} background_piece;
+
 typedef struct background_task {
     base_key salt;               /* the tenant's (rp_job.root.salt): the task hits and inserts that tenant's entries */
+    kv_format format;            /* of its tokens; one that is not encoded */
+    background_piece *pieces;    /* [n_pieces], allocated with base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
+    int32_t n_pieces;            /* or none */
     int32_t *tokens, *positions; /* [n], by rising position; allocated with base_alloc */
     int32_t n;                   /* at least 1 */
     bool keeps;                  /* the KV is inserted into the prefix tree; else it is freed when the task ends */
@@ -53,9 +63,13 @@ typedef struct background_task {
  * BACKGROUND_MAX_TASKS), RP_ERR_MEMORY. May be called in callbacks and when a job ends. */
 int background_submit(rp_engine *e, const background_task *task);
 
-/* The flat form of a job's prompt, as RP_REUSE_EXACT runs it: fills in salt, tokens, positions and n. The job still has its plan. Takes about
- * 0.1 us a token. RP_ERR_MEMORY. */
+/* The flat form of a job's prompt, as RP_REUSE_EXACT runs it: fills in salt, format, tokens, positions and n; and pieces, if the modules have another
+ * format than text. The job still has its plan. Takes about 0.1 us a token. RP_ERR_MEMORY. */
 int background_twin(const rp_job *c, background_task *out);
+/* Frees the arrays of a task that was not submitted. */
+void background_task_free(background_task *task);
+/* Rows that the next step of a task may have at most: up to the end of its piece. */
+int32_t background_most_rows(const rp_job *c);
 
 /* Tasks that run or wait, and when they may run. Zero-initialise. */
 typedef struct background_work {

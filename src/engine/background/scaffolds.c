@@ -18,6 +18,7 @@ typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combinatio
 
 struct combination {
     base_key key, salt;
+    kv_format format; /* of text, in the prompts that have it */
     combination_state state;
     double weight;    /* as of used_at */
     uint64_t used_at; /* scaffolds.n_prompts at that time */
@@ -43,11 +44,11 @@ static int32_t end_of_modules(const pml_plan *p) {
     return end;
 }
 
-static base_key name_combination(const rp_job *c, const scaffold_form *f) {
+static base_key name_combination(const scaffold_form *f) {
     base_key key;
     base_hash h;
     base_hash_init(&h, "reprise combination 1");
-    base_hash_key(&h, &c->root.salt);
+    base_hash_key(&h, &f->root);
     base_hash_bytes(&h, f->tokens, (size_t)f->n_combined * sizeof(*f->tokens));
     base_hash_bytes(&h, f->positions, (size_t)f->n_combined * sizeof(*f->positions));
     base_hash_final(&h, &key);
@@ -60,7 +61,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     scaffold_form *f = &c->other;
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
-    *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = c->root.salt, .exact = true};
+    *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = job_text_root(c->engine, &c->root.salt, c->format), .exact = true};
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));
     if (!f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
@@ -68,7 +69,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     if (rc) return rc;
     f->n_runs = job_count_runs(f->positions, n);
     while (f->n_combined < n && f->positions[f->n_combined] < end) f->n_combined++;
-    f->combination = name_combination(c, f);
+    f->combination = name_combination(f);
     return RP_OK;
 }
 
@@ -89,8 +90,9 @@ void scaffold_swap(rp_job *c) {
 /* The last token of a prompt is always computed. */
 static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
 
-static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, const int32_t *tokens, const int32_t *positions, int32_t n) {
-    span_root root = {.salt = *salt, .key = *salt};
+static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, kv_format format, const int32_t *tokens, const int32_t *positions,
+                              int32_t n) {
+    span_root root = {.salt = *salt, .key = job_text_root(e, salt, format)};
     return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);
 }
 
@@ -98,7 +100,7 @@ bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     const scaffold_form *f = &c->other;
     if (!f->tokens || !f->exact || !c->shares) return false;
     int32_t need = scaffolds_needed(c, f->n_prompt);
-    return scaffolds_reach(e, &c->root.salt, f->tokens, f->positions, need) == (size_t)need;
+    return scaffolds_reach(e, &c->root.salt, c->format, f->tokens, f->positions, need) == (size_t)need;
 }
 
 bool scaffold_was_found(const rp_job *c) { return c->n_found >= scaffolds_needed(c, c->n_prompt); }
@@ -207,8 +209,8 @@ static void scaffolds_report(rp_engine *e) {
 
 /* Upper bound of the bytes that computing it adds. */
 static uint64_t scaffolds_bytes_of(const rp_engine *e, const combination *c) {
-    int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->tokens, c->positions, c->n);
-    int64_t blocks = sequence_blocks(kv_pool_shape(e->pool), n, job_count_runs(c->positions, c->n), 0, true);
+    int32_t n = c->n - (int32_t)scaffolds_reach(e, &c->salt, c->format, c->tokens, c->positions, c->n);
+    int64_t blocks = sequence_blocks_in(e->pool, c->format, n, job_count_runs(c->positions, c->n), 0, true);
     return (uint64_t)blocks * kv_pool_block_bytes(e->pool);
 }
 
@@ -266,7 +268,7 @@ static void scaffolds_computed(rp_engine *e, void *user, int rc, const backgroun
 static void compute_next(rp_engine *e) {
     scaffolds *s = &e->scaffolds;
     for (combination *c; !s->under_way && (c = heaviest_pending(s));) {
-        background_task task = {.salt = c->salt, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = scaffolds_computed};
+        background_task task = {.salt = c->salt, .format = c->format, .tokens = c->tokens, .positions = c->positions, .n = c->n, .keeps = true, .done = scaffolds_computed};
         if (!scaffolds_make_space(e, c)) {
             scaffolds_release(e, c);
             continue;
@@ -301,7 +303,7 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     if (s->n >= SCAFFOLDS_MAX && old) scaffolds_forget(e, old);
     if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
     c = &s->list[s->n++];
-    *c = (combination){.key = job->other.combination, .salt = job->root.salt, .weight = 1, .used_at = s->n_prompts};
+    *c = (combination){.key = job->other.combination, .salt = job->root.salt, .format = job->format, .weight = 1, .used_at = s->n_prompts};
     return c;
 }
 

@@ -37,9 +37,9 @@ static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
 
 /* Inserts the open span of a running job, if there is memory for the block that it then starts instead. */
 static void give_open(rp_engine *e, rp_job *c) {
-    int32_t n_layers = kv_pool_shape(e->pool)->n_layers;
-    if (span_store_free_blocks(e->store) < n_layers) return;
-    sequence_reserve(&c->seq, c->seq.reserved + n_layers);
+    int32_t column = kv_column_blocks(e->pool, c->format);
+    if (span_store_free_blocks(e->store) < column) return;
+    sequence_reserve(&c->seq, c->seq.reserved + column);
     prefix_give(c, true);
 }
 
@@ -93,6 +93,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
     }
     if (!rc) rc = shifted_reuse_compose(c, err);
     BASE_ASSERT(c->n_found < c->n_prompt); /* the last token is computed, for its logits */
+    c->seq.context.format = c->format;
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
     c->seq.tokens = c->tokens + c->n_found;

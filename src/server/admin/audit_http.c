@@ -61,6 +61,41 @@ static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
     return rc;
 }
 
+/* ---- KV formats ---- */
+
+typedef double (*format_value_fn)(const rp_audit_format *f);
+
+static double audit_format_samples(const rp_audit_format *f) { return (double)f->figures.samples; }
+static double audit_format_agreed(const rp_audit_format *f) { return (double)f->figures.agreed; }
+static double audit_format_divergence(const rp_audit_format *f) { return f->figures.mean_kl; }
+static double audit_format_exceeds(const rp_audit_format *f) { return f->exceeds; }
+static double audit_format_fallback(const rp_audit_format *f) { return f->falls_back; }
+
+static const struct {
+    const char *name, *type, *help;
+    format_value_fn value;
+} format_families[] = {
+    {"samples_total", "counter", "Requests compared with f16, by KV format: of text, or of a schema's modules.", audit_format_samples},
+    {"agreed_total", "counter", "Requests with the same most likely first token as in f16, by KV format.", audit_format_agreed},
+    {"divergence", "gauge", "Mean KL divergence of the first token from f16, in nats, by KV format.", audit_format_divergence},
+    {"exceeds", "gauge", "1 if the mean divergence of the KV format exceeds max_divergence, else 0.", audit_format_exceeds},
+    {"fallback", "gauge", "1 if the auditor replaced the KV format by f16, else 0.", audit_format_fallback},
+};
+
+static int append_format_family(base_buffer *b, const rp_audit *a, size_t family) {
+    char label[LABEL_BYTES];
+    const char *name = format_families[family].name;
+    int rc = base_buffer_printf(b, "# HELP reprise_audit_format_%s %s\n# TYPE reprise_audit_format_%s %s\n", name, format_families[family].help, name,
+                                format_families[family].type);
+    for (size_t i = 0; i < a->n_formats && !rc; i++) {
+        const rp_audit_format *f = &a->formats[i];
+        const bool of_text = f->schema == RP_AUDIT_TEXT;
+        rc = base_buffer_printf(b, "reprise_audit_format_%s{format=\"%s\"%s%s%s} %.6g\n", name, f->format, of_text ? "" : ",schema=\"",
+                                of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label), of_text ? "" : "\"", format_families[family].value(f));
+    }
+    return rc;
+}
+
 int audit_append_metrics(base_buffer *b, rp_engine *engine) {
     rp_audit *a;
     int rc = rp_engine_audit(engine, &a, NULL);
@@ -74,6 +109,7 @@ int audit_append_metrics(base_buffer *b, rp_engine *engine) {
                                 "# TYPE reprise_audit_waiting gauge\n"
                                 "reprise_audit_waiting %" PRIu64 "\n", a->audited, a->dropped, a->waiting);
     for (size_t f = 0; f < BASE_ARRAY_LEN(families) && a->n_schemas > 0 && !rc; f++) rc = append_family(b, a, f);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(format_families) && a->n_formats > 0 && !rc; f++) rc = append_format_family(b, a, f);
     rp_audit_free(a);
     return rc;
 }
@@ -115,6 +151,18 @@ static json_t *audit_schemas(const rp_audit *a) {
     return list;
 }
 
+static json_t *audit_formats(const rp_audit *a) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n_formats && list; i++) {
+        const rp_audit_format *f = &a->formats[i];
+        const rp_audit_schema *s = f->schema == RP_AUDIT_TEXT ? NULL : &a->schemas[f->schema];
+        json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:o, s:b, s:b}", "format", f->format, "schema", s ? audit_http_text(s->name) : json_null(),
+                                              "owner", s ? s->owner : "", "figures", audit_figures_figures(&f->figures), "exceeds", f->exceeds, "falls_back",
+                                              f->falls_back));
+    }
+    return list;
+}
+
 void handle_audit(server_request *x) {
     rp_audit *a;
     rp_error err;
@@ -124,8 +172,8 @@ void handle_audit(server_request *x) {
         return;
     }
     if (a->n_pairs > 0) qsort(a->pairs, a->n_pairs, sizeof(*a->pairs), compare_pairs);
-    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
+    server_request_reply_json(x, 200, json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "object", "audit", "sampled", (json_int_t)a->sampled, "audited",
                                           (json_int_t)a->audited, "dropped", (json_int_t)a->dropped, "waiting", (json_int_t)a->waiting,
-                                          "schemas", audit_schemas(a)));
+                                          "schemas", audit_schemas(a), "formats", audit_formats(a)));
     rp_audit_free(a);
 }

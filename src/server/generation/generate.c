@@ -180,6 +180,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
     q.tenant = tenant;
+    q.kv_format = x->key->kv_format;               /* of the documents of its prompt */
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
     q.prompt = a->pml;
     q.built = a->built;

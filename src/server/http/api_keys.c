@@ -89,6 +89,14 @@ static bool parse_bytes(const char *text, uint64_t *out) {
     return errno == 0 && *text >= '1' && *text <= '9' && n <= UINT64_MAX >> shift && (unit ? end[1] : *end) == '\0';
 }
 
+static bool parse_kv_format(const char *text, const char **out) {
+    static const char *const names[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
+    *out = NULL;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
+        if (strcmp(text, names[i]) == 0) *out = names[i];
+    return *out != NULL;
+}
+
 /* NULL, or the error in the word. */
 static const char *parse_word(server_key *k, char *word) {
     static const char bytes[] = "ram and disk are sizes in bytes, with K, M, G or T";
@@ -100,7 +108,8 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram or disk";
+    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, int8, k8v4, kivi4, k4v2 or kivi2";
+    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk or kv";
     if (k->tenant) return "a key has only one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);
@@ -146,6 +155,28 @@ static int add_line(api_keys *keys, const char *path, int number, char *line, rp
     return base_fail_at(err, RP_ERR_FORMAT, where, 0, "%s", wrong);
 }
 
+static int compare_tenants(const void *a, const void *b) {
+    const server_key *x = *(server_key *const *)a, *y = *(server_key *const *)b;
+    const int order = strcmp(x->tenant, y->tenant);
+    return order ? order : (x > y) - (x < y); /* as in the file */
+}
+
+/* Gives all keys of a tenant the KV format of the last of its lines that has one. */
+static int api_keys_share_formats(api_keys *keys, rp_error *err) {
+    server_key **sorted = base_alloc(keys->n * sizeof(*sorted));
+    if (!sorted) return base_fail_memory(err, keys->n * sizeof(*sorted), "keys");
+    for (size_t i = 0; i < keys->n; i++) sorted[i] = &keys->keys[i];
+    qsort(sorted, keys->n, sizeof(*sorted), compare_tenants);
+    for (size_t i = 0, end; i < keys->n; i = end) {
+        const char *format = NULL;
+        for (end = i; end < keys->n && strcmp(sorted[end]->tenant, sorted[i]->tenant) == 0; end++)
+            if (sorted[end]->kv_format) format = sorted[end]->kv_format;
+        for (size_t k = i; k < end; k++) sorted[k]->kv_format = format;
+    }
+    base_free(sorted);
+    return RP_OK;
+}
+
 static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
     base_buffer text = {0};
     int rc = base_file_read(path, SERVER_MAX_KEY_FILE, &text, err), number = 1;
@@ -156,6 +187,7 @@ static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
         rc = add_line(keys, path, number, line, err);
     }
     if (!rc && keys->n == 0) rc = base_fail(err, RP_ERR_FORMAT, "%s: contains no keys", path);
+    if (!rc) rc = api_keys_share_formats(keys, err);
     base_buffer_free(&text);
     return rc;
 }
@@ -188,6 +220,12 @@ int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err) 
         if (k->quota.kv_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
     }
     return rc;
+}
+
+const char *api_keys_kv_format(const api_keys *keys, const char *tenant) {
+    for (size_t i = 0; i < keys->n && tenant; i++)
+        if (strcmp(keys->keys[i].tenant, tenant) == 0) return keys->keys[i].kv_format;
+    return NULL;
 }
 
 server_key *api_keys_find(api_keys *keys, const char *secret) {

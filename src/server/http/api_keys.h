@@ -2,10 +2,12 @@
 /* api_keys.h: API keys, their tenants, rights and quotas. A key file has a line per key:
  *
  *   HASH [tenant=NAME] [rights=request,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
+ *        [kv=FORMAT]
  *
  * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share cached text, modules and schemas.
  * A key without it has a tenant of its own, "key:" and 32 digits derived from HASH: stable across restarts, and different for each key.
- * rights: default request. running: maximum concurrent requests of the key. ram, disk: quotas of the tenant; the last of its lines counts.
+ * rights: default request. running: maximum concurrent requests of the key. ram, disk: quotas of the tenant; kv: KV format of its modules, if they
+ * name none. The last of the tenant's lines counts.
  * '#' begins a comment line. Immutable except the counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
@@ -22,11 +24,12 @@
 
 typedef struct server_key {
     base_key hash;
-    char *tenant;        /* NULL: no key file, every client is the operator */
-    unsigned rights;     /* of server_right */
-    int max_running;     /* 0: any number */
-    rp_quota quota;      /* the tenant's; zeros: none */
-    _Atomic int running; /* current requests */
+    char *tenant;          /* NULL: no key file, every client is the operator */
+    unsigned rights;       /* of server_right */
+    int max_running;       /* 0: any number */
+    rp_quota quota;        /* the tenant's; zeros: none */
+    const char *kv_format; /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
+    _Atomic int running;   /* current requests */
 } server_key;
 
 typedef struct api_keys api_keys;
@@ -38,6 +41,8 @@ void api_keys_free(api_keys *keys);
 
 /* Sets the quotas of the tenants. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err);
+/* The KV format of a tenant; NULL: none. */
+const char *api_keys_kv_format(const api_keys *keys, const char *tenant);
 /* Finds a key by its secret (may be NULL); NULL: unknown. The duration depends only on the number of keys. */
 server_key *api_keys_find(api_keys *keys, const char *secret);
 /* Counts a request of the key. false: it is at its limit. */

@@ -115,7 +115,7 @@ static void log_line(rp_server *s, const char *schema, const rp_error *why) {
 
 static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
     rp_server *s = user;
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name};
+    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name, .kv_format = api_keys_kv_format(s->keys, tenant)};
     rp_error err;
     int rc = rp_schema_parse(s->engine, pml, n, name, NULL, &options, NULL, &err);
     if (!rc && (rc = schema_registry_put(s->registry, tenant, name, pml, n)))
@@ -131,7 +131,7 @@ int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_fol
 
 /* Locked. */
 static int schemas_http_parse(server_request *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = x->name};
+    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = x->name, .kv_format = api_keys_kv_format(x->server->keys, tenant)};
     char document[SERVER_NAME_BYTES + 16];
     snprintf(document, sizeof(document), "%s.xml", x->name);
     return rp_schema_parse(x->server->engine, pml, n, document, NULL, &options, NULL, err);
