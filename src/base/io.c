@@ -202,6 +202,7 @@ int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err) {
     *out = (base_map){0};
     void *data = meets_fault(BASE_IO_ALL) ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_PRIVATE, f->fd, 0);
     if (data == MAP_FAILED) return io_fail(err, "cannot map", f->path);
+    (void)madvise(data, n, MADV_HUGEPAGE); /* only advice: some file systems have huge pages of files */
     *out = (base_map){.data = data, .bytes = n};
     return RP_OK;
 }

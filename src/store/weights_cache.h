@@ -16,7 +16,7 @@
  *    48   4  side, rows that are interleaved
  *    52   4  version of the order of bytes (backend_packed)
  *    56   8  bytes of the file
- *    64   8  offset of the first matrix, a multiple of 4096
+ *    64   8  offset of the first matrix, a multiple of 4096 (in large files, of 2 MiB)
  *    72   8  time of creation, seconds since 1970
  *    80  64  the model's name, for people: UTF-8, zeros at the end
  *   144 16N  of each matrix: bytes, a multiple of 64; XXH3 (64 bits) of them

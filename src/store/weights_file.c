@@ -16,6 +16,8 @@
 #define ROW_BYTES 16
 #define SUM_BYTES 8
 #define PAGE_BYTES 4096           /* data begin at a multiple: pages of the map */
+#define HUGE_BYTES ((uint64_t)2 << 20)  /* of larger files: file systems with large folios map them in huge pages */
+#define HUGE_FROM (8 * HUGE_BYTES)
 #define FILE_VERSION 1
 #define MAX_MATRICES (1u << 20)   /* 4,096 layers with 256 matrices each */
 #define PIECE_BYTES ((size_t)8 << 20)   /* of a write or a read, between two calls of on_progress */
@@ -52,9 +54,12 @@ static uint64_t get_u64(const uint8_t *from) { return get_u32(from) | (uint64_t)
 
 static uint64_t header_bytes(uint64_t n) { return FIXED_BYTES + ROW_BYTES * n + SUM_BYTES; }
 
-static uint64_t data_offset(uint64_t n) { return (header_bytes(n) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; }
+static uint64_t data_offset(const backend_packed *packed) {
+    const uint64_t unit = packed->total < HUGE_FROM ? PAGE_BYTES : HUGE_BYTES;
+    return (header_bytes(packed->n) + unit - 1) / unit * unit;
+}
 
-uint64_t weights_file_bytes(const backend_packed *packed) { return data_offset(packed->n) + packed->total; }
+uint64_t weights_file_bytes(const backend_packed *packed) { return data_offset(packed) + packed->total; }
 
 /* ---- reading ---- */
 
@@ -82,7 +87,8 @@ static weights_fault get_fixed(weights_header *out, const uint8_t *b) {
     out->data_begin = get_u64(b + 64);
     out->created = (int64_t)get_u64(b + 72);
     memcpy(out->name, b + 80, WEIGHTS_NAME_BYTES);
-    return out->n > 0 && out->n <= MAX_MATRICES && out->data_begin == data_offset(out->n) ? WEIGHTS_OK : WEIGHTS_DAMAGED;
+    const bool fits = out->n > 0 && out->n <= MAX_MATRICES && out->data_begin % PAGE_BYTES == 0;
+    return fits && out->data_begin >= header_bytes(out->n) && out->data_begin <= out->file_bytes ? WEIGHTS_OK : WEIGHTS_DAMAGED;
 }
 
 /* The table adds up to the file's end: every offset is inside the file. */
@@ -119,7 +125,6 @@ weights_fault weights_file_read(const base_io_file *f, weights_header *out, rp_e
     weights_fault fault = read_exactly(f, 0, fixed, sizeof(fixed), err);
     if (!fault) fault = get_fixed(out, fixed);
     if (!fault && out->file_bytes != sizes.bytes) fault = sizes.bytes < out->file_bytes ? WEIGHTS_TRUNCATED : WEIGHTS_DAMAGED;
-    if (!fault && out->file_bytes < out->data_begin) fault = WEIGHTS_DAMAGED;
     if (!fault) fault = read_table(f, out, err);
     if (fault) weights_header_free(out);
     return fault;
@@ -158,7 +163,7 @@ weights_fault weights_file_verify(const base_io_file *f, const weights_header *h
 
 /* ---- writing ---- */
 
-/* The header with the zeros after it: data_offset(n) bytes. */
+/* The header with the zeros after it: data_offset bytes. */
 static void put_header(uint8_t *b, const base_key *digest, const backend_packed *packed, const char *name, const char *data) {
     memcpy(b, magic, sizeof(magic));
     put_u32(b + 8, FILE_VERSION);
@@ -167,7 +172,7 @@ static void put_header(uint8_t *b, const base_key *digest, const backend_packed 
     put_u32(b + 48, packed->side);
     put_u32(b + 52, packed->version);
     put_u64(b + 56, weights_file_bytes(packed));
-    put_u64(b + 64, data_offset(packed->n));
+    put_u64(b + 64, data_offset(packed));
     put_u64(b + 72, (uint64_t)time(NULL));
     memcpy(b + 80, name, BASE_MIN(strlen(name), (size_t)WEIGHTS_NAME_BYTES));
     for (size_t i = 0; i < packed->n; i++) {
@@ -198,7 +203,7 @@ static int write_data(const base_io_file *f, const char *data, uint64_t total, r
 
 int weights_file_write(const base_io_file *f, const base_key *digest, const backend_packed *packed, const char *name, const char *data,
                        rp_on_progress on_progress, void *user, rp_error *err) {
-    const size_t n = (size_t)data_offset(packed->n);
+    const size_t n = (size_t)data_offset(packed);
     BASE_ASSERT(packed->n > 0 && packed->n <= MAX_MATRICES);
     int rc = base_io_reserve(f, weights_file_bytes(packed), err);
     if (rc) return rc;
