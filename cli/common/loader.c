@@ -92,8 +92,9 @@ static void watch_maps(const char *model, const char *weights_dir) {
     struct sigaction action = {.sa_handler = meet_sigbus};
     int n = snprintf(truncated_line, sizeof truncated_line,
                      "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably the model "
-                     "'%.800s'%s%.800s%s: replace models by rename (write a new file, then mv), never in place\n", model,
-                     weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "", weights_dir != NULL ? "'" : "");
+                     "'%.800s'%s%.800s%s: replace models by rename (write a new file, then mv), never in place\n",
+                     model, weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
+                     weights_dir != NULL ? "'" : "");
     truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);

@@ -48,7 +48,7 @@ int base_io_resolve(const char *path, char *out, size_t n, rp_error *err);
 int base_io_open(base_io_file *out, const char *path, rp_error *err);
 /* For writing: a new file, for its owner alone; one that is there already is an error (EEXIST). */
 int base_io_create(base_io_file *out, const char *path, rp_error *err);
-/* Locks an open file against base_io_lock of other processes, until it is closed or the process ends. false: it is locked, or cannot be. */
+/* Locks an open file against base_io_lock of other processes, until it and its maps are closed or the process ends. false: it is locked, or cannot be. */
 bool base_io_lock(const base_io_file *f);
 /* Maps the first n bytes of an open file, read-only; base_map_close. The file may be closed before. */
 int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err);

@@ -324,7 +324,8 @@ static int cache_write(weights_cache *c, const backend_packed *packed, const cha
     if (!rc && !is_busy && !make_room(c->dir, &l, c->budget_bytes, weights_file_bytes(packed)))
         rc = base_fail_at(err, RP_ERR_BUDGET, c->dir, 0, "files that are being written leave too little of the budget");
     base_free(l.items);
-    c->state = is_busy ? "busy" : rc == RP_ERR_BUDGET ? "budget" : "io";
+    c->state = is_busy ? "busy" : rc == RP_ERR_BUDGET ? "budget"
+                                                      : "io";
     if (rc || is_busy) return rc;
     rc = write_file(c, key, packed, data, on_progress, user, err);
     c->state = rc ? "io" : "written";
@@ -397,9 +398,7 @@ int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progre
         weights_fault fault = e->is_temporary ? WEIGHTS_OK : examine(path, reads_all, on_progress, user, &h);
         if (fault == WEIGHTS_ABSENT) continue;
         if (h.n > 0) base_key_hex(&h.digest, model, KEY_DIGITS);
-        const rp_weights_file file = {.struct_size = sizeof(file), .path = path, .name = h.name, .model = model, .side = (int32_t)h.side,
-                                      .bytes = e->bytes, .created = h.created, .used = e->mtime_ns / 1000000000,
-                                      .is_temporary = e->is_temporary, .fault = weights_fault_name(fault)};
+        const rp_weights_file file = {.struct_size = sizeof(file), .path = path, .name = h.name, .model = model, .side = (int32_t)h.side, .bytes = e->bytes, .created = h.created, .used = e->mtime_ns / 1000000000, .is_temporary = e->is_temporary, .fault = weights_fault_name(fault)};
         fn(user, &file);
         weights_header_free(&h);
     }

@@ -48,12 +48,12 @@ typedef struct weights_cache_options {
     uint64_t budget_bytes; /* limit on all files of the folder */
     uint64_t min_bytes;    /* fewer are not kept */
     bool read_only;
-    int n_threads;         /* to hash a model */
+    int n_threads; /* to hash a model */
 } weights_cache_options;
 
 /* The model is borrowed. RP_ERR_INVALID (a path that is too long), RP_ERR_MEMORY. */
 int weights_cache_new(weights_cache **out, rp_model *model, const weights_cache_options *options, rp_error *err);
-void weights_cache_free(weights_cache *c); /* unmaps what find returned; NULL is fine */
+void weights_cache_free(weights_cache *c);                        /* unmaps what find returned; NULL is fine */
 const backend_weights *weights_cache_interface(weights_cache *c); /* valid as long as the cache */
 const char *weights_cache_state(const weights_cache *c);          /* rp_engine_info.weights_cache; static */
 

@@ -15,12 +15,12 @@
 #define FIXED_BYTES 144
 #define ROW_BYTES 16
 #define SUM_BYTES 8
-#define PAGE_BYTES 4096           /* data begin at a multiple: pages of the map */
-#define HUGE_BYTES ((uint64_t)2 << 20)  /* of larger files: file systems with large folios map them in huge pages */
+#define PAGE_BYTES 4096                /* data begin at a multiple: pages of the map */
+#define HUGE_BYTES ((uint64_t)2 << 20) /* of larger files: file systems with large folios map them in huge pages */
 #define HUGE_FROM (8 * HUGE_BYTES)
 #define FILE_VERSION 1
-#define MAX_MATRICES (1u << 20)   /* 4,096 layers with 256 matrices each */
-#define PIECE_BYTES ((size_t)8 << 20)   /* of a write or a read, between two calls of on_progress */
+#define MAX_MATRICES (1u << 20)          /* 4,096 layers with 256 matrices each */
+#define PIECE_BYTES ((size_t)8 << 20)    /* of a write or a read, between two calls of on_progress */
 #define SYNC_BYTES ((uint64_t)256 << 20) /* written between two syncs: the last one then takes no minute */
 
 static const uint8_t magic[8] = {0x89, 'R', 'P', 'W', 0x0d, 0x0a, 0x1a, 0x0a};

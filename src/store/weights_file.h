@@ -12,13 +12,14 @@
 
 /* Why a file was not used. WEIGHTS_OK has the name "". */
 #define WEIGHTS_FAULTS(X) \
-    X(OK, "") X(ABSENT, "absent") X(IO, "io") X(OWNER, "owner") X(VERSION, "version") X(DAMAGED, "damaged") \
-    X(TRUNCATED, "truncated") X(MODEL, "model") X(LEVEL, "level") X(LAYOUT, "layout")
+    X(OK, "") \
+    X(ABSENT, "absent") X(IO, "io") X(OWNER, "owner") X(VERSION, "version") X(DAMAGED, "damaged") \
+        X(TRUNCATED, "truncated") X(MODEL, "model") X(LEVEL, "level") X(LAYOUT, "layout")
 typedef enum weights_fault {
 #define X(id, name) WEIGHTS_##id,
     WEIGHTS_FAULTS(X)
 #undef X
-    WEIGHTS_FAULT_END
+        WEIGHTS_FAULT_END
 } weights_fault;
 const char *weights_fault_name(weights_fault fault);
 

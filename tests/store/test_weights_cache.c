@@ -251,16 +251,28 @@ static void seal(forged *f) {
 }
 
 static void make_other_version(forged *f) { put(f->bytes + 8, 2, 4); }
-static void make_other_model(forged *f) { f->bytes[20] ^= 1; seal(f); }
-static void make_other_level(forged *f) { put(f->bytes + 48, 2, 4); seal(f); }
-static void make_other_order(forged *f) { put(f->bytes + 52, 99, 4); seal(f); }
+static void make_other_model(forged *f) {
+    f->bytes[20] ^= 1;
+    seal(f);
+}
+static void make_other_level(forged *f) {
+    put(f->bytes + 48, 2, 4);
+    seal(f);
+}
+static void make_other_order(forged *f) {
+    put(f->bytes + 52, 99, 4);
+    seal(f);
+}
 static void make_other_magic(forged *f) { f->bytes[1] = 'X'; }
 static void make_unsealed(forged *f) { f->bytes[85] ^= 1; }
 static void make_shorter(forged *f) { f->n -= 1; }
 static void make_half(forged *f) { f->n /= 2; }
 static void make_header_only(forged *f) { f->n = 100; }
 static void make_empty(forged *f) { f->n = 0; }
-static void make_far_data(forged *f) { put(f->bytes + 64, UINT64_C(1) << 62, 8); seal(f); }
+static void make_far_data(forged *f) {
+    put(f->bytes + 64, UINT64_C(1) << 62, 8);
+    seal(f);
+}
 static void make_many(forged *f) { put(f->bytes + 12, UINT32_MAX, 4); }
 /* Moves bytes from the second matrix to the first: the sum is right. */
 static void make_other_shapes(forged *f) {
@@ -271,17 +283,17 @@ static void make_other_shapes(forged *f) {
     put(f->bytes + 160, b - 64, 8);
     seal(f);
 }
-static void make_overflow(forged *f) { put(f->bytes + 144, UINT64_MAX - 63, 8); seal(f); }
+static void make_overflow(forged *f) {
+    put(f->bytes + 144, UINT64_MAX - 63, 8);
+    seal(f);
+}
 
 static void a_wrong_file_is_a_miss_with_its_reason(void **state) {
     (void)state;
     static const struct {
         void (*change)(forged *f);
         const char *reason;
-    } cases[] = {{make_other_version, "(version)"}, {make_other_model, "(model)"},     {make_other_level, "(level)"},  {make_other_order, "(level)"},
-                 {make_other_magic, "(damaged)"},   {make_unsealed, "(damaged)"},      {make_shorter, "(truncated)"},  {make_half, "(truncated)"},
-                 {make_header_only, "(truncated)"}, {make_empty, "(truncated)"},       {make_far_data, "(damaged)"},   {make_many, "(damaged)"},
-                 {make_other_shapes, "(layout)"},   {make_overflow, "(damaged)"}};
+    } cases[] = {{make_other_version, "(version)"}, {make_other_model, "(model)"}, {make_other_level, "(level)"}, {make_other_order, "(level)"}, {make_other_magic, "(damaged)"}, {make_unsealed, "(damaged)"}, {make_shorter, "(truncated)"}, {make_half, "(truncated)"}, {make_header_only, "(truncated)"}, {make_empty, "(truncated)"}, {make_far_data, "(damaged)"}, {make_many, "(damaged)"}, {make_other_shapes, "(layout)"}, {make_overflow, "(damaged)"}};
     needs_packing();
     clear();
     assert_string_equal(start_again(0), "written");
