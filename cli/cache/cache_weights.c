@@ -15,12 +15,14 @@ typedef struct weights_options {
     bool verify, gc, json;
 } weights_options;
 
+#define AT(field) offsetof(weights_options, field)
+
 static const cli_option table[] = {
-    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = offsetof(weights_options, store), .help = "files in this store's folder (those in ~/.cache/reprise)"},
-    {.name = "verify", .kind = CLI_FLAG, .offset = offsetof(weights_options, verify), .help = "read and check every byte"},
-    {.name = "gc", .kind = CLI_FLAG, .offset = offsetof(weights_options, gc), .help = "remove damaged files and leftovers of killed processes"},
-    {.name = "rm", .kind = CLI_TEXT, .value = "DIGITS|all", .offset = offsetof(weights_options, rm), .help = "remove the files of a model by the first digits of its hash, or all files"},
-    {.name = "json", .kind = CLI_FLAG, .offset = offsetof(weights_options, json), .help = "print JSON"},
+    {.name = "store", .kind = CLI_TEXT, .value = "DIR", .offset = AT(store), .help = "files in this store's folder (those in ~/.cache/reprise)"},
+    {.name = "verify", .kind = CLI_FLAG, .offset = AT(verify), .help = "read and check every byte"},
+    {.name = "gc", .kind = CLI_FLAG, .offset = AT(gc), .help = "remove damaged files and leftovers of killed processes"},
+    {.name = "rm", .kind = CLI_TEXT, .value = "DIGITS|all", .offset = AT(rm), .help = "remove a model's files, by digits of its hash, or all files"},
+    {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
 };
 

@@ -398,7 +398,18 @@ int weights_cache_each(const char *dir, bool reads_all, rp_on_progress on_progre
         weights_fault fault = e->is_temporary ? WEIGHTS_OK : examine(path, reads_all, on_progress, user, &h);
         if (fault == WEIGHTS_ABSENT) continue;
         if (h.n > 0) base_key_hex(&h.digest, model, KEY_DIGITS);
-        const rp_weights_file file = {.struct_size = sizeof(file), .path = path, .name = h.name, .model = model, .side = (int32_t)h.side, .bytes = e->bytes, .created = h.created, .used = e->mtime_ns / 1000000000, .is_temporary = e->is_temporary, .fault = weights_fault_name(fault)};
+        const rp_weights_file file = {
+            .struct_size = sizeof(file),
+            .path = path,
+            .name = h.name,
+            .model = model,
+            .side = (int32_t)h.side,
+            .bytes = e->bytes,
+            .created = h.created,
+            .used = e->mtime_ns / 1000000000,
+            .is_temporary = e->is_temporary,
+            .fault = weights_fault_name(fault),
+        };
         fn(user, &file);
         weights_header_free(&h);
     }

@@ -13,8 +13,15 @@
 /* Why a file was not used. WEIGHTS_OK has the name "". */
 #define WEIGHTS_FAULTS(X) \
     X(OK, "") \
-    X(ABSENT, "absent") X(IO, "io") X(OWNER, "owner") X(VERSION, "version") X(DAMAGED, "damaged") \
-        X(TRUNCATED, "truncated") X(MODEL, "model") X(LEVEL, "level") X(LAYOUT, "layout")
+    X(ABSENT, "absent") \
+    X(IO, "io") \
+    X(OWNER, "owner") \
+    X(VERSION, "version") \
+    X(DAMAGED, "damaged") \
+    X(TRUNCATED, "truncated") \
+    X(MODEL, "model") \
+    X(LEVEL, "level") \
+    X(LAYOUT, "layout")
 typedef enum weights_fault {
 #define X(id, name) WEIGHTS_##id,
     WEIGHTS_FAULTS(X)

@@ -293,7 +293,22 @@ static void a_wrong_file_is_a_miss_with_its_reason(void **state) {
     static const struct {
         void (*change)(forged *f);
         const char *reason;
-    } cases[] = {{make_other_version, "(version)"}, {make_other_model, "(model)"}, {make_other_level, "(level)"}, {make_other_order, "(level)"}, {make_other_magic, "(damaged)"}, {make_unsealed, "(damaged)"}, {make_shorter, "(truncated)"}, {make_half, "(truncated)"}, {make_header_only, "(truncated)"}, {make_empty, "(truncated)"}, {make_far_data, "(damaged)"}, {make_many, "(damaged)"}, {make_other_shapes, "(layout)"}, {make_overflow, "(damaged)"}};
+    } cases[] = {
+        {make_other_version, "(version)"},
+        {make_other_model, "(model)"},
+        {make_other_level, "(level)"},
+        {make_other_order, "(level)"},
+        {make_other_magic, "(damaged)"},
+        {make_unsealed, "(damaged)"},
+        {make_shorter, "(truncated)"},
+        {make_half, "(truncated)"},
+        {make_header_only, "(truncated)"},
+        {make_empty, "(truncated)"},
+        {make_far_data, "(damaged)"},
+        {make_many, "(damaged)"},
+        {make_other_shapes, "(layout)"},
+        {make_overflow, "(damaged)"},
+    };
     needs_packing();
     clear();
     assert_string_equal(start_again(0), "written");
