@@ -122,6 +122,10 @@ bench-serve-peers: all ## compare the server with llama-server, documents in cha
 bench-load: all $(BENCH_MODEL) ## measure inter-token latency of running requests while long prompts arrive (half an hour; OPTIONS="--rounds 1 --seconds 20")
 	@tools/bench_load $(BENCH_MODEL) $(OPTIONS)
 
+bench-start: all ## compare whole processes that compute one token, repacking or mapping weights, with llama.cpp (needs the lab; OPTIONS="--types Q8_0")
+	@tools/lab.sh setup
+	@tools/bench_start $(OPTIONS)
+
 bench-replay: all ## compare hit rates of a replayed trace with those of an ideal cache (an hour; REQUESTS=file, REPLAY_MODEL=file)
 	@tools/bench_replay $(REPLAY_MODEL) $(REQUESTS) --threads 1 $(OPTIONS)
 

@@ -200,7 +200,7 @@ static int load(run_state *s) {
     if (status != CLI_OK) return status;
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
-    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded);
+    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
     s->load_ms = cli_now_ms() - start;
     return status;
 }

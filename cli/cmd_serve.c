@@ -204,7 +204,7 @@ static int serve_load(cli_loaded *l, const serve_options *o) {
     engine.audit_raises = o->audit_raise;
     int status = cli_load_model(l, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_load_engine(l, &engine, &o->schemas);
-    return status == CLI_OK ? cli_prepare_engine(l) : status;
+    return status == CLI_OK ? cli_prepare_engine(l, &engine) : status;
 }
 
 /* Programs that start a server parse these lines. */

@@ -281,7 +281,7 @@ typedef struct rp_engine_options {
                                     another key are misses. NULL: the 64 digits in REPRISE_STORE_KEY, if set; else
                                     no encryption */
     rp_store_write store_write;
-    bool store_read_only;        /* never write to the folder, so another process may use it too */
+    bool store_read_only;        /* never write to the folder, so another process may use it too; nor to weights_dir */
     uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
     int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
     float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
@@ -294,6 +294,11 @@ typedef struct rp_engine_options {
 #else
     bool experimental[8];        /* 0 */
 #endif
+    const char *weights_dir;     /* folder for repacked weights, created if missing: from the second start on they are
+                                    mapped instead of repacked (docs/decisions/0030). NULL: repack at each start */
+    uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones are
+                                    removed; a model with more gets no file. 0: 8 GiB */
+    uint64_t weights_min_bytes;  /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -324,12 +329,18 @@ typedef struct rp_engine_info {
     int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
     int32_t background;       /* pending background tasks */
     uint64_t kv_bytes_per_token; /* in kv_format */
+    const char *weights_cache;   /* what weights_dir gave at preparation: "mapped", "written", "off" (no weights_dir, or
+                                    nothing to repack), or why weights were repacked and not kept: "small", "budget"
+                                    (larger than weights_budget_bytes), "space" (less than twice that is free on the
+                                    disk), "busy" (another process writes the file), "read_only", "changed" (the model's
+                                    file), "io". "": not prepared. Static */
 } rp_engine_info;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_describe(rp_engine *engine, rp_engine_info *out);
 
-/* Repacks the weights for this machine's kernels, which takes about a second per GB. Otherwise the first request does
- * it. RP_ERR_MEMORY. */
+/* Repacks the weights for this machine's kernels, which takes about a second per GB, or maps them from weights_dir.
+ * Otherwise the first request does it. on_progress is not called if nothing takes time; the total may change between
+ * calls. RP_ERR_MEMORY. */
 RP_API int rp_engine_prepare(rp_engine *engine, rp_on_progress on_progress, void *user, rp_error *err);
 
 /* Background tasks improve later requests; no job waits for them. The engine runs them after a short idle period, in
@@ -343,12 +354,13 @@ RP_API bool rp_engine_drain(rp_engine *engine, int64_t timeout_ms);
 /* Memory of an engine, in bytes. A program also needs memory for its code and the model's vocabulary. */
 typedef struct rp_memory {
     uint32_t struct_size;
-    uint64_t weights;      /* the engine's repacked copy of the weights; 0: the mapped file is used directly */
-    uint64_t file;         /* mapped file: what a prepared engine reads of it, as far as used */
+    uint64_t weights;      /* the engine's repacked copy of the weights; 0: mapped files are used directly */
+    uint64_t file;         /* mapped files: what a prepared engine reads of them, as far as used */
     uint64_t activations;  /* of one step, attention scores included */
     uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on */
     uint64_t kv;           /* KV allocated so far */
     uint64_t kv_limit;     /* rp_engine_options.kv_budget_bytes, in whole blocks */
+    uint64_t weights_file; /* of `file`: repacked weights that are mapped from weights_dir; then `weights` is 0 */
 } rp_memory;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_memory(rp_engine *engine, rp_memory *out);

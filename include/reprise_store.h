@@ -289,6 +289,32 @@ RP_API int rp_store_export(rp_store *store, const char *name, const char *path, 
  * RP_ERR_FORMAT (not a bundle, corrupt, or another version), RP_ERR_LIMIT, RP_ERR_CONFLICT (opened read-only), RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_store_import(rp_store *store, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err);
 
+/* ---- Repacked weights ------------------------------------------------------------------------------------------ */
+
+/* A file of rp_engine_options.weights_dir. Strings are borrowed during the callback. */
+typedef struct rp_weights_file {
+    uint32_t struct_size;
+    const char *path;
+    const char *name;      /* of the model, from its metadata, else its file; "" if the header cannot be read. Untrusted */
+    const char *model;     /* 64 digits: hash of the model's files, equal for every chat format; "" likewise */
+    int32_t side;          /* rows that are interleaved: depends on the instruction set (REPRISE_CPU) */
+    uint64_t bytes;
+    int64_t created, used; /* seconds since 1970 */
+    bool is_temporary;     /* it is being written, or is left over from a killed process */
+    const char *fault;     /* "": none; "truncated", "damaged", "version", "owner" (others can write to it), "io". Static */
+} rp_weights_file;
+
+typedef void (*rp_on_weights_file)(void *user, const rp_weights_file *file);
+
+/* Calls on_file with each file of the folder, by name. reads_all: verifies the checksum of every byte, else of headers.
+ * A missing folder has none. on_progress (bytes of one file) may be NULL. RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_weights_each(const char *dir, bool reads_all, rp_on_progress on_progress, rp_on_weights_file on_file, void *user, rp_error *err);
+/* Removes the files of models whose hash begins with these digits (NULL: all files), and temporary files that no process
+ * writes. An engine that has mapped a file keeps it. n and bytes: removed; may be NULL. RP_ERR_IO, RP_ERR_MEMORY. */
+RP_API int rp_weights_remove(const char *dir, const char *digits, uint64_t *n, uint64_t *bytes, rp_error *err);
+/* Removes damaged files, and temporary files that no process writes. Otherwise the same. */
+RP_API int rp_weights_clean(const char *dir, uint64_t *n, uint64_t *bytes, rp_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -80,7 +80,7 @@ int bench_driver_open(bench_driver *d, cli_loaded *loaded, const rp_engine_optio
     o.on_step = bench_driver_on_step;
     o.step_user = d;
     int status = cli_load_engine(loaded, &o, &no_schemas);
-    if (status == CLI_OK) status = cli_prepare_engine(loaded);
+    if (status == CLI_OK) status = cli_prepare_engine(loaded, &o);
     d->start_ms = cli_now_ms();
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include "cache/cache_store.h"
 #include "common/command.h"
+#include "common/loader.h"
 #include "common/text.h"
 #include "reprise_store.h"
 
@@ -159,7 +160,7 @@ static int cache_cleaning_print_rest(const rp_store_cleaning *c) {
     return cli_finish_output();
 }
 
-static int cache_cleaning_print_gc(const rp_store_cleaning *c) {
+static int cache_cleaning_print_gc(const rp_store_cleaning *c, const char *store) {
     char size[CACHE_TEXT_BYTES];
     uint64_t index = c->index_bytes_before > c->index_bytes ? c->index_bytes_before - c->index_bytes : 0;
     cache_change_print_line(c->leftovers, "leftover file", c->leftover_bytes);
@@ -169,7 +170,11 @@ static int cache_cleaning_print_gc(const rp_store_cleaning *c) {
     cache_change_print_line(c->rows_entered, "record entered into the index", 0);
     cache_change_print_line(c->rows_corrected, "corrected row", 0);
     cache_change_print_unwritten(c->index_unwritten);
-    printf("freed %s\n", cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index, size));
+    const char *weights = cli_weights_dir(store);
+    uint64_t n_weights = 0, weights_bytes = 0;
+    if (weights != NULL) (void)rp_weights_clean(weights, &n_weights, &weights_bytes, NULL); /* best effort: 'cache weights --gc' reports */
+    cache_change_print_line(n_weights, "file of repacked weights", weights_bytes);
+    printf("freed %s\n", cache_bytes_text(c->leftover_bytes + c->bad_bytes + c->expired_bytes + index + weights_bytes, size));
     return cache_cleaning_print_rest(c);
 }
 
@@ -181,7 +186,7 @@ static int gc_main(int argc, char **argv) {
     bool done;
     int status = cache_change_begin(&cli_cache_gc, argc, argv, &o, &cache, &done);
     if (done) return status;
-    status = rp_store_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c) : cache_store_fail(&err);
+    status = rp_store_gc(cache, NULL, NULL, &c, &err) == RP_OK ? cache_cleaning_print_gc(&c, o.store.store) : cache_store_fail(&err);
     rp_store_close(cache);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "cache/cache_store.h"
 #include "common/command.h"
 #include "common/json_out.h"
+#include "common/loader.h"
 #include "common/text.h"
 #include "reprise_tools.h"
 
@@ -292,6 +293,24 @@ static void append_format(void *user, const char *format, const totals *t) {
     cli_json_append(user, o);
 }
 
+typedef struct stat_weights {
+    uint64_t n, bytes;
+} stat_weights;
+
+static void stat_on_weights(void *user, const rp_weights_file *f) {
+    stat_weights *w = user;
+    w->n++;
+    w->bytes += f->bytes;
+}
+
+/* Files of repacked weights in the store's folder, which its limit does not count. */
+static stat_weights stat_count_weights(const char *store) {
+    stat_weights w = {0, 0};
+    const char *dir = cli_weights_dir(store);
+    if (dir != NULL) (void)rp_weights_each(dir, false, NULL, stat_on_weights, &w, NULL);
+    return w;
+}
+
 /* Results of the quality audit; NULL if there are none. */
 typedef struct stat_audit {
     rp_audit *report;
@@ -317,7 +336,10 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     cache_list_print_line("foreign files", s->foreign, s->foreign_bytes, "not part of the store: ignored, not in the total");
     print_flaws(s);
     printf("%-22s %8s %12s\n", "index", "", cache_bytes_text(s->index_bytes, size));
-    printf("%-22s %8s %12s\n\n", "total", "", cache_bytes_text(s->total_bytes, size));
+    printf("%-22s %8s %12s\n", "total", "", cache_bytes_text(s->total_bytes, size));
+    const stat_weights w = stat_count_weights(o->store.store);
+    cache_list_print_line("repacked weights", w.n, w.bytes, "not in the total: see 'reprise cache weights'");
+    printf("\n");
     print_models(rows);
     each_format(rows, print_format, NULL);
     if (a->report != NULL) cache_audit_print(a->report, a->model);
@@ -342,6 +364,7 @@ static json_t *models_array(const cache_rows *rows) {
 
 static int print_stats_json(const stat_options *o, const rp_store_usage *s, const cache_rows *rows, const stat_audit *a) {
     json_t *object = json_object();
+    const stat_weights w = stat_count_weights(o->store.store);
     const struct {
         const char *name;
         uint64_t value;
@@ -350,7 +373,8 @@ static int print_stats_json(const stat_options *o, const rp_store_usage *s, cons
                    {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired},
                    {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers},
                    {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},
-                   {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes}};
+                   {"without_file", s->without_file}, {"index_bytes", s->index_bytes}, {"total_bytes", s->total_bytes},
+                   {"weights_files", w.n}, {"weights_bytes", w.bytes}};
     cli_json_set(object, "store", cli_json_text(o->store.store));
     cli_json_set(object, "owner", json_integer(s->owner));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

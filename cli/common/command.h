@@ -58,5 +58,6 @@ extern const cli_command cli_cache_rebuild;
 extern const cli_command cli_cache_export;
 extern const cli_command cli_cache_import;
 extern const cli_command cli_cache_simulate;
+extern const cli_command cli_cache_weights;
 
 #endif

@@ -58,6 +58,8 @@ static const struct {
     {"kv_budget_bytes", "--kv-ram"},
     {"store_dir", "--store"},
     {"store_budget_bytes", "--disk"},
+    {"weights_dir", "--weights-cache"},
+    {"weights_budget_bytes", "--weights-cache"},
     {"max_queue", "--queue"},
     {"shifted_reuse", "--shifted-reuse"},
     {"max_divergence", "--max-divergence"},

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,24 @@
 
 const char *const cli_kv_formats[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
+
+const char *cli_weights_dir(const char *store) {
+    static char dir[4096];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (store != NULL) n = snprintf(dir, sizeof dir, "%s/weights", store);
+    else if (cache != NULL && cache[0] == '/') n = snprintf(dir, sizeof dir, "%s/reprise/weights", cache);
+    else if (home != NULL && home[0] == '/') n = snprintf(dir, sizeof dir, "%s/.cache/reprise/weights", home);
+    return n > 0 && (size_t)n < sizeof dir ? dir : NULL;
+}
+
+/* A limit that was given applies to models of every size. */
+static void set_weights(const cli_engine_args *args, rp_engine_options *o) {
+    if (args->weights == CLI_OFF) return;
+    o->weights_dir = cli_weights_dir(args->store);
+    o->weights_budget_bytes = args->weights;
+    o->weights_min_bytes = args->weights > 0 ? 1 : 0;
+}
 
 rp_engine_options cli_engine_options(const cli_engine_args *args) {
     rp_engine_options o = rp_engine_options_defaults();
@@ -31,6 +50,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.store_budget_bytes = args->disk;
     o.store_write = (rp_store_write)args->write;
     o.store_read_only = args->read_only;
+    set_weights(args, &o);
     return o;
 }
 
@@ -53,7 +73,7 @@ static int check_chat_format(const char *name) {
 /* ---- truncation of the mapped model file ---- */
 
 /* The handler's message, formatted in advance: few functions are async-signal-safe. */
-static char truncated_line[1024];
+static char truncated_line[2048];
 static size_t truncated_bytes;
 
 static atomic_flag is_truncated = ATOMIC_FLAG_INIT;
@@ -67,11 +87,14 @@ static void meet_sigbus(int number) {
     signal(number, SIG_DFL);
 }
 
-static void watch_map(const char *path) {
+/* weights_dir: NULL, or a folder with files that are mapped, too. */
+static void watch_maps(const char *model, const char *weights_dir) {
     struct sigaction action = {.sa_handler = meet_sigbus};
     int n = snprintf(truncated_line, sizeof truncated_line,
                      "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably the model "
-                     "'%.800s': replace models by rename (write a new file, then mv), never in place\n", path);
+                     "'%.800s'%s%.800s%s: replace models by rename (write a new file, then mv), never in place\n",
+                     model, weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
+                     weights_dir != NULL ? "'" : "");
     truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
@@ -85,7 +108,8 @@ int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
         if (status != CLI_OK) return status;
     }
     rp_error err;
-    watch_map(path);
+    l->path = path;
+    watch_maps(path, NULL);
     return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
@@ -99,6 +123,7 @@ int cli_load_vocabulary(cli_loaded *l, const char *path) {
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
     rp_error err;
     rp_model_info info = {.struct_size = sizeof(info)};
+    if (options->weights_dir != NULL) watch_maps(l->path, options->weights_dir);
     if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
     rp_model_describe(l->model, &info);
     if (options->n_ctx > info.n_ctx_train)
@@ -109,15 +134,43 @@ int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_l
     return CLI_OK;
 }
 
-static void loader_on_progress(void *user, uint64_t done, uint64_t total) {
-    cli_progress_draw(user, "preparing weights", NULL, done, total);
+typedef struct prepare_state {
+    cli_progress bar;
+    const char *dir; /* where repacked weights will be kept, until it was printed; or NULL */
+} prepare_state;
+
+/* The path as a user writes it. */
+static void prepare_print_dir(const char *dir) {
+    const char *home = getenv("HOME");
+    size_t n = home != NULL ? strlen(home) : 0;
+    bool is_below = n > 1 && strncmp(dir, home, n) == 0 && dir[n] == '/';
+    if (is_below) dir += n;
+    fprintf(stderr, "packing weights, once: later starts map them from %s", is_below ? "~" : "");
+    cli_print_safe(stderr, dir, strlen(dir));
+    fputc('\n', stderr);
 }
 
-int cli_prepare_engine(cli_loaded *l) {
-    cli_progress progress = {0};
+static void loader_on_progress(void *user, uint64_t done, uint64_t total) {
+    prepare_state *s = user;
+    if (s->dir != NULL && cli_is_terminal(stderr)) prepare_print_dir(s->dir);
+    s->dir = NULL;
+    cli_progress_draw(&s->bar, "preparing weights", NULL, done, total);
+}
+
+/* The folder that a file of this model's repacked weights would be written to, by the options' limits. */
+static const char *prepare_dir(const cli_loaded *l, const rp_engine_options *o) {
+    rp_model_info info = {.struct_size = sizeof(info)};
+    const uint64_t limit = o->weights_budget_bytes > 0 ? o->weights_budget_bytes : CLI_WEIGHTS_BYTES;
+    const uint64_t min = o->weights_min_bytes > 0 ? o->weights_min_bytes : CLI_WEIGHTS_MIN_BYTES;
+    rp_model_describe(l->model, &info);
+    return !o->store_read_only && info.weight_bytes >= min && info.weight_bytes <= limit ? o->weights_dir : NULL;
+}
+
+int cli_prepare_engine(cli_loaded *l, const rp_engine_options *options) {
+    prepare_state state = {.dir = prepare_dir(l, options)};
     rp_error err;
-    int rc = rp_engine_prepare(l->engine, loader_on_progress, &progress, &err);
-    cli_progress_clear(&progress);
+    int rc = rp_engine_prepare(l->engine, loader_on_progress, &state, &err);
+    cli_progress_clear(&state.bar);
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 

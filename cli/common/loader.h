@@ -7,6 +7,7 @@
 #include "reprise.h"
 
 typedef struct cli_loaded {
+    const char *path; /* of the model, borrowed */
     rp_model *model;
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */
@@ -17,9 +18,14 @@ typedef struct cli_loaded {
 typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, kv_ram, disk;
+    uint64_t weights; /* 0: the default; CLI_OFF */
     const char *store, *store_key;
     bool read_only;
 } cli_engine_args;
+
+/* Defaults of --weights-cache, as in rp_engine_options. */
+#define CLI_WEIGHTS_BYTES ((uint64_t)8 << 30)
+#define CLI_WEIGHTS_MIN_BYTES ((uint64_t)64 << 20)
 
 #define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
@@ -39,7 +45,10 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \
-     .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}
+     .help = "memory limit of the KV cache (2G; with --ram: the remainder)"}, \
+    {.name = "weights-cache", .kind = CLI_LIMIT, .value = "BYTES|off", .offset = offsetof(type, field.weights), \
+     .help = "disk limit of files with repacked weights, which later starts map: in the store's folder, or in ~/.cache/reprise " \
+             "(8G, for models from 64M)"}
 
 /* Rows of commands that may use a store on disk. */
 #define CLI_STORE_ROWS(type, field) \
@@ -54,7 +63,11 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
     {.name = "read-only", .kind = CLI_FLAG, .offset = offsetof(type, field.read_only), \
      .help = "open the store read-only, so that another process can use it at the same time"}
 
+/* The result borrows from args, and from a path of the process that the next call changes. */
 rp_engine_options cli_engine_options(const cli_engine_args *args);
+/* The folder of repacked weights of a store, or without one (NULL) the user's: static, changed by the next call. NULL:
+ * there is none, or its path is too long. */
+const char *cli_weights_dir(const char *store);
 
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
@@ -63,7 +76,7 @@ int cli_load_vocabulary(cli_loaded *l, const char *path);
 /* Creates the engine and loads the schemas in order. Returns an exit status. */
 int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas);
 /* Prepares the weights, with a progress bar. Returns an exit status. */
-int cli_prepare_engine(cli_loaded *l);
+int cli_prepare_engine(cli_loaded *l, const rp_engine_options *options);
 /* Frees everything that was loaded. */
 void cli_loaded_free(cli_loaded *l);
 

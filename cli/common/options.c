@@ -88,6 +88,15 @@ static bool set_bytes(const char *text, void *field, char expected[EXPECTED_BYTE
     return true;
 }
 
+static bool set_limit(const char *text, void *field, char expected[EXPECTED_BYTES]) {
+    if (strcmp(text, "off") == 0) *(uint64_t *)field = CLI_OFF;
+    else if (!set_bytes(text, field, expected)) {
+        snprintf(expected, EXPECTED_BYTES, "bytes, such as 800M or 4G, or 'off'");
+        return false;
+    }
+    return true;
+}
+
 static bool set_choice(const cli_option *o, const char *text, void *field, char expected[EXPECTED_BYTES]) {
     snprintf(expected, EXPECTED_BYTES, "one of");
     for (int32_t i = 0; o->choices[i] != NULL; i++) {
@@ -120,6 +129,7 @@ static bool set_value(const cli_option *o, const char *text, void *out, char exp
     case CLI_U64: return set_u64(text, field, expected);
     case CLI_REAL: return set_real(o, text, field, expected);
     case CLI_BYTES: return set_bytes(text, field, expected);
+    case CLI_LIMIT: return set_limit(text, field, expected);
     case CLI_CHOICE: return set_choice(o, text, field, expected);
     }
     return true;

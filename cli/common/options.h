@@ -11,6 +11,7 @@
  *   CLI_U64      uint64_t       a whole number
  *   CLI_REAL     float          a number from min to max
  *   CLI_BYTES    uint64_t       a whole number, then nothing, K, M, G or T (powers of 1024)
+ *   CLI_LIMIT    uint64_t       as CLI_BYTES, or off: CLI_OFF
  *   CLI_CHOICE   int32_t        one of `choices`; the field gets its index
  *   CLI_CONFIG   cli_config     a file of options; at most one such row
  *
@@ -31,10 +32,11 @@
 #include <stdio.h>
 
 typedef enum cli_kind {
-    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_CHOICE, CLI_CONFIG,
+    CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INT, CLI_U64, CLI_REAL, CLI_BYTES, CLI_LIMIT, CLI_CHOICE, CLI_CONFIG,
 } cli_kind;
 
 #define CLI_LIST_MAX 256
+#define CLI_OFF UINT64_MAX
 
 typedef struct cli_list {
     const char *items[CLI_LIST_MAX];

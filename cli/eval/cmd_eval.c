@@ -386,7 +386,7 @@ static int eval_load(eval_state *s) {
     rp_model_describe(s->loaded.model, &s->info);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
-    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded);
+    if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
     for (size_t i = 0; i < s->n_settings && status == CLI_OK; i++) status = open_format(s, &s->settings[i]);
     return status;
 }

@@ -15,7 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -188,6 +191,22 @@ int base_io_create(base_io_file *out, const char *path, rp_error *err) {
     return RP_OK;
 }
 
+bool base_io_lock(const base_io_file *f) {
+    int rc;
+    do rc = flock(f->fd, LOCK_EX | LOCK_NB);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0;
+}
+
+int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err) {
+    *out = (base_map){0};
+    void *data = meets_fault(BASE_IO_ALL) ? MAP_FAILED : mmap(NULL, n, PROT_READ, MAP_PRIVATE, f->fd, 0);
+    if (data == MAP_FAILED) return io_fail(err, "cannot map", f->path);
+    (void)madvise(data, n, MADV_HUGEPAGE); /* only advice: some file systems have huge pages of files */
+    *out = (base_map){.data = data, .bytes = n};
+    return RP_OK;
+}
+
 void base_io_close(base_io_file *f) {
     if (f->path) close_quietly(f->fd);
     *f = (base_io_file){0};
@@ -283,6 +302,26 @@ int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_
 
 /* ---- the rest ---- */
 
+int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err) {
+    int rc = meets_fault(BASE_IO_CHANGES) ? -1 : 0;
+    bool is_refused_here = rc != 0;
+    while (!is_refused_here && (rc = fallocate(f->fd, 0, 0, (off_t)n)) != 0 && errno == EINTR) continue;
+    if (rc == 0 || (!is_refused_here && (errno == EOPNOTSUPP || errno == ENOSYS))) return RP_OK;
+    return io_fail(err, "cannot reserve disk space for", f->path);
+}
+
+int base_io_touch(const base_io_file *f, rp_error *err) {
+    return meets_fault(BASE_IO_CHANGES) || futimens(f->fd, NULL) != 0 ? io_fail(err, "cannot set the time of", f->path) : RP_OK;
+}
+
+int base_io_free_bytes(const char *folder, uint64_t *out, rp_error *err) {
+    struct statvfs v;
+    *out = 0;
+    if (meets_fault(BASE_IO_ALL) || statvfs(folder, &v) != 0) return io_fail(err, "cannot examine the disk of", folder);
+    *out = (uint64_t)v.f_bavail * v.f_frsize;
+    return RP_OK;
+}
+
 static int sync_again(int fd) {
     int rc;
     do rc = fsync(fd);
@@ -373,6 +412,22 @@ int base_io_mkdir(const char *path, rp_error *err) {
     return meets_fault(BASE_IO_CHANGES) || !mkdir_at(path) ? io_fail(err, "cannot make the folder", path) : RP_OK;
 }
 
+int base_io_mkdirs(const char *path, rp_error *err) {
+    char folder[PATH_MAX];
+    struct stat st;
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder) {
+        errno = ENAMETOOLONG;
+        return io_fail(err, "cannot make the folder", path);
+    }
+    for (char *slash = strchr(folder + 1, '/'); folder[0] && slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int rc = stat(folder, &st) == 0 && S_ISDIR(st.st_mode) ? RP_OK : base_io_mkdir(folder, err);
+        if (rc) return rc;
+        *slash = '/';
+    }
+    return base_io_mkdir(folder, err);
+}
+
 int base_io_open_folder(DIR **out, const char *path, rp_error *err) {
     int fd = meets_fault(BASE_IO_ALL) ? -1 : open_again(path, O_RDONLY | O_DIRECTORY, 0);
     *out = fd < 0 ? NULL : fdopendir(fd);
@@ -402,7 +457,11 @@ int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error 
 }
 
 static base_io_sizes sizes_of(const struct stat *st) {
-    return (base_io_sizes){(uint64_t)st->st_size, (uint64_t)st->st_blocks * DISK_UNIT, S_ISREG(st->st_mode)};
+    return (base_io_sizes){.bytes = (uint64_t)st->st_size,
+                           .disk_bytes = (uint64_t)st->st_blocks * DISK_UNIT,
+                           .is_file = S_ISREG(st->st_mode),
+                           .is_private = st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0,
+                           .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
 }
 
 int base_io_stat(const char *path, base_io_sizes *out, rp_error *err) {

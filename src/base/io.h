@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/file.h"
 #include "reprise.h"
 
 #define BASE_IO_MAX_PIECES 16 /* of one transfer */
@@ -36,6 +37,8 @@ typedef struct base_io_sizes {
     uint64_t bytes;      /* to its end */
     uint64_t disk_bytes; /* that it takes from the disk */
     bool is_file;        /* a regular one: no folder, link, pipe or device */
+    bool is_private;     /* it belongs to the user of this process, and nobody else can write to it */
+    int64_t mtime_ns;    /* since 1970 */
 } base_io_sizes;
 
 /* A path without symbolic links, into out[n]: the file need not be there, its folder must be. Not counted. */
@@ -45,6 +48,10 @@ int base_io_resolve(const char *path, char *out, size_t n, rp_error *err);
 int base_io_open(base_io_file *out, const char *path, rp_error *err);
 /* For writing: a new file, for its owner alone; one that is there already is an error (EEXIST). */
 int base_io_create(base_io_file *out, const char *path, rp_error *err);
+/* Locks an open file against base_io_lock of other processes, until it and its maps are closed or the process ends. false: it is locked, or cannot be. */
+bool base_io_lock(const base_io_file *f);
+/* Maps the first n bytes of an open file, read-only; base_map_close. The file may be closed before. */
+int base_io_map(base_map *out, const base_io_file *f, size_t n, rp_error *err);
 void base_io_close(base_io_file *f); /* a closed one is fine; not counted, and nothing is lost by it after base_io_sync */
 
 /* Reads n bytes at an offset. *n_read is smaller than n only if the file ends before. */
@@ -53,6 +60,10 @@ int base_io_read(const base_io_file *f, uint64_t offset, void *bytes, size_t n, 
 int base_io_readv(const base_io_file *f, uint64_t offset, const struct iovec *pieces, int n, size_t *n_read, rp_error *err);
 /* Writes up to BASE_IO_MAX_PIECES pieces after the bytes written before. After an error any part of them may be written. */
 int base_io_writev(const base_io_file *f, const struct iovec *pieces, int n, rp_error *err);
+/* Takes disk space for n bytes, so that writing them cannot fail for lack of it; does nothing where the file system has no such call. */
+int base_io_reserve(const base_io_file *f, uint64_t n, rp_error *err);
+/* Sets the time of the last change, in sizes.mtime_ns, to now. */
+int base_io_touch(const base_io_file *f, rp_error *err);
 /* What was written outlives a loss of power from here on. */
 int base_io_sync(const base_io_file *f, rp_error *err);
 int base_io_sync_folder(const char *path, rp_error *err); /* the names in it */
@@ -64,6 +75,10 @@ int base_io_rename(const char *from, const char *to, rp_error *err); /* a file t
 int base_io_unlink(const char *path, rp_error *err);                 /* a missing file is no error */
 /* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */
 int base_io_mkdir(const char *path, rp_error *err);
+/* The same, with all missing folders above it. */
+int base_io_mkdirs(const char *path, rp_error *err);
+/* Free bytes, for this user, of the disk of a folder. */
+int base_io_free_bytes(const char *folder, uint64_t *out, rp_error *err);
 int base_io_open_folder(DIR **out, const char *path, rp_error *err); /* to list it; closedir */
 /* A small file as a whole, durably: PATH.tmp, which a crash may have left, sync, rename, sync of the folder. Some calls. */
 int base_io_write_whole(const char *path, const void *bytes, size_t n, rp_error *err);
@@ -72,7 +87,7 @@ int base_io_stat_file(const base_io_file *f, base_io_sizes *out, rp_error *err);
 
 /* ---- Faults, for tests ---- */
 
-/* Which calls are counted. Changes: create, writev, sync, sync_folder, rename, unlink, mkdir. */
+/* Which calls are counted. Changes: create, reserve, writev, touch, sync, sync_folder, rename, unlink, mkdir. */
 typedef enum base_io_set { BASE_IO_ALL, BASE_IO_CHANGES, BASE_IO_SET_COUNT } base_io_set;
 
 typedef enum base_io_fault {

@@ -15,6 +15,8 @@
 #define DEFAULT_CHUNK_TOKENS 256
 #define MAX_CHUNK_TOKENS 4096
 #define DEFAULT_STORE_BYTES ((uint64_t)16 << 30)
+#define DEFAULT_WEIGHTS_BYTES ((uint64_t)8 << 30)
+#define MIN_WEIGHTS_BYTES ((uint64_t)64 << 20) /* repacked in a tenth of a second */
 #define DEFAULT_SEQUENCES 16
 #define MAX_SEQUENCES 256
 #define DEFAULT_QUEUE 256
@@ -147,6 +149,17 @@ static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *o
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
+static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    if (!o->weights_dir) return RP_OK;
+    return weights_cache_new(&e->weights, e->model,
+                             &(weights_cache_options){.dir = o->weights_dir,
+                                                      .budget_bytes = o->weights_budget_bytes ? o->weights_budget_bytes : DEFAULT_WEIGHTS_BYTES,
+                                                      .min_bytes = o->weights_min_bytes ? o->weights_min_bytes : MIN_WEIGHTS_BYTES,
+                                                      .read_only = o->store_read_only || (o->store_dir && o->store_write == RP_STORE_WRITE_OFF),
+                                                      .n_threads = e->n_threads},
+                             err);
+}
+
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
@@ -155,8 +168,10 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     e->states.any_format = true;
     uint64_t budget;
     int rc = base_cpu_detect(&level, err);
+    if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows};
+    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
+                               .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
@@ -240,6 +255,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     record_cipher_close(e->cipher);
     kv_pool_free(e->pool);
     if (e->backend) e->backend->ops->free(e->backend);
+    weights_cache_free(e->weights);
     if (e->has_wake) pthread_cond_destroy(&e->wake);
     if (e->has_drained) pthread_cond_destroy(&e->drained);
     if (e->has_lock) pthread_mutex_destroy(&e->lock);

@@ -11,6 +11,7 @@
 #include "engine/cost_model.h"
 #include "model/forward.h"
 #include "pml/parts.h"
+#include "store/weights_cache.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
 #define ENGINE_STEP_PREFILLS 64 /* modules in a step: more than fill it */
@@ -81,6 +82,7 @@ struct rp_engine {
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
+    weights_cache *weights; /* NULL: repacked weights are not kept */
     record_cipher *cipher; /* NULL: records are not encrypted */
     pml_formats formats;  /* KV formats of text and of modules, as it was created; */
     atomic_bool falls_back; /* requests are planned with f16 instead; never reset */

@@ -386,6 +386,7 @@ static int scheduler_prepare(rp_engine *e, rp_on_progress on_progress, void *use
     pthread_mutex_lock(&e->lock);
     e->prepared = rc == RP_OK;
     pthread_mutex_unlock(&e->lock);
+    engine_publish(e); /* repacked weights may be mapped: rp_memory */
     return rc;
 }
 

@@ -34,6 +34,7 @@ int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
                            .kv_bytes_per_token = kv_shape_token_bytes(&shape)};
     pthread_mutex_lock(&e->lock);
     info.prepared = e->prepared;
+    info.weights_cache = !e->prepared ? "" : e->weights ? weights_cache_state(e->weights) : "off";
     info.running = BASE_MIN(e->status.running, e->n_live);
     info.waiting = e->n_live - info.running;
     info.background = e->status.background;

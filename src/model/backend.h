@@ -46,8 +46,8 @@ typedef struct backend_ops {
     /* Copies the first `rows` rows to the host, packed. */
     void (*buffer_read)(backend *b, const backend_buffer *src, int32_t rows, float *dst);
 
-    /* Repacks the weights for this backend, with progress in bytes (on_progress may be NULL). Without it, the first
-     * begin repacks them. Repeated calls have no effect. RP_ERR_MEMORY. */
+    /* Repacks the weights for this backend, or maps repacked ones, with progress (on_progress may be NULL; the total
+     * may change between calls). Without it, the first begin does. Repeated calls have no effect. RP_ERR_MEMORY. */
     int (*prepare)(backend *b, rp_on_progress on_progress, void *user, rp_error *err);
     /* Fills in the weights, file and activations of out. */
     void (*usage)(backend *b, rp_memory *out);
@@ -92,12 +92,34 @@ struct backend {
     const backend_ops *ops;
 };
 
+/* Repacked weights: what a backend computes from the model's matrices at each start. */
+typedef struct backend_packed {
+    uint32_t side, version; /* rows that are interleaved; version of the order of bytes */
+    const uint64_t *bytes;  /* [n]: of each matrix, in order; multiples of BACKEND_PACKED_ALIGNMENT */
+    size_t n;
+    uint64_t total;         /* their sum */
+} backend_packed;
+
+#define BACKEND_PACKED_ALIGNMENT 64
+
+/* Keeps repacked weights for later processes. The store implements it (store/weights_cache.h). */
+typedef struct backend_weights {
+    /* The matrices of this description, one after another, as keep received them: mapped read-only, valid as long as
+     * the backend. NULL: none; *keeps: keep must be called with them. on_progress (bytes, of a model that has to be
+     * hashed) may be NULL. */
+    const char *(*find)(void *user, const backend_packed *packed, bool *keeps, rp_on_progress on_progress, void *progress_user);
+    /* Failures are logged. on_progress (bytes written) may be NULL. */
+    void (*keep)(void *user, const backend_packed *packed, const char *data, rp_on_progress on_progress, void *progress_user);
+    void *user;
+} backend_weights;
+
 /* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
- * max_rows: rows of one step. */
+ * max_rows: rows of one step; weights: borrowed, or NULL. */
 typedef struct cpu_backend_options {
     kv_format format; /* of the pool; spans may have any other */
     base_cpu_level level;
     int32_t n_ctx, n_threads, max_rows;
+    const backend_weights *weights;
 } cpu_backend_options;
 
 /* Creates the CPU's backend. The model is borrowed. RP_ERR_MEMORY, RP_ERR_IO (threads). */

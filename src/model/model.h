@@ -181,6 +181,7 @@ struct rp_model {
     bool has_lock;
     pthread_mutex_t lock;
     atomic_bool has_fingerprint; /* the members below are set and final */
+    base_key digest;             /* of the contents of all files, the same for every chat format */
     base_key fingerprint;
     char fingerprint_hex[2 * BASE_KEY_BYTES + 1];
     uint64_t hashed_bytes;       /* bytes of weights that were hashed for it; 0: the digest was cached */
@@ -209,6 +210,11 @@ typedef struct model_digests {
  * Any thread. RP_ERR_IO (a file was modified in place since it was opened: old and new weights may be mixed),
  * RP_ERR_MEMORY. */
 int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err);
+
+/* The same, from `known` alone: no weight is read. false: the digest is not cached, or a file was modified. */
+bool model_fingerprint_cached(rp_model *m, const model_digests *known);
+/* Fails if a file was modified in place since the model was opened. RP_ERR_IO. */
+int model_check_files(const rp_model *m, rp_error *err);
 
 /* The matrices that rows are multiplied with, by number; some have no data. */
 int32_t model_n_matrices(const rp_model *m);

@@ -59,9 +59,8 @@ static bool name_files(const rp_model *m, base_key *out) {
     return true;
 }
 
-/* Fails if a file was modified in place since it was mapped. A file that was replaced by rename or removed is still
- * mapped, unchanged. */
-static int check_files(const rp_model *m, rp_error *err) {
+/* A file that was replaced by rename or removed is still mapped, unchanged. */
+int model_check_files(const rp_model *m, rp_error *err) {
     for (size_t i = 0; i < gguf_n_parts(m->file); i++) {
         base_file_id then, now;
         const char *path = gguf_part_name(m->file, i);
@@ -167,6 +166,7 @@ static void set_fingerprint(rp_model *m, const base_key *digest) {
     base_hash_key(&h, digest);
     hash_chat_format(m, &h);
     base_hash_final(&h, &m->fingerprint);
+    m->digest = *digest;
     base_key_hex(&m->fingerprint, m->fingerprint_hex, 2 * BASE_KEY_BYTES);
     atomic_store(&m->has_fingerprint, true);
 }
@@ -175,11 +175,11 @@ static void set_fingerprint(rp_model *m, const base_key *digest) {
 static int find_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp_on_progress on_progress, void *user, rp_error *err) {
     base_key files, digest;
     bool named = name_files(m, &files);
-    int rc = check_files(m, err);
+    int rc = model_check_files(m, err);
     bool found = !rc && named && known && known->find && known->find(known->user, &files, &digest);
     if (!rc && !found) {
         rc = compute_digest(m, n_threads, on_progress, user, &digest, err);
-        if (!rc) rc = check_files(m, err);
+        if (!rc) rc = model_check_files(m, err);
         if (!rc && named && known && known->keep) known->keep(known->user, &files, &digest);
     }
     if (!rc) set_fingerprint(m, &digest);
@@ -191,4 +191,16 @@ int model_fingerprint(rp_model *m, const model_digests *known, int n_threads, rp
     int rc = atomic_load(&m->has_fingerprint) ? RP_OK : find_fingerprint(m, known, n_threads, on_progress, user, err);
     pthread_mutex_unlock(&m->lock);
     return rc;
+}
+
+bool model_fingerprint_cached(rp_model *m, const model_digests *known) {
+    base_key files, digest;
+    pthread_mutex_lock(&m->lock);
+    bool found = atomic_load(&m->has_fingerprint);
+    if (!found && name_files(m, &files) && known->find(known->user, &files, &digest) && !model_check_files(m, NULL)) {
+        set_fingerprint(m, &digest);
+        found = true;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return found;
 }

@@ -89,7 +89,7 @@ static bool is_root_name(const char *name) {
     static const char *const names[] = {MARKER, MARKER RECORD_TEMPORARY, "lock", "index.db", "index.db-wal", "index.db-shm",
                                         "index.db-journal", "index.db.bad", "index.db.bad-wal", "index.db.bad-shm", "pins",
                                         "pins" RECORD_TEMPORARY, "audit", "audit" RECORD_TEMPORARY, FINGERPRINTS_NAME,
-                                        FINGERPRINTS_NAME RECORD_TEMPORARY, "bad", "lost+found"};
+                                        FINGERPRINTS_NAME RECORD_TEMPORARY, "bad", DISK_WEIGHTS, "lost+found"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return disk_folder_digit(name[0]) >= 0 && !name[1];
@@ -194,7 +194,7 @@ static int look_around(const disk_folder *f, folder_look *l, rp_error *err) {
     if (rc) return rc;
     for (const struct dirent *e; !rc && (e = readdir(d));) {
         const char *name = e->d_name;
-        if (is_dots(name) || strcmp(name, "lost+found") == 0 || strncmp(name, MARKER, strlen(MARKER)) == 0) continue;
+        if (is_dots(name) || strcmp(name, "lost+found") == 0 || strcmp(name, DISK_WEIGHTS) == 0 || strncmp(name, MARKER, strlen(MARKER)) == 0) continue;
         n++;
         l->has_lock |= strcmp(name, "lock") == 0;
         l->has_index |= strcmp(name, "index.db") == 0;

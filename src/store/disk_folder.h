@@ -14,6 +14,8 @@
 #include "store/record_index.h"
 
 #define DISK_PATH_BYTES 4096
+/* The folder of repacked weights (weights_cache.h) may lie in a store's folder, also in one that is not a store yet. */
+#define DISK_WEIGHTS "weights"
 #define DISK_FOLDERS 16 /* one for each value of a key's first digit: each takes a page itself */
 
 typedef struct disk_folder {

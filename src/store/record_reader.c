@@ -156,7 +156,7 @@ record_fault record_reader_open(record_reader **out, const char *path, const rec
 
 record_fault record_reader_open_in(record_reader **out, const char *path, uint64_t at, uint64_t bytes, const record_format *format,
                                    const base_key *key, const record_cipher *cipher, rp_error *err) {
-    return record_reader_open_record(out, path, at, &(base_io_sizes){bytes, bytes, true}, format, key, cipher, err);
+    return record_reader_open_record(out, path, at, &(base_io_sizes){.bytes = bytes, .disk_bytes = bytes, .is_file = true}, format, key, cipher, err);
 }
 
 void record_reader_close(record_reader *r) {

@@ -239,6 +239,50 @@ static void killed_at_every_change(void **state) {
     }
 }
 
+static void locks_maps_times_and_space(void **state) {
+    (void)state;
+    base_io_file f, again;
+    base_io_sizes before, after;
+    base_map map;
+    uint64_t free_bytes;
+    char deep[96];
+    assert_int_equal(write_all(NULL), RP_OK);
+    assert_int_equal(base_io_open(&f, other, NULL), RP_OK);
+    assert_int_equal(base_io_open(&again, other, NULL), RP_OK);
+    assert_true(base_io_lock(&f));
+    assert_false(base_io_lock(&again)); /* another open file, as of another process */
+    assert_int_equal(base_io_stat_file(&f, &before, NULL), RP_OK);
+    assert_true(before.is_private && before.is_file);
+    assert_int_equal(base_io_map(&map, &f, 11, NULL), RP_OK);
+    assert_int_equal(base_io_touch(&f, NULL), RP_OK);
+    assert_int_equal(base_io_stat_file(&f, &after, NULL), RP_OK);
+    assert_true(after.mtime_ns >= before.mtime_ns);
+    base_io_close(&f);
+    assert_memory_equal(map.data, "hello world", 11);
+    assert_false(base_io_lock(&again)); /* a map holds the lock */
+    base_map_close(&map);
+    assert_true(base_io_lock(&again));
+    base_io_close(&again);
+    assert_int_equal(chmod(other, 0620), 0);
+    assert_int_equal(base_io_stat(other, &after, NULL), RP_OK);
+    assert_false(after.is_private);
+    assert_int_equal(base_io_create(&f, path, NULL), RP_OK);
+    assert_int_equal(base_io_reserve(&f, 4096, NULL), RP_OK);
+    base_io_fault_at(1, BASE_IO_ENOSPC, BASE_IO_CHANGES);
+    assert_int_equal(base_io_reserve(&f, 4096, NULL), RP_ERR_IO);
+    base_io_close(&f);
+    assert_int_equal(base_io_free_bytes(folder, &free_bytes, NULL), RP_OK);
+    assert_true(free_bytes > 0);
+    snprintf(deep, sizeof deep, "%s/a/b", inner);
+    assert_int_equal(base_io_mkdirs(deep, NULL), RP_OK);
+    assert_int_equal(base_io_mkdirs(deep, NULL), RP_OK);
+    assert_int_equal(rmdir(deep), 0);
+    deep[strlen(deep) - 2] = '\0';
+    assert_int_equal(rmdir(deep), 0);
+    assert_int_equal(rmdir(inner), 0);
+    remove_all();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_written_and_read_in_pieces),
@@ -248,6 +292,7 @@ int main(void) {
         cmocka_unit_test(sets_are_counted_apart),
         cmocka_unit_test(transfers_end_early_or_come_in_pieces),
         cmocka_unit_test(killed_at_every_change),
+        cmocka_unit_test(locks_maps_times_and_space),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -66,6 +66,60 @@ class Cache(unittest.TestCase):
             with self.subTest(sizes=sizes):
                 self.fails(2, "--sizes", "simulate", self.trace, "--sizes", sizes)
 
+    def test_weights(self):
+        env = {**os.environ, "XDG_CACHE_HOME": os.path.join(self.folder.name, "none", "cache")}
+        folder = os.path.join(env["XDG_CACHE_HOME"], "reprise", "weights")
+
+        def program(*args):
+            return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, env=env)
+
+        def answer(*args):
+            done = program("run", "-m", MODEL, "--text", "Tom", "-n", "4", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        def files(*args):
+            return json.loads(program("cache", "weights", "--json", *args).stdout)["files"]
+
+        expected = answer("--weights-cache", "off")
+        self.assertEqual(answer(), expected)  # small models get no file unless a limit is given
+        self.assertFalse(os.path.exists(folder))
+        for _ in range(2):
+            self.assertEqual(answer("--weights-cache", "1G"), expected)
+        if not os.path.exists(folder):
+            return  # this processor does not repack
+        [first] = files("--verify")
+        self.assertEqual((first["fault"], first["temporary"], os.path.dirname(first["path"])), ("", False, folder))
+        self.assertEqual(os.stat(first["path"]).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
+        with open(first["path"], "r+b") as f:
+            f.seek(first["bytes"] - 3)
+            byte = f.read(1)
+            f.seek(first["bytes"] - 3)
+            f.write(bytes([byte[0] ^ 1]))
+        self.assertEqual(program("cache", "weights").returncode, 0)
+        damaged = program("cache", "weights", "--verify")
+        self.assertEqual(damaged.returncode, 1)
+        self.assertIn("(damaged)", damaged.stdout)
+        os.truncate(first["path"], first["bytes"] // 2)
+        self.assertIn("removed 1 file", program("cache", "weights", "--gc").stdout)
+        self.assertEqual(answer("--weights-cache", "1G"), expected)
+        self.assertIn("removed 0 files", program("cache", "weights", "--rm", "0" * 64).stdout)
+        self.assertIn("removed 1 file", program("cache", "weights", "--rm", first["model"][:8]).stdout)
+        store = os.path.join(self.folder.name, "store")
+        for _ in range(2):
+            self.assertEqual(answer("--store", store, "--weights-cache", "1G"), expected)
+        [kept] = files("--store", store)
+        self.assertEqual(os.path.dirname(kept["path"]), os.path.join(store, "weights"))
+        usage = json.loads(program("cache", "stat", "--store", store, "--json").stdout)
+        self.assertEqual((usage["weights_files"], usage["weights_bytes"], usage["foreign"]), (1, kept["bytes"], 0))
+        self.assertIn("removed 1 file", program("cache", "weights", "--store", store, "--rm", "all").stdout)
+        self.fails(2, "exclude each other", "weights", "--gc", "--verify")
+        self.fails(2, "at least 4 digits", "weights", "--rm", "12")
+        done = program("run", "-m", MODEL, "--text", "Tom", "--weights-cache", "0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("or 'off'", done.stderr)
+
     def test_traces_are_checked(self):
         self.fails(1, "/nowhere/x", "simulate", "/nowhere/x")
         self.fails(1, ":2: ", "simulate", self.path("bad.jsonl", line([1]) + "[]\n"))

@@ -55,8 +55,10 @@ static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, 
 /* ---- a step ---- */
 
 static void usage(backend *self, rp_memory *out) {
-    out->weights = cpu_packed_total(cpu(self));
-    out->file = model_weight_bytes(cpu(self)->model) - cpu_packed_source(cpu(self));
+    const uint64_t packed = cpu_packed_total(cpu(self));
+    out->weights = cpu(self)->is_mapped ? 0 : packed;
+    out->weights_file = cpu(self)->is_mapped ? packed : 0;
+    out->file = model_weight_bytes(cpu(self)->model) - cpu_packed_source(cpu(self)) + out->weights_file;
     out->activations = cpu(self)->activation_bytes;
 }
 
@@ -270,6 +272,7 @@ int cpu_backend_new(backend **out, const rp_model *m, const cpu_backend_options 
     b->base.ops = &ops;
     b->model = m;
     b->shape = model_kv_shape(m, o->format);
+    b->weights = o->weights;
     kernel_table_init(&b->kernels, o->level);
     int32_t group = m->hp.n_heads / m->hp.n_kv_heads;
     b->heads_per_tile = BASE_MIN(group, CPU_TILE_QUERIES);

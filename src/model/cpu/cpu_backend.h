@@ -120,8 +120,9 @@ typedef struct cpu_backend {
     int32_t heads_per_tile, rows_per_tile;
     cpu_experts *experts; /* NULL: the model has none */
     model_weight *packed; /* [model_n_matrices]: repacked matrices; the others have no data */
-    char *packed_data;    /* NULL: not yet repacked, or no matrix is */
-    bool prepared;
+    char *packed_data;    /* NULL: not yet repacked, or mapped, or no matrix is */
+    const backend_weights *weights; /* NULL: repacked weights are not kept */
+    bool prepared, is_mapped;       /* is_mapped: repacked weights come from `weights` */
     uint64_t activation_bytes;
 
     /* of the current step */
@@ -146,7 +147,8 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
-/* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks them, once. RP_ERR_MEMORY. */
+/* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks or maps them, once.
+ * RP_ERR_MEMORY. */
 int cpu_pack_open(cpu_backend *b, rp_error *err);
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err);
 uint64_t cpu_packed_total(const cpu_backend *b);  /* bytes */

@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_pack.c: repacks the model's matrices for this machine's kernels (kernel_pack), once: by prepare, or before the
- * first step. Repacked matrices are not read from the mapped file again. */
+ * first step. Repacked matrices are not read from the mapped file again.
+ *
+ *   packed data   matrix n-1 | matrix n-2 | ... | matrix 0      in memory, or mapped from a file (backend_weights)
+ *   a matrix      slice 0 | zeros | slice 1 | zeros | ...       each slice begins aligned
+ */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
 
-#define ALIGNMENT 64
+#define ALIGNMENT BACKEND_PACKED_ALIGNMENT
+
+/* Version of the bytes that this file and kernel_pack make of a matrix: raise it with every change of them, so that
+ * kept weights of the former order are not used. */
+#define PACKED_VERSION 1
 
 typedef struct pack_job {
     const model_weight *from;
@@ -63,36 +73,99 @@ uint64_t cpu_packed_source(const cpu_backend *b) {
     return total;
 }
 
+static void bind_matrix(cpu_backend *b, int32_t i, const char *data) {
+    const model_weight *w = model_matrix(b->model, i);
+    b->packed[i] = *w;
+    b->packed[i].data = data;
+    b->packed[i].slice_bytes = slice_bytes(b, w);
+}
+
 /* Repacks matrix i into `to` and releases its part of the mapped file. */
 static void pack_matrix(cpu_backend *b, int32_t i, char *to) {
     const model_weight *w = model_matrix(b->model, i);
-    const int64_t side = b->kernels.side;
-    b->packed[i] = *w;
-    b->packed[i].data = to;
-    b->packed[i].slice_bytes = slice_bytes(b, w);
-    pack_job j = {w, to, b->packed[i].slice_bytes, b->kernels.side};
+    const int64_t side = b->kernels.side, used = kernel_packed_bytes(w->type, b->kernels.side, w->n_in, w->n_out);
+    bind_matrix(b, i, to);
+    const int64_t stride = b->packed[i].slice_bytes;
+    pack_job j = {w, to, stride, b->kernels.side};
     base_threads_for(b->threads, pack_groups, &j, (w->n_out + side - 1) / side * w->n_slices, GROUPS_PER_TASK);
-    for (int64_t k = 0; k < w->n_slices; k++)
+    for (int64_t k = 0; k < w->n_slices; k++) {
+        memset(to + k * stride + used, 0, (size_t)(stride - used));
         gguf_forget(b->model->file, model_weight_slice(w, k).data, (size_t)(w->n_out * kernel_row_bytes(w->type, w->n_in)));
+    }
+}
+
+/* Progress of up to three phases (hashing for `find`, repacking, `keep`) as one number. */
+typedef struct pack_progress {
+    rp_on_progress on_progress;
+    void *user;
+    uint64_t phase, n_phases, unit;
+} pack_progress;
+
+static void pack_on_progress(void *user, uint64_t done, uint64_t total) {
+    const pack_progress *p = user;
+    const double share = total > 0 ? (double)done / (double)total : 1.0;
+    if (p->on_progress) p->on_progress(p->user, p->phase * p->unit + (uint64_t)(share * (double)p->unit), p->n_phases * p->unit);
+}
+
+/* Hashing precedes repacking and, nearly always, writing. */
+static void pack_on_hash_progress(void *user, uint64_t done, uint64_t total) {
+    pack_progress *p = user;
+    p->n_phases = 3;
+    pack_on_progress(p, done, total);
 }
 
 /* The last matrix, the output, is often the largest: it is repacked first, while few other matrices are in memory
- * twice. */
+ * twice. With `data`, which has the repacked matrices, nothing is repacked. */
+static void pack_or_bind(cpu_backend *b, const char *data, pack_progress *p, uint64_t total) {
+    uint64_t done = 0;
+    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
+        if (!is_packed(b, model_matrix(b->model, i))) continue;
+        if (data) bind_matrix(b, i, data + done);
+        else pack_matrix(b, i, b->packed_data + done);
+        done += (uint64_t)(b->packed[i].slice_bytes * b->packed[i].n_slices);
+        if (!data) pack_on_progress(p, done, total);
+    }
+}
+
+/* Describes what pack_or_bind makes. bytes: [model_n_matrices]. */
+static backend_packed describe_packed(const cpu_backend *b, uint64_t *bytes) {
+    backend_packed p = {.side = (uint32_t)b->kernels.side, .version = PACKED_VERSION, .bytes = bytes};
+    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
+        const model_weight *w = model_matrix(b->model, i);
+        if (!is_packed(b, w)) continue;
+        bytes[p.n] = (uint64_t)(slice_bytes(b, w) * w->n_slices);
+        p.total += bytes[p.n++];
+    }
+    return p;
+}
+
+static int pack_with(cpu_backend *b, const backend_packed *packed, pack_progress *p, rp_error *err) {
+    const backend_weights *kept = packed->total > 0 ? b->weights : NULL;
+    bool keeps = false;
+    const char *data = kept ? kept->find(kept->user, packed, &keeps, pack_on_hash_progress, p) : NULL;
+    b->is_mapped = data != NULL;
+    if (!data && packed->total > 0) b->packed_data = base_alloc_aligned(packed->total, ALIGNMENT);
+    if (!data && packed->total > 0 && !b->packed_data) return base_fail_memory(err, packed->total, "the weights");
+    p->phase = p->n_phases == 3;
+    p->n_phases = p->phase + 1 + keeps;
+    pack_or_bind(b, data, p, packed->total);
+    p->phase++;
+    if (keeps) kept->keep(kept->user, packed, b->packed_data, pack_on_progress, p);
+    return RP_OK;
+}
+
 int cpu_pack_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
     if (b->prepared) return RP_OK;
-    const uint64_t total = cpu_packed_total(b);
-    uint64_t done = 0;
-    if (total > 0) b->packed_data = base_alloc_aligned(total, ALIGNMENT);
-    if (total > 0 && !b->packed_data) return base_fail_memory(err, total, "the weights");
-    for (int32_t i = model_n_matrices(b->model); i-- > 0;) {
-        if (!is_packed(b, model_matrix(b->model, i))) continue;
-        pack_matrix(b, i, b->packed_data + done);
-        done += (uint64_t)(b->packed[i].slice_bytes * b->packed[i].n_slices);
-        if (on_progress) on_progress(user, done, total);
-    }
-    b->prepared = true;
-    return RP_OK;
+    const size_t n = (size_t)model_n_matrices(b->model);
+    uint64_t *bytes = base_calloc(n + 1, sizeof(*bytes));
+    if (!bytes) return base_fail_memory(err, n * sizeof(*bytes), "the weights");
+    backend_packed packed = describe_packed(b, bytes);
+    pack_progress p = {.on_progress = on_progress, .user = user, .n_phases = 1, .unit = packed.total};
+    int rc = pack_with(b, &packed, &p, err);
+    base_free(bytes);
+    b->prepared = rc == RP_OK;
+    return rc;
 }
 
 void cpu_pack_free(cpu_backend *b) {
