@@ -209,8 +209,8 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-/* Elements of keys and values. The first three are for every token. The others are for modules: they are encoded once
- * all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
+/* Elements of keys and values. RP_KV_F16, RP_KV_F32, RP_KV_INT8 and RP_KV_FP8 are for every token. The others are for
+ * modules: they are encoded once all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
 typedef enum rp_kv_format {
     RP_KV_F16 = 0,
     RP_KV_F32 = 1,
@@ -218,9 +218,10 @@ typedef enum rp_kv_format {
     RP_KV_K8V4 = 3,  /* keys as RP_KV_INT8, values in 4 bits */
     RP_KV_KIVI4 = 4, /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */
     RP_KV_K4V2 = 5,  /* the same, keys in 4 bits, values in 2 */
-    RP_KV_KIVI2 = 6  /* the same, both in 2 bits */
+    RP_KV_KIVI2 = 6, /* the same, both in 2 bits */
+    RP_KV_FP8 = 7    /* FP8 E4M3 without scales, as in vLLM: as small as int8, and less exact */
 } rp_kv_format;
-#define RP_N_KV_FORMATS 7
+#define RP_N_KV_FORMATS 8
 
 /* What a step computed for one job. */
 typedef enum rp_step_kind {

@@ -14,7 +14,7 @@
 #include "common/console.h"
 #include "common/text.h"
 
-const char *const cli_kv_formats[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", NULL};
+const char *const cli_kv_formats[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8", NULL};
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 rp_engine_options cli_engine_options(const cli_engine_args *args) {
