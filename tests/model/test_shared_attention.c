@@ -304,8 +304,9 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
     int rounds = test_rounds(3);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < 2 * KV_N_FORMATS; i++) {
-            if (kv_format_is_encoded((kv_format)(i / 2))) continue;
-            open_world(&w, m, name, (kv_format)(i / 2), i % 2, 1 + round % 3, random);
+            const kv_format format = (kv_format)(i / 2);
+            if (kv_format_is_encoded(format) || (format == KV_FP8 && round % 3 != 0)) continue; /* fp8 is f16, unpacked */
+            open_world(&w, m, name, format, i % 2, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
             check_kv(&w);
             close_world(&w);
