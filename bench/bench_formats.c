@@ -93,6 +93,7 @@ static void fill_block(bench *b, const kv_shape *shape, const kernel_table *k, v
         void *to = is_key ? kv_block_keys(shape, block, head) : kv_block_values(shape, block, head);
         switch (shape->format) {
         case KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
+        case KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
         case KV_INT8: (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot); break;
         default: (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
         }

@@ -44,7 +44,9 @@ typedef struct answer {
     int32_t token;
 } answer;
 
-static const char *const format_names[RP_N_KV_FORMATS] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
+#define X(name) name,
+static const char *const format_names[RP_N_KV_FORMATS] = {RP_KV_FORMAT_NAMES(X)};
+#undef X
 #define DIR_BYTES 4096
 
 /* A KV format with its folder. */

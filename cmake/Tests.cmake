@@ -33,7 +33,7 @@ endif()
 if(kernel_support_sources)
   reprise_instruction_sets(kernel_support_sources)
   # Emulated instructions need no speed, and gcc 12 takes three times as long for these files at -O3.
-  set_property(SOURCE ${kernel_support_sources} APPEND PROPERTY COMPILE_OPTIONS -O1)
+  set_property(SOURCE ${kernel_support_sources} APPEND PROPERTY COMPILE_OPTIONS -O1 -Wno-frame-larger-than)
   add_library(reprise-kernel-support STATIC EXCLUDE_FROM_ALL ${kernel_support_sources})
   target_link_libraries(reprise-kernel-support PUBLIC reprise-internal)
 endif()

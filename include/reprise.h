@@ -209,8 +209,8 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-/* Elements of keys and values. The first three are for every token. The others are for modules: they are encoded once
- * all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
+/* Elements of keys and values. RP_KV_F16, RP_KV_F32, RP_KV_INT8 and RP_KV_FP8 are for every token. The others are for
+ * modules: they are encoded once all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
 typedef enum rp_kv_format {
     RP_KV_F16 = 0,
     RP_KV_F32 = 1,
@@ -218,9 +218,12 @@ typedef enum rp_kv_format {
     RP_KV_K8V4 = 3,  /* keys as RP_KV_INT8, values in 4 bits */
     RP_KV_KIVI4 = 4, /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */
     RP_KV_K4V2 = 5,  /* the same, keys in 4 bits, values in 2 */
-    RP_KV_KIVI2 = 6  /* the same, both in 2 bits */
+    RP_KV_KIVI2 = 6, /* the same, both in 2 bits */
+    RP_KV_FP8 = 7    /* FP8 E4M3 without scales, as in vLLM: as small as int8, and less exact */
 } rp_kv_format;
-#define RP_N_KV_FORMATS 7
+#define RP_N_KV_FORMATS 8
+/* Their names in options, PML and reports, in their order: X(name) */
+#define RP_KV_FORMAT_NAMES(X) X("f16") X("f32") X("int8") X("k8v4") X("kivi4") X("k4v2") X("kivi2") X("fp8")
 
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
@@ -295,7 +298,7 @@ typedef struct rp_engine_options {
     bool experimental[8];        /* 0 */
 #endif
     const char *weights_dir;     /* folder for repacked weights, created if missing: from the second start on they are
-                                    mapped instead of repacked (docs/decisions/0030). NULL: repack at each start */
+                                    mapped instead of repacked (docs/decisions/0031). NULL: repack at each start */
     uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones are
                                     removed; a model with more gets no file. 0: 8 GiB */
     uint64_t weights_min_bytes;  /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */

@@ -14,9 +14,19 @@ typedef struct tile_config {
 static uint64_t products_int8(long rounds) {
     tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) c.row_bytes[i] = 64, c.rows[i] = 16;
-    __asm__ volatile("" : : "r"(&c) : "memory"); /* gcc 12 does not know that the next function reads all of it */
+    __asm__ volatile(""
+                     :
+                     : "r"(&c)
+                     : "memory"); /* gcc 12 does not know that the next function reads all of it */
     _tile_loadconfig(&c);
-    _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3), _tile_zero(4), _tile_zero(5), _tile_zero(6), _tile_zero(7);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
     rounds /= 256; /* one takes as long as some hundred products of a vector */
     for (long r = 0; r < rounds; r++) {
         _tile_dpbssd(0, 4, 6);

@@ -15,7 +15,9 @@
 #include "common/console.h"
 #include "common/text.h"
 
-const char *const cli_kv_formats[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", NULL};
+#define X(name) name,
+const char *const cli_kv_formats[] = {RP_KV_FORMAT_NAMES(X) NULL};
+#undef X
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 
 const char *cli_weights_dir(const char *store) {

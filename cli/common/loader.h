@@ -27,7 +27,7 @@ typedef struct cli_engine_args {
 #define CLI_WEIGHTS_BYTES ((uint64_t)8 << 30)
 #define CLI_WEIGHTS_MIN_BYTES ((uint64_t)64 << 20)
 
-#define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2"
+#define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2|fp8"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 

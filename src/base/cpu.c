@@ -44,7 +44,8 @@ static const char *const names[] = {
 /* Linux allocates the 8 KiB of a thread's tiles only if the process asks (Documentation/arch/x86/xstate.rst). */
 static bool may_use_tiles(void) {
 #if defined(__linux__)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023,
+           XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 #else
     return false;

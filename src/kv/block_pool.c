@@ -50,14 +50,15 @@ static void cpu_release(void *user, void *p) {
 
 static const struct {
     const char *name;
-    int key_bits, value_bits;
+    kv_element keys, values;
 } formats[KV_N_FORMATS] = {
-    [KV_F16] = {"f16", 16, 16}, [KV_F32] = {"f32", 32, 32}, [KV_INT8] = {"int8", 8, 8},    [KV_K8V4] = {"k8v4", 8, 4},
-    [KV_KIVI4] = {"kivi4", 4, 4}, [KV_K4V2] = {"k4v2", 4, 2}, [KV_KIVI2] = {"kivi2", 2, 2},
+#define X(NAME, number, name, keys, values) [number] = {name, KV_ELEMENT_##keys, KV_ELEMENT_##values},
+    KV_FORMATS(X)
+#undef X
 };
 
-int kv_format_key_bits(kv_format f) { return formats[f].key_bits; }
-int kv_format_value_bits(kv_format f) { return formats[f].value_bits; }
+kv_element kv_format_keys(kv_format f) { return formats[f].keys; }
+kv_element kv_format_values(kv_format f) { return formats[f].values; }
 const char *kv_format_name(kv_format f) { return formats[f].name; }
 
 bool kv_format_parse(const char *name, kv_format *out) {
@@ -69,15 +70,16 @@ bool kv_format_parse(const char *name, kv_format *out) {
     return false;
 }
 
-static size_t side_bytes(int bits, int32_t dim, bool is_key) {
-    if (bits > 8) return (size_t)KV_BLOCK_SLOTS * (size_t)dim * (size_t)bits / 8;
-    if (bits == 8) return (size_t)kernel_int8_bytes(dim);
-    return (size_t)(is_key ? kernel_bits_key_bytes : kernel_bits_value_bytes)(bits, dim);
+static size_t side_bytes(const kv_shape *s, bool is_key) {
+    const kv_element e = kv_format_side(s->format, is_key);
+    const int32_t dim = is_key ? s->key_dim : s->value_dim;
+    if (e == KV_ELEMENT_INT8) return (size_t)kernel_int8_bytes(dim);
+    if (kv_element_is_encoded(e)) return (size_t)(is_key ? kernel_bits_key_bytes : kernel_bits_value_bytes)(kv_element_bits(e), dim);
+    return (size_t)KV_BLOCK_SLOTS * (size_t)dim * (size_t)kv_element_bits(e) / 8;
 }
 
-size_t kv_shape_key_bytes(const kv_shape *s) { return side_bytes(formats[s->format].key_bits, s->key_dim, true); }
-
-size_t kv_shape_value_bytes(const kv_shape *s) { return side_bytes(formats[s->format].value_bits, s->value_dim, false); }
+size_t kv_shape_key_bytes(const kv_shape *s) { return side_bytes(s, true); }
+size_t kv_shape_value_bytes(const kv_shape *s) { return side_bytes(s, false); }
 
 size_t kv_shape_cell_bytes(const kv_shape *s) { return kv_shape_key_bytes(s) + kv_shape_value_bytes(s); }
 
@@ -88,7 +90,7 @@ uint64_t kv_shape_token_bytes(const kv_shape *s) {
 #define INT8_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
 
 bool kv_shape_is_supported(const kv_shape *s) {
-    return kv_format_value_bits(s->format) > 8 || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
+    return !kv_format_is_int(s->format) || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
 }
 
 kv_packing kv_pool_packing(const kv_pool *p, kv_format format) {
@@ -115,11 +117,11 @@ typedef struct slot_rows {
 
 static slot_rows rows_of(const kv_shape *s, bool is_key) {
     const int32_t dim = is_key ? s->key_dim : s->value_dim;
-    const int bits = is_key ? kv_format_key_bits(s->format) : kv_format_value_bits(s->format);
-    const size_t element = (size_t)bits / 8;
-    if (bits < 8) return (slot_rows){0, 0, 0, 0}; /* bits of unused slots are 0 (kernel_encode_keys) */
-    if (bits == 8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
-    if (bits == 8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
+    const kv_element e = kv_format_side(s->format, is_key);
+    const size_t element = (size_t)kv_element_bits(e) / 8;
+    if (kv_element_is_encoded(e)) return (slot_rows){0, 0, 0, 0}; /* bits of unused slots are 0 (kernel_encode_keys) */
+    if (e == KV_ELEMENT_INT8 && is_key) return (slot_rows){(size_t)dim / 2 + 1, 2, 0, 0};
+    if (e == KV_ELEMENT_INT8) return (slot_rows){1, 2, (size_t)dim * KV_BLOCK_SLOTS, dim};
     return is_key ? (slot_rows){(size_t)dim, element, 0, 0} : (slot_rows){1, element * (size_t)dim, 0, 0};
 }
 
@@ -175,10 +177,11 @@ typedef struct used_rows {
 /* Those of one head's keys or values, in their order, with n used slots. Returns their number. */
 static int used_rows_of(const kv_shape *s, bool is_key, int n, used_rows out[MAX_USED_ROWS]) {
     const size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), used = (size_t)n, pairs = (used + 1) / 2;
-    const int bits = is_key ? kv_format_key_bits(s->format) : kv_format_value_bits(s->format);
+    const kv_element e = kv_format_side(s->format, is_key);
+    const int bits = kv_element_bits(e);
     const size_t element = (size_t)bits / 8;
     const used_rows scales = {1, 2 * KV_BLOCK_SLOTS, 2 * used}, zero_points = {1, KV_BLOCK_SLOTS, used}, ranges = {1, 4 * dim, 4 * dim};
-    if (bits > 8) {
+    if (!kv_element_is_int(e)) {
         out[0] = is_key ? (used_rows){dim, KV_BLOCK_SLOTS * element, used * element}
                         : (used_rows){1, KV_BLOCK_SLOTS * dim * element, used * dim * element};
         return 1;

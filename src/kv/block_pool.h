@@ -6,7 +6,8 @@
  *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
  *     values  [kv head][64 slots][value dimension]
  *
- * int8 has pairs of dimensions or slots side by side, and a scale for each slot of a head (kernels.h):
+ * fp8 has one byte an element (e4m3). int8 has pairs of dimensions or slots side by side, and a scale for each slot of
+ * a head (kernels.h):
  *
  *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }
  *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
@@ -33,27 +34,49 @@
 
 #define KV_BLOCK_SLOTS 64
 
-/* Numbers of records. Tokens are stored one by one in the first three; the others are encoded from complete blocks
- * (kernels.h, "KV of 4 and 2 bits"):   keys   values */
+/* How elements of keys or values are stored, and computed with. The first three are floats: attention adds them in
+ * order; the others are integers (kernels.h). Those of 4 and 2 bits have ranges over several elements and are encoded from
+ * complete blocks. */
+typedef enum kv_element {
+    KV_ELEMENT_F32,
+    KV_ELEMENT_F16,
+    KV_ELEMENT_FP8,
+    KV_ELEMENT_INT8,
+    KV_ELEMENT_4BIT,
+    KV_ELEMENT_2BIT
+} kv_element;
+
+static inline bool kv_element_is_int(kv_element e) { return e >= KV_ELEMENT_INT8; }
+static inline bool kv_element_is_encoded(kv_element e) { return e >= KV_ELEMENT_4BIT; }
+static inline int kv_element_bits(kv_element e) { return e >= KV_ELEMENT_INT8 ? 8 >> (e - KV_ELEMENT_INT8) : 32 >> e; }
+
+/* X(NAME, number in records, name, element of keys, element of values) */
+#define KV_FORMATS(X) \
+    X(F16, 0, "f16", F16, F16) \
+    X(F32, 1, "f32", F32, F32) \
+    X(INT8, 2, "int8", INT8, INT8) \
+    X(K8V4, 3, "k8v4", INT8, 4BIT) \
+    X(KIVI4, 4, "kivi4", 4BIT, 4BIT) \
+    X(K4V2, 5, "k4v2", 4BIT, 2BIT) \
+    X(KIVI2, 6, "kivi2", 2BIT, 2BIT) \
+    X(FP8, 7, "fp8", FP8, FP8)
+
 typedef enum kv_format {
-    KV_F16 = 0,
-    KV_F32 = 1,
-    KV_INT8 = 2,
-    KV_K8V4 = 3,                   /* int8   4 bits */
-    KV_KIVI4 = 4,                  /* 4 bits 4 bits */
-    KV_K4V2 = 5,                   /* 4 bits 2 bits */
-    KV_KIVI2 = 6,                  /* 2 bits 2 bits */
+#define X(NAME, number, name, keys, values) KV_##NAME = number,
+    KV_FORMATS(X)
+#undef X
     KV_N_FORMATS
 } kv_format;
 
-#define KV_N_TOKEN_FORMATS 3 /* that tokens are stored in */
-
-static inline bool kv_format_is_encoded(kv_format f) { return f >= KV_N_TOKEN_FORMATS; }
-int kv_format_key_bits(kv_format f); /* of an element: 32, 16, 8, 4 or 2 */
-int kv_format_value_bits(kv_format f);
+kv_element kv_format_keys(kv_format f);
+kv_element kv_format_values(kv_format f);
+static inline kv_element kv_format_side(kv_format f, bool is_key) { return is_key ? kv_format_keys(f) : kv_format_values(f); }
+/* Is KV encoded from complete blocks, or else stored token by token? Formats with encoded keys have encoded values. */
+static inline bool kv_format_is_encoded(kv_format f) { return kv_element_is_encoded(kv_format_values(f)); }
+static inline bool kv_format_is_int(kv_format f) { return kv_element_is_int(kv_format_values(f)); }
 const char *kv_format_name(kv_format f); /* "f16", ... */
 bool kv_format_parse(const char *name, kv_format *out);
-#define KV_FORMAT_NAMES "f16, f32, int8, k8v4, kivi4, k4v2 or kivi2" /* for messages */
+#define KV_FORMAT_NAMES "f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2" /* for messages */
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
@@ -86,7 +109,7 @@ size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a b
 size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
 /* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
-/* Does the format support the shape? 8 bits and fewer: an even number of dimensions, at most 16384. */
+/* Does the format support the shape? Integers: an even number of dimensions, at most 16384. */
 bool kv_shape_is_supported(const kv_shape *s);
 /* The shape with another format. */
 static inline kv_shape kv_shape_in(const kv_shape *s, kv_format format) {

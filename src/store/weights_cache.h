@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_cache.h: repacked weights in files, so that a model is repacked once (docs/decisions/0030). Implements
+/* weights_cache.h: repacked weights in files, so that a model is repacked once (docs/decisions/0031). Implements
  * backend_weights (model/backend.h).
  *
  *   DIR/

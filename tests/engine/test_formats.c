@@ -61,6 +61,10 @@ static void a_module_in_another_format_is_not_exact(void **state) {
         {RP_KV_F16, SCHEMA("", " kv=\"k4v2\""), 1}, /* the text before it */
         {RP_KV_F16, SCHEMA(" kv=\"int8\"", ""), 0},
         {RP_KV_KIVI2, SCHEMA(" kv=\"int8\"", ""), ALL}, /* text is int8 as well */
+        {RP_KV_FP8, SCHEMA("", ""), ALL},
+        {RP_KV_FP8, SCHEMA("", " kv=\"fp8\""), ALL},
+        {RP_KV_FP8, SCHEMA("", " kv=\"kivi4\""), 1}, /* encoded from fp8 */
+        {RP_KV_INT8, SCHEMA(" kv=\"fp8\"", ""), 0},
         {RP_KV_F16, SCHEMA(" kv=\"k8v4\"", " kv=\"f16\""), 0},
     };
     (void)state;
@@ -92,7 +96,7 @@ static void exact_quality_is_the_plain_run_in_the_format_of_text(void **state) {
 
 static void engines_say_their_format_and_its_bytes(void **state) {
     uint64_t bytes = UINT64_MAX;
-    static const rp_kv_format by_size[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    static const rp_kv_format by_size[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8, RP_KV_FP8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
     (void)state;
     for (size_t i = 0; i < RP_N_KV_FORMATS; i++) {
         rp_engine *e = new_engine(by_size[i], SCHEMA("", ""));

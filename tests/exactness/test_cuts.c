@@ -24,6 +24,7 @@
 
 #include "base/buffer.h"
 #include "base/compiler.h"
+#include "kv/block_pool.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
@@ -37,8 +38,6 @@
 #define MOST_BATCH 8
 #define STEPS 3
 #define MIXED RP_N_KV_FORMATS /* modules in any format, text in f16 */
-
-static const char *const format_names[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
 
 typedef struct request {
     rp_request asked;
@@ -116,10 +115,10 @@ static rp_engine *random_engine(const world *w, const char *dir) {
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static void check_result(const world *w, const request *q, const oracle_run *run, const char *where) {
-    if (run->rc) fail_msg("%s, %s: %s", format_names[w->format], where, run->err.message);
+    if (run->rc) fail_msg("%s, %s: %s", kv_format_name((kv_format)w->format), where, run->err.message);
     if (!oracle_run_same(run, &q->alone)) {
         printf("%s\n%s\n", w->schema.data ? w->schema.data : "", q->prompt);
-        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)", format_names[w->format], where, q->n_cut);
+        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)", kv_format_name((kv_format)w->format), where, q->n_cut);
     }
     if (q->n_cut && run->result->cached_tokens != q->n_cut) fail_msg("%s: %d tokens cached, of %d", where, run->result->cached_tokens, q->n_cut);
     if (q->n_cut) residues[0] |= UINT64_C(1) << q->n_cut % RESIDUES;
@@ -251,7 +250,7 @@ static void make_schema(world *w, bool is_mixed) {
     put_tokens(b, 1 + below(20));
     for (int i = 0; i < MODULES; i++) {
         if (base_buffer_printf(b, "<module name=\"m%d\"", i)) abort();
-        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", format_names[below(RP_N_KV_FORMATS)])) abort();
+        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", kv_format_name((kv_format)below(RP_N_KV_FORMATS)))) abort();
         if (base_buffer_append_str(b, ">")) abort();
         put_tokens(b, 1 + i + (i % 4 == 0 ? RESIDUES : 0));
         if (base_buffer_append_str(b, "</module>")) abort();

@@ -288,7 +288,7 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             kv_span_unref(span);
             kv_pool_free(pool);
         }
-    assert_int_equal(n_packed, 22);
+    assert_int_equal(n_packed, 26);
 }
 
 static void a_pool_used_up_leaves_packed_spans_whole(void **state) {

@@ -34,15 +34,18 @@ static uint8_t forge_byte(uint64_t seed, uint64_t layer, uint64_t slot, uint64_t
     return (uint8_t)tiny_random_u64(&r);
 }
 
+/* Of an element that is not of int8. */
+static size_t element_bytes(const kv_shape *s) { return (size_t)kv_element_bits(kv_format_keys(s->format)) / 8; }
+
 /* Bytes of one slot of a head's keys or values. */
 static size_t slot_bytes(const kv_shape *s, bool is_key) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim);
-    return s->format == KV_INT8 ? dim + 2 : dim * (s->format == KV_F32 ? 4 : 2);
+    return s->format == KV_INT8 ? dim + 2 : dim * element_bytes(s);
 }
 
 /* The place of byte i of a slot in a head's keys or values. */
 static size_t slot_byte_at(const kv_shape *s, bool is_key, size_t slot, size_t i) {
-    size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = s->format == KV_F32 ? 4 : 2;
+    size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = element_bytes(s);
     if (s->format == KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
     if (s->format == KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
     return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;

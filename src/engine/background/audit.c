@@ -82,7 +82,10 @@ bool audit_falls_back(const rp_engine *e, const rp_schema *s) {
 
 /* ---- choosing ---- */
 
-static bool is_small(kv_format f) { return kv_format_key_bits(f) < 16; }
+static bool is_small(kv_format f) { return kv_element_bits(kv_format_keys(f)) < 16; }
+
+/* Of a key and a value together. */
+static int bits_of(kv_format f) { return kv_element_bits(kv_format_keys(f)) + kv_element_bits(kv_format_values(f)); }
 
 /* The KV formats of a request that are to be judged. Text is judged by requests without modules in other small formats. */
 static void take_formats(audit_case *k, const rp_job *c) {
@@ -95,7 +98,7 @@ static void take_formats(audit_case *k, const rp_job *c) {
         const kv_format f = p->layout->segments[p->items[i].segment].format;
         if (!is_small(f)) continue;
         mixes |= f != c->format;
-        if (!k->judges_modules || kv_format_key_bits(f) + kv_format_value_bits(f) < kv_format_key_bits(k->modules) + kv_format_value_bits(k->modules))
+        if (!k->judges_modules || bits_of(f) < bits_of(k->modules))
             k->modules = f;
         k->judges_modules = true;
     }

@@ -48,7 +48,10 @@ static BASE_ALWAYS_INLINE void lanes_sums(const format_traits *f, int n_rows, in
 #define WEIGHTS_1 7
 
 /* gcc 12 does not know what memory the functions of tiles read: what was written through p must be there before the next one. */
-static BASE_ALWAYS_INLINE void finish_writes(const void *p) { __asm__ volatile("" : : "r"(p) : "memory"); }
+static BASE_ALWAYS_INLINE void finish_writes(const void *p) { __asm__ volatile(""
+                                                                               :
+                                                                               : "r"(p)
+                                                                               : "memory"); }
 
 /* The operand of LDTILECFG (Intel SDM, volume 2A). */
 typedef struct tile_config {
@@ -70,7 +73,8 @@ static void configure_tiles(const format_traits *f, int64_t n_rest) {
 }
 
 /* Exact sums over the inputs of one scale: sums[p]: [rows], x: of the first row; w: of each group. */
-static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, const lanes_bytes *const w[2], lanes_ints *const sums[2], bool is_rest) {
+static BASE_ALWAYS_INLINE void add_products(const uint8_t *x, int64_t x_stride, const lanes_bytes *const w[2], lanes_ints *const sums[2],
+                                            bool is_rest) {
     finish_writes(w[0]);
     finish_writes(w[1]);
     _tile_loadd(WEIGHTS_0, w[0], 4 * LANES);

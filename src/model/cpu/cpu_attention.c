@@ -21,9 +21,10 @@
  * Tasks are (tile, KV head); each thread has its own scratch. Heads of a group beyond CPU_TILE_QUERIES form further
  * tiles.
  *
- * KV of 8 bits and fewer is computed in integers. A row that sees such a slot has a softmax of integers, too; it adds
- * its slots of f16 or f32, if any, as floats. Where a step sees integers alone and has fewer tasks than threads, the
- * blocks of a task are divided among threads, and the results are the same bytes (attend_split).
+ * KV of int8 and of fewer bits is computed in integers. A row that sees such a slot has a softmax of integers, too; it
+ * adds its slots of f16, f32 or fp8, if any, as floats. A block of fp8 is unpacked to f16 once for all rows of a tile.
+ * Where a step sees integers alone and has fewer tasks than threads, the blocks of a task are divided among threads, and
+ * the results are the same bytes (attend_split).
  */
 #include <math.h>
 #include <string.h>
@@ -43,13 +44,21 @@ typedef struct store_job {
 typedef void (*store_fn)(const float *x, int64_t dim, void *head, int slot);
 
 static store_fn key_store(const kernel_table *k, kv_format f) {
-    return f == KV_F32 ? k->store_key_f32 : f == KV_INT8 ? k->store_key_int8
-                                                         : k->store_key_f16;
+    switch (kv_format_keys(f)) {
+    case KV_ELEMENT_F32: return k->store_key_f32;
+    case KV_ELEMENT_FP8: return k->store_key_fp8;
+    case KV_ELEMENT_INT8: return k->store_key_int8;
+    default: return k->store_key_f16;
+    }
 }
 
 static store_fn value_store(const kernel_table *k, kv_format f) {
-    return f == KV_F32 ? k->store_value_f32 : f == KV_INT8 ? k->store_value_int8
-                                                           : k->store_value_f16;
+    switch (kv_format_values(f)) {
+    case KV_ELEMENT_F32: return k->store_value_f32;
+    case KV_ELEMENT_FP8: return k->store_value_fp8;
+    case KV_ELEMENT_INT8: return k->store_value_int8;
+    default: return k->store_value_f16;
+    }
 }
 
 static void store_row(store_job *j, int64_t r) {
@@ -140,7 +149,7 @@ size_t cpu_tile_bytes(void) { return sizeof(tile); }
 /* A span that rows [first, end) of a tile attend to. */
 typedef struct visit {
     kv_span *span, *next; /* next: the span that is probably visited next, for memory prefetch, or NULL */
-    int key_bits, value_bits; /* of an element */
+    kv_element keys, values;
     int32_t first, end;
     const kv_view *views[CPU_TILE_QUERIES]; /* of each row; NULL: it does not see the span */
 } visit;
@@ -209,8 +218,8 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     if (!v->span) {
         v->span = view->span;
         v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
-        v->key_bits = kv_format_key_bits(kv_span_format(view->span));
-        v->value_bits = kv_format_value_bits(kv_span_format(view->span));
+        v->keys = kv_format_keys(kv_span_format(view->span));
+        v->values = kv_format_values(kv_span_format(view->span));
         v->first = v->end = part->first;
     }
     for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
@@ -307,12 +316,12 @@ static int16_t *weights_of(const tile *t, int32_t r, int32_t head) {
 static void append_value_scales(const tile *t, int32_t r, const visit *v, uint64_t visible, const void *values) {
     const int64_t dim = t->j->b->shape.value_dim;
     float *list = value_scales_of(t, r) + t->done[r], all[KV_BLOCK_SLOTS];
-    if (v->value_bits > 8) {
+    if (!kv_element_is_int(v->values)) {
         memset(list, 0, sizeof(*list) * (size_t)base_popcount64(visible));
         return;
     }
-    const void *scales = v->value_bits == 8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
-                                            : kernel_bits_value_scales(values, v->value_bits, dim);
+    const void *scales = v->values == KV_ELEMENT_INT8 ? (const uint8_t *)values + KERNEL_INT8_SCALES(dim)
+                                                      : kernel_bits_value_scales(values, kv_element_bits(v->values), dim);
     kernel_int8_scales(scales, visible == ~UINT64_C(0) ? list : all);
     if (visible != ~UINT64_C(0))
         for (uint64_t bits = visible; bits; bits &= bits - 1) *list++ = all[base_ctz64(bits)];
@@ -362,16 +371,18 @@ static void score_folded(const tile *t, int64_t q, int64_t n, float *scores, int
         for (int j = 0; j < KV_BLOCK_SLOTS; j++) scores[i * stride + j] += added[i];
 }
 
-/* Scores of the queries of rows [first, end). */
+/* Scores of the queries of rows [first, end). k: fp8 as f16. */
 static void tile_score(const tile *t, const visit *v, int32_t first, int32_t end, const void *k, float *scores, int64_t stride, const void *next) {
     const cpu_backend *b = t->j->b;
     const int64_t dim = b->shape.key_dim, q = (int64_t)first * t->n_heads, n = (int64_t)(end - first) * t->n_heads;
     const float *queries = t->scratch->queries + q * dim, scale = b->model->hp.score_scale;
-    switch (v->key_bits) {
-    case 32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
-    case 16: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next); break;
-    case 8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
-    default: score_folded(t, q, n, scores, stride, next);
+    switch (v->keys) {
+    case KV_ELEMENT_F32: b->kernels.attn_scores_f32(k, dim, queries, dim, n, scale, scores, stride, next); break;
+    case KV_ELEMENT_F16:
+    case KV_ELEMENT_FP8: b->kernels.attn_scores_f16(k, dim, queries, dim, n, scale, scores, stride, next); break;
+    case KV_ELEMENT_INT8: b->kernels.scores_int8(k, dim, t->scratch->int_queries + q * dim, dim, n, t->query_scales + q, scores, stride, next); break;
+    case KV_ELEMENT_4BIT:
+    case KV_ELEMENT_2BIT: score_folded(t, q, n, scores, stride, next); break;
     }
 }
 
@@ -389,19 +400,26 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     tile_score(t, v, first, end, k, scores, stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
         if (b->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));
-        t->is_int[r] |= v->value_bits <= 8;
+        t->is_int[r] |= kv_element_is_int(v->values);
         if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
         else append_scores(t, r, visible[r], scores);
     }
 }
 
+/* One head's keys or values of a block, as f16; next: those of the next block, to prefetch. */
+static const void *unpack_fp8(const tile *t, const void *head, int64_t dim, const void *next) {
+    t->j->b->kernels.unpack_fp8(head, KV_BLOCK_SLOTS * dim, t->scratch->unpacked, next);
+    return t->scratch->unpacked;
+}
+
 static void score_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     const cpu_backend *b = t->j->b;
     const void *k = head_of(t, v->span, block, true), *after = head_after(t, v, block, true), *next = after ? after : k;
-    if (v->key_bits < 8) {
-        b->kernels.unpack_keys(k, v->key_bits, b->shape.key_dim, t->scratch->unpacked);
-        b->kernels.key_ranges(k, v->key_bits, b->shape.key_dim, &t->scratch->ranges);
+    if (v->keys == KV_ELEMENT_FP8) k = next = unpack_fp8(t, k, b->shape.key_dim, next);
+    if (kv_element_is_encoded(v->keys)) {
+        b->kernels.unpack_keys(k, kv_element_bits(v->keys), b->shape.key_dim, t->scratch->unpacked);
+        b->kernels.key_ranges(k, kv_element_bits(v->keys), b->shape.key_dim, &t->scratch->ranges);
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         for (end = r; end < v->end && visible[end]; end++) {}
@@ -534,15 +552,16 @@ static void add_values(tile *t, const visit *v, int32_t block, const uint64_t *v
     const cpu_backend *b = t->j->b;
     int32_t dim = b->shape.value_dim, heads = t->n_heads;
     const void *values = head_of(t, v->span, block, false), *after = head_after(t, v, block, false), *next = after ? after : values;
-    kernel_attn_values_fn fn = v->value_bits == 32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
-    if (v->value_bits < 8) {
-        b->kernels.unpack_values(values, v->value_bits, dim, t->scratch->unpacked);
+    kernel_attn_values_fn fn = v->values == KV_ELEMENT_F32 ? b->kernels.attn_values_f32 : b->kernels.attn_values_f16;
+    if (v->values == KV_ELEMENT_FP8) values = next = unpack_fp8(t, values, dim, next);
+    if (kv_element_is_encoded(v->values)) {
+        b->kernels.unpack_values(values, kv_element_bits(v->values), dim, t->scratch->unpacked);
         values = t->scratch->unpacked;
     }
     for (int32_t r = v->first, end; r < v->end; r = end) {
         end = end_of_same(t, visible, r, v->end);
         if (!visible[r]) continue;
-        if (v->value_bits <= 8) add_int8_values(t, values, visible[r], r, end, next);
+        if (kv_element_is_int(v->values)) add_int8_values(t, values, visible[r], r, end, next);
         else fn(values, dim, visible[r], scores_of(t, r, 0) + t->done[r], b->scratch_slots, (int64_t)(end - r) * heads,
                 t->scratch->sums + (int64_t)r * heads * dim, dim, next);
         for (int32_t i = r, n = base_popcount64(visible[r]); i < end; i++) t->done[i] += n;

@@ -67,6 +67,11 @@ void cpu_attention_free(cpu_backend *b) {
     }
 }
 
+/* A head's keys or values in int8, or in f16. */
+static size_t unpacked_bytes(int32_t dim) {
+    return (size_t)BASE_MAX(kernel_int8_bytes(dim), (int64_t)sizeof(uint16_t) * KERNEL_SLOTS * dim);
+}
+
 static bool alloc_scratch(cpu_backend *b, int64_t slots) {
     const model_hparams *hp = &b->model->hp;
     b->scratch = base_calloc((size_t)base_threads_count(b->threads), sizeof(*b->scratch));
@@ -78,7 +83,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->sums = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->value_dim, 64);
         s->angles = base_alloc_aligned(sizeof(float) * (size_t)hp->rot_dim, 64);
         s->tile = base_alloc_aligned(cpu_tile_bytes(), 64);
-        if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile) return false;
+        s->unpacked = base_alloc_aligned(unpacked_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
+        if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile || !s->unpacked) return false;
         if (!b->has_int_scratch) continue;
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
@@ -88,9 +94,8 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->folded = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
         s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
-        s->unpacked = base_alloc_aligned((size_t)kernel_int8_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
         if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
-        if (!s->folded || !s->ranges.scales || !s->ranges.least || !s->unpacked) return false;
+        if (!s->folded || !s->ranges.scales || !s->ranges.least) return false;
     }
     b->scratch_slots = slots;
     return true;
@@ -120,7 +125,7 @@ static int cpu_backend_reserve(cpu_backend *b, int64_t slots, bool has_ints, rp_
 
 /* Allocates scratch for the longest list of scores of a context of n_ctx slots, plus a sink. */
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err) {
-    return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, kv_format_value_bits(b->shape.format) <= 8, err);
+    return cpu_backend_reserve(b, BASE_MIN((int64_t)n_ctx, OPEN_SLOTS) + 1, kv_format_is_int(b->shape.format), err);
 }
 
 /* The same for the step's contexts. They may be very long, or hold more slots than positions (masked slots). The
@@ -132,7 +137,7 @@ static int reserve_scratch(cpu_backend *b, rp_error *err) {
         const kv_context *c = b->step->contexts[i];
         most = BASE_MAX(most, kv_context_slots(c) + 1);
         for (size_t k = 0; k < c->n_views; k++) {
-            const bool is_int = kv_format_value_bits(kv_span_format(c->views[k].span)) <= 8;
+            const bool is_int = kv_format_is_int(kv_span_format(c->views[k].span));
             b->sees_ints |= is_int;
             b->sees_floats |= !is_int;
         }

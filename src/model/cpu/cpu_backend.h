@@ -41,11 +41,11 @@ typedef struct cpu_scratch {
     float *sums;    /* [CPU_TILE_QUERIES][value_dim], of weighted values */
     float *angles;  /* [rot_dim], of one row and shift */
     struct cpu_tile *tile;
-    /* KV of 8 bits and fewer; else NULL */
+    void *unpacked; /* keys or values of one head of a block: fp8 as f16, encoded KV as int8 */
+    /* KV of integers; else NULL */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
     int16_t *folded;       /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
     kernel_ranges ranges;  /* of a block's keys */
-    void *unpacked;        /* kernel_int8_bytes of the larger dimension: keys or values of a block of encoded KV */
     float *value_scales;   /* [CPU_TILE_QUERIES][slots], of each row's visible slots */
     int16_t *weights;      /* [CPU_TILE_QUERIES][slots]: softmax by value scale, rounded */
     kernel_heavy *heavy;   /* [CPU_TILE_QUERIES][kernel_int8_max_heavy(slots)]: weights of more than 16 bits */
@@ -133,7 +133,7 @@ typedef struct cpu_backend {
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* capacity of the scratch */
     bool has_int_scratch;
-    bool sees_ints, sees_floats; /* the step's contexts have spans with elements of 8 bits and fewer; of more */
+    bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 

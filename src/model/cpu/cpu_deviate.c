@@ -14,14 +14,17 @@ typedef struct deviate_job {
 
 /* Rounds an element as the format of the cached one does. scale: of int8, from all elements of the head. */
 static float rounded_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
-    const int bits = is_key ? kv_format_key_bits(shape->format) : kv_format_value_bits(shape->format);
-    switch (bits) {
-    case 32: return x;
-    case 16: return kernel_f16_to_f32(kernel_f32_to_f16(x));
-    case 8: return scale * (float)kernel_int8_code(x, scale);
-    default:
-        return is_key ? kernel_bits_round_key(head, bits, shape->key_dim, d, x) : kernel_bits_round_value(head, bits, shape->value_dim, slot, x);
+    const kv_element e = kv_format_side(shape->format, is_key);
+    const int bits = kv_element_bits(e);
+    switch (e) {
+    case KV_ELEMENT_F32: return x;
+    case KV_ELEMENT_F16: return kernel_f16_to_f32(kernel_f32_to_f16(x));
+    case KV_ELEMENT_FP8: return kernel_fp8_to_f32(kernel_f32_to_fp8(x));
+    case KV_ELEMENT_INT8: return scale * (float)kernel_int8_code(x, scale);
+    case KV_ELEMENT_4BIT:
+    case KV_ELEMENT_2BIT: break;
     }
+    return is_key ? kernel_bits_round_key(head, bits, shape->key_dim, d, x) : kernel_bits_round_value(head, bits, shape->value_dim, slot, x);
 }
 
 /* Sum over the elements of a head. */

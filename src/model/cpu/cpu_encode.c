@@ -11,13 +11,17 @@
 
 float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d) {
     const int64_t dim = is_key ? shape->key_dim : shape->value_dim, i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
-    const int bits = is_key ? kv_format_key_bits(shape->format) : kv_format_value_bits(shape->format);
-    switch (bits) {
-    case 32: return ((const float *)head)[i];
-    case 16: return kernel_f16_to_f32(((const uint16_t *)head)[i]);
-    case 8: return is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
-    default: return is_key ? kernel_bits_key(head, bits, dim, slot, d) : kernel_bits_value(head, bits, dim, slot, d);
+    const kv_element e = kv_format_side(shape->format, is_key);
+    const int bits = kv_element_bits(e);
+    switch (e) {
+    case KV_ELEMENT_F32: return ((const float *)head)[i];
+    case KV_ELEMENT_F16: return kernel_f16_to_f32(((const uint16_t *)head)[i]);
+    case KV_ELEMENT_FP8: return kernel_fp8_to_f32(((const uint8_t *)head)[i]);
+    case KV_ELEMENT_INT8: return is_key ? kernel_int8_key(head, dim, slot, d) : kernel_int8_value(head, dim, slot, d);
+    case KV_ELEMENT_4BIT:
+    case KV_ELEMENT_2BIT: break;
     }
+    return is_key ? kernel_bits_key(head, bits, dim, slot, d) : kernel_bits_value(head, bits, dim, slot, d);
 }
 
 typedef struct encode_job {
@@ -32,17 +36,16 @@ static int64_t slots_floats(const kv_shape *s) { return (int64_t)KV_BLOCK_SLOTS 
 /* Keys or values of one head, n slots of a block. */
 static void encode_head(const encode_job *j, const void *from, bool is_key, int n, float *x, void *to) {
     const int64_t dim = is_key ? j->to_shape.key_dim : j->to_shape.value_dim;
-    const int bits = is_key ? kv_format_key_bits(j->to_shape.format) : kv_format_value_bits(j->to_shape.format);
-    const int from_bits = is_key ? kv_format_key_bits(j->from_shape.format) : kv_format_value_bits(j->from_shape.format);
+    const kv_element e = kv_format_side(j->to_shape.format, is_key);
     const kernel_table *k = &j->b->kernels;
-    if (bits == from_bits) { /* not rounded again */
+    if (e == kv_format_side(j->from_shape.format, is_key)) { /* not rounded again */
         memcpy(to, from, is_key ? kv_shape_key_bytes(&j->to_shape) : kv_shape_value_bytes(&j->to_shape));
         return;
     }
     for (int slot = 0; slot < n; slot++)
         for (int64_t d = 0; d < dim; d++) x[slot * dim + d] = cpu_element(&j->from_shape, from, is_key, slot, d);
-    if (bits < 8) (is_key ? kernel_encode_keys : kernel_encode_values)(bits, x, n, dim, to);
-    for (int slot = 0; slot < n && bits == 8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
+    if (kv_element_is_encoded(e)) (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
+    for (int slot = 0; slot < n && e == KV_ELEMENT_INT8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
 }
 
 static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {

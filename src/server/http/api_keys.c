@@ -90,7 +90,9 @@ static bool parse_bytes(const char *text, uint64_t *out) {
 }
 
 static bool parse_kv_format(const char *text, const char **out) {
-    static const char *const names[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2"};
+#define X(name) name,
+    static const char *const names[] = {RP_KV_FORMAT_NAMES(X)};
+#undef X
     *out = NULL;
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if (strcmp(text, names[i]) == 0) *out = names[i];
@@ -108,7 +110,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, int8, k8v4, kivi4, k4v2 or kivi2";
+    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2";
     if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk or kv";
     if (k->tenant) return "a key has only one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
