@@ -22,8 +22,8 @@ struct kv_span {
     int32_t n_layers;
     int32_t n_trimmed; /* blocks freed before the span itself */
     int32_t readable_from;
-    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
-    kv_shape shape;     /* in the span's format */
+    int32_t *positions;    /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
+    kv_shape shape;        /* in the span's format */
     const int32_t *column; /* kv_pool_column */
     /* layers in f16, else f16_blocks is 0: blocks of the pool that a block of such a layer takes, and cells in these */
     int32_t f16_blocks;

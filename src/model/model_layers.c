@@ -131,7 +131,8 @@ int model_read_layers(const rp_model *m, const char *name, const char *list, boo
         if (is_windows && mark_windows(m, kv_layers) == 0)
             return base_fail(err, RP_ERR_INVALID, "%s '%.60s': no layer of this model has a sliding window: give numbers of layers", name, list);
         if (last >= m->hp.n_layers)
-            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last, m->hp.n_layers - 1);
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last,
+                             m->hp.n_layers - 1);
         for (int32_t i = first; i <= last; i++) kv_layers[m->layers[i].states] = true;
         if (*at == '\0') return RP_OK;
     }

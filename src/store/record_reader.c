@@ -135,7 +135,8 @@ static record_fault check_expected(record_reader *r, const record_format *format
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
     const int32_t other = format ? find_other_layer(&format->shape, &r->head.format.shape) : -1;
     if (other >= 0)
-        return record_fail(err, RECORD_FAULT_FORMAT, r->path, "layer %d is in %s", other, kv_format_name(kv_shape_layer_format(&r->head.format.shape, other)));
+        return record_fail(err, RECORD_FAULT_FORMAT, r->path, "layer %d is in %s", other,
+                           kv_format_name(kv_shape_layer_format(&r->head.format.shape, other)));
     if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
     r->is_checked = format;
     return RECORD_FAULT_NONE;

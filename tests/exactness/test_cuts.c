@@ -51,7 +51,7 @@ typedef struct world {
     int32_t n_vocab;
     rp_kv_format format;
     const char *f16_layers; /* rp_engine_options.kv_f16_layers */
-    base_buffer schema; /* without data: there is none */
+    base_buffer schema;     /* without data: there is none */
     request requests[RESIDUES];
     int n;
     tiny_random *r;

@@ -309,7 +309,7 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
 static const bool f16_layers[] = {true, false, false, true, false};
 static const int32_t windows[] = {0, 100, 0, 70, 0};
 #define MIXED(heads, keys, values, f) \
-    {.n_layers = 5, .n_kv_heads = heads, .key_dim = keys, .value_dim = values, .windows = windows, .format = f, .f16_layers = f16_layers}
+    { .n_layers = 5, .n_kv_heads = heads, .key_dim = keys, .value_dim = values, .windows = windows, .format = f, .f16_layers = f16_layers }
 
 /* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer 3. */
 static kv_span *trimmed_span(kv_pool *pool, kv_format format, int32_t *n_freed) {
@@ -340,8 +340,12 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
         kv_shape shape;
         int32_t f16_blocks; /* of the pool, for 64 tokens */
     } pools[] = {
-        {MIXED(4, 64, 64, KV_INT8), 2}, {MIXED(1, 16, 16, KV_INT8), 2}, {MIXED(3, 64, 64, KV_INT8), 2},
-        {MIXED(3, 16, 8, KV_INT8), 3},  {MIXED(2, 32, 32, KV_FP8), 2},  {MIXED(4, 64, 64, KV_F16), 1},
+        {MIXED(4, 64, 64, KV_INT8), 2},
+        {MIXED(1, 16, 16, KV_INT8), 2},
+        {MIXED(3, 64, 64, KV_INT8), 2},
+        {MIXED(3, 16, 8, KV_INT8), 3},
+        {MIXED(2, 32, 32, KV_FP8), 2},
+        {MIXED(4, 64, 64, KV_F16), 1},
     };
     int n_mixed = 0;
     (void)state;

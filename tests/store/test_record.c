@@ -426,7 +426,8 @@ static void spans_of_every_format_are_written_and_read(void **state) {
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(sizes); i++) {
         record_world w;
-        const record_plan plan = {.shape = &engines[i % BASE_ARRAY_LEN(engines)], .n_slots = sizes[i / BASE_ARRAY_LEN(engines)], .first_pos = 90, .from = 300, .seed = i};
+        const size_t engine = i % BASE_ARRAY_LEN(engines), size = i / BASE_ARRAY_LEN(engines);
+        const record_plan plan = {.shape = &engines[engine], .n_slots = sizes[size], .first_pos = 90, .from = 300, .seed = i};
         record_world_open(&w, &plan);
         for (int format = 0; format < KV_N_FORMATS; format++) {
             if ((kv_format)format == plan.shape->format || !kv_pool_takes(w.pool, (kv_format)format)) continue;
