@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/record_load.h"
 #include "support/record_forge.h"
 #include "support/scratch_file.h"
 
@@ -43,8 +44,9 @@ static record_fault read_all(const char *path, const record_reader *seen, const 
     kv_span *span;
     rp_error err = {0};
     if (record_reader_open(&r, path, format, &record_reader_record(seen)->key, cipher, &err)) abort();
-    uint64_t most = (uint64_t)record_block_bytes(&format->shape) * KV_SPAN_BLOCKS * (uint64_t)format->shape.n_layers;
-    if (kv_pool_new(&pool, &format->shape, most, NULL, NULL)) abort();
+    const kv_shape shape = record_pool_shape(&format->shape);
+    const uint64_t bytes = (uint64_t)kv_form_blocks(&shape, &record_reader_record(r)->form) * kv_shape_block_bytes(&shape);
+    if (kv_pool_new(&pool, &shape, bytes, NULL, NULL)) abort();
     if (kv_span_restore(&span, pool, &record_reader_record(r)->form, &record_reader_record(r)->key, &err)) abort();
     record_fault fault = RECORD_FAULT_NONE;
     for (int32_t i = 0; i < format->shape.n_layers && !fault; i++) fault = record_read_layer(r, i, span, &err);
@@ -65,7 +67,7 @@ static void read_record(const char *path, const record_cipher *cipher) {
     check_record(record_reader_record(r));
     fault = record_verify(path, NULL, cipher, &err);
     check_fault(fault, &err);
-    bool is_small = record_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;
+    bool is_small = kv_shape_most_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;
     if (is_small && read_all(path, r, cipher) != fault) abort();
     record_reader_close(r);
 }

@@ -302,6 +302,10 @@ typedef struct rp_engine_options {
     uint64_t weights_budget_bytes; /* limit on the files in weights_dir, by which the least recently used ones are
                                     removed; a model with more gets no file. 0: 8 GiB */
     uint64_t weights_min_bytes;  /* models with fewer bytes of repacked weights get no file; 0: 64 MiB */
+    const char *kv_f16_layers;   /* layers whose KV stays in f16 while kv_format, or a module's, has less than 16 bits:
+                                    "0,1,27", "0-2", and "windows" for all layers with a sliding window; the model's layers,
+                                    from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or RP_KV_F32. Borrowed until
+                                    rp_engine_new returns */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -331,7 +335,7 @@ typedef struct rp_engine_info {
     bool prepared;            /* weights are repacked: by rp_engine_prepare or a first request */
     int32_t running, waiting; /* running jobs, as of the last step; other jobs that have not ended */
     int32_t background;       /* pending background tasks */
-    uint64_t kv_bytes_per_token; /* in kv_format */
+    uint64_t kv_bytes_per_token; /* in kv_format, and in f16 for kv_f16_layers */
     const char *weights_cache;   /* what weights_dir gave at preparation: "mapped", "written", "off" (no weights_dir, or
                                     nothing to repack), or why weights were repacked and not kept: "small", "budget"
                                     (larger than weights_budget_bytes), "space" (less than twice that is free on the

@@ -12,6 +12,7 @@
 #include "support/record_forge.h"
 
 static const int32_t windows[] = {0, 40};
+static const bool second[] = {false, true};
 
 static const struct {
     const char *name;
@@ -21,23 +22,26 @@ static const struct {
     bool is_encrypted;
     int packed; /* the span is in this format, modulo KV_N_FORMATS; 0: in the shape's */
 } seeds[] = {
-    {"plain", 0, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, false, 0},
-    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, KV_F16}, 65, 0, false, 0},
-    {"windows", 7, {2, 1, 1, 2, windows, KV_F32}, 200, 260, false, 0},
-    {"wrong-layers", 3, {3, 1, 1, 1, NULL, KV_F32}, 64, 0, false, 0},
-    {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16}, 130, 150, false, 0},
-    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16}, 1, 0, false, 0},
-    {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16}, 3, 0, true, 0},
-    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8}, 70, 90, false, 0},
-    {"int8-last-block", 6, {1, 2, 4, 2, NULL, KV_INT8}, 130, 0, false, 0}, /* two whole blocks, two slots */
-    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, KV_F32}, 65, 0, false, 0},
-    {"k8v4", 7, {1, 2, 4, 2, NULL, KV_F16}, 67, 0, false, KV_K8V4},
-    {"kivi4", 7, {1, 2, 4, 2, NULL, KV_INT8}, 5, 0, false, KV_KIVI4},
-    {"k4v2", 6, {1, 1, 4, 4, NULL, KV_F16}, 66, 0, false, KV_K4V2},
-    {"kivi2-windows", 7, {2, 1, 4, 4, windows, KV_F16}, 70, 90, false, KV_KIVI2},
-    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, KV_F16}, 65, 0, true, KV_KIVI2},
-    {"f16-apart", 7, {2, 1, 4, 4, NULL, KV_INT8}, 65, 0, false, KV_F16 + KV_N_FORMATS}, /* keys and values in different blocks */
-    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16}, 64, 0, true, 0},
+    {"plain", 0, {1, 1, 1, 1, NULL, KV_F16, NULL}, 3, 0, false, 0},
+    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, KV_F16, NULL}, 65, 0, false, 0},
+    {"windows", 7, {2, 1, 1, 2, windows, KV_F32, NULL}, 200, 260, false, 0},
+    {"wrong-layers", 3, {3, 1, 1, 1, NULL, KV_F32, NULL}, 64, 0, false, 0},
+    {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16, NULL}, 130, 150, false, 0},
+    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16, NULL}, 1, 0, false, 0},
+    {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16, NULL}, 3, 0, true, 0},
+    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8, NULL}, 70, 90, false, 0},
+    {"int8-last-block", 6, {1, 2, 4, 2, NULL, KV_INT8, NULL}, 130, 0, false, 0}, /* two whole blocks, two slots */
+    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, KV_F32, NULL}, 65, 0, false, 0},
+    {"k8v4", 7, {1, 2, 4, 2, NULL, KV_F16, NULL}, 67, 0, false, KV_K8V4},
+    {"kivi4", 7, {1, 2, 4, 2, NULL, KV_INT8, NULL}, 5, 0, false, KV_KIVI4},
+    {"k4v2", 6, {1, 1, 4, 4, NULL, KV_F16, NULL}, 66, 0, false, KV_K4V2},
+    {"kivi2-windows", 7, {2, 1, 4, 4, windows, KV_F16, NULL}, 70, 90, false, KV_KIVI2},
+    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, KV_F16, NULL}, 65, 0, true, KV_KIVI2},
+    {"f16-apart", 7, {2, 1, 4, 4, NULL, KV_INT8, NULL}, 65, 0, false, KV_F16 + KV_N_FORMATS}, /* keys and values in different blocks */
+    {"int8-f16-layer", 7, {2, 2, 4, 2, windows, KV_INT8, second}, 70, 90, false, 0},
+    {"kivi4-f16-layer", 6, {2, 1, 4, 4, NULL, KV_INT8, second}, 66, 0, false, KV_KIVI4},
+    {"int8-f16-layer-encrypted", 16, {2, 1, 2, 2, NULL, KV_INT8, second}, 65, 0, true, 0},
+    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16, NULL}, 64, 0, true, 0},
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {
@@ -58,13 +62,14 @@ static void save_seed(const char *path, uint8_t mode, const forged *f) {
 
 /* The world's span in another format, with bytes that depend on their places. */
 static kv_span *pack_span(const record_world *w, kv_format format) {
-    const kv_shape shape = kv_shape_in(&w->format.shape, format);
-    const size_t bytes = record_block_bytes(&shape);
-    uint8_t *block = malloc(bytes);
+    const kv_shape own = kv_shape_in(&w->format.shape, format);
+    uint8_t *block = malloc(kv_shape_most_block_bytes(&own));
     kv_span *s;
     if (!block || kv_span_new_like(&s, w->span, format, NULL)) abort();
-    for (int32_t l = 0; l < shape.n_layers; l++)
+    for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
+            const kv_shape shape = kv_shape_of_layer(&own, l);
+            const size_t bytes = kv_shape_block_bytes(&shape);
             const int used = kv_span_tokens(s) - b * KV_BLOCK_SLOTS;
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)(i * 7 + (size_t)b);

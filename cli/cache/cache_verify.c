@@ -13,7 +13,7 @@
 
 typedef struct verify_options {
     cache_store_args store;
-    const char *model, *chat_format, *tenant;
+    const char *model, *chat_format, *tenant, *kv_f16_layers;
     cli_list schemas;
     int32_t sample, seed, ctx, threads, states;
     bool json;
@@ -37,6 +37,8 @@ static const cli_option table[] = {
      .help = "with --model: number of threads; 0: one per processor (0)"},
     {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(verify_options, states), .choices = cli_kv_formats,
      .help = "with --model: KV cache format of the recomputation (f16)"},
+    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(verify_options, kv_f16_layers),
+     .help = "with --model: " CLI_KV_F16_HELP},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
      .help = "with --model: chat template name (from the model's metadata)"},
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print JSON"},
@@ -140,7 +142,7 @@ static int cache_verify_recompute(const verify_options *o, rp_store *cache, veri
     cli_loaded l = {0};
     rp_error err;
     const char *fingerprint;
-    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states};
+    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states, .kv_f16_layers = o->kv_f16_layers};
     rp_engine_options engine = cli_engine_options(&args);
     rp_store_recompute_options options = {.struct_size = sizeof(options), .sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
     int status = cli_load_model(&l, o->model, o->chat_format);

@@ -56,6 +56,7 @@ static const struct {
     {"n_ctx", "--ctx"},
     {"ram_bytes", "--ram"},
     {"kv_budget_bytes", "--kv-ram"},
+    {"kv_f16_layers", "--kv-f16-layers"},
     {"store_dir", "--store"},
     {"store_budget_bytes", "--disk"},
     {"weights_dir", "--weights-cache"},

@@ -45,6 +45,7 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.chunk_tokens = args->chunk;
     o.max_sequences = 1; /* commands run one request at a time */
     o.kv_format = (rp_kv_format)args->states;
+    o.kv_f16_layers = args->kv_f16_layers;
     o.ram_bytes = args->ram;
     o.kv_budget_bytes = args->kv_ram;
     o.store_dir = args->store;

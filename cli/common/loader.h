@@ -19,7 +19,7 @@ typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
-    const char *store, *store_key;
+    const char *store, *store_key, *kv_f16_layers;
     bool read_only;
 } cli_engine_args;
 
@@ -28,6 +28,7 @@ typedef struct cli_engine_args {
 #define CLI_WEIGHTS_MIN_BYTES ((uint64_t)64 << 20)
 
 #define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2|fp8"
+#define CLI_KV_F16_HELP "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding window (none)"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 
@@ -42,6 +43,7 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
      .help = "prefill chunk size in tokens; 0: 256; does not change results (0)"}, \
     {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
      .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are for modules (f16)"}, \
+    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), .help = CLI_KV_F16_HELP}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \

@@ -368,12 +368,19 @@ static int read_tasks(eval_state *s) {
     return CLI_OK;
 }
 
+/* Options of an engine in a format. --kv-f16-layers is for the formats of less than 16 bits among the settings. */
+static rp_engine_options options_in(const eval_state *s, rp_kv_format format) {
+    rp_engine_options o = cli_engine_options(&s->options->engine);
+    o.kv_format = format;
+    if (format == RP_KV_F16 || format == RP_KV_F32) o.kv_f16_layers = NULL;
+    return o;
+}
+
 static int open_format(eval_state *s, const eval_setting *setting) {
-    rp_engine_options engine = cli_engine_options(&s->options->engine);
     rp_error err;
     char line[CLI_MESSAGE_BYTES];
     if (!setting->has_kv_format || s->engines[setting->kv_format] != NULL) return CLI_OK;
-    engine.kv_format = setting->kv_format;
+    const rp_engine_options engine = options_in(s, setting->kv_format);
     if (rp_engine_new(&s->engines[setting->kv_format], s->loaded.model, &engine, &err) == RP_OK) return CLI_OK;
     return cli_fail(CLI_FAILED, "setting '%s': %s", setting->name, cli_message(&err, line));
 }
@@ -384,7 +391,7 @@ static int eval_load(eval_state *s) {
     if (status != CLI_OK) return status;
     s->info.struct_size = sizeof(s->info);
     rp_model_describe(s->loaded.model, &s->info);
-    rp_engine_options engine = cli_engine_options(&o->engine);
+    const rp_engine_options engine = options_in(s, (rp_kv_format)o->engine.states);
     status = cli_load_engine(&s->loaded, &engine, &(cli_list){.n = 0});
     if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
     for (size_t i = 0; i < s->n_settings && status == CLI_OK; i++) status = open_format(s, &s->settings[i]);

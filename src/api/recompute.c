@@ -40,9 +40,9 @@ typedef struct recomputation {
 
 /* ---- Comparison ---- */
 
-/* A block of a span as one of its format: the pool's own, or a copy of a packed one. */
+/* A block of a layer as one of its format: the pool's own, or a copy of a packed one. */
 static const void *whole_block(const kv_span *s, int32_t layer, int32_t block, void *copy) {
-    if (kv_span_has_pool_format(s)) return kv_span_block(s, layer, block);
+    if (kv_span_is_whole(s, layer)) return kv_span_block(s, layer, block);
     kv_span_get_block(s, layer, block, copy);
     return copy;
 }
@@ -50,12 +50,13 @@ static const void *whole_block(const kv_span *s, int32_t layer, int32_t block, v
 /* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
  * window may have been freed. Both have the same format. */
 static bool same_slots(const kv_shape *engine_shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
-    const kv_shape shape = kv_shape_in(engine_shape, kv_span_format(a));
-    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&shape);
+    const kv_shape span = kv_shape_in(engine_shape, kv_span_format(a));
+    const size_t bytes = kv_shape_most_block_bytes(&span);
     uint8_t *copies = base_alloc(2 * bytes);
     bool same = copies && kv_span_format(a) == kv_span_format(b);
-    for (int32_t l = 0; l < shape.n_layers && same; l++)
+    for (int32_t l = 0; l < span.n_layers && same; l++)
         for (int32_t i = 0; i < n && same; i++) {
+            const kv_shape shape = kv_shape_of_layer(&span, l);
             const int32_t i_a = at_a + i, i_b = at_b + i, block_a = i_a / KV_BLOCK_SLOTS, block_b = i_b / KV_BLOCK_SLOTS;
             if (!kv_span_has(a, l, block_a) || !kv_span_has(b, l, block_b)) continue;
             same = kv_block_same_slot(&shape, whole_block(a, l, block_a, copies), i_a % KV_BLOCK_SLOTS, whole_block(b, l, block_b, copies + bytes),
@@ -67,12 +68,14 @@ static bool same_slots(const kv_shape *engine_shape, const kv_span *a, int32_t a
 
 /* Two spans of the same tokens, whole, in any format. */
 static bool same_spans(const kv_shape *engine_shape, const kv_span *a, const kv_span *b) {
-    const kv_shape shape = kv_shape_in(engine_shape, kv_span_format(a));
-    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&shape);
-    uint8_t *copies = base_alloc(2 * bytes);
+    const kv_shape span = kv_shape_in(engine_shape, kv_span_format(a));
+    const size_t most = kv_shape_most_block_bytes(&span);
+    uint8_t *copies = base_alloc(2 * most);
     bool same = copies && kv_span_format(a) == kv_span_format(b);
     for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a) && same; i++)
-        for (int32_t l = 0; l < shape.n_layers && same; l++) {
+        for (int32_t l = 0; l < span.n_layers && same; l++) {
+            const kv_shape shape = kv_shape_of_layer(&span, l);
+            const size_t bytes = kv_shape_block_bytes(&shape);
             if (!kv_span_has(a, l, i) || !kv_span_has(b, l, i)) continue;
             const kv_span *spans[] = {a, b};
             for (int k = 0; k < 2; k++) {

@@ -43,6 +43,9 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
     if ((unsigned)o->kv_format >= RP_N_KV_FORMATS)
         return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d", (int)o->kv_format);
+    if (o->kv_f16_layers && !kv_format_is_small((kv_format)o->kv_format))
+        return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
+                         kv_format_name((kv_format)o->kv_format));
     return RP_OK;
 }
 
@@ -160,22 +163,31 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
                              err);
 }
 
-static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    base_cpu_level level;
+/* The shape of the engine's KV. */
+static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
-    kv_shape shape = e->states.shape = model_kv_shape(e->model, format);
     e->formats = (pml_formats){.text = format, .modules = modules};
     e->states.any_format = true;
+    e->states.shape = model_kv_shape(e->model, format);
+    if (!o->kv_f16_layers) return RP_OK;
+    e->states.shape.f16_layers = e->f16_layers = base_calloc((size_t)e->model->n_kv_layers, sizeof(bool));
+    if (!e->f16_layers) return base_fail_memory(err, (uint64_t)e->model->n_kv_layers, "the layers in f16");
+    return model_read_layers(e->model, "kv_f16_layers", o->kv_f16_layers, e->f16_layers, err);
+}
+
+static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    base_cpu_level level;
     uint64_t budget;
-    int rc = base_cpu_detect(&level, err);
+    int rc = open_shape(e, o, err);
+    if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    cpu_backend_options cpu = {.format = format, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
+    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
                                .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
     if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
-        (rc = kv_pool_new(&e->pool, &shape, budget, e->backend->ops->memory(e->backend), err)) ||
+        (rc = kv_pool_new(&e->pool, &e->states.shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
     if ((rc = answer_memory_new(&e->answers, err))) return rc;
@@ -254,6 +266,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     size_t n_lost = span_store_close(e->store, deadline);
     record_cipher_close(e->cipher);
     kv_pool_free(e->pool);
+    base_free(e->f16_layers);
     if (e->backend) e->backend->ops->free(e->backend);
     weights_cache_free(e->weights);
     if (e->has_wake) pthread_cond_destroy(&e->wake);

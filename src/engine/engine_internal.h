@@ -86,6 +86,7 @@ struct rp_engine {
     record_cipher *cipher; /* NULL: records are not encrypted */
     pml_formats formats;  /* KV formats of text and of modules, as it was created; */
     atomic_bool falls_back; /* requests are planned with f16 instead; never reset */
+    bool *f16_layers;     /* rp_engine_options.kv_f16_layers, of layers with KV: in states.shape; NULL: none */
     record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */
     bool is_whole;        /* the fingerprint covers every byte of the model (identity.h) */
     base_key salt; /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */

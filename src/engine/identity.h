@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* identity.h: the identity of an engine's KV: everything that its bytes depend on besides scope and tokens.
  *
- *   fingerprint   model, KV format, long-rope, arithmetic          in each record, and in the index
+ *   fingerprint   model, KV format, long-rope, arithmetic, and     in each record, and in the index
+ *                 the layers in f16, if there are any
  *   salt          the fingerprint and a tenant                     part of every key
  *
  * With a store, the model is identified by a hash of all bytes of its files (model_fingerprint). Without one, keys are

@@ -97,7 +97,7 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
 static int64_t segment_blocks(const rp_job *c, const pml_segment *s) {
     const kv_pool *pool = c->engine->pool;
     if (s->format != kv_pool_shape(pool)->format) return kv_pool_shape(pool)->windows ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
-    return sequence_blocks(kv_pool_shape(pool), s->n_tokens, 0, 0, false);
+    return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 
 /* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */

@@ -7,20 +7,22 @@
 
 static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 
-int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+/* The format is the pool's. */
+static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const int32_t *column = kv_pool_column(pool);
     int64_t whole = blocks_for(n) + runs, sum = 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;
         /* before a chunk is trimmed its window is held as well; each end of a window may lie within a block */
         int64_t reached = window > 0 ? blocks_for((int64_t)window + max_piece) + 2 + runs : whole;
-        sum += BASE_MIN(whole, reached);
+        sum += BASE_MIN(whole, reached) * (column[l + 1] - column[l]);
     }
     return sum;
 }
 
 int64_t sequence_blocks_in(const kv_pool *pool, kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
-    const kv_shape *shape = kv_pool_shape(pool);
-    if (format == shape->format) return sequence_blocks(shape, n, runs, max_piece, keeps_windows);
+    if (format == kv_pool_shape(pool)->format) return pool_blocks(pool, n, runs, max_piece, keeps_windows);
     return (blocks_for(n) + runs) * kv_column_blocks(pool, format); /* spans of another format free no blocks */
 }
 

@@ -25,11 +25,8 @@ typedef struct sequence {
 
 static inline int32_t sequence_position(const sequence *s, int32_t i) { return s->positions ? s->positions[i] : s->first_pos + i; }
 
-/* Upper bound of the blocks that n tokens in `runs` runs of consecutive positions take, in all layers. max_piece:
- * tokens per step. */
-int64_t sequence_blocks(const kv_shape *shape, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
-
-/* The same for tokens in any format that the pool takes. */
+/* Upper bound of the blocks that n tokens in `runs` runs of consecutive positions take, in all layers, in a format that the
+ * pool takes. max_piece: tokens per step. */
 int64_t sequence_blocks_in(const kv_pool *pool, kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
 
 /* Blocks that the spans of n tokens of a module take in a format. */

@@ -21,6 +21,7 @@ struct kv_pool {
     kv_shape shape;
     kv_memory memory;
     size_t block_bytes;
+    int32_t *column; /* kv_pool_column */
     uint64_t max_blocks;
     kv_reclaim_fn reclaim;
     void *reclaim_user;
@@ -85,9 +86,26 @@ size_t kv_shape_key_bytes(const kv_shape *s) { return side_bytes(s, true); }
 size_t kv_shape_value_bytes(const kv_shape *s) { return side_bytes(s, false); }
 
 size_t kv_shape_cell_bytes(const kv_shape *s) { return kv_shape_key_bytes(s) + kv_shape_value_bytes(s); }
+size_t kv_shape_block_bytes(const kv_shape *s) { return (size_t)s->n_kv_heads * kv_shape_cell_bytes(s); }
+
+bool kv_shape_mixes(const kv_shape *s) {
+    bool mixes = false;
+    for (int32_t i = 0; i < s->n_layers && !mixes; i++) mixes = kv_shape_layer_format(s, i) != s->format;
+    return mixes;
+}
+
+size_t kv_shape_most_block_bytes(const kv_shape *s) {
+    const kv_shape f16 = kv_shape_in(s, KV_F16);
+    return kv_shape_block_bytes(kv_shape_mixes(s) ? &f16 : s);
+}
 
 uint64_t kv_shape_token_bytes(const kv_shape *s) {
-    return (uint64_t)s->n_layers * (uint64_t)s->n_kv_heads * kv_shape_cell_bytes(s) / KV_BLOCK_SLOTS;
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < s->n_layers; i++) {
+        const kv_shape layer = kv_shape_of_layer(s, i);
+        bytes += kv_shape_block_bytes(&layer);
+    }
+    return bytes / KV_BLOCK_SLOTS;
 }
 
 #define INT8_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
@@ -96,18 +114,21 @@ bool kv_shape_is_supported(const kv_shape *s) {
     return !kv_format_is_int(s->format) || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
 }
 
-kv_packing kv_pool_packing(const kv_pool *p, kv_format format) {
-    const kv_shape shape = kv_shape_in(&p->shape, format);
+kv_packing kv_shape_packing(const kv_shape *s, kv_format format) {
+    const kv_shape shape = kv_shape_in(s, format);
     kv_packing packing = {.per_cell = 1};
     if (!kv_shape_is_supported(&shape)) return packing;
+    const size_t block = kv_shape_block_bytes(s), apart = BASE_MAX(kv_shape_key_bytes(&shape), kv_shape_value_bytes(&shape));
     packing.part_bytes = kv_shape_cell_bytes(&shape);
-    if (packing.part_bytes > p->block_bytes && format == KV_F16) {
-        packing.part_bytes = BASE_MAX(kv_shape_key_bytes(&shape), kv_shape_value_bytes(&shape));
-        packing.per_cell = 2;
-    }
-    const size_t n = p->block_bytes / packing.part_bytes;
+    if (format == KV_F16 && block / apart > 2 * (block / packing.part_bytes)) packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
+    const size_t n = block / packing.part_bytes;
     packing.per_block = n > INT32_MAX ? INT32_MAX : (int32_t)n;
     return packing;
+}
+
+int32_t kv_shape_f16_blocks(const kv_shape *s) {
+    const kv_packing packing = kv_shape_packing(s, KV_F16);
+    return packing.per_block > 0 ? (s->n_kv_heads * packing.per_cell + packing.per_block - 1) / packing.per_block : 0;
 }
 
 /* ---- slots of a block ---- */
@@ -237,7 +258,7 @@ size_t kv_block_pack(const kv_shape *s, void *block, int n) {
 
 void kv_block_unpack(const kv_shape *s, void *block, int n) {
     const uint8_t *from = (const uint8_t *)block + kv_block_used_bytes(s, n);
-    uint8_t *to = (uint8_t *)block + (size_t)s->n_kv_heads * kv_shape_cell_bytes(s);
+    uint8_t *to = (uint8_t *)block + kv_shape_block_bytes(s);
     used_rows rows[MAX_USED_ROWS];
     for (int is_key = 0; is_key < 2; is_key++) { /* from the end: no row overwrites one that is still to be moved */
         const int n_parts = used_rows_of(s, is_key, n, rows);
@@ -259,19 +280,37 @@ static bool shape_is_valid(const kv_shape *s) {
            s->key_dim <= 65536 && s->value_dim > 0 && s->value_dim <= 65536;
 }
 
-int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
-    *out = NULL;
+static int check_pool_shape(const kv_shape *shape, rp_error *err) {
     if (!shape_is_valid(shape)) return base_fail(err, RP_ERR_INVALID, "a KV cache of this shape is not supported");
     if (!kv_shape_is_supported(shape))
         return base_fail(err, RP_ERR_UNSUPPORTED,
                          "%s KV needs heads of an even number of dimensions, at most %d: this model has %d and %d: choose f16",
                          kv_format_name(shape->format), INT8_MAX_DIM, shape->key_dim, shape->value_dim);
-    kv_pool *p = base_calloc(1, sizeof(*p));
-    if (!p) return base_fail_memory(err, sizeof(*p), "the KV block pool");
+    if (kv_shape_mixes(shape) && kv_shape_f16_blocks(shape) == 0)
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "layers in f16 do not fit into blocks of %s KV with %d heads of %d and %d dimensions: choose f16 for all layers",
+                         kv_format_name(shape->format), shape->n_kv_heads, shape->key_dim, shape->value_dim);
+    return RP_OK;
+}
+
+static void fill_column(const kv_shape *shape, int32_t *column) {
+    for (int32_t i = 0; i < shape->n_layers; i++)
+        column[i + 1] = column[i] + (kv_shape_layer_format(shape, i) == shape->format ? 1 : kv_shape_f16_blocks(shape));
+}
+
+int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
+    *out = NULL;
+    int rc = check_pool_shape(shape, err);
+    if (rc) return rc;
+    const size_t bytes = sizeof(kv_pool) + sizeof(int32_t) * ((size_t)shape->n_layers + 1);
+    kv_pool *p = base_calloc(1, bytes);
+    if (!p) return base_fail_memory(err, bytes, "the KV block pool");
     p->shape = *shape;
     p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
-    p->block_bytes = (size_t)shape->n_kv_heads * kv_shape_cell_bytes(shape);
+    p->block_bytes = kv_shape_block_bytes(shape);
     p->max_blocks = budget_bytes / p->block_bytes;
+    p->column = (int32_t *)(p + 1);
+    fill_column(shape, p->column);
     bool has_lock = pthread_mutex_init(&p->lock, NULL) == 0;
     if (!has_lock || pthread_cond_init(&p->filled, NULL) != 0) {
         if (has_lock) pthread_mutex_destroy(&p->lock);
@@ -299,6 +338,7 @@ void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user) {
 
 const kv_shape *kv_pool_shape(const kv_pool *p) { return &p->shape; }
 size_t kv_pool_block_bytes(const kv_pool *p) { return p->block_bytes; }
+const int32_t *kv_pool_column(const kv_pool *p) { return p->column; }
 
 /* Adds a slab of up to SLAB_BYTES (at least one block) within the budget. The caller holds the lock. False: budget or
  * memory is used up. */

@@ -13,7 +13,8 @@
  *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
  *
  * All blocks of a pool have one shape and format. KV of another format is packed into them: a *cell* is the keys and
- * values of one head in 64 slots, and a block takes as many cells as fit (span.h).
+ * values of one head in 64 slots, and a block takes as many cells as fit (span.h). Layers that stay in f16 (kv_shape)
+ * have blocks of the pool of their own: two, as a rule, where the pool's format is int8 or fp8.
  *
  * Blocks are taken and freed one by one. Their memory comes from the backend in slabs and stays with the pool (fresh
  * pages cost more than a block's arithmetic). When the budget is used up, the pool asks its reclaimer (the store) to
@@ -76,6 +77,8 @@ static inline bool kv_format_is_encoded(kv_format f) { return kv_element_is_enco
 static inline bool kv_format_is_int(kv_format f) { return kv_element_is_int(kv_format_values(f)); }
 /* A number for keys: it changes with the meaning of a format's bytes. */
 uint64_t kv_format_identity(kv_format f);
+/* Have elements less than 16 bits? */
+static inline bool kv_format_is_small(kv_format f) { return kv_element_bits(kv_format_keys(f)) < 16; }
 const char *kv_format_name(kv_format f); /* "f16", ... */
 bool kv_format_parse(const char *name, kv_format *out);
 #define KV_FORMAT_NAMES "f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2" /* for messages */
@@ -86,6 +89,8 @@ typedef struct kv_shape {
      * windows */
     const int32_t *windows;
     kv_format format;
+    /* [n_layers], borrowed: layers with KV in f16 if the format is small; NULL: none */
+    const bool *f16_layers;
 } kv_shape;
 
 /* Allocator of block memory. The CPU's memory is the default; a device backend has its own. */
@@ -100,15 +105,17 @@ typedef struct kv_pool kv_pool;
 /* Tries to free at least one block by evicting an unreferenced span. Returns false if no such span is left. */
 typedef bool (*kv_reclaim_fn)(void *user);
 
-/* memory NULL: the CPU's. RP_ERR_INVALID (shape), RP_ERR_MEMORY. */
+/* memory NULL: the CPU's. The shape's arrays are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or
+ * layers in f16 that do not fit into its blocks), RP_ERR_MEMORY. */
 int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err);
 void kv_pool_free(kv_pool *p); /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);
 size_t kv_pool_block_bytes(const kv_pool *p);
-size_t kv_shape_key_bytes(const kv_shape *s);       /* of one head's keys in a block */
-size_t kv_shape_value_bytes(const kv_shape *s);     /* of one head's values in a block */
+/* [n_layers + 1]: where the blocks of each layer begin in a column, the blocks of 64 tokens of a span in the pool's
+ * format; the last: blocks in a column. */
+const int32_t *kv_pool_column(const kv_pool *p);
 /* KV bytes per token: in all layers. */
 uint64_t kv_shape_token_bytes(const kv_shape *s);
 /* Does the format support the shape? Integers: an even number of dimensions, at most 16384. */
@@ -119,18 +126,34 @@ static inline kv_shape kv_shape_in(const kv_shape *s, kv_format format) {
     other.format = format;
     return other;
 }
-size_t kv_shape_cell_bytes(const kv_shape *s);      /* keys and values of one head in a block */
-/* How cells of a format are packed into blocks of the pool. Where a whole cell of f16 does not fit (a pool of int8
- * with one KV head), its keys and its values are two parts. */
+/* The format of a layer's KV. */
+static inline kv_format kv_shape_layer_format(const kv_shape *s, int32_t layer) {
+    return s->f16_layers && s->f16_layers[layer] && kv_format_is_small(s->format) ? KV_F16 : s->format;
+}
+/* The shape with the format of a layer: what the functions of heads and blocks below take. */
+static inline kv_shape kv_shape_of_layer(const kv_shape *s, int32_t layer) { return kv_shape_in(s, kv_shape_layer_format(s, layer)); }
+/* Are any layers in f16 because of f16_layers? */
+bool kv_shape_mixes(const kv_shape *s);
+size_t kv_shape_key_bytes(const kv_shape *s);   /* of one head's keys in a block */
+size_t kv_shape_value_bytes(const kv_shape *s); /* of one head's values in a block */
+size_t kv_shape_cell_bytes(const kv_shape *s);  /* keys and values of one head in a block */
+size_t kv_shape_block_bytes(const kv_shape *s);
+size_t kv_shape_most_block_bytes(const kv_shape *s); /* of the layer with the largest block */
+/* How cells of a format are packed into blocks of a pool. Keys and values of an f16 cell are two parts where a whole cell
+ * does not fit (a pool of int8 with one KV head), or fewer cells would (an odd number of heads). */
 typedef struct kv_packing {
     int32_t per_block; /* parts in a block; 0: none fits, or the shape has no such format */
     int32_t per_cell;  /* parts of a cell: 1 or 2 */
     size_t part_bytes;
 } kv_packing;
-kv_packing kv_pool_packing(const kv_pool *p, kv_format format);
+/* s: of the pool. */
+kv_packing kv_shape_packing(const kv_shape *s, kv_format format);
+/* Blocks of a pool of this shape that 64 slots of a layer in f16 take, if no other layer is packed with it; 0: f16 does
+ * not fit. */
+int32_t kv_shape_f16_blocks(const kv_shape *s);
 /* Can spans be in this format? */
 static inline bool kv_pool_takes(const kv_pool *p, kv_format format) {
-    return format == kv_pool_shape(p)->format || kv_pool_packing(p, format).per_block > 0;
+    return format == kv_pool_shape(p)->format || kv_shape_packing(kv_pool_shape(p), format).per_block > 0;
 }
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */

@@ -22,14 +22,19 @@ struct kv_span {
     int32_t n_layers;
     int32_t n_trimmed; /* blocks freed before the span itself */
     int32_t readable_from;
-    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
-    kv_shape shape;     /* in the span's format */
+    int32_t *positions;    /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
+    kv_shape shape;        /* in the span's format */
+    const int32_t *column; /* kv_pool_column */
+    /* layers in f16, else f16_blocks is 0: blocks of the pool that a block of such a layer takes, and cells in these */
+    int32_t f16_blocks;
+    kv_packing f16_packing;
     /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
-     * blocks[first_block[block]] on; NO_PLACE: the layer does not have the block */
+     * blocks[first_block[block]] on; those of a layer in f16 from blocks[first_f16[block]] on. NO_PLACE: the layer does not
+     * have the block */
     kv_packing packing;
-    int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS];
+    int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS], first_f16[KV_SPAN_BLOCKS];
     uint16_t *place;
-    /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
+    /* [block][column], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
     void *blocks[];
 };
 
@@ -41,13 +46,21 @@ static int32_t blocks_of_cells(const kv_shape *shape, const kv_packing *packing,
 }
 
 static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
+static bool is_in_f16(const kv_span *s, int32_t layer) { return s->f16_blocks > 0 && s->shape.f16_layers[layer]; }
+
+/* Of a packed span. n, n_f16: blocks of its own in the span's format, and of layers in f16. */
+static int64_t packed_blocks(const kv_shape *pool, kv_format format, int64_t n, int64_t n_f16) {
+    const kv_packing packing = kv_shape_packing(pool, format);
+    BASE_ASSERT(packing.per_block > 0);
+    return blocks_of_cells(pool, &packing, n) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
+}
 
 int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
-    const kv_shape *shape = kv_pool_shape(pool);
-    if (format == shape->format) return shape->n_layers;
-    const kv_packing packing = kv_pool_packing(pool, format);
-    BASE_ASSERT(packing.per_block > 0);
-    return blocks_of_cells(shape, &packing, shape->n_layers);
+    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
+    int32_t n_f16 = 0;
+    if (format == shape->format) return kv_pool_column(pool)[shape->n_layers];
+    for (int32_t i = 0; i < shape->n_layers; i++) n_f16 += kv_shape_layer_format(&own, i) != format;
+    return (int32_t)packed_blocks(shape, format, shape->n_layers - n_f16, n_f16);
 }
 
 static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
@@ -66,9 +79,14 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
     s->n_layers = shape->n_layers;
+    s->column = kv_pool_column(pool);
+    if (kv_shape_mixes(&s->shape)) {
+        s->f16_blocks = kv_shape_f16_blocks(shape);
+        s->f16_packing = kv_shape_packing(shape, KV_F16);
+    }
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
     if (!packs) return RP_OK;
-    s->packing = kv_pool_packing(pool, format);
+    s->packing = kv_shape_packing(shape, format);
     s->place = (uint16_t *)((int32_t *)(s->blocks + n_blocks) + (scattered ? KV_SPAN_TOKENS : 0));
     return RP_OK;
 }
@@ -85,25 +103,34 @@ int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_
     return new_span(out, pool, format, first_pos, true, err);
 }
 
+/* Of spans that are not packed: blocks of the pool in a column, and the first one of a layer's block. */
+static int32_t column_blocks(const kv_span *s) { return s->column[s->n_layers]; }
+static int32_t layer_blocks(const kv_span *s, int32_t layer) { return s->column[layer + 1] - s->column[layer]; }
+static size_t index_of(const kv_span *s, int32_t layer, int32_t block) {
+    return (size_t)block * (size_t)column_blocks(s) + (size_t)s->column[layer];
+}
+
 /* Takes the blocks of one more column: of the layers that have it (kept: bit `block` of each layer; NULL: all). */
 static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
     const int32_t block = s->n_blocks;
     int rc = RP_OK;
     if (!is_packed(s)) {
-        void **column = s->blocks + (size_t)block * (size_t)s->n_layers;
-        if (!kept) rc = kv_pool_take(s->pool, column, (size_t)s->n_layers, err);
+        if (!kept) rc = kv_pool_take(s->pool, s->blocks + index_of(s, 0, block), (size_t)column_blocks(s), err);
         for (int32_t i = 0; i < s->n_layers && kept && !rc; i++) {
-            if (kept[i] >> block & 1) rc = kv_pool_take(s->pool, &column[i], 1, err);
-            else s->n_trimmed++;
+            if (kept[i] >> block & 1) rc = kv_pool_take(s->pool, s->blocks + index_of(s, i, block), (size_t)layer_blocks(s, i), err);
+            else s->n_trimmed += layer_blocks(s, i);
         }
         s->n_blocks += !rc || kept; /* of one that is incomplete, the blocks that were taken are freed with the span */
         return rc;
     }
     const int32_t n_blocks = kv_column_blocks(s->pool, s->format);
+    int32_t n = 0, n_f16 = 0;
     BASE_ASSERT(!kept);
     if ((rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)n_blocks, err))) return rc;
-    for (int32_t i = 0; i < s->n_layers; i++) s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)i;
+    for (int32_t i = 0; i < s->n_layers; i++)
+        s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
     s->first_block[block] = s->n_pool_blocks;
+    s->first_f16[block] = s->n_pool_blocks + blocks_of_cells(&s->shape, &s->packing, n);
     s->n_pool_blocks += n_blocks;
     s->n_blocks++;
     return RP_OK;
@@ -116,7 +143,7 @@ kv_span *kv_span_ref(kv_span *s) {
 
 void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-    size_t n = is_packed(s) ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)s->n_layers, kept = 0;
+    size_t n = is_packed(s) ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)column_blocks(s), kept = 0;
     for (size_t i = 0; i < n; i++)
         if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
     kv_pool_give(s->pool, s->blocks, kept);
@@ -165,11 +192,12 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
     for (int32_t i = 0; windows && !s->positions && !is_packed(s) && i < s->n_blocks * s->n_layers; i++) {
-        int32_t window = windows[i % s->n_layers], block = i / s->n_layers;
-        if (!s->blocks[i] || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, window, from, later, n_later)) continue;
-        kv_pool_give(s->pool, &s->blocks[i], 1);
-        s->blocks[i] = NULL;
-        s->n_trimmed++;
+        int32_t layer = i % s->n_layers, block = i / s->n_layers, n = layer_blocks(s, layer);
+        void **blocks = s->blocks + index_of(s, layer, block);
+        if (!*blocks || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, windows[layer], from, later, n_later)) continue;
+        kv_pool_give(s->pool, blocks, (size_t)n);
+        memset(blocks, 0, sizeof(*blocks) * (size_t)n);
+        s->n_trimmed += n;
         s->readable_from = BASE_MAX(s->readable_from, from);
     }
     return s->n_trimmed - trimmed;
@@ -196,22 +224,24 @@ static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
     return true;
 }
 
-int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
-    const kv_shape *shape = kv_pool_shape(pool);
-    const kv_packing packing = kv_pool_packing(pool, form->format);
-    int64_t n = 0;
-    for (int32_t i = 0; i < shape->n_layers; i++) n += base_popcount64(form->kept[i]);
-    return form->format != shape->format && packing.per_block > 0 ? blocks_of_cells(shape, &packing, n) : n;
+int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form) {
+    const kv_shape own = kv_shape_in(pool, form->format);
+    int64_t n = 0, n_f16 = 0;
+    for (int32_t i = 0; i < pool->n_layers; i++)
+        *(kv_shape_layer_format(&own, i) == form->format ? &n : &n_f16) += base_popcount64(form->kept[i]);
+    if (form->format != pool->format && kv_shape_packing(pool, form->format).per_block > 0) return packed_blocks(pool, form->format, n, n_f16);
+    return n + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
 }
 
 /* All cells of a packed span, without gaps between its columns. */
 static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
-    int32_t n = 0;
+    int32_t n = 0, n_f16 = 0;
     s->n_blocks = (s->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     for (int32_t b = 0; b < s->n_blocks; b++)
         for (int32_t i = 0; i < s->n_layers; i++)
-            s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = kept[i] >> b & 1 ? (uint16_t)n++ : NO_PLACE;
-    const int32_t n_blocks = blocks_of_cells(&s->shape, &s->packing, n);
+            s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = !(kept[i] >> b & 1) ? NO_PLACE : (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
+    const int32_t first_f16 = blocks_of_cells(&s->shape, &s->packing, n), n_blocks = first_f16 + n_f16 * s->f16_blocks;
+    for (int32_t b = 0; b < s->n_blocks; b++) s->first_f16[b] = first_f16;
     int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
     if (!rc) s->n_pool_blocks = n_blocks;
     return rc;
@@ -300,54 +330,69 @@ const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 kv_format kv_span_format(const kv_span *s) { return s->format; }
 bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
+kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return is_in_f16(s, layer) ? KV_F16 : s->format; }
+bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !is_packed(s) && !is_in_f16(s, layer); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
-    const int64_t blocks = is_packed(s) ? s->n_pool_blocks : (int64_t)s->n_blocks * s->n_layers - s->n_trimmed;
+    const int64_t blocks = is_packed(s) ? s->n_pool_blocks : (int64_t)s->n_blocks * column_blocks(s) - s->n_trimmed;
     return (uint64_t)blocks * kv_pool_block_bytes(s->pool);
 }
 
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
-    BASE_ASSERT(!is_packed(s));
-    return s->blocks[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+    BASE_ASSERT(kv_span_is_whole(s, layer));
+    return s->blocks[index_of(s, layer, block)];
 }
 
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
-    const size_t i = (size_t)block * (size_t)s->n_layers + (size_t)layer;
-    return is_packed(s) ? s->place[i] != NO_PLACE : s->blocks[i] != NULL;
+    const size_t place = (size_t)block * (size_t)s->n_layers + (size_t)layer;
+    return is_packed(s) ? s->place[place] != NO_PLACE : s->blocks[index_of(s, layer, block)] != NULL;
 }
 
-/* A head's keys (part 0) or values (part 1). */
-static char *part_of(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
-    const uint16_t place = s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
-    const bool apart = s->packing.per_cell == 2;
-    const int64_t i = ((int64_t)place * s->shape.n_kv_heads + kv_head) * s->packing.per_cell + (apart ? part : 0);
+/* The keys (part 0) or values (part 1) of a cell that is packed into blocks of the pool. s: in the cell's format. */
+static char *part_of(const kv_shape *s, const kv_packing *p, void *const *blocks, int64_t cell, int part) {
+    const bool apart = p->per_cell == 2;
+    const int64_t i = cell * p->per_cell + (apart ? part : 0);
+    return (char *)blocks[i / p->per_block] + (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(s));
+}
+
+/* A head's keys or values in a block that is not whole. */
+static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
+    const uint16_t place = is_packed(s) ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
     BASE_DCHECK(place != NO_PLACE);
-    char *pool_block = s->blocks[s->first_block[block] + i / s->packing.per_block];
-    return pool_block + (size_t)(i % s->packing.per_block) * s->packing.part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(&s->shape));
+    if (is_in_f16(s, layer)) {
+        const kv_shape f16 = kv_shape_in(&s->shape, KV_F16);
+        const size_t first = is_packed(s) ? (size_t)(s->first_f16[block] + place * s->f16_blocks) : index_of(s, layer, block);
+        return part_of(&f16, &s->f16_packing, s->blocks + first, kv_head, part);
+    }
+    return part_of(&s->shape, &s->packing, s->blocks + s->first_block[block], (int64_t)place * s->shape.n_kv_heads + kv_head, part);
 }
 
 void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    return is_packed(s) ? part_of(s, layer, block, kv_head, 0) : kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
+    if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 0);
+    return kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
 }
 
 void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    return is_packed(s) ? part_of(s, layer, block, kv_head, 1) : kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
+    if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 1);
+    return kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
-    for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
-        memcpy(kv_block_keys(&s->shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&s->shape));
-        memcpy(kv_block_values(&s->shape, to, h), kv_span_values(s, layer, block, h), kv_shape_value_bytes(&s->shape));
+    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
+    for (int32_t h = 0; h < shape.n_kv_heads; h++) {
+        memcpy(kv_block_keys(&shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&shape));
+        memcpy(kv_block_values(&shape, to, h), kv_span_values(s, layer, block, h), kv_shape_value_bytes(&shape));
     }
 }
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
+    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
     void *block_bytes = (void *)(uintptr_t)from; /* only read */
-    for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
-        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&s->shape, block_bytes, h), kv_shape_key_bytes(&s->shape));
-        memcpy(kv_span_values(s, layer, block, h), kv_block_values(&s->shape, block_bytes, h), kv_shape_value_bytes(&s->shape));
+    for (int32_t h = 0; h < shape.n_kv_heads; h++) {
+        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&shape, block_bytes, h), kv_shape_key_bytes(&shape));
+        memcpy(kv_span_values(s, layer, block, h), kv_block_values(&shape, block_bytes, h), kv_shape_value_bytes(&shape));
     }
 }
 

@@ -12,6 +12,9 @@
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
  *
+ * Of a layer in f16 (kv_shape.f16_layers) in a span of a small format, each block of the span takes kv_shape_f16_blocks
+ * blocks of the pool, which no other layer shares: they are freed with the layer's window.
+ *
  * A span of an encoded format is encoded from a complete one (kv_span_new_like, backend.h).
  *
  * A scattered span stores the position of each slot: recomputed tokens between views share its blocks instead of taking
@@ -85,8 +88,8 @@ typedef struct kv_span_form {
     const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer has block b (the others were freed) */
 } kv_span_form;
 
-/* Blocks of the pool that a span of this form takes. */
-int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form);
+/* Blocks of a pool of this shape that a span of this form takes. */
+int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form);
 /* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer; no layer may
  * be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a format that does not fit the
  * pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
@@ -103,7 +106,7 @@ void kv_span_wait(const kv_span *s, int32_t n);
 /* Bit b: the layer has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
-kv_format kv_span_format(const kv_span *s);
+kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);
 int32_t kv_span_position(const kv_span *s); /* of slot 0 */
@@ -114,16 +117,21 @@ const int32_t *kv_span_positions(const kv_span *s);
 const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 
+/* The format of a layer's KV: kv_shape_layer_format. */
+kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
 /* Returns true if a block (0..3) of a layer was not freed. */
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block);
 /* One head's keys or values in a block that the span has. */
 void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
 void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
-/* Copies a block of a span of any format from, or to, the order of a block of its format: keys of all heads, then values. */
+/* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then values. */
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to);
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
-/* Is the span of the pool's format? If so, its blocks (NULL: freed), and one head's keys and values in one. */
+/* Is the span of the pool's format? */
 bool kv_span_has_pool_format(const kv_span *s);
+/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed), and one head's keys and
+ * values in one. */
+bool kv_span_is_whole(const kv_span *s, int32_t layer);
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
 static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
     return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);

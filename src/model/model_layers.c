@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -97,6 +98,44 @@ int model_set_layers(rp_model *m, rp_error *err) {
         if (rc) return rc;
     }
     return m->arch->features & MODEL_ALIBI && m->hp.alibi_max > 0 ? set_slopes(m, err) : RP_OK;
+}
+
+static int32_t mark_windows(const rp_model *m, bool *kv_layers) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->hp.n_layers; i++) {
+        if (m->layers[i].window == 0) continue;
+        kv_layers[m->layers[i].states] = true;
+        n++;
+    }
+    return n;
+}
+
+/* A number at *at, which is moved past it; -1: none, or it is too large for any model. */
+static int32_t read_number(const char **at) {
+    int32_t n = **at >= '0' && **at <= '9' ? 0 : -1;
+    for (; **at >= '0' && **at <= '9' && n >= 0; ++*at) n = n < 100000 ? n * 10 + (**at - '0') : -1;
+    return n;
+}
+
+int model_read_layers(const rp_model *m, const char *name, const char *list, bool *kv_layers, rp_error *err) {
+    static const char windows[] = "windows";
+    memset(kv_layers, 0, sizeof(*kv_layers) * (size_t)m->n_kv_layers);
+    for (const char *at = list;; at++) {
+        int32_t first = 0, last = -1; /* none */
+        const bool is_windows = strncmp(at, windows, strlen(windows)) == 0;
+        if (is_windows) at += strlen(windows);
+        else first = last = read_number(&at);
+        if (!is_windows && first >= 0 && *at == '-') at++, last = read_number(&at);
+        if (first < 0 || (!is_windows && last < first) || (*at != ',' && *at != '\0'))
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': give layers and ranges, as in 0,1,27 or 0-2, or windows", name, list);
+        if (is_windows && mark_windows(m, kv_layers) == 0)
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': no layer of this model has a sliding window: give numbers of layers", name, list);
+        if (last >= m->hp.n_layers)
+            return base_fail(err, RP_ERR_INVALID, "%s '%.60s': there is no layer %d: this model has layers 0 to %d", name, list, last,
+                             m->hp.n_layers - 1);
+        for (int32_t i = first; i <= last; i++) kv_layers[m->layers[i].states] = true;
+        if (*at == '\0') return RP_OK;
+    }
 }
 
 kv_shape model_kv_shape(const rp_model *m, kv_format format) {

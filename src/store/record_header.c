@@ -59,23 +59,18 @@ record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
 
 /* ---- sizes ---- */
 
-size_t record_block_bytes(const kv_shape *shape) {
-    return (size_t)shape->n_kv_heads * kv_shape_cell_bytes(shape);
-}
-
-int32_t record_n_kept(uint8_t kept) { return base_popcount64(kept); }
-
 uint8_t record_all_kept(int32_t n_slots) { return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1); }
 
-size_t record_stored_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, int32_t block) {
+size_t record_stored_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, int32_t block) {
+    const kv_shape own = kv_shape_of_layer(shape, layer);
     const int32_t used = n_slots - block * KV_BLOCK_SLOTS;
-    return version == 1 || used >= KV_BLOCK_SLOTS ? record_block_bytes(shape) : kv_block_used_bytes(shape, used);
+    return version == 1 || used >= KV_BLOCK_SLOTS ? kv_shape_block_bytes(&own) : kv_block_used_bytes(&own, used);
 }
 
-uint64_t record_layer_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted) {
+uint64_t record_layer_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted) {
     uint64_t bytes = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
-        if (kept >> b & 1) bytes += record_stored_bytes(shape, version, n_slots, b) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0);
+        if (kept >> b & 1) bytes += record_stored_bytes(shape, layer, version, n_slots, b) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0);
     return bytes;
 }
 
@@ -168,9 +163,9 @@ record_fault record_get_public(record_public *out, const uint8_t in[RECORD_PUBLI
 #define DERIVATION_BYTES 16
 #define SIGNATURE_BYTES 64
 
-static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, uint8_t kept) {
+static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, uint8_t kept, bool is_f16) {
     at = put_i32(record_header_put(at, l->begin, 8), window);
-    at = record_header_put(record_header_put(at, kept, 1), 0, 3);
+    at = record_header_put(record_header_put(record_header_put(at, kept, 1), is_f16, 1), 0, 2);
     record_put_checksum(at, l->checksum);
     return at + 16;
 }
@@ -183,14 +178,15 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     at = record_header_put(record_header_put(at, r->cost_us, 8), (uint64_t)r->kind, 4);
     at = put_i32(put_i32(put_i32(at, r->at), r->first_slot), r->n_tokens);
     at = put_i32(put_i32(put_i32(at, r->form.n_tokens), r->form.first_pos), r->form.readable_from);
-    at = put_i32(record_header_put(at, (uint64_t)shape->format | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
+    const uint64_t number = (uint64_t)shape->format + (kv_shape_mixes(shape) ? RECORD_MIXES : 0);
+    at = put_i32(record_header_put(at, number | (uint64_t)format->arithmetic << 8, 4), shape->n_layers);
     at = put_i32(put_i32(put_i32(at, shape->n_kv_heads), shape->key_dim), shape->value_dim);
     at = record_header_put(record_header_put(at, label_bytes, 4), r->tenant, 4);
     memset(at, 0, DERIVATION_BYTES + SIGNATURE_BYTES);
     at += DERIVATION_BYTES + SIGNATURE_BYTES;
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
-        at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i]);
+        at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     put_bytes(at, r->label, label_bytes);
 }
@@ -204,6 +200,7 @@ typedef struct parse {
     record_layer *layers; /* the arrays of the record and the format, writable */
     int32_t *windows, *tokens;
     uint8_t *kept;
+    bool *f16_layers, mixes; /* mixes: there are some */
     char *label;
     uint32_t label_bytes;
 } parse;
@@ -246,18 +243,21 @@ static record_fault get_protection(parse *p) {
     return RECORD_FAULT_NONE;
 }
 
-static record_fault check_shape(const parse *p, record_format *f, uint32_t number) {
+static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     kv_shape *shape = &f->shape;
-    uint32_t format = number & ~(uint32_t)0xff00;
+    uint32_t format = number & ~(uint32_t)(0xff00 | RECORD_MIXES);
     f->arithmetic = (uint8_t)(number >> 8);
-    if (format >= KV_N_FORMATS) return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", format);
+    p->mixes = number & RECORD_MIXES;
+    if (format >= KV_N_FORMATS || (p->mixes && !kv_format_is_small((kv_format)format)))
+        return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", number & ~(uint32_t)0xff00);
     shape->format = (kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
     if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
     if (!kv_shape_is_supported(shape)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
-    uint64_t block = record_block_bytes(shape);
+    const kv_shape largest = kv_shape_in(shape, p->mixes ? KV_F16 : shape->format);
+    uint64_t block = kv_shape_block_bytes(&largest);
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 
@@ -276,7 +276,7 @@ static record_fault parse_check_record(const parse *p, record *r, uint32_t kind)
 /* The sizes are valid: allocates one block of memory for all arrays, the widest elements first. */
 static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
-    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1) + n_tokens * sizeof(int32_t) + p->label_bytes + 1;
+    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1 + sizeof(bool)) + n_tokens * sizeof(int32_t) + p->label_bytes + 1;
     h->memory = base_alloc(bytes);
     if (!h->memory) {
         base_fail_memory(p->err, bytes, p->where);
@@ -286,9 +286,11 @@ static record_fault make_arrays(record_head *h, parse *p) {
     p->windows = (int32_t *)(p->layers + n_layers);
     p->tokens = p->windows + n_layers;
     p->kept = (uint8_t *)(p->tokens + n_tokens);
-    p->label = (char *)(p->kept + n_layers);
+    p->f16_layers = (bool *)(p->kept + n_layers);
+    p->label = (char *)(p->f16_layers + n_layers);
     h->layers = p->layers;
     h->format.shape.windows = p->windows;
+    if (p->mixes) h->format.shape.f16_layers = p->f16_layers;
     h->record.tokens = p->tokens;
     h->record.form.kept = p->kept;
     h->record.label = p->label;
@@ -304,14 +306,17 @@ static record_fault get_layers(const record_head *h, parse *p) {
         p->layers[i].begin = record_header_get(&p->at, 8);
         p->windows[i] = get_i32(&p->at);
         p->kept[i] = (uint8_t)record_header_get(&p->at, 1);
-        uint64_t zeros = record_header_get(&p->at, 3);
+        uint64_t is_f16 = record_header_get(&p->at, 1), zeros = record_header_get(&p->at, 2);
+        p->f16_layers[i] = is_f16;
         p->layers[i].checksum = get_checksum(&p->at);
         if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
         if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
         if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return parse_damaged(p, "a layer with blocks", p->kept[i]);
+        if (is_f16 > p->mixes) return parse_damaged(p, "a layer's format", (long long)is_f16);
         /* at most 2^12 * 2^2 * 2^26 */
-        begin += record_layer_bytes(&h->format.shape, p->public->version, h->record.form.n_tokens, p->kept[i], is_encrypted);
+        begin += record_layer_bytes(&h->format.shape, i, p->public->version, h->record.form.n_tokens, p->kept[i], is_encrypted);
     }
+    if (p->mixes && !kv_shape_mixes(&h->format.shape)) return parse_damaged(p, "a number of layers in f16", 0);
     return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
 }
 

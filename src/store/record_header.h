@@ -15,12 +15,13 @@
  *                                                       160  16  id of the key's derivation: zeros (not in version 1)
  *                                                       176  64  signature: zeros (not in version 1)
  *                                                       240      layers, 32 bytes each (version 1: 160)
- *                                                             a: a kernel_arithmetic
+ *                                                             a: a kernel_arithmetic; + 128: some layers are in f16
  *   a layer                                                      tokens, 4 bytes each
  *     0   8  offset in the file                                  label
  *     8   4  window
  *    12   1  blocks that were kept, bit b: block b
- *    13   3  zeros
+ *    13   1  1: in f16, with a format of less than 16 bits (kv_shape.f16_layers)
+ *    14   2  zeros
  *    16  16  checksum over its blocks as stored, not encrypted
  *
  * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros.
@@ -44,6 +45,7 @@ enum {
     RECORD_FIXED_BYTES_1 = 160, /* of version 1 */
     RECORD_LAYER_BYTES = 32,
     RECORD_ENCRYPTED = 1,
+    RECORD_MIXES = 128, /* added to the number of a format: some layers are in f16 */
     RECORD_PAGE = 4096, /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
     RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL,
 };
@@ -58,12 +60,11 @@ static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
 
 /* ---- sizes ---- */
 
-size_t record_block_bytes(const kv_shape *shape);      /* of a valid shape */
-int32_t record_n_kept(uint8_t kept);                   /* blocks */
 uint8_t record_all_kept(int32_t n_slots);              /* a bit for each block of that many slots */
-/* Of a block of a span with n_slots slots in a file of a version, before encryption. */
-size_t record_stored_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, int32_t block);
-uint64_t record_layer_bytes(const kv_shape *shape, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted); /* in the file */
+/* Of a block of a layer in a file of a version, before encryption. n_slots: of the span */
+size_t record_stored_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, int32_t block);
+/* Of the blocks of a layer in the file. */
+uint64_t record_layer_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted);
 static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_tokens, size_t label_bytes);
 /* Offset of layer 0. */

@@ -16,14 +16,15 @@ record_fault record_place_open(record_reader **out, const record_place *place, c
     return open_place(out, place, NULL, key, cipher, err);
 }
 
+/* Layers in f16 may not fit into blocks of a smaller format; the other layers are packed into blocks of f16. */
+kv_shape record_pool_shape(const kv_shape *s) { return kv_shape_in(s, kv_shape_mixes(s) ? KV_F16 : s->format); }
+
 /* Makes a pool for its blocks: the file has at least one slot of 64 of each. */
 static int record_loaded_make_space(record_loaded *l, rp_error *err) {
     const record *r = record_reader_record(l->headers);
-    const kv_shape *shape = &record_reader_format(l->headers)->shape;
-    uint64_t n_blocks = 0;
-    for (int32_t i = 0; i < shape->n_layers; i++) n_blocks += (uint64_t)record_n_kept(r->form.kept[i]);
-    uint64_t bytes = n_blocks * record_block_bytes(shape);
-    if (kv_pool_new(&l->pool, shape, bytes, NULL, err)) return RP_ERR_MEMORY;
+    const kv_shape shape = record_pool_shape(&record_reader_format(l->headers)->shape);
+    uint64_t bytes = (uint64_t)kv_form_blocks(&shape, &r->form) * kv_shape_block_bytes(&shape);
+    if (kv_pool_new(&l->pool, &shape, bytes, NULL, err)) return RP_ERR_MEMORY;
     return kv_span_restore(&l->span, l->pool, &r->form, &r->key, NULL) ? base_fail_memory(err, bytes, "a record") : RP_OK;
 }
 

@@ -18,6 +18,8 @@ typedef struct record_loaded {
     record_reader *headers; /* internal: has the format that the reader was opened with */
 } record_loaded;
 
+/* The shape of a pool that takes the span of a record. s: of the record; its arrays are shared. */
+kv_shape record_pool_shape(const kv_shape *s);
 /* The record at a place, opened. */
 record_fault record_place_open(record_reader **out, const record_place *place, const base_key *key, const record_cipher *cipher,
                                rp_error *err);

@@ -25,7 +25,7 @@ struct record_reader {
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
     uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record is read */
-    uint8_t *copies;      /* [4] blocks, for a packed span; NULL until its first layer is read */
+    uint8_t *copies;      /* [4] blocks, for layers without whole blocks (kv/span.h); NULL until one is read */
     char path[];
 };
 
@@ -115,6 +115,14 @@ static bool shapes_are_equal(const kv_shape *a, const kv_shape *b) {
     return true;
 }
 
+/* The first layer with another format than the engine's layer has in spans of the same format; -1: none. */
+static int32_t find_other_layer(const kv_shape *engine, const kv_shape *found) {
+    const kv_shape own = kv_shape_in(engine, found->format);
+    for (int32_t i = 0; i < found->n_layers; i++)
+        if (kv_shape_layer_format(&own, i) != kv_shape_layer_format(found, i)) return i;
+    return -1;
+}
+
 static record_fault check_expected(record_reader *r, const record_format *format, const base_key *key, rp_error *err) {
     char hex[17];
     base_key_hex(&r->head.record.key, hex, 16);
@@ -125,6 +133,10 @@ static record_fault check_expected(record_reader *r, const record_format *format
     if (format && (!shapes_are_equal(&format->shape, &r->head.format.shape) ||
                    (!format->any_format && format->shape.format != r->head.format.shape.format)))
         return record_fail(err, RECORD_FAULT_FORMAT, r->path, "%d layers", r->head.format.shape.n_layers);
+    const int32_t other = format ? find_other_layer(&format->shape, &r->head.format.shape) : -1;
+    if (other >= 0)
+        return record_fail(err, RECORD_FAULT_FORMAT, r->path, "layer %d is in %s", other,
+                           kv_format_name(kv_shape_layer_format(&r->head.format.shape, other)));
     if (key && !base_key_equal(key, &r->head.record.key)) return record_fail(err, RECORD_FAULT_KEY, r->path, "%s...", hex);
     r->is_checked = format;
     return RECORD_FAULT_NONE;
@@ -177,7 +189,7 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 
 /* One message per block. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
-    const size_t most = record_block_bytes(&r->head.format.shape) + RECORD_MESSAGE_EXTRA;
+    const size_t most = kv_shape_most_block_bytes(&r->head.format.shape) + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
     for (int i = 0; i < n && !fault; i++) {
@@ -191,8 +203,8 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
 }
 
 /* Bytes of a block in the file, before encryption. */
-static size_t stored_bytes(const record_reader *r, int32_t block) {
-    return record_stored_bytes(&r->head.format.shape, r->public.version, r->head.record.form.n_tokens, block);
+static size_t stored_bytes(const record_reader *r, int32_t layer, int32_t block) {
+    return record_stored_bytes(&r->head.format.shape, layer, r->public.version, r->head.record.form.n_tokens, block);
 }
 
 /* Reads the next layer into as many blocks as it kept, as they are stored. */
@@ -208,23 +220,24 @@ static record_fault read_layer(record_reader *r, const struct iovec *blocks, int
 
 record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, rp_error *err) {
     struct iovec blocks[KV_SPAN_BLOCKS];
-    size_t bytes = record_block_bytes(&r->head.format.shape);
-    int n = 0;
     BASE_ASSERT(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
     BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
-    const bool is_packed = !kv_span_has_pool_format(span);
-    if (is_packed && !r->copies && !(r->copies = base_alloc_aligned(KV_SPAN_BLOCKS * bytes, 64))) return no_memory(r, KV_SPAN_BLOCKS * bytes, err);
+    const kv_shape shape = kv_shape_of_layer(&r->head.format.shape, layer);
+    const size_t bytes = kv_shape_block_bytes(&shape), most = kv_shape_most_block_bytes(&r->head.format.shape);
+    const bool is_whole = kv_span_is_whole(span, layer);
+    int n = 0;
+    if (!is_whole && !r->copies && !(r->copies = base_alloc_aligned(KV_SPAN_BLOCKS * most, 64))) return no_memory(r, KV_SPAN_BLOCKS * most, err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)
-            blocks[n++] = (struct iovec){is_packed ? r->copies + (size_t)b * bytes : kv_span_block(span, layer, b), stored_bytes(r, b)};
+            blocks[n++] = (struct iovec){is_whole ? kv_span_block(span, layer, b) : r->copies + (size_t)b * most, stored_bytes(r, layer, b)};
     record_fault fault = read_layer(r, blocks, n, err);
     n = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS && !fault; b++) {
         if (!(r->head.record.form.kept[layer] >> b & 1)) continue;
         void *block = blocks[n++].iov_base;
         const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
-        if (stored_bytes(r, b) < bytes) kv_block_unpack(&r->head.format.shape, block, used);
-        if (is_packed) kv_span_put_block(span, layer, b, block);
+        if (stored_bytes(r, layer, b) < bytes) kv_block_unpack(&shape, block, used);
+        if (!is_whole) kv_span_put_block(span, layer, b, block);
     }
     return fault;
 }
@@ -236,7 +249,7 @@ record_fault record_reader_verify(record_reader *r, rp_error *err) {
     const uint8_t *kept = r->head.record.form.kept;
     uint64_t most = 0;
     for (int32_t i = 0; i < shape->n_layers; i++)
-        most = BASE_MAX(most, record_layer_bytes(shape, r->public.version, r->head.record.form.n_tokens, kept[i], false));
+        most = BASE_MAX(most, record_layer_bytes(shape, i, r->public.version, r->head.record.form.n_tokens, kept[i], false));
     uint8_t *memory = base_alloc_aligned((size_t)most, 64);
     record_fault fault = memory ? RECORD_FAULT_NONE : no_memory(r, most, err);
     for (int32_t i = 0; i < shape->n_layers && !fault; i++) {
@@ -245,8 +258,8 @@ record_fault record_reader_verify(record_reader *r, rp_error *err) {
         int n = 0;
         for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
             if (!(kept[i] >> b & 1)) continue;
-            blocks[n++] = (struct iovec){at, stored_bytes(r, b)};
-            at += stored_bytes(r, b);
+            blocks[n++] = (struct iovec){at, stored_bytes(r, i, b)};
+            at += stored_bytes(r, i, b);
         }
         fault = read_layer(r, blocks, n, err);
     }

@@ -5,8 +5,8 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots, whose used ones are copied together, and for packed spans
- * (kv/span.h): their blocks are collected from cells.
+ * copy, except for a last block with unused slots, whose used ones are copied together, and for packed spans and layers
+ * in f16 (kv/span.h): their blocks are collected from cells.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -53,13 +53,13 @@ static record_format format_of(const record_format *format, const kv_span *span)
 
 static int record_format_check(const record_format *format, const record *r, const kv_span *span, rp_error *err) {
     int32_t n_slots = kv_span_tokens(span);
+    const size_t block_bytes = kv_shape_most_block_bytes(&format->shape);
     bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
                        r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
     if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);
-    if (record_block_bytes(&format->shape) > RECORD_MAX_BLOCK_BYTES)
-        return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", record_block_bytes(&format->shape));
+    if (block_bytes > RECORD_MAX_BLOCK_BYTES) return base_fail(err, RP_ERR_LIMIT, "blocks of %zu bytes are too large for a record", block_bytes);
     return RP_OK;
 }
 
@@ -71,7 +71,7 @@ uint64_t record_file_bytes(const record_format *format, const record *r, const k
     const kv_shape shape = kv_shape_in(&format->shape, kv_span_format(span));
     uint64_t bytes = record_kv_at(cipher, record_private_bytes(RECORD_FILE_VERSION, n_layers, r->n_tokens, strlen(r->label)));
     for (int32_t i = 0; i < n_layers; i++)
-        bytes += record_layer_bytes(&shape, RECORD_FILE_VERSION, kv_span_tokens(span), kv_span_kept_of(span, i), cipher);
+        bytes += record_layer_bytes(&shape, i, RECORD_FILE_VERSION, kv_span_tokens(span), kv_span_kept_of(span, i), cipher);
     return bytes;
 }
 
@@ -79,7 +79,7 @@ uint64_t record_plain_bytes(const record_format *format, const record *r) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
     uint64_t bytes = record_kv_at(false, record_private_bytes(RECORD_FILE_VERSION, format->shape.n_layers, r->n_tokens, strlen(r->label)));
     for (int32_t i = 0; i < format->shape.n_layers; i++)
-        bytes += record_layer_bytes(&shape, RECORD_FILE_VERSION, r->form.n_tokens, r->form.kept[i], false);
+        bytes += record_layer_bytes(&shape, i, RECORD_FILE_VERSION, r->form.n_tokens, r->form.kept[i], false);
     return bytes;
 }
 
@@ -96,7 +96,8 @@ static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
 
 static int writer_allocate(writer *w, rp_error *err) {
     size_t n_layers = (size_t)w->format.shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
-    bool copies = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0 || !kv_span_has_pool_format(w->span);
+    bool copies = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
+    for (int32_t i = 0; i < w->format.shape.n_layers && !copies; i++) copies = !kv_span_is_whole(w->span, i);
     w->kept = base_alloc(n_layers);
     w->layers = base_alloc(n_layers * sizeof *w->layers);
     w->header = base_calloc(1, w->kv_at);
@@ -112,14 +113,14 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
     w->record = *r;
     w->private_bytes = record_private_bytes(RECORD_FILE_VERSION, shape->n_layers, r->n_tokens, strlen(r->label));
     w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
-    w->block_bytes = record_block_bytes(shape);
+    w->block_bytes = kv_shape_most_block_bytes(shape);
     int rc = writer_allocate(w, err);
     if (rc) return rc;
     w->file_bytes = w->kv_at;
     for (int32_t i = 0; i < shape->n_layers; i++) {
         w->kept[i] = kv_span_kept_of(w->span, i);
         w->layers[i].begin = w->file_bytes;
-        w->file_bytes += record_layer_bytes(shape, RECORD_FILE_VERSION, kv_span_tokens(w->span), w->kept[i], w->cipher);
+        w->file_bytes += record_layer_bytes(shape, i, RECORD_FILE_VERSION, kv_span_tokens(w->span), w->kept[i], w->cipher);
     }
     w->record.form = (kv_span_form){.format = shape->format, .first_pos = kv_span_position(w->span), .n_tokens = kv_span_tokens(w->span),
                                     .readable_from = kv_span_readable_from(w->span), .kept = w->kept};
@@ -130,11 +131,12 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 
 /* A copy of a block's used slots. */
 static void *copy_block(writer *w, int32_t layer, int32_t block, int n_used) {
+    const kv_shape shape = kv_shape_of_layer(&w->format.shape, layer);
     void *copy = w->copies + (size_t)block * w->block_bytes;
     kv_span_get_block(w->span, layer, block, copy);
     if (n_used >= KV_BLOCK_SLOTS) return copy;
-    kv_block_clear_slots(&w->format.shape, copy, n_used);
-    kv_block_pack(&w->format.shape, copy, n_used);
+    kv_block_clear_slots(&shape, copy, n_used);
+    kv_block_pack(&shape, copy, n_used);
     return copy;
 }
 
@@ -148,9 +150,9 @@ static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCK
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
         if (!(w->kept[layer] >> b & 1)) continue;
         int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
-        const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_has_pool_format(w->span);
+        const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_is_whole(w->span, layer);
         out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b),
-                                  record_stored_bytes(&w->format.shape, RECORD_FILE_VERSION, kv_span_tokens(w->span), b)};
+                                  record_stored_bytes(&w->format.shape, layer, RECORD_FILE_VERSION, kv_span_tokens(w->span), b)};
     }
     return n;
 }

@@ -255,7 +255,7 @@ int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *n
 
 /* Bytes in all layers of a span of this form. */
 static uint64_t bytes_of_form(const span_store *s, const kv_span_form *f) {
-    return (uint64_t)kv_form_blocks(s->pool, f) * kv_pool_block_bytes(s->pool);
+    return (uint64_t)kv_form_blocks(kv_pool_shape(s->pool), f) * kv_pool_block_bytes(s->pool);
 }
 
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {

@@ -261,7 +261,7 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
 
 /* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
 static uint64_t least_record_bytes(const span_store *s) {
-    return kv_pool_block_bytes(s->pool) * (uint64_t)kv_pool_shape(s->pool)->n_layers + LEAST_HEADER_BYTES;
+    return kv_shape_token_bytes(kv_pool_shape(s->pool)) * KV_BLOCK_SLOTS + LEAST_HEADER_BYTES;
 }
 
 /* The smallest budget that is enough for that after folders, index and its log have grown: a part of a larger one is

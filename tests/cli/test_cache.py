@@ -296,6 +296,31 @@ class Store(unittest.TestCase):
         self.assertLess(int8["bytes"], f16["bytes"])
         self.assertRegex(self.cache("stat"), r"(?m)^KV int8 ")
 
+    def test_layers_in_f16(self):
+        int8, mixed, file = (os.path.join(self.copies.name, name) for name in ("int8", "mixed", "cities.rpb"))
+        self.run_prompts(int8, "--kv-format", "int8")
+        cold = self.run_prompts(mixed, "--kv-format", "int8", "--kv-f16-layers", "1-2")
+        size = {store: sum(row["bytes"] for row in self.rows(store=store)) for store in (self.store, int8, mixed)}
+        self.assertEqual({row["kv_format"] for row in self.rows(store=mixed)}, {"int8"})
+        self.assertLess(size[int8], size[mixed])
+        self.assertLess(size[mixed], size[self.store])
+        schema = ("--schema", os.path.join(self.folder.name, "cities.xml"))
+
+        def recomputed(*args):
+            report = self.cache("verify", "-m", MODEL, "--sample", "0", "--kv-format", "int8", *args, *schema, "--json", store=mixed)
+            return json.loads(report)["recomputed"]
+        counts = recomputed("--kv-f16-layers", "2,1")
+        self.assertGreater(counts["checked"], 0)
+        self.assertEqual((counts["different"], counts["unreadable"]), (0, 0))
+        self.assertEqual(recomputed()["candidates"], 0)  # of another fingerprint, as with other layers
+        self.assertEqual(recomputed("--kv-f16-layers", "0")["candidates"], 0)
+        self.cache("export", "cities", file, store=mixed)
+        other = os.path.join(self.copies.name, "other")
+        self.cache("import", file, store=other)
+        warm = self.run_prompts(other, "--kv-format", "int8", "--kv-f16-layers", "1-2")
+        self.assertEqual([r["tokens"] for r in warm], [r["tokens"] for r in cold])
+        self.assertIn("disk", {line["tier"] for line in warm[0]["plan"]})
+
     def test_stat(self):
         stat = json.loads(self.cache("stat", "--json"))
         taken = sum(os.lstat(os.path.join(at, name)).st_blocks * 512
@@ -437,7 +462,7 @@ class Store(unittest.TestCase):
         self.assertGreaterEqual(set(parts), {"ls", "stat", "verify", "rm", "pin", "unpin", "gc", "rebuild", "export", "import", "simulate"})
         for part in parts:
             self.assertIn(part, page)
-            for option in re.findall(r"^ +(?:-., )?--([a-z-]+)", cache(part, "--help").stdout, re.M):
+            for option in re.findall(r"^ +(?:-., )?--([a-z0-9-]+)", cache(part, "--help").stdout, re.M):
                 self.assertIn("Fl -" + option, page, part)
 
 

@@ -310,6 +310,23 @@ static void test_wrong_values(void **state) {
     expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "none-of-them", NULL), 2, "chatml");
 }
 
+/* Each in one line that names the option. */
+static void test_layers_in_f16(void **state) {
+    (void)state;
+    static const char *const rows[][3] = {
+        {"f16", "0", "--kv-f16-layers is for KV of less than 16 bits, but the KV format is f16"},
+        {"int8", "0,,1", "--kv-f16-layers '0,,1': give layers and ranges, as in 0,1,27 or 0-2, or windows"},
+        {"int8", "999", "--kv-f16-layers '999': there is no layer 999"},
+        {"k4v2", "windows", "--kv-f16-layers 'windows': no layer of this model has a sliding window"},
+    };
+    NEEDS_MODEL();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-format", rows[i][0], "--kv-f16-layers", rows[i][1], NULL), 1, rows[i][2]);
+    outcome o = run("", "run", "-m", model, "--text", "Once", "-n", "4", "--kv-format", "int8", "--kv-f16-layers", "0", NULL);
+    expect_fine(&o);
+    outcome_free(&o);
+}
+
 /* Options of llama.cpp: equal ones are accepted; the error for any other gives its name here, or the remedy. */
 static void test_llama_options(void **state) {
     (void)state;
@@ -960,7 +977,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options), cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options),
+        cmocka_unit_test(test_warnings),     cmocka_unit_test(test_layers_in_f16),
         cmocka_unit_test(test_tokenize_vocabularies),
         cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),

@@ -24,7 +24,7 @@ def commands_of(text):
 
 def options_of(text):
     """{"--model": "-m", "--seed": None, ...}"""
-    return {name: letter for letter, name in re.findall(r"^  (?:(-\w), |    )(--[a-z-]+)\b", text, re.M)}
+    return {name: letter for letter, name in re.findall(r"^  (?:(-\w), |    )(--[a-z0-9-]+)\b", text, re.M)}
 
 
 def all_commands():
@@ -55,10 +55,10 @@ class Manual(unittest.TestCase):
                 has.update(options_of(said("help", *command)))
             text = self.page("-" + name)
             told = {"--" + long: letter and "-" + letter
-                    for letter, long in re.findall(r"^\.It (?:Fl (\w) , )?Fl -([a-z-]+)", text, re.M)}
+                    for letter, long in re.findall(r"^\.It (?:Fl (\w) , )?Fl -([a-z0-9-]+)", text, re.M)}
             # options that share an entry: .It Fl -port , Fl -host
             for line in re.findall(r"^\.It .*Fl -.*$", text, re.M):
-                for long in re.findall(r"Fl -([a-z-]+)", line):
+                for long in re.findall(r"Fl -([a-z0-9-]+)", line):
                     told.setdefault("--" + long, None)
             with self.subTest(name):
                 self.assertEqual(set(has) - set(told), set(), "not in the manual")
@@ -164,7 +164,7 @@ class Units(unittest.TestCase):
         """Its names are options, those in comments too."""
         known = options_of(said("serve", "--help"))
         with open(os.path.join(SOURCE, "share", "reprise.conf"), encoding="utf-8") as f:
-            names = re.findall(r"^#?([a-z-]+) = ", f.read(), re.M)
+            names = re.findall(r"^#?([a-z0-9-]+) = ", f.read(), re.M)
         self.assertGreater(len(names), 5)
         for name in names:
             self.assertIn("--" + name, known)

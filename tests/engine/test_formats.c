@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_formats.c: KV formats of modules: what a plan says of them, their bytes, formats that do not go together. */
+/* test_formats.c: KV formats of modules: what a plan says of them, their bytes, formats that do not go together; layers
+ * that stay in f16. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
+#include "support/store_folder.h"
 
 static const int32_t answer[] = {20, 31, 42};
 
@@ -19,13 +21,18 @@ static const int32_t answer[] = {20, 31, 42};
     "<schema name=\"s\"" attributes "><system>Read on.</system><module name=\"a\"" of_a ">one two three four five six</module></schema>"
 #define PROMPT "<prompt schema=\"s\"><a/><user>What?</user></prompt>"
 
-static rp_engine *new_engine(rp_kv_format format, const char *schema) {
+/* f16_layers, dir: may be NULL. */
+static rp_engine *new_engine_with(rp_kv_format format, const char *f16_layers, const char *dir, const char *schema) {
     rp_engine_options o = rp_engine_options_defaults();
     o.kv_format = format;
+    o.kv_f16_layers = f16_layers;
+    o.store_dir = dir;
     rp_engine *e = open_engine(&o);
     load_schema(e, schema, "s");
     return e;
 }
+
+static rp_engine *new_engine(rp_kv_format format, const char *schema) { return new_engine_with(format, NULL, NULL, schema); }
 
 static void run(oracle_run *out, rp_kv_format format, const char *schema, rp_quality_mode mode) {
     rp_engine *e = new_engine(format, schema);
@@ -183,6 +190,87 @@ static void an_unknown_default_is_refused(void **state) {
     rp_engine_free(e);
 }
 
+/* ---- layers in f16 ---- */
+
+static void run_with(oracle_run *out, rp_kv_format format, const char *f16_layers, const char *dir, uint64_t *kv_bytes) {
+    rp_engine *e = new_engine_with(format, f16_layers, dir, SCHEMA("", ""));
+    rp_engine_info info = {.struct_size = sizeof(info)};
+    assert_int_equal(rp_engine_describe(e, &info), RP_OK);
+    *kv_bytes = info.kv_bytes_per_token;
+    run_in(out, e, NULL, NULL);
+}
+
+/* The model has two layers. With both in f16 an engine has the bytes of one in f16, with one of them those of neither. */
+static void layers_in_f16_have_its_bytes(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_INT8, RP_KV_FP8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2};
+    oracle_run f16, small, mixed;
+    uint64_t f16_bytes, small_bytes, mixed_bytes;
+    (void)state;
+    run_with(&f16, RP_KV_F16, NULL, NULL, &f16_bytes);
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        static const char *const lists[] = {"0", "1"};
+        run_with(&mixed, formats[i], "0-1", NULL, &mixed_bytes);
+        assert_true(oracle_run_same(&mixed, &f16));
+        assert_int_equal(mixed_bytes, f16_bytes);
+        oracle_run_free(&mixed);
+        run_with(&small, formats[i], NULL, NULL, &small_bytes);
+        for (size_t k = 0; k < 2; k++) {
+            run_with(&mixed, formats[i], lists[k], NULL, &mixed_bytes);
+            assert_false(oracle_run_same(&mixed, &f16) || oracle_run_same(&mixed, &small));
+            assert_int_equal(2 * mixed_bytes, f16_bytes + small_bytes);
+            oracle_run_free(&mixed);
+        }
+        oracle_run_free(&small);
+    }
+    oracle_run_free(&f16);
+}
+
+/* Engines with one store hit what an engine with the same layers in f16 wrote, and nothing else. */
+static void layers_in_f16_are_part_of_keys(void **state) {
+    static const struct {
+        const char *f16_layers;
+        bool hits;
+    } runs[] = {{NULL, false}, {"0", false}, {"1", false}, {"0-1", false}, {"0", true}, {"0,0", true}, {NULL, true}, {"1,0", true}};
+    char dir[STORE_FOLDER_BYTES];
+    (void)state;
+    store_folder_make(dir);
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        oracle_run r, alone;
+        uint64_t kv_bytes;
+        run_with(&alone, RP_KV_K4V2, runs[i].f16_layers, NULL, &kv_bytes);
+        run_with(&r, RP_KV_K4V2, runs[i].f16_layers, dir, &kv_bytes);
+        assert_int_equal(r.result->cached_tokens > 0, runs[i].hits);
+        assert_true(oracle_run_same(&r, &alone));
+        oracle_run_free(&r);
+        oracle_run_free(&alone);
+    }
+    store_folder_remove(dir);
+}
+
+static void layers_in_f16_need_a_smaller_format(void **state) {
+    static const struct {
+        rp_kv_format format;
+        const char *list, *words;
+    } cases[] = {
+        {RP_KV_F16, "0", "kv_f16_layers is for KV of less than 16 bits, but the KV format is f16"},
+        {RP_KV_F32, "0", "but the KV format is f32"},
+        {RP_KV_INT8, "2", "kv_f16_layers '2': there is no layer 2: this model has layers 0 to 1"},
+        {RP_KV_KIVI2, "windows", "kv_f16_layers 'windows': no layer of this model has a sliding window"},
+        {RP_KV_INT8, "first", "kv_f16_layers 'first': give layers and ranges"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rp_engine_options o = rp_engine_options_defaults();
+        rp_engine *e;
+        rp_error err = {0};
+        o.kv_format = cases[i].format;
+        o.kv_f16_layers = cases[i].list;
+        assert_int_equal(rp_engine_new(&e, model, &o, &err), RP_ERR_INVALID);
+        assert_null(e);
+        if (!strstr(err.message, cases[i].words)) fail_msg("%s", err.message);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_module_in_another_format_is_not_exact),
@@ -191,6 +279,9 @@ int main(void) {
         cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(a_default_format_is_that_of_modules_without_kv),
         cmocka_unit_test(an_unknown_default_is_refused),
+        cmocka_unit_test(layers_in_f16_have_its_bytes),
+        cmocka_unit_test(layers_in_f16_are_part_of_keys),
+        cmocka_unit_test(layers_in_f16_need_a_smaller_format),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -50,7 +50,8 @@ typedef struct world {
     const rp_model *model;
     int32_t n_vocab;
     rp_kv_format format;
-    base_buffer schema; /* without data: there is none */
+    const char *f16_layers; /* rp_engine_options.kv_f16_layers */
+    base_buffer schema;     /* without data: there is none */
     request requests[RESIDUES];
     int n;
     tiny_random *r;
@@ -97,6 +98,7 @@ static rp_engine *plain_engine(const world *w) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
     o.kv_format = w->format;
+    o.kv_f16_layers = w->f16_layers;
     return new_engine(w, &o);
 }
 
@@ -108,6 +110,7 @@ static rp_engine *random_engine(const world *w, const char *dir) {
     o.chunk_tokens = chunks[below((int32_t)BASE_ARRAY_LEN(chunks))];
     o.max_sequences = 1 + below(MOST_BATCH);
     o.kv_format = w->format;
+    o.kv_f16_layers = w->f16_layers;
     o.store_dir = dir;
     return new_engine(w, &o);
 }
@@ -204,11 +207,16 @@ static void make_cut(request *q, const int32_t *prompt, int i) {
     q->asked.n_tokens = q->n_cut + TAIL;
 }
 
+/* Of every second world in a format below 16 bits: one of its two layers. */
+static const char *some_f16_layer(rp_kv_format format) {
+    return kv_format_is_small((kv_format)format) && below(2) == 0 ? below(2) ? "0" : "1" : NULL;
+}
+
 static void cut_text(const rp_model *m, rp_kv_format format) {
     static world w;
     int32_t prompt[2 * RESIDUES];
     char dir[STORE_FOLDER_BYTES];
-    w = (world){.model = m, .format = format, .n = RESIDUES};
+    w = (world){.model = m, .format = format, .f16_layers = some_f16_layer(format), .n = RESIDUES};
     for (int i = 0; i < 2 * RESIDUES; i++) prompt[i] = some_token();
     for (int i = 0; i < RESIDUES; i++) make_cut(&w.requests[i], prompt, i);
     ask_alone(&w);
@@ -272,6 +280,7 @@ static void compare_modules(const rp_model *m, int format) {
     static world w;
     char dir[STORE_FOLDER_BYTES];
     w = (world){.model = m, .format = format == MIXED ? RP_KV_F16 : (rp_kv_format)format, .n = PROMPTS, .schema = BASE_BUFFER(1 << 16)};
+    w.f16_layers = some_f16_layer(w.format);
     make_schema(&w, format == MIXED);
     for (int i = 0; i < PROMPTS; i++) make_prompt(&w.requests[i], i);
     ask_alone(&w);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "kv/context.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -225,21 +226,30 @@ static void the_budget_is_hard(void **state) {
 
 /* ---- packed spans ---- */
 
-/* Fills each head's keys and values with a byte of its own, and finds them again: no two share memory. */
-static void check_apart(const kv_span *s, const kv_shape *own) {
+/* Fills each head's keys and values with a byte of its own, and finds them again: no two share memory. own: in the span's
+ * format; n_missing: blocks of layers that the span does not have. */
+static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
     const int32_t n_blocks = (kv_span_tokens(s) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     for (int pass = 0; pass < 2; pass++) {
         uint8_t byte = 0;
+        int missing = 0;
         for (int32_t i = 0; i < own->n_layers * n_blocks * own->n_kv_heads; i++) {
             const int32_t layer = i / n_blocks / own->n_kv_heads, block = i / own->n_kv_heads % n_blocks, head = i % own->n_kv_heads;
+            const kv_shape of_layer = kv_shape_of_layer(own, layer);
+            const size_t key_bytes = kv_shape_key_bytes(&of_layer), value_bytes = kv_shape_value_bytes(&of_layer);
+            assert_int_equal(kv_span_layer_format(s, layer), of_layer.format);
+            if (!kv_span_has(s, layer, block)) {
+                missing += head == 0;
+                continue;
+            }
             uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head);
-            assert_true(kv_span_has(s, layer, block));
-            if (pass == 0) memset(keys, ++byte, kv_shape_key_bytes(own)), memset(values, ++byte, kv_shape_value_bytes(own));
+            if (pass == 0) memset(keys, ++byte, key_bytes), memset(values, ++byte, value_bytes);
             else {
-                for (size_t k = 0, first = ++byte; k < kv_shape_key_bytes(own); k++) assert_int_equal(keys[k], first);
-                for (size_t k = 0, first = ++byte; k < kv_shape_value_bytes(own); k++) assert_int_equal(values[k], first);
+                for (size_t k = 0, first = ++byte; k < key_bytes; k++) assert_int_equal(keys[k], first);
+                for (size_t k = 0, first = ++byte; k < value_bytes; k++) assert_int_equal(values[k], first);
             }
         }
+        assert_int_equal(missing, n_missing);
     }
 }
 
@@ -259,11 +269,13 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             int32_t slot;
             const kv_shape own = kv_shape_in(&shapes[i], (kv_format)format);
             assert_int_equal(kv_pool_new(&pool, &shapes[i], 1 << 26, NULL, NULL), RP_OK);
-            const kv_packing packing = kv_pool_packing(pool, (kv_format)format);
+            const kv_packing packing = kv_shape_packing(&shapes[i], (kv_format)format);
             const int32_t cells = packing.per_block;
             assert_true((size_t)cells * packing.part_bytes <= kv_pool_block_bytes(pool) &&
                         (size_t)(cells + 1) * packing.part_bytes > kv_pool_block_bytes(pool));
-            assert_int_equal(packing.per_cell, format == KV_F16 && kv_shape_cell_bytes(&own) > kv_pool_block_bytes(pool) ? 2 : 1);
+            const size_t whole = kv_pool_block_bytes(pool) / kv_shape_cell_bytes(&own);
+            const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(kv_shape_key_bytes(&own), kv_shape_value_bytes(&own));
+            assert_int_equal(packing.per_cell, format == KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
             assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
             for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
             const uint64_t before = kv_pool_get_stats(pool).used_bytes;
@@ -274,14 +286,14 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
                 const int32_t n_blocks = (n_cells + cells - 1) / cells;
                 assert_int_equal(kv_span_bytes(like), (uint64_t)n_blocks * kv_pool_block_bytes(pool));
                 assert_int_equal(kv_pool_get_stats(pool).used_bytes, before + kv_span_bytes(like));
-                check_apart(like, &own);
+                check_apart(like, &own, 0);
                 kv_span_unref(like);
                 n_packed++;
             }
             if (cells > 0 && !kv_format_is_encoded(own.format)) { /* grows token by token */
                 assert_int_equal(kv_span_new_in(&like, pool, own.format, 0, NULL), RP_OK);
                 for (int n = 0; n < 256; n++) assert_int_equal(kv_span_append(like, &slot, NULL), RP_OK);
-                check_apart(like, &own);
+                check_apart(like, &own, 0);
                 kv_span_unref(like);
             }
             assert_int_equal(kv_pool_get_stats(pool).used_bytes, before);
@@ -289,6 +301,119 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             kv_pool_free(pool);
         }
     assert_int_equal(n_packed, 26);
+}
+
+/* ---- layers in f16 ---- */
+
+/* Layers 0 and 3 of five; layers 1 and 3 have windows. */
+static const bool f16_layers[] = {true, false, false, true, false};
+static const int32_t windows[] = {0, 100, 0, 70, 0};
+#define MIXED(heads, keys, values, f) \
+    { .n_layers = 5, .n_kv_heads = heads, .key_dim = keys, .value_dim = values, .windows = windows, .format = f, .f16_layers = f16_layers }
+
+/* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer 3. */
+static kv_span *trimmed_span(kv_pool *pool, kv_format format, int32_t *n_freed) {
+    kv_span *s;
+    int32_t slot;
+    assert_int_equal(kv_span_new_in(&s, pool, format, 7, NULL), RP_OK);
+    for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(s, &slot, NULL), RP_OK);
+    *n_freed = kv_span_trim(s, 210, NULL, 0);
+    return s;
+}
+
+/* A span is stored and read again with the blocks that it has. */
+static void check_form(kv_pool *pool, const kv_span *s, int n_missing) {
+    const kv_shape own = kv_shape_in(kv_pool_shape(pool), kv_span_format(s));
+    const base_key key = {{1}};
+    uint8_t kept[5];
+    kv_span *copy;
+    for (int32_t l = 0; l < 5; l++) kept[l] = kv_span_kept(s, l);
+    const kv_span_form form = {.format = own.format, .first_pos = 7, .n_tokens = 150, .readable_from = kv_span_readable_from(s), .kept = kept};
+    assert_int_equal(kv_span_restore(&copy, pool, &form, &key, NULL), RP_OK);
+    assert_int_equal(kv_span_bytes(copy), (uint64_t)kv_form_blocks(kv_pool_shape(pool), &form) * kv_pool_block_bytes(pool));
+    check_apart(copy, &own, n_missing);
+    kv_span_unref(copy);
+}
+
+static void layers_in_f16_have_blocks_of_their_own(void **state) {
+    static const struct {
+        kv_shape shape;
+        int32_t f16_blocks; /* of the pool, for 64 tokens */
+    } pools[] = {
+        {MIXED(4, 64, 64, KV_INT8), 2},
+        {MIXED(1, 16, 16, KV_INT8), 2},
+        {MIXED(3, 64, 64, KV_INT8), 2},
+        {MIXED(3, 16, 8, KV_INT8), 3},
+        {MIXED(2, 32, 32, KV_FP8), 2},
+        {MIXED(4, 64, 64, KV_F16), 1},
+    };
+    int n_mixed = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]) * KV_N_FORMATS; i++) {
+        const kv_shape *of_pool = &pools[i / KV_N_FORMATS].shape, own = kv_shape_in(of_pool, (kv_format)(i % KV_N_FORMATS));
+        const int32_t f16_blocks = pools[i / KV_N_FORMATS].f16_blocks, n_f16 = own.format == KV_F16 || own.format == KV_F32 ? 0 : 2;
+        kv_pool *pool;
+        kv_span *span, *like;
+        int32_t n_freed;
+        assert_int_equal(kv_pool_new(&pool, of_pool, 1 << 26, NULL, NULL), RP_OK);
+        if (!kv_pool_takes(pool, own.format)) {
+            kv_pool_free(pool);
+            continue;
+        }
+        const bool is_pool_format = own.format == of_pool->format;
+        const kv_packing packing = kv_shape_packing(of_pool, own.format);
+        const int32_t parts = (5 - n_f16) * own.n_kv_heads * packing.per_cell;
+        const int32_t plain = is_pool_format ? 5 - n_f16 : (parts + packing.per_block - 1) / packing.per_block;
+        const size_t block = kv_pool_block_bytes(pool);
+        assert_int_equal(kv_shape_f16_blocks(of_pool), f16_blocks);
+        assert_int_equal(kv_shape_mixes(&own), n_f16 > 0);
+        assert_int_equal(kv_column_blocks(pool, own.format), plain + n_f16 * f16_blocks);
+        if (!kv_format_is_encoded(own.format)) { /* grows token by token */
+            span = trimmed_span(pool, own.format, &n_freed);
+            const int32_t freed = is_pool_format ? 1 + 2 * (n_f16 > 0 ? f16_blocks : 1) : 0; /* packed spans free none */
+            assert_int_equal(n_freed, freed);
+            assert_int_equal(kv_span_bytes(span), (uint64_t)(3 * (plain + n_f16 * f16_blocks) - freed) * block);
+            assert_int_equal(kv_pool_get_stats(pool).used_bytes, kv_span_bytes(span));
+            check_apart(span, &own, is_pool_format ? 3 : 0);
+            check_form(pool, span, is_pool_format ? 3 : 0);
+            kv_span_unref(span);
+        }
+        if (!kv_format_is_encoded(of_pool->format) && !is_pool_format) { /* of a complete span, without its missing blocks */
+            span = trimmed_span(pool, of_pool->format, &n_freed);
+            assert_int_equal(kv_span_new_like(&like, span, own.format, NULL), RP_OK);
+            check_apart(like, &own, 3);
+            check_form(pool, like, 3);
+            n_mixed += n_f16 > 0;
+            kv_span_unref(like);
+            kv_span_unref(span);
+        }
+        assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+        kv_pool_free(pool);
+    }
+    assert_int_equal(n_mixed, 31);
+}
+
+static void a_token_in_mixed_formats_has_the_bytes_of_its_layers(void **state) {
+    static const kv_shape mixed = MIXED(4, 64, 64, KV_INT8);
+    const kv_shape f16 = kv_shape_in(&mixed, KV_F16), kivi2 = kv_shape_in(&mixed, KV_KIVI2);
+    (void)state;
+    assert_int_equal(kv_shape_token_bytes(&f16), 5 * 4 * 128 * 2);
+    assert_int_equal(kv_shape_token_bytes(&mixed), 4 * (2 * 128 * 2 + 3 * (128 + 4)));
+    assert_int_equal(kv_shape_token_bytes(&kivi2), 4 * (2 * 128 * 2 + 3 * (20 * 64 + 16 * 64 + 192) / 64));
+    assert_int_equal(kv_shape_most_block_bytes(&mixed), kv_shape_block_bytes(&f16));
+}
+
+static void f16_that_does_not_fit_is_refused(void **state) {
+    static const kv_shape mixed = MIXED(1, 64, 2, KV_INT8); /* one head's keys in f16 exceed a block */
+    kv_shape plain = mixed;
+    kv_pool *pool;
+    rp_error err;
+    (void)state;
+    assert_int_equal(kv_pool_new(&pool, &mixed, 1 << 20, NULL, &err), RP_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "layers in f16 do not fit into blocks of int8 KV with 1 heads of 64 and 2 dimensions"));
+    plain.f16_layers = NULL;
+    assert_int_equal(kv_pool_new(&pool, &plain, 1 << 20, NULL, &err), RP_OK);
+    kv_pool_free(pool);
 }
 
 static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
@@ -320,6 +445,9 @@ int main(void) {
         cmocka_unit_test(tokens_are_taken_back),
         cmocka_unit_test(the_budget_is_hard),
         cmocka_unit_test(a_span_of_another_format_fills_blocks_with_cells),
+        cmocka_unit_test(layers_in_f16_have_blocks_of_their_own),
+        cmocka_unit_test(a_token_in_mixed_formats_has_the_bytes_of_its_layers),
+        cmocka_unit_test(f16_that_does_not_fit_is_refused),
         cmocka_unit_test(a_pool_used_up_leaves_packed_spans_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,44 @@ static void windows_follow_the_architecture(void **state) {
     }
 }
 
+/* kv_layers as a text: x or . */
+static void check_layers(const rp_model *m, const char *list, const char *expected) {
+    bool layers[64];
+    rp_error err = {0};
+    if (model_read_layers(m, "list", list, layers, &err)) fail_msg("%s", err.message);
+    assert_int_equal(m->n_kv_layers, strlen(expected));
+    for (int32_t l = 0; l < m->n_kv_layers; l++)
+        if (layers[l] != (expected[l] == 'x')) fail_msg("'%s': layer %d", list, (int)l);
+}
+
+static void check_no_layers(const rp_model *m, const char *list, const char *words) {
+    bool layers[64];
+    rp_error err = {0};
+    assert_int_equal(model_read_layers(m, "list", list, layers, &err), RP_ERR_INVALID);
+    if (!strstr(err.message, words)) fail_msg("'%s': %s", list, err.message);
+}
+
+static void lists_name_layers(void **state) {
+    (void)state;
+    static const char *const malformed[] = {"", ",", "0,", ",0", "0,,1", "1-0", "0-", "-1", "-", " 0", "0 ", "0;1", "0x1", "a", "window", "windowss",
+                                            "windows-1", "windows,", "99999999999999999999", "0-99999999999999999999", "0-1-2"};
+    rp_model *m = open_golden("gemma3");
+    check_layers(m, "0", "x......");
+    check_layers(m, "6,0-2,1", "xxx...x");
+    check_layers(m, "3-3", "...x...");
+    check_layers(m, "00-06", "xxxxxxx");
+    check_layers(m, "windows", "xxxxx.x");
+    check_layers(m, "5,windows", "xxxxxxx");
+    for (size_t i = 0; i < BASE_ARRAY_LEN(malformed); i++) check_no_layers(m, malformed[i], "give layers and ranges, as in 0,1,27 or 0-2, or windows");
+    check_no_layers(m, "7", "list '7': there is no layer 7: this model has layers 0 to 6");
+    check_no_layers(m, "0,3-12", "there is no layer 12");
+    model_close(m);
+    m = open_golden("llama");
+    check_layers(m, "2", "..x");
+    check_no_layers(m, "0,windows", "list '0,windows': no layer of this model has a sliding window");
+    model_close(m);
+}
+
 static void layers_rotate_as_their_architecture_says(void **state) {
     (void)state;
     rp_model *m = open_golden("smollm3");
@@ -319,6 +357,7 @@ int main(void) {
         cmocka_unit_test(an_unknown_architecture_is_named_with_those_that_are_known),
         cmocka_unit_test(what_a_file_lacks_or_has_too_much_is_named),
         cmocka_unit_test(windows_follow_the_architecture),
+        cmocka_unit_test(lists_name_layers),
         cmocka_unit_test(layers_rotate_as_their_architecture_says),
         cmocka_unit_test(the_context_chooses_the_factors_of_long_rope),
         cmocka_unit_test(learned_positions_bound_the_context),

@@ -5,7 +5,7 @@
  * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
- * each span has a format of its own; such KV attends like its elements in f32.
+ * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
@@ -56,6 +56,7 @@ typedef struct world {
     twin twins[MAX_CONTEXTS];
     int32_t n_twins, first_pos;
     bool mixes; /* formats of spans */
+    bool f16_layers[64]; /* of the pool's shape, where it has any */
     float *logits, *expected;
     tiny_random *random;
 } world;
@@ -81,7 +82,7 @@ static void close_engine(engine *e) {
 
 static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
     const kv_shape *shape = kv_pool_shape(w->pool);
-    const kv_format format = kv_span_format(s);
+    const kv_format format = kv_span_layer_format(s, layer);
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     float x[64];
     for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
@@ -185,6 +186,9 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
     if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
+    assert_true(shape.n_layers <= 64);
+    for (int32_t i = 0; i < shape.n_layers; i++) w->f16_layers[i] = one_in(w, 2);
+    if (one_in(w, 2)) shape.f16_layers = w->f16_layers;
     must(base_cpu_detect(&level, &err), &err);
     if (one_in(w, 5)) level = BASE_CPU_GENERIC;
     must(kv_pool_new(&w->pool, &shape, (uint64_t)1 << 30, NULL, &err), &err);
@@ -280,6 +284,22 @@ static void run_step(world *w, mix kind) {
     }
 }
 
+/* The blocks of a layer of two spans: the same ones, and in them the same slots. */
+static void check_layer(const kv_span *s, const kv_span *t, const kv_shape *own, int32_t layer) {
+    const kv_shape shape = kv_shape_of_layer(own, layer);
+    const size_t bytes = kv_shape_block_bytes(&shape);
+    char *copies = base_alloc(2 * bytes);
+    assert_non_null(copies);
+    for (int32_t slot = 0; slot < kv_span_tokens(s); slot++) {
+        const int32_t block = slot / KV_BLOCK_SLOTS, at = slot % KV_BLOCK_SLOTS;
+        assert_int_equal(kv_span_has(s, layer, block), kv_span_has(t, layer, block));
+        if (!kv_span_has(s, layer, block)) continue;
+        if (at == 0) kv_span_get_block(s, layer, block, copies), kv_span_get_block(t, layer, block, copies + bytes);
+        assert_true(kv_block_same_slot(&shape, copies, at, copies + bytes, at));
+    }
+    base_free(copies);
+}
+
 /* The KV of fresh tokens: that of a layer depends on everything before it. */
 static void check_kv(const world *w) {
     const kv_shape *shape = kv_pool_shape(w->pool);
@@ -289,12 +309,8 @@ static void check_kv(const world *w) {
         for (size_t v = 0; v < a->n_views; v++) {
             const kv_span *s = a->views[v].span, *t = b->views[v].span;
             if (s == t) continue;
-            for (int32_t slot = 0, n = kv_span_tokens(s); slot < n; slot++)
-                for (int32_t l = 0; l < shape->n_layers; l++) {
-                    void *x = kv_span_block(s, l, slot / KV_BLOCK_SLOTS), *y = kv_span_block(t, l, slot / KV_BLOCK_SLOTS);
-                    assert_int_equal(!x, !y);
-                    assert_true(!x || kv_block_same_slot(shape, x, slot % KV_BLOCK_SLOTS, y, slot % KV_BLOCK_SLOTS));
-                }
+            assert_int_equal(kv_span_tokens(s), kv_span_tokens(t));
+            for (int32_t l = 0; l < shape->n_layers; l++) check_layer(s, t, shape, l);
         }
     }
 }
@@ -401,12 +417,13 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     rp_error err = {0};
     base_key key = {{1}};
     kv_span *to;
-    const kv_shape shape = kv_shape_in(kv_pool_shape(w->pool), kv_span_format(s));
+    const kv_shape own = kv_shape_in(kv_pool_shape(w->pool), kv_span_format(s));
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     must(kv_span_new_like(&to, s, KV_F32, &err), &err);
-    for (int32_t i = 0; i < shape.n_layers * shape.n_kv_heads * kv_span_tokens(s); i++) {
-        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % shape.n_kv_heads;
-        const int32_t layer = i / kv_span_tokens(s) / shape.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
+    for (int32_t i = 0; i < own.n_layers * own.n_kv_heads * kv_span_tokens(s); i++) {
+        const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % own.n_kv_heads;
+        const int32_t layer = i / kv_span_tokens(s) / own.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
+        const kv_shape shape = kv_shape_of_layer(&own, layer);
         float x[64];
         if (!kv_span_has(s, layer, block)) continue;
         cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);

@@ -28,6 +28,7 @@ typedef struct variant {
     int32_t chunk, threads;
     rp_reuse reuse;
     rp_kv_format format;
+    const char *f16_layers; /* NULL: none */
 } variant;
 
 static rp_engine *new_engine(rp_model *model, variant v) {
@@ -37,6 +38,7 @@ static rp_engine *new_engine(rp_model *model, variant v) {
     o.chunk_tokens = v.chunk;
     o.n_threads = v.threads;
     o.kv_format = v.format;
+    o.kv_f16_layers = v.f16_layers;
     if (rp_engine_new(&engine, model, &o, &err) || rp_schema_parse(engine, schema, strlen(schema), "s", NULL, NULL, NULL, &err))
         fail_msg("%s", err.message);
     return engine;
@@ -67,15 +69,15 @@ static void check(rp_model *model, const char *name, variant v, const oracle_run
     rp_engine_free(engine);
 }
 
-static void check_format(rp_model *model, const char *name, rp_kv_format format) {
+static void check_format(rp_model *model, const char *name, rp_kv_format format, const char *f16_layers) {
     static const int32_t chunks[] = {1, 7, 64};
     oracle_run expected;
-    rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format});
+    rp_engine *engine = new_engine(model, (variant){.chunk = 256, .threads = 1, .format = format, .f16_layers = f16_layers});
     ask(engine, (variant){.reuse = RP_REUSE_ON}, &expected);
     assert_true(expected.result->prompt_tokens > 2 * 24);
     rp_engine_free(engine);
     for (size_t k = 0; k < 4 * BASE_ARRAY_LEN(chunks); k++)
-        check(model, name, (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format}, &expected);
+        check(model, name, (variant){chunks[k / 4], 1 + (int32_t)(k & 1), k & 2 ? RP_REUSE_OFF : RP_REUSE_ON, format, f16_layers}, &expected);
     oracle_run_free(&expected);
 }
 
@@ -85,9 +87,13 @@ static void chunks_threads_and_reuse_leave_every_familys_bytes(void **state) {
         rp_error err = {0};
         rp_model *model;
         if (rp_model_open(&model, models->models[i].path, NULL, &err)) fail_msg("%s", err.message);
-        check_format(model, models->models[i].name, RP_KV_F16);
-        check_format(model, models->models[i].name, RP_KV_INT8);
-        check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2);
+        rp_model_info info = {.struct_size = sizeof(info)};
+        rp_model_describe(model, &info);
+        const char *const windows = info.window > 0 ? "windows" : "0";
+        check_format(model, models->models[i].name, RP_KV_F16, NULL);
+        check_format(model, models->models[i].name, RP_KV_INT8, NULL);
+        check_format(model, models->models[i].name, i % 2 ? RP_KV_KIVI4 : RP_KV_K4V2, NULL);
+        check_format(model, models->models[i].name, i % 3 ? RP_KV_INT8 : RP_KV_K8V4, windows);
         rp_model_close(model);
     }
 }

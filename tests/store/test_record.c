@@ -21,6 +21,7 @@
 #include "support/tiny_random.h"
 
 static const int32_t windows[] = {0, 40, 100, 0, 64, 130, 1};
+static const bool f16_layers[] = {false, true, false, true, true, false, false};
 
 static const kv_shape shapes[] = {
     {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16},
@@ -29,6 +30,8 @@ static const kv_shape shapes[] = {
     {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = KV_F16},
     {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = KV_F32}, /* every layer has a window */
     {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8},
+    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
+    {.n_layers = 3, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
 };
 static const int32_t sizes[] = {1, 63, 64, 65, 130, 255, 256};
 
@@ -288,6 +291,7 @@ static void golden_records_are_read_and_written(void **state) {
         {"v2-text", false, {.shape = &shapes[1], .n_slots = 1, .seed = 3}},
         {"v2-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
         {"v2-int8", false, {.shape = &shapes[5], .n_slots = 67, .seed = 4}},
+        {"v2-int8-f16-layers", false, {.shape = &shapes[6], .n_slots = 67, .seed = 4}},
     };
     record_cipher *cipher = forge_cipher(7);
     const char *root = getenv("REPRISE_SOURCE_DIR");
@@ -340,13 +344,14 @@ static void every_fault_has_a_name(void **state) {
 /* A span of random bytes in a format, with blocks that a window freed. */
 static kv_span *packed_span(const record_world *w, kv_format format, tiny_random *random) {
     kv_span *s;
-    const kv_shape shape = kv_shape_in(&w->format.shape, format);
-    const size_t bytes = record_block_bytes(&shape);
-    uint8_t *block = malloc(bytes);
+    const kv_shape own = kv_shape_in(&w->format.shape, format);
+    uint8_t *block = malloc(kv_shape_most_block_bytes(&own));
     assert_non_null(block);
     assert_int_equal(kv_span_new_like(&s, w->span, format, NULL), RP_OK);
-    for (int32_t l = 0; l < shape.n_layers; l++)
+    for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
+            const kv_shape shape = kv_shape_of_layer(&own, l);
+            const size_t bytes = kv_shape_block_bytes(&shape);
             assert_int_equal(kv_span_has(s, l, b), kv_span_has(w->span, l, b));
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(random);
@@ -362,19 +367,21 @@ static kv_span *packed_span(const record_world *w, kv_format format, tiny_random
     return s;
 }
 
-static void expect_same_blocks(const kv_shape *shape, const kv_span *a, const kv_span *b) {
-    const size_t bytes = record_block_bytes(shape);
-    uint8_t *x = malloc(bytes), *y = malloc(bytes);
+static void expect_same_blocks(const kv_shape *own, const kv_span *a, const kv_span *b) {
+    const size_t most = kv_shape_most_block_bytes(own);
+    uint8_t *x = malloc(most), *y = malloc(most);
     assert_true(x && y && kv_span_format(a) == kv_span_format(b) && kv_span_tokens(a) == kv_span_tokens(b));
-    for (int32_t l = 0; l < shape->n_layers; l++)
+    for (int32_t l = 0; l < own->n_layers; l++)
         for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a); i++) {
+            const kv_shape shape = kv_shape_of_layer(own, l);
             const int used = kv_span_tokens(a) - i * KV_BLOCK_SLOTS;
             assert_int_equal(kv_span_has(a, l, i), kv_span_has(b, l, i));
             if (!kv_span_has(a, l, i)) continue;
             kv_span_get_block(a, l, i, x);
             kv_span_get_block(b, l, i, y);
-            if (used < KV_BLOCK_SLOTS) kv_block_clear_slots(shape, x, used);
-            assert_memory_equal(x, y, bytes);
+            if (used < KV_BLOCK_SLOTS) kv_block_clear_slots(&shape, x, used);
+            assert_int_equal(kv_span_layer_format(b, l), shape.format);
+            assert_memory_equal(x, y, kv_shape_block_bytes(&shape));
         }
     free(x);
     free(y);
@@ -392,7 +399,7 @@ static void check_packed(const record_world *w, const record_cipher *cipher, kv_
     expected.any_format = true;
     assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, span, cipher));
-    assert_int_equal(kv_form_blocks(w->pool, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
+    assert_int_equal(kv_form_blocks(&w->format.shape, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
     assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
     expect_same_blocks(&shape, span, copy);
@@ -400,7 +407,7 @@ static void check_packed(const record_world *w, const record_cipher *cipher, kv_
     kv_span_unref(copy);
     const record_place place = {.path = w->path};
     assert_int_equal(record_load(&loaded, &place, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
-    expect_same_blocks(&shape, span, loaded.span); /* in a pool of its own, whose format is the record's */
+    expect_same_blocks(&shape, span, loaded.span); /* in a pool of its own: record_pool_shape */
     record_loaded_free(&loaded);
     kv_span_unref(span);
 }
@@ -410,6 +417,8 @@ static void spans_of_every_format_are_written_and_read(void **state) {
         {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
         {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8},
         {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = KV_F32},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
+        {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
     };
     tiny_random random = {test_seed("test_record", 20261124)};
     record_cipher *cipher = forge_cipher(7);
@@ -417,7 +426,8 @@ static void spans_of_every_format_are_written_and_read(void **state) {
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(sizes); i++) {
         record_world w;
-        const record_plan plan = {.shape = &engines[i % 3], .n_slots = sizes[i / 3], .first_pos = 90, .from = 300, .seed = i};
+        const size_t engine = i % BASE_ARRAY_LEN(engines), size = i / BASE_ARRAY_LEN(engines);
+        const record_plan plan = {.shape = &engines[engine], .n_slots = sizes[size], .first_pos = 90, .from = 300, .seed = i};
         record_world_open(&w, &plan);
         for (int format = 0; format < KV_N_FORMATS; format++) {
             if ((kv_format)format == plan.shape->format || !kv_pool_takes(w.pool, (kv_format)format)) continue;
@@ -427,7 +437,7 @@ static void spans_of_every_format_are_written_and_read(void **state) {
         record_world_close(&w);
     }
     record_cipher_close(cipher);
-    assert_true(n_packed > 80);
+    assert_true(n_packed > 130);
 }
 
 int main(void) {

@@ -18,6 +18,8 @@
 static const int32_t windows[] = {0, 40};
 static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16};
 static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = KV_F16};
+static const bool second[] = {false, true}, none[] = {false, false}, first[] = {true, false};
+static const kv_shape mixed = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 4, .value_dim = 2, .format = KV_INT8, .f16_layers = second};
 static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
 
 /* Reads as an engine does: with all expectations, and every byte. */
@@ -90,6 +92,7 @@ static const change changes[] = {
     ALTERED("position too far", PRIVATE + 124, 4, INT32_MAX - 255, RECORD_FAULT_DAMAGED),
     ALTERED("readable from", PRIVATE + 128, 4, -1, RECORD_FAULT_NONE),
     ALTERED("format 255", PRIVATE + 132, 4, 255, RECORD_FAULT_FORMAT),
+    ALTERED("f16 with layers in f16", PRIVATE + 132, 4, RECORD_MIXES, RECORD_FAULT_FORMAT),
     ALTERED("int8 of an odd number of dimensions", PRIVATE + 132, 4, 2, RECORD_FAULT_DAMAGED),
     ALTERED("format f32", PRIVATE + 132, 4, 1, RECORD_FAULT_DAMAGED), /* other sizes */
     ALTERED("layers 0", PRIVATE + 136, 4, 0, RECORD_FAULT_DAMAGED),
@@ -120,7 +123,8 @@ static const change changes[] = {
     ALTERED("kept too many", LAYERS + RECORD_LAYER_BYTES + 12, 1, 7, RECORD_FAULT_DAMAGED),
     ALTERED("kept what is not", LAYERS + 12, 1, 11, RECORD_FAULT_DAMAGED),
     ALTERED("kept a fifth", LAYERS + 12, 1, 19, RECORD_FAULT_DAMAGED),
-    ALTERED("zeros of a layer", LAYERS + 13, 1, 1, RECORD_FAULT_DAMAGED),
+    ALTERED("f16 in a layer of f16", LAYERS + 13, 1, 1, RECORD_FAULT_DAMAGED),
+    ALTERED("zeros of a layer", LAYERS + 14, 1, 1, RECORD_FAULT_DAMAGED),
     ALTERED("checksum of layer 0", LAYERS + 16, 1, 0, RECORD_FAULT_DAMAGED),
     ALTERED("checksum of layer 1", LAYERS + RECORD_LAYER_BYTES + 31, 1, 0, RECORD_FAULT_DAMAGED),
     ALTERED("token", TOKENS, 4, 5, RECORD_FAULT_NONE),
@@ -344,6 +348,61 @@ static void what_is_not_expected_is_refused(void **state) {
     record_world_close(&good);
 }
 
+/* A record has the engine's layers in f16; if it has none, as zeros or as NULL. */
+static void layers_in_f16_are_compared(void **state) {
+    (void)state;
+    static const bool *const others[] = {NULL, none, first};
+    record_world w = world_of(&mixed, 100, NULL);
+    assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        record_reader *r;
+        rp_error err;
+        w.format.shape.f16_layers = others[i];
+        assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
+        assert_int_equal(record_reader_open(&r, w.path, &w.format, NULL, NULL, &err), RECORD_FAULT_FORMAT);
+        assert_non_null(strstr(err.message, i == 2 ? "layer 0 is in int8" : "layer 1 is in f16"));
+    }
+    record_world_close(&w);
+    kv_shape plain = mixed;
+    plain.f16_layers = none;
+    w = world_of(&plain, 100, NULL);
+    plain.f16_layers = NULL;
+    w.format.shape.f16_layers = NULL;
+    assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_NONE);
+    w.format.shape.f16_layers = second;
+    assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
+    record_world_close(&w);
+}
+
+static void formats_of_layers_are_checked(void **state) {
+    (void)state;
+    record_world w = world_of(&mixed, 100, NULL);
+    const size_t layer = RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES + 13;
+    const struct {
+        const char *name;
+        size_t at;
+        uint8_t value;
+        record_fault fault;
+    } flips[] = {
+        {"a layer, but no mixture", RECORD_PUBLIC_BYTES + 132, KV_INT8, RECORD_FAULT_DAMAGED},
+        {"a mixture of f32", RECORD_PUBLIC_BYTES + 132, KV_F32 + RECORD_MIXES, RECORD_FAULT_FORMAT},
+        {"no layer", layer + RECORD_LAYER_BYTES, 0, RECORD_FAULT_DAMAGED},
+        {"both layers", layer, 1, RECORD_FAULT_DAMAGED},
+        {"another format", layer + RECORD_LAYER_BYTES, 2, RECORD_FAULT_DAMAGED},
+    };
+    forged f = forge_load(w.path);
+    assert_int_equal(f.bytes[RECORD_PUBLIC_BYTES + 132], KV_INT8 + RECORD_MIXES);
+    for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
+        const uint8_t before = f.bytes[flips[i].at];
+        f.bytes[flips[i].at] = flips[i].value;
+        forge_header_checksum(f.bytes, f.n);
+        if (look_at(&w, f.bytes, f.n, NULL) != flips[i].fault) fail_msg("%s", flips[i].name);
+        f.bytes[flips[i].at] = before;
+    }
+    forge_free(&f);
+    record_world_close(&w);
+}
+
 /* No layer has a window, as zeros or as NULL. */
 static void no_windows_are_windows_of_zero(void **state) {
     (void)state;
@@ -367,6 +426,8 @@ int main(void) {
         cmocka_unit_test(exchanged_states_are_found),
         cmocka_unit_test(what_is_not_expected_is_refused),
         cmocka_unit_test(no_windows_are_windows_of_zero),
+        cmocka_unit_test(layers_in_f16_are_compared),
+        cmocka_unit_test(formats_of_layers_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,18 +51,19 @@ static size_t slot_byte_at(const kv_shape *s, bool is_key, size_t slot, size_t i
     return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;
 }
 
-static char *head_of(const kv_shape *s, void *block, int32_t head, bool is_key) {
-    return is_key ? kv_block_keys(s, block, head) : kv_block_values(s, block, head);
+/* A head's keys or values in a block. */
+static char *head_of(const kv_span *s, int32_t layer, int32_t block, int32_t head, bool is_key) {
+    return is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head);
 }
 
-static void fill_slot(const kv_shape *s, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
-    void *block = kv_span_block(span, layer, slot / KV_BLOCK_SLOTS);
+static void fill_slot(const kv_shape *shape, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
+    const kv_shape s = kv_shape_of_layer(shape, layer);
     uint64_t at = 0;
-    for (int32_t i = 0; i < 2 * s->n_kv_heads; i++) {
+    for (int32_t i = 0; i < 2 * s.n_kv_heads; i++) {
         bool is_key = i % 2 == 0;
-        char *head = head_of(s, block, i / 2, is_key);
-        for (size_t b = 0; b < slot_bytes(s, is_key); b++)
-            head[slot_byte_at(s, is_key, (size_t)slot % KV_BLOCK_SLOTS, b)] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
+        char *head = head_of(span, layer, slot / KV_BLOCK_SLOTS, i / 2, is_key);
+        for (size_t b = 0; b < slot_bytes(&s, is_key); b++)
+            head[slot_byte_at(&s, is_key, (size_t)slot % KV_BLOCK_SLOTS, b)] = (char)forge_byte(seed, (uint64_t)layer, (uint64_t)slot, at++);
     }
 }
 
@@ -158,12 +159,13 @@ static bool slot_is(const kv_shape *s, const char *a, const char *b, bool is_key
     return true;
 }
 
-static bool blocks_equal(const kv_shape *s, void *a, void *b, int32_t n_used) {
-    for (int32_t i = 0; i < 2 * s->n_kv_heads; i++) {
+static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span *b, int32_t layer, int32_t block, int32_t n_used) {
+    const kv_shape s = kv_shape_of_layer(shape, layer);
+    for (int32_t i = 0; i < 2 * s.n_kv_heads; i++) {
         bool is_key = i % 2 == 0;
-        const char *x = head_of(s, a, i / 2, is_key), *y = head_of(s, b, i / 2, is_key);
+        const char *x = head_of(a, layer, block, i / 2, is_key), *y = head_of(b, layer, block, i / 2, is_key);
         for (size_t slot = 0; slot < KV_BLOCK_SLOTS; slot++)
-            if (!slot_is(s, x, y, is_key, slot, (int32_t)slot < n_used)) return false;
+            if (!slot_is(&s, x, y, is_key, slot, (int32_t)slot < n_used)) return false;
     }
     return true;
 }
@@ -178,7 +180,7 @@ bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span
         if (kept != kv_span_kept(copy, l)) return false;
         for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
             if (!(kept >> b & 1)) continue;
-            if (!blocks_equal(shape, kv_span_block(span, l, b), kv_span_block(copy, l, b), n - b * KV_BLOCK_SLOTS)) return false;
+            if (!blocks_equal(shape, span, copy, l, b, n - b * KV_BLOCK_SLOTS)) return false;
         }
     }
     return true;
@@ -227,6 +229,7 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
 
 /* The numbers of a plain record that determine sizes. */
 typedef struct numbers {
+    bool f16_layers[RECORD_MAX_LAYERS];
     uint32_t version;
     int32_t n_layers, n_tokens, n_slots;
     kv_shape shape;
@@ -234,6 +237,10 @@ typedef struct numbers {
 } numbers;
 
 static int32_t field(const uint8_t *private, int at) { return (int32_t)number(private + at, 4); }
+
+static uint8_t *layer_at(uint8_t *private, const numbers *k, int32_t i) {
+    return private + record_fixed_bytes(k->version) + (size_t)i * RECORD_LAYER_BYTES;
+}
 
 /* False: they are impossible, or do not fit. */
 static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
@@ -243,7 +250,7 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.n_tokens = field(private, 116);
     k.n_slots = field(private, 120);
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
-    const uint64_t format = number(private + 132, 1);
+    const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
     k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
     if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= KV_N_FORMATS) return false;
     k.shape.format = (kv_format)format;
@@ -254,7 +261,10 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     k.private_bytes = record_private_bytes(k.version, k.n_layers, k.n_tokens, (size_t)label);
     k.kv_at = record_kv_at(false, k.private_bytes);
     *out = k;
-    return RECORD_PUBLIC_BYTES + k.private_bytes <= n;
+    if (RECORD_PUBLIC_BYTES + k.private_bytes > n) return false;
+    out->shape.f16_layers = number(private + 132, 1) & RECORD_MIXES ? out->f16_layers : NULL;
+    for (int32_t i = 0; i < k.n_layers; i++) out->f16_layers[i] = layer_at((uint8_t *)(uintptr_t) private, &k, i)[13];
+    return true;
 }
 
 bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at) {
@@ -264,15 +274,11 @@ bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint6
     return is_found;
 }
 
-static uint8_t *layer_at(uint8_t *private, const numbers *k, int32_t i) {
-    return private + record_fixed_bytes(k->version) + (size_t)i * RECORD_LAYER_BYTES;
-}
-
 /* The blocks of a layer that exist: forged numbers may name others. */
 static uint8_t kept_of(const numbers *k, const uint8_t *layer) { return layer[12] & record_all_kept(k->n_slots); }
 
-static uint64_t layer_bytes(const numbers *k, const uint8_t *layer, bool is_encrypted) {
-    return record_layer_bytes(&k->shape, k->version, k->n_slots, kept_of(k, layer), is_encrypted);
+static uint64_t layer_bytes(const numbers *k, uint8_t *private, int32_t i, bool is_encrypted) {
+    return record_layer_bytes(&k->shape, i, k->version, k->n_slots, kept_of(k, layer_at(private, k, i)), is_encrypted);
 }
 
 void forge_sizes(uint8_t *bytes, size_t n) {
@@ -282,7 +288,7 @@ void forge_sizes(uint8_t *bytes, size_t n) {
     for (int32_t i = 0; i < k.n_layers; i++) {
         uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
         set_number(layer, begin, 8);
-        begin += layer_bytes(&k, layer, false);
+        begin += layer_bytes(&k, bytes + RECORD_PUBLIC_BYTES, i, false);
     }
     set_number(bytes + 12, 0, 4);
     set_number(bytes + 16, n, 8);
@@ -294,7 +300,7 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
     if (!get_numbers(&k, bytes, n)) return;
     for (int32_t i = 0; i < k.n_layers; i++) {
         uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
-        uint64_t begin = number(layer, 8), size = layer_bytes(&k, layer, false);
+        uint64_t begin = number(layer, 8), size = layer_bytes(&k, bytes + RECORD_PUBLIC_BYTES, i, false);
         const struct iovec kv = {bytes + BASE_MIN(begin, n), (size_t)size};
         if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&kv, 1));
     }
@@ -306,8 +312,8 @@ static void shift_layers(uint8_t *private, const numbers *k) {
     for (int32_t i = 0; i < k->n_layers; i++) {
         uint8_t *layer = layer_at(private, k, i);
         if (number(layer, 8) == plain) set_number(layer, encrypted, 8);
-        plain += layer_bytes(k, layer, false);
-        encrypted += layer_bytes(k, layer, true);
+        plain += layer_bytes(k, private, i, false);
+        encrypted += layer_bytes(k, private, i, true);
     }
 }
 
@@ -319,7 +325,7 @@ static size_t seal_blocks(const numbers *k, const uint8_t *private, const uint8_
         const uint8_t kept = kept_of(k, layer_at((uint8_t *)(uintptr_t) private, k, i));
         for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
             if (!(kept >> b & 1)) continue;
-            const size_t size = record_stored_bytes(&k->shape, k->version, k->n_slots, b);
+            const size_t size = record_stored_bytes(&k->shape, i, k->version, k->n_slots, b);
             if (size > n) return out + n; /* of a block that is cut off: left as zeros */
             if (stream) record_stream_seal(stream, from, size, NULL, 0, to + out);
             out += size + RECORD_MESSAGE_EXTRA;

@@ -89,6 +89,7 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     o.kv_budget_bytes = ALONE_BUDGET;
     o.chunk_tokens = w->most_chunk;
     o.kv_format = w->format;
+    if (w->f16_layers[0]) o.kv_f16_layers = w->f16_layers;
     return o;
 }
 
@@ -367,12 +368,23 @@ static int encode_alone(const schedule_world *w) {
     return rc;
 }
 
+/* A few layers, or those with windows, or all: in every second world whose format is below 16 bits. */
+static void choose_f16_layers(schedule_world *w) {
+    rp_model_info info = {.struct_size = sizeof(info)};
+    if (w->format == RP_KV_F16 || w->format == RP_KV_F32 || !chance(w, 2)) return;
+    rp_model_describe(w->model->model, &info);
+    const int32_t first = below(w, info.n_layers), last = first + below(w, info.n_layers - first);
+    if (w->model->has_windows && chance(w, 2)) snprintf(w->f16_layers, sizeof(w->f16_layers), "windows");
+    else snprintf(w->f16_layers, sizeof(w->f16_layers), "%d-%d", (int)first, (int)last);
+}
+
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
     static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2, RP_KV_FP8};
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
     random_pml_init(&w->pml, &w->r);
     w->pml.dial = w->pml.formats = true;
     w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
+    choose_f16_layers(w);
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;

@@ -53,6 +53,7 @@ typedef struct schedule_world {
     int prefill_rc;         /* expected of rp_schema_prefill: a module may be longer than the context */
     uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
     rp_kv_format format; /* of all engines */
+    char f16_layers[16]; /* likewise: rp_engine_options.kv_f16_layers; empty: none */
     int32_t most_chunk;
 } schedule_world;
 

@@ -82,8 +82,6 @@ bool audit_falls_back(const rp_engine *e, const rp_schema *s) {
 
 /* ---- choosing ---- */
 
-static bool is_small(kv_format f) { return kv_element_bits(kv_format_keys(f)) < 16; }
-
 /* Of a key and a value together. */
 static int bits_of(kv_format f) { return kv_element_bits(kv_format_keys(f)) + kv_element_bits(kv_format_values(f)); }
 
@@ -96,13 +94,13 @@ static void take_formats(audit_case *k, const rp_job *c) {
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         if (!p->items[i].is_view) continue;
         const kv_format f = p->layout->segments[p->items[i].segment].format;
-        if (!is_small(f)) continue;
+        if (!kv_format_is_small(f)) continue;
         mixes |= f != c->format;
         if (!k->judges_modules || bits_of(f) < bits_of(k->modules))
             k->modules = f;
         k->judges_modules = true;
     }
-    k->judges_text = is_small(c->format) && !mixes;
+    k->judges_text = kv_format_is_small(c->format) && !mixes;
 }
 
 static bool is_inexact(const pml_item *i) { return i->is_view && !i->exact; }

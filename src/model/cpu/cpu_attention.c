@@ -23,8 +23,8 @@
  *
  * KV of int8 and of fewer bits is computed in integers. A row that sees such a slot has a softmax of integers, too; it
  * adds its slots of f16, f32 or fp8, if any, as floats. A block of fp8 is unpacked to f16 once for all rows of a tile.
- * Where a step sees integers alone and has fewer tasks than threads, the blocks of a task are divided among threads, and
- * the results are the same bytes (attend_split).
+ * Where a layer sees integers alone and a step has fewer tasks than threads, the blocks of a task are divided among
+ * threads, and the results are the same bytes (attend_split). A layer in f16 (kv_shape.f16_layers) sees no integers.
  */
 #include <math.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static void store_row(store_job *j, int64_t r) {
     bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
     if (layer->rope != MODEL_NO_ROPE)
         k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
-    const kv_format format = kv_span_format(row->span);
+    const kv_format format = kv_span_layer_format(row->span, layer->states);
     const store_fn store_key = key_store(k, format), store_value = value_store(k, format);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
     BASE_DCHECK(!kv_format_is_encoded(format));
@@ -105,6 +105,7 @@ typedef struct attend_job {
     const cpu_angles *angles; /* NULL: queries are not rotated */
     int32_t group, head_tiles, heads_per_tile; /* group: heads that share a KV head, in head_tiles tiles */
     int32_t n_splits;                          /* threads of a task */
+    bool sees_ints;                            /* the layer has spans of integers */
     const backend_buffer *queries;
     backend_buffer *dst;
 } attend_job;
@@ -134,7 +135,7 @@ typedef struct cpu_tile {
     kv_element rounded[CPU_TILE_QUERIES]; /* of each row: its rounded queries are for keys of this kind; KV_ELEMENT_F32: none are */
     /* of each query: final factors of its sums of weighted values, those of floats and those of integers */
     float factors[CPU_TILE_QUERIES], int_factors[CPU_TILE_QUERIES];
-    /* if the step sees integers: of each row: it sees some; of each query: its scale */
+    /* if the layer sees integers: of each row: it sees some; of each query: its scale */
     bool is_int[CPU_TILE_QUERIES];
     float query_scales[CPU_TILE_QUERIES];
     /* rows of integers: of each query: heavy weights, in all and used (pass 2), the highest score, the sum of
@@ -229,8 +230,9 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     if (!v->span) {
         v->span = view->span;
         v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
-        v->keys = kv_format_keys(kv_span_format(view->span));
-        v->values = kv_format_values(kv_span_format(view->span));
+        const kv_format format = kv_span_layer_format(view->span, t->j->layer->states);
+        v->keys = kv_format_keys(format);
+        v->values = kv_format_values(format);
         v->first = v->end = part->first;
     }
     for (int32_t r = v->end; r < part->first; r++) v->views[r] = NULL; /* in between */
@@ -413,7 +415,7 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     }
     tile_score(t, v, first, end, k, scores, stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
-        if (b->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));
+        if (t->j->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));
         t->is_int[r] |= kv_element_is_int(v->values);
         if (b->model->alibi_slopes) tile_add_bias(t, r, v->views[r], block, scores, stride);
         if (whole) t->done[r] += KV_BLOCK_SLOTS;
@@ -595,7 +597,7 @@ static void sum_values(tile *t) {
     const cpu_backend *b = t->j->b;
     size_t n = (size_t)t->n_rows * (size_t)t->n_heads * (size_t)b->shape.value_dim;
     for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
-    if (b->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
+    if (t->j->sees_ints) memset(t->scratch->int_sums, 0, sizeof(int32_t) * n);
     memset(t->scratch->sums, 0, sizeof(float) * n);
     visit_all(t, add_values);
 }
@@ -660,7 +662,7 @@ static void attend_tasks(void *arg, int64_t begin, int64_t end, int thread) {
         tile *t = j->b->scratch[thread].tile;
         open_tile(t, j, i, &j->b->scratch[thread]);
         visit_all(t, score_block);
-        if (j->b->sees_ints) find_highest(t), sum_exponentials(t), round_weights(t);
+        if (j->sees_ints) find_highest(t), sum_exponentials(t), round_weights(t);
         weigh_scores(t);
         sum_values(t);
         write_sums(t);
@@ -680,7 +682,7 @@ static void split_scores(void *arg, int64_t begin, int64_t end, int thread) {
         t->n_splits = j->n_splits;
         t->split = (int32_t)(i % j->n_splits);
         visit_all(t, score_block);
-        for (int32_t r = 0; r < t->n_rows; r++) t->is_int[r] = true; /* the step sees integers alone */
+        for (int32_t r = 0; r < t->n_rows; r++) t->is_int[r] = true; /* the layer sees integers alone */
         find_highest(t);
     }
 }
@@ -739,10 +741,12 @@ void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, bac
     cpu_backend *b = (cpu_backend *)self;
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->model->layers[layer];
+    const bool *f16_layers = kv_pool_shape(b->step->contexts[0]->pool)->f16_layers;
     attend_job j = {.b = b, .layer = l, .group = group, .heads_per_tile = b->heads_per_tile, .queries = queries, .dst = dst};
+    j.sees_ints = b->sees_ints && !(f16_layers && f16_layers[l->states]);
     if (l->rope != MODEL_NO_ROPE) j.angles = &b->angles[l->rope];
     int64_t n = (int64_t)b->plan.n_tiles * b->shape.n_kv_heads, head_tiles = (group + j.heads_per_tile - 1) / j.heads_per_tile;
-    bool splits = b->sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
+    bool splits = j.sees_ints && !b->sees_floats && 2 * n * head_tiles <= n_threads && longest_context(b) >= SPLIT_SLOTS;
     /* one row and few KV heads: reading a block more than once is better than idle threads */
     while (!splits && n * ((group + j.heads_per_tile - 1) / j.heads_per_tile) < n_threads && j.heads_per_tile > 1)
         j.heads_per_tile = (j.heads_per_tile + 1) / 2;

@@ -134,7 +134,7 @@ typedef struct cpu_backend {
     cpu_scratch *scratch;  /* one for each thread */
     int64_t scratch_slots; /* capacity of the scratch */
     bool has_int_scratch;
-    bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats */
+    bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 

@@ -58,7 +58,7 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     float *keys = cpu_row_at(j->keys, r);
     const float *values = cpu_row_of(j->values, r);
     const int32_t layer = b->model->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
-    const kv_shape shape = kv_shape_in(&b->shape, kv_span_format(row->span));
+    const kv_shape shape = kv_shape_in(&b->shape, kv_span_layer_format(row->span, layer));
     int slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;
     BASE_ASSERT(!kv_span_is_scattered(row->span));

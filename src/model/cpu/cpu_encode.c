@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_encode.c: elements of KV blocks, and the encoding of complete spans, on the CPU. Tasks are (layer, block, KV head);
- * a head's bytes are a function of its own slots. */
+ * a head's bytes are a function of its own slots. A layer in f16 is f16 in both spans, as a rule, and copied. */
 #include <string.h>
 
 #include "base/check.h"
@@ -36,48 +36,50 @@ void cpu_elements(const kv_shape *shape, const void *head, bool is_key, int slot
 typedef struct encode_job {
     const cpu_backend *b;
     const kv_span *from, *to;
-    kv_shape from_shape, to_shape;
     float *slots; /* of each thread: [64][the larger dimension] */
 } encode_job;
 
 static int64_t slots_floats(const kv_shape *s) { return (int64_t)KV_BLOCK_SLOTS * BASE_MAX(s->key_dim, s->value_dim); }
 
-/* Keys or values of one head, n slots of a block. */
-static void encode_head(const encode_job *j, const void *from, bool is_key, int n, float *x, void *to) {
-    const int64_t dim = is_key ? j->to_shape.key_dim : j->to_shape.value_dim;
-    const kv_element e = kv_format_side(j->to_shape.format, is_key);
-    const kernel_table *k = &j->b->kernels;
+/* Keys or values of one head, n slots of a block. Shapes: in the formats of the layer. */
+static void encode_head(const kernel_table *k, const kv_shape *from_shape, const void *from, bool is_key, int n, float *x,
+                        const kv_shape *to_shape, void *to) {
+    const int64_t dim = is_key ? to_shape->key_dim : to_shape->value_dim;
+    const kv_element e = kv_format_side(to_shape->format, is_key);
     const bool is_int8 = e == KV_ELEMENT_INT8;
-    if (e == kv_format_side(j->from_shape.format, is_key)) { /* not rounded again */
-        memcpy(to, from, is_key ? kv_shape_key_bytes(&j->to_shape) : kv_shape_value_bytes(&j->to_shape));
+    if (e == kv_format_side(from_shape->format, is_key)) { /* not rounded again */
+        memcpy(to, from, is_key ? kv_shape_key_bytes(to_shape) : kv_shape_value_bytes(to_shape));
         return;
     }
-    for (int slot = 0; slot < n; slot++) cpu_elements(&j->from_shape, from, is_key, slot, x + slot * dim);
+    for (int slot = 0; slot < n; slot++) cpu_elements(from_shape, from, is_key, slot, x + slot * dim);
     if (kv_element_is_encoded(e)) (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
     if (is_int8 && is_key) kernel_hadamard(x, n * dim, kernel_hadamard_size(dim));
     for (int slot = 0; slot < n && is_int8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
+    for (int slot = 0; slot < n && e == KV_ELEMENT_F16; slot++) (is_key ? k->store_key_f16 : k->store_value_f16)(x + slot * dim, dim, to, slot);
 }
 
 static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     const encode_job *j = arg;
-    const int32_t n_heads = j->to_shape.n_kv_heads, n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    float *x = j->slots + thread * slots_floats(&j->to_shape);
+    const kernel_table *k = &j->b->kernels;
+    const int32_t n_heads = j->b->shape.n_kv_heads, n_blocks = (kv_span_tokens(j->from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    float *x = j->slots + thread * slots_floats(&j->b->shape);
     for (int64_t i = begin; i < end; i++) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks), layer = (int32_t)(i / n_heads / n_blocks);
         const int n = BASE_MIN(kv_span_tokens(j->from) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         if (!kv_span_has(j->from, layer, block)) continue;
-        encode_head(j, kv_span_keys(j->from, layer, block, head), true, n, x, kv_span_keys(j->to, layer, block, head));
-        encode_head(j, kv_span_values(j->from, layer, block, head), false, n, x, kv_span_values(j->to, layer, block, head));
+        const kv_shape from = kv_shape_in(&j->b->shape, kv_span_layer_format(j->from, layer));
+        const kv_shape to = kv_shape_in(&j->b->shape, kv_span_layer_format(j->to, layer));
+        encode_head(k, &from, kv_span_keys(j->from, layer, block, head), true, n, x, &to, kv_span_keys(j->to, layer, block, head));
+        encode_head(k, &from, kv_span_values(j->from, layer, block, head), false, n, x, &to, kv_span_values(j->to, layer, block, head));
     }
 }
 
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     cpu_backend *b = (cpu_backend *)self;
-    const kv_shape from_shape = kv_shape_in(&b->shape, kv_span_format(from)), to_shape = kv_shape_in(&b->shape, kv_span_format(to));
-    encode_job j = {.b = b, .from = from, .to = to, .from_shape = from_shape, .to_shape = to_shape};
-    const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&j.to_shape) * (uint64_t)base_threads_count(b->threads);
+    encode_job j = {.b = b, .from = from, .to = to};
+    const uint64_t bytes = sizeof(float) * (uint64_t)slots_floats(&b->shape) * (uint64_t)base_threads_count(b->threads);
     const int64_t n_blocks = (kv_span_tokens(from) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    BASE_ASSERT(kv_format_is_encoded(j.to_shape.format) && !kv_format_is_encoded(j.from_shape.format));
+    BASE_ASSERT(kv_format_is_encoded(kv_span_format(to)) && !kv_format_is_encoded(kv_span_format(from)));
     if (!(j.slots = base_alloc((size_t)bytes))) return base_fail_memory(err, bytes, "the encoding of KV");
     base_threads_for(b->threads, encode_heads, &j, n_blocks * b->shape.n_layers * b->shape.n_kv_heads, 8);
     base_free(j.slots);
