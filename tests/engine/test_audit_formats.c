@@ -36,7 +36,7 @@
 enum { HEAD_DIM = 16,
        N_SOURCES = 48 };
 
-static rp_model *planted, *healthy, *bundled, *one_head;
+static rp_model *planted, *sensitive, *healthy, *bundled, *one_head; /* sensitive: planted in its first layer of two */
 
 /* Rows of both halves of the first rotary pair of each head. */
 static void plant(const char *name, float *x, int64_t n_rows, int64_t width) {
@@ -47,6 +47,10 @@ static void plant(const char *name, float *x, int64_t n_rows, int64_t width) {
     for (int64_t r = 0; r < n; r++)
         for (int64_t i = 0; i < row && r % (HEAD_DIM / 2) == HEAD_DIM / 2 - 1; i++)
             x[r * row + i] *= is_key ? (float)(1 << PLANTED) : 1 / (float)(1 << PLANTED);
+}
+
+static void plant_first(const char *name, float *x, int64_t n_rows, int64_t width) {
+    if (strstr(name, "blk.0.")) plant(name, x, n_rows, width);
 }
 
 static rp_model *open_variant(const char *from, void (*change)(const char *, float *, int64_t, int64_t)) {
@@ -68,6 +72,7 @@ static int open_models(void **state) {
     tiny_model_shape shape = tiny_model_defaults();
     (void)state;
     planted = open_variant(golden_find(g, "gpt-oss")->path, plant);
+    sensitive = open_variant(golden_find(g, "gpt-oss")->path, plant_first);
     healthy = open_variant(golden_find(g, "gpt-oss")->path, NULL);
     golden_close(g);
     snprintf(path, sizeof(path), "%s/models/reprise-mini.gguf", tree ? tree : ".");
@@ -80,6 +85,7 @@ static int open_models(void **state) {
 static int close_models(void **state) {
     (void)state;
     rp_model_close(planted);
+    rp_model_close(sensitive);
     rp_model_close(healthy);
     rp_model_close(bundled);
     rp_model_close(one_head);
@@ -278,6 +284,37 @@ static void an_engine_goes_back_to_f16(void **state) {
     rp_engine_free(before);
 }
 
+static void layers_in_f16_save_a_format(void **state) {
+    rp_engine_options o = options(RP_KV_INT8, 1, true), f16 = options(RP_KV_F16, 0, false);
+    rp_engine *e = new_engine(sensitive, &o, schema_plain), *like = new_engine(planted, &f16, schema_plain);
+    rp_audit_format row;
+    (void)state;
+    ask(e, text_request, ENOUGH);
+    assert_true(find_row(e, true, &row));
+    print_row("sensitive, text", &row);
+    assert_true(row.falls_back);
+    rp_engine_free(e);
+    o.kv_f16_layers = "0";
+    e = new_engine(sensitive, &o, schema_plain);
+    ask(e, text_request, ENOUGH);
+    ask(e, module_request, ENOUGH);
+    assert_true(find_row(e, true, &row));
+    print_row("sensitive, all, its layer in f16", &row);
+    assert_true(!row.falls_back && !row.exceeds && row.figures.samples == 2 * ENOUGH);
+    assert_int_equal(format_of(e), RP_KV_INT8);
+    rp_engine_free(e);
+    o.max_divergence = 1e-12F; /* as a model whose other layer needs f16, too */
+    e = new_engine(planted, &o, schema_plain);
+    ask(e, text_request, ENOUGH);
+    assert_true(find_row(e, true, &row) && row.falls_back);
+    assert_int_equal(format_of(e), RP_KV_F16);
+    check_like(e, like, text_request, (rp_quality){0});
+    check_like(e, like, module_request, (rp_quality){RP_QUALITY_REUSE, 0});
+    check_like(e, like, module_request, (rp_quality){RP_QUALITY_LINK, 4});
+    rp_engine_free(e);
+    rp_engine_free(like);
+}
+
 static void without_leave_it_is_only_reported(void **state) {
     rp_engine_options o = options(RP_KV_INT8, 1, false);
     rp_engine *e = new_engine(planted, &o, NULL);
@@ -426,6 +463,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_planted_model_is_spoiled_by_8_bits_alone),
         cmocka_unit_test(an_engine_goes_back_to_f16),
+        cmocka_unit_test(layers_in_f16_save_a_format),
         cmocka_unit_test(without_leave_it_is_only_reported),
         cmocka_unit_test(a_healthy_model_keeps_its_format),
         cmocka_unit_test(f16_is_not_judged),

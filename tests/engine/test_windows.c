@@ -25,19 +25,24 @@ typedef struct opened {
     rp_engine *engine;
 } opened;
 
-static opened open_model_within(const char *name, int32_t chunk, uint64_t budget) {
+/* Formats of KV: all of it in f16, or in int8 with the layers that have windows in f16. */
+typedef enum formats { ALL_F16, WINDOWS_IN_F16, N_FORMATS } formats;
+
+static opened open_model_within(const char *name, int32_t chunk, uint64_t budget, formats in) {
     rp_error err = {0};
     opened o = {0};
     rp_engine_options options = rp_engine_options_defaults();
     options.n_ctx = MAX_CTX;
     options.chunk_tokens = chunk;
     options.kv_budget_bytes = budget;
+    options.kv_format = in == ALL_F16 ? RP_KV_F16 : RP_KV_INT8;
+    options.kv_f16_layers = in == ALL_F16 ? NULL : "windows";
     if (rp_model_open(&o.model, golden_find(models, name)->path, NULL, &err) || rp_engine_new(&o.engine, o.model, &options, &err))
         fail_msg("%s", err.message);
     return o;
 }
 
-static opened open_model(const char *name, int32_t chunk) { return open_model_within(name, chunk, 0); }
+static opened open_model(const char *name, int32_t chunk) { return open_model_within(name, chunk, 0, ALL_F16); }
 
 static void close_model(opened *o) {
     rp_engine_free(o->engine);
@@ -64,15 +69,15 @@ static uint64_t kept_blocks(const rp_model *m, int32_t layer, int32_t n_tokens) 
     return (uint64_t)(n - first);
 }
 
-/* If other requests may share the prefix, and memory allows, all of it is kept; otherwise only the windows. */
-static void a_long_sequence_keeps_what_windows_reach(void **state) {
-    (void)state;
-    opened o = open_model("gemma3", 256);
+/* If other requests may share the prefix, and memory allows, all of it is kept; otherwise only the windows. A layer in f16
+ * has two blocks of int8 for each of its own. */
+static void check_long_sequence(formats in) {
+    opened o = open_model_within("gemma3", 256, 0, in);
     char *text = words(LONG_TOKENS);
     rp_request req = rp_request_defaults();
     oracle_run r;
-    kv_shape shape = model_kv_shape(o.model, KV_F16);
-    uint64_t block = kv_shape_token_bytes(&shape) / (uint64_t)shape.n_layers * KV_BLOCK_SLOTS, expected = 0, whole = 0;
+    kv_shape shape = model_kv_shape(o.model, in == ALL_F16 ? KV_F16 : KV_INT8);
+    uint64_t expected = 0, whole = 0;
     req.text = text;
     req.max_tokens = 1;
     req.no_prefix = true;
@@ -80,6 +85,7 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     int32_t n = r.result->prompt_tokens;
     assert_true(n > LONG_TOKENS / 2);
     for (int32_t l = 0; l < o.model->hp.n_layers; l++) {
+        const uint64_t block = kv_shape_block_bytes(&shape) * (in == WINDOWS_IN_F16 && o.model->layers[l].window > 0 ? 2 : 1);
         expected += kept_blocks(o.model, l, n) * block;
         whole += (uint64_t)((n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) * block;
     }
@@ -92,7 +98,7 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     assert_int_equal(shared.result->kv_bytes, whole);
     assert_true(oracle_run_same(&r, &shared));
     close_model(&o);
-    o = open_model_within("gemma3", 256, whole / 2);
+    o = open_model_within("gemma3", 256, whole / 2, in);
     run(&o, req, &small);
     assert_int_equal(small.result->kv_bytes, expected);
     assert_true(oracle_run_same(&r, &small));
@@ -101,6 +107,11 @@ static void a_long_sequence_keeps_what_windows_reach(void **state) {
     oracle_run_free(&r);
     free(text);
     close_model(&o);
+}
+
+static void a_long_sequence_keeps_what_windows_reach(void **state) {
+    (void)state;
+    for (int in = ALL_F16; in < N_FORMATS; in++) check_long_sequence((formats)in);
 }
 
 #define PARTS 4
