@@ -209,17 +209,6 @@ static void report(bench *b) {
 
 /* ---- main ---- */
 
-static const char *text_after(int argc, char **argv, const char *name) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return argv[i + 1];
-    return NULL;
-}
-
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    const char *text = text_after(argc, argv, name);
-    return text ? atoi(text) : fallback;
-}
-
 static void open_engine(bench *b, subject s, const char *schema) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_error err;
@@ -254,12 +243,12 @@ int main(int argc, char **argv) {
                                                 {AGAIN, EVERY, OFF}, {EVERY, OFF, AGAIN}, {OFF, AGAIN, EVERY}};
     static bench b;
     bench_name = "bench_audit";
-    const char *rate = text_after(argc, argv, "--rate");
+    const char *rate = bench_text_after(argc, argv, "--rate", NULL);
     b.rate = rate ? atof(rate) : 25;
-    b.rounds = number_after(argc, argv, "--rounds", 12);
-    b.requests = number_after(argc, argv, "--requests", 200);
-    b.threads = number_after(argc, argv, "--threads", 2);
-    b.answer = number_after(argc, argv, "--answer", 16);
+    b.rounds = bench_number_after(argc, argv, "--rounds", 12);
+    b.requests = bench_number_after(argc, argv, "--requests", 200);
+    b.threads = bench_number_after(argc, argv, "--threads", 2);
+    b.answer = bench_number_after(argc, argv, "--answer", 16);
     if (argc < 2 || argv[1][0] == '-' || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.requests < 1 || b.requests > MAX_REQUESTS ||
         b.threads < 1 || b.answer < 1 || !(b.rate > 0)) {
         fprintf(stderr, "usage: bench_audit MODEL.gguf [--rate R] [--requests N, up to %d] [--rounds N, up to %d] [--threads N] [--answer N]\n",

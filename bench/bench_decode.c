@@ -115,12 +115,6 @@ static bool run_cell(bench *b, const cell *c, const char *prompt) {
 
 /* ---- main ---- */
 
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
-    return fallback;
-}
-
 int main(int argc, char **argv) {
     static bench b;
     rp_error err;
@@ -129,11 +123,11 @@ int main(int argc, char **argv) {
     unsigned seed = 7;
     bool is_below = true;
     bench_name = "bench_decode";
-    o.n_threads = number_after(argc, argv, "--threads", 2);
+    o.n_threads = bench_number_after(argc, argv, "--threads", 2);
     o.on_step = on_step;
     o.step_user = &b;
-    b.tokens = number_after(argc, argv, "--tokens", 128);
-    int cached = number_after(argc, argv, "--cached", 256);
+    b.tokens = bench_number_after(argc, argv, "--tokens", 128);
+    int cached = bench_number_after(argc, argv, "--cached", 256);
     if (argc < 2 || argv[1][0] == '-' || o.n_threads < 1 || b.tokens < 8 || cached < 1) {
         fprintf(stderr, "usage: bench_decode MODEL.gguf [--threads N] [--tokens N, 8 or more] [--cached N]\n");
         return 2;

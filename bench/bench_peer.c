@@ -2,7 +2,7 @@
 /* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; reads cells from standard input, one a
  * line, and answers each with a line of JSON on standard output. Public interface only.
  *
- *   bench_peer MODEL.gguf [--threads N] [--ctx N]
+ *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME]
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
@@ -220,19 +220,14 @@ static bool memory(const char *line) {
 
 /* ---- main ---- */
 
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
-    return fallback;
-}
-
-static void open_model(bench *b, const char *path, int threads, int ctx) {
+static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_format kv_format) {
     rp_error err;
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_engine_options o = rp_engine_options_defaults();
     double start = bench_now_s(), opened;
     o.n_threads = threads;
     o.n_ctx = ctx;
+    o.kv_format = kv_format;
     if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
     opened = bench_now_s();
     if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
@@ -248,12 +243,15 @@ int main(int argc, char **argv) {
     static char line[LINE_BYTES];
     bench b = {.seed = 7};
     bench_name = "bench_peer";
-    int threads = number_after(argc, argv, "--threads", 2), ctx = number_after(argc, argv, "--ctx", 0);
-    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0) {
-        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N]   (cells on standard input: see bench/README.md)\n");
+    const int threads = bench_number_after(argc, argv, "--threads", 2), ctx = bench_number_after(argc, argv, "--ctx", 0);
+    const char *format_name = bench_text_after(argc, argv, "--kv-format", "f16");
+    rp_kv_format format;
+    if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 || !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
+        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME]   (cells on standard input: see "
+                        "bench/README.md)\n");
         return 2;
     }
-    open_model(&b, argv[1], threads, ctx);
+    open_model(&b, argv[1], threads, ctx, format);
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !tokens(&b, line) && !memory(line)) {

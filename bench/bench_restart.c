@@ -44,9 +44,6 @@ typedef struct answer {
     int32_t token;
 } answer;
 
-#define X(name) name,
-static const char *const format_names[RP_N_KV_FORMATS] = {RP_KV_FORMAT_NAMES(X)};
-#undef X
 #define DIR_BYTES 4096
 
 /* A KV format with its folder. */
@@ -167,7 +164,7 @@ static rp_engine *open_engine(const bench *b, rp_store_write write, bool whole, 
 /* ---- filling the store ---- */
 
 static void say(const bench *b, const char *what) {
-    fprintf(stderr, "bench_restart: %s: %s\n", format_names[b->format], what);
+    fprintf(stderr, "bench_restart: %s: %s\n", bench_kv_formats[b->format], what);
     fflush(stderr);
 }
 
@@ -226,7 +223,7 @@ static void run_cell(bench *b, const bench_files *f, int m, int how, int round) 
         bench_text_free(&t);
     }
     rp_engine_free(e);
-    fprintf(stderr, "bench_restart: round %d, %s, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1, format_names[b->format],
+    fprintf(stderr, "bench_restart: round %d, %s, %s, %s: disk %.0f ms, ram %.0f ms (%d cached, %d fresh)\n", round + 1, bench_kv_formats[b->format],
             mode_names[m], reading_names[how], disk.ms, ram.ms, disk.cached, disk.fresh);
 }
 
@@ -279,7 +276,7 @@ static void report(bench *b) {
         if (depths[i] == DISK_THREADS) used = gbs[i];
     }
     printf("First token of %d new tokens after %d in %s, ms; %d threads; medians of %d rounds\n\n", b->fresh, b->tokens,
-           format_names[b->format], b->threads, b->rounds);
+           bench_kv_formats[b->format], b->threads, b->rounds);
     printf("| states | from RAM | from disk after a restart | ratio | reading alone | against the larger of the two | ");
     printf("against their sum | computed | gain |\n");
     printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
@@ -306,7 +303,7 @@ static void compare(const bench *all, int n) {
         for (int m = 0; m < MODES; m++)
             if (all[i].has[m])
                 printf("%s against %s, %s, layer by layer: TTFT from disk %.2f x, from RAM %.2f x; bytes read %.2f x\n",
-                       format_names[all[i].format], format_names[all[0].format], mode_names[m],
+                       bench_kv_formats[all[i].format], bench_kv_formats[all[0].format], mode_names[m],
                        median_of_ratios(all[i].disk_ms[m][LAYERS], all[0].disk_ms[m][LAYERS], all[0].rounds),
                        median_of_ratios(all[i].ram_ms[m][LAYERS], all[0].ram_ms[m][LAYERS], all[0].rounds), all[i].bytes[m] / all[0].bytes[m]);
     if (n > 1) printf("\n");
@@ -314,24 +311,13 @@ static void compare(const bench *all, int n) {
 
 /* ---- main ---- */
 
-static const char *text_after(int argc, char **argv, const char *name, const char *fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return argv[i + 1];
-    return fallback;
-}
-
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    const char *text = text_after(argc, argv, name, NULL);
-    return text ? atoi(text) : fallback;
-}
-
 static bool read_arguments(bench *b, int argc, char **argv) {
-    const char *only = text_after(argc, argv, "--only", "");
-    b->tokens = number_after(argc, argv, "--tokens", 5000);
-    b->modules = number_after(argc, argv, "--modules", 5);
-    b->fresh = number_after(argc, argv, "--fresh", 20);
-    b->rounds = number_after(argc, argv, "--rounds", 5);
-    b->threads = number_after(argc, argv, "--threads", 2);
+    const char *only = bench_text_after(argc, argv, "--only", "");
+    b->tokens = bench_number_after(argc, argv, "--tokens", 5000);
+    b->modules = bench_number_after(argc, argv, "--modules", 5);
+    b->fresh = bench_number_after(argc, argv, "--fresh", 20);
+    b->rounds = bench_number_after(argc, argv, "--rounds", 5);
+    b->threads = bench_number_after(argc, argv, "--threads", 2);
     for (int m = 0; m < MODES; m++) b->has[m] = strcmp(only, mode_names[1 - m]) != 0;
     return argc >= 2 && argv[1][0] != '-' && b->modules > 0 && b->tokens >= 64 * b->modules && b->fresh > 1 && b->rounds > 0 &&
            b->rounds <= MAX_ROUNDS && b->threads > 0;
@@ -341,11 +327,8 @@ static bool read_arguments(bench *b, int argc, char **argv) {
 static int read_formats(const char *list, rp_kv_format *out) {
     int n = 0;
     while (*list && n < RP_N_KV_FORMATS) {
-        size_t length = strcspn(list, ",");
-        int f = 0;
-        while (f < RP_N_KV_FORMATS && (strlen(format_names[f]) != length || strncmp(format_names[f], list, length) != 0)) f++;
-        if (f == RP_N_KV_FORMATS) return 0;
-        out[n++] = (rp_kv_format)f;
+        const size_t length = strcspn(list, ",");
+        if (!bench_kv_format_parse(list, length, &out[n++])) return 0;
         list += length + (list[length] == ',');
     }
     return n;
@@ -358,7 +341,7 @@ static void open_bench(bench *b, const char *dir, bool is_only) {
         snprintf(b->dir, sizeof b->dir, "bench-restart-XXXXXX");
         if (!mkdtemp(b->dir)) bench_die("a folder", NULL);
     } else {
-        snprintf(b->dir, sizeof b->dir, "%s%s%s", dir, is_only ? "" : "-", is_only ? "" : format_names[b->format]);
+        snprintf(b->dir, sizeof b->dir, "%s%s%s", dir, is_only ? "" : "-", is_only ? "" : bench_kv_formats[b->format]);
     }
     make_texts(b);
     b->files = bench_files_of(b->dir);
@@ -377,8 +360,8 @@ static void close_bench(bench *b) {
 int main(int argc, char **argv) {
     static bench all[RP_N_KV_FORMATS], options;
     rp_kv_format formats[RP_N_KV_FORMATS];
-    int n_different = 0, n = read_formats(text_after(argc, argv, "--kv-format", "f16"), formats);
-    const char *dir = text_after(argc, argv, "--dir", NULL);
+    int n_different = 0, n = read_formats(bench_text_after(argc, argv, "--kv-format", "f16"), formats);
+    const char *dir = bench_text_after(argc, argv, "--dir", NULL);
     rp_error err;
     bench_name = "bench_restart";
     if (!read_arguments(&options, argc, argv) || n == 0) {

@@ -121,21 +121,15 @@ static void measure_decode(rp_model *m, const settings *s) {
 
 /* ---- main ---- */
 
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
-    return fallback;
-}
-
 int main(int argc, char **argv) {
     bench_name = "bench_reuse";
     if (argc < 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: bench_reuse MODEL.gguf [--tokens N] [--modules N] [--fresh N] [--threads N] [--runs N]\n");
         return 2;
     }
-    settings s = {argv[1], number_after(argc, argv, "--tokens", 1000), number_after(argc, argv, "--modules", 5),
-                  number_after(argc, argv, "--fresh", 20), number_after(argc, argv, "--threads", 2),
-                  number_after(argc, argv, "--runs", 5)};
+    settings s = {argv[1], bench_number_after(argc, argv, "--tokens", 1000), bench_number_after(argc, argv, "--modules", 5),
+                  bench_number_after(argc, argv, "--fresh", 20), bench_number_after(argc, argv, "--threads", 2),
+                  bench_number_after(argc, argv, "--runs", 5)};
     if (s.tokens < 1 || s.modules < 1 || s.fresh < 1 || s.threads < 1 || s.threads > 64 || s.runs < 1 || s.runs > 64) {
         fprintf(stderr, "bench_reuse: numbers are 1 or more; threads and runs at most 64\n");
         return 2;

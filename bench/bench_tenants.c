@@ -137,21 +137,15 @@ static void run_cell(bench *b, const char *name) {
     fflush(stdout);
 }
 
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return atoi(argv[i + 1]);
-    return fallback;
-}
-
 int main(int argc, char **argv) {
     static bench b;
     char dir[] = "bench-tenants-XXXXXX";
     rp_error err;
     bench_name = "bench_tenants";
     b.options = rp_engine_options_defaults();
-    b.tokens = number_after(argc, argv, "--tokens", 200);
-    b.rounds = number_after(argc, argv, "--rounds", 200);
-    b.options.n_threads = number_after(argc, argv, "--threads", 1);
+    b.tokens = bench_number_after(argc, argv, "--tokens", 200);
+    b.rounds = bench_number_after(argc, argv, "--rounds", 200);
+    b.options.n_threads = bench_number_after(argc, argv, "--threads", 1);
     b.options.kv_budget_bytes = BUDGET_BYTES;
     b.options.store_budget_bytes = DISK_BYTES;
     if (argc < 2 || argv[1][0] == '-' || b.tokens < 1 || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.options.n_threads < 1) {

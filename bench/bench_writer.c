@@ -257,17 +257,6 @@ static void report(bench *b) {
 
 /* ---- main ---- */
 
-static const char *text_after(int argc, char **argv, const char *name, const char *fallback) {
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0) return argv[i + 1];
-    return fallback;
-}
-
-static int number_after(int argc, char **argv, const char *name, int fallback) {
-    const char *text = text_after(argc, argv, name, NULL);
-    return text ? atoi(text) : fallback;
-}
-
 static void open_engine(bench *b) {
     rp_engine_options o = rp_engine_options_defaults();
     rp_error err;
@@ -284,15 +273,15 @@ int main(int argc, char **argv) {
     char own[] = "bench-writer-XXXXXX";
     rp_error err;
     bench_name = "bench_writer";
-    b.tokens = number_after(argc, argv, "--tokens", 64);
-    b.rounds = number_after(argc, argv, "--rounds", 20);
-    b.threads = number_after(argc, argv, "--threads", 2);
+    b.tokens = bench_number_after(argc, argv, "--tokens", 64);
+    b.rounds = bench_number_after(argc, argv, "--rounds", 20);
+    b.threads = bench_number_after(argc, argv, "--threads", 2);
     if (argc < 2 || argv[1][0] == '-' || b.tokens < 2 || b.tokens > MAX_TOKENS || b.rounds < 1 || b.rounds > MAX_ROUNDS || b.threads < 1) {
         fprintf(stderr, "usage: bench_writer MODEL.gguf [--tokens N, up to %d] [--rounds N, up to %d] [--threads N] [--dir DIR]\n",
                 MAX_TOKENS, MAX_ROUNDS);
         return 2;
     }
-    const char *dir = text_after(argc, argv, "--dir", NULL);
+    const char *dir = bench_text_after(argc, argv, "--dir", NULL);
     bool is_own = !dir;
     if (is_own && !(dir = mkdtemp(own))) bench_die("a folder", NULL);
     must(rp_model_open(&b.model, argv[1], NULL, &err), "model", &err);

@@ -39,6 +39,16 @@ void bench_text_add_words(bench_text *t, const rp_model *m, size_t n, unsigned *
 
 size_t bench_count_tokens(const rp_model *m, const char *text);
 
+/* ---- options ---- */
+
+/* What follows `name` among the arguments after the first; else fallback. */
+const char *bench_text_after(int argc, char **argv, const char *name, const char *fallback);
+int bench_number_after(int argc, char **argv, const char *name, int fallback);
+
+extern const char *const bench_kv_formats[RP_N_KV_FORMATS]; /* by rp_kv_format */
+/* The format named by n bytes; false: none. */
+bool bench_kv_format_parse(const char *name, size_t n, rp_kv_format *out);
+
 /* ---- limits of the machine ---- */
 
 /* GB/s at which n_threads threads together read 512 MiB: the best of a few passes. */
