@@ -14,7 +14,7 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     base_key out;
     base_hash_init(&h, "reprise states 2");
     base_hash_key(&h, atomic_load(&e->model->has_fingerprint) ? &m->fingerprint : &m->header_digest);
-    base_hash_u64(&h, (uint64_t)e->states.shape.format);
+    base_hash_u64(&h, kv_format_identity(e->states.shape.format));
     base_hash_u64(&h, model_rope_is_long(m, e->n_ctx));
     base_hash_u64(&h, (uint64_t)arithmetic);
     if (e->f16_layers) base_hash_bytes(&h, e->f16_layers, (size_t)m->n_kv_layers); /* a byte of 0 or 1 each */

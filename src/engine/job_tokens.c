@@ -28,7 +28,7 @@ base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format forma
     if (format == e->formats.text) return *salt; /* which covers it */
     base_hash_init(&h, "reprise text 1");
     base_hash_key(&h, salt);
-    base_hash_u64(&h, (uint64_t)format);
+    base_hash_u64(&h, kv_format_identity(format));
     base_hash_final(&h, &key);
     return key;
 }
@@ -57,7 +57,7 @@ static base_key name_root(const rp_job *c) {
         base_hash_u64(&h, (uint64_t)item->n_again);
         for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
     }
-    if (c->format != c->engine->formats.text) base_hash_u64(&h, (uint64_t)c->format);
+    if (c->format != c->engine->formats.text) base_hash_u64(&h, kv_format_identity(c->format));
     base_hash_final(&h, &key);
     return key;
 }

@@ -134,6 +134,9 @@ typedef void (*kernel_unpack_fp8_fn)(const void *from, int64_t n, uint16_t *to, 
  *     keys    int8 code[dim / 2][64 slots][2]        values  int8 code[32][dim][2]: two slots side by side
  *             bf16 scale[64]                                 bf16 scale[64]
  *
+ * Keys are stored, and queries rounded, after kernel_hadamard: a channel that is larger than the others would take the
+ * codes of all.
+ *
  * Queries and weights are rounded to integers, and all sums are of integers: no sum depends on its order, hence not on block borders, masks, the
  * order of slots, or how slots are split over threads. Softmax takes four steps:
  *
@@ -145,12 +148,18 @@ typedef void (*kernel_unpack_fp8_fn)(const void *from, int64_t n, uint16_t *to, 
 static inline int64_t kernel_int8_bytes(int64_t dim) { return KERNEL_SLOTS * (dim + 2); }
 #define KERNEL_INT8_SCALES(dim) (KERNEL_SLOTS * (dim)) /* offset of the scales */
 
+/* The Walsh-Hadamard transform, in place, of groups of `size` (a power of two that divides n) of x[n]. Not normalized: two
+ * transforms multiply by size, as do those of both factors of a product. The same bits at every level. */
+void kernel_hadamard(float *x, int64_t n, int64_t size);
+/* The size for heads of dim elements: the largest power of two that divides dim. */
+static inline int64_t kernel_hadamard_size(int64_t dim) { return dim & -dim; }
+
 /* The scale of dim elements: the least bf16 that is not below max |x| / 127; 0: all are 0. Its code of an element: round(x / scale). */
 float kernel_int8_scale(const float *x, int64_t dim);
 int8_t kernel_int8_code(float x, float scale);
 /* The 64 scales of a head, at KERNEL_INT8_SCALES. */
 void kernel_int8_scales(const void *scales, float out[KERNEL_SLOTS]);
-/* Element d of a slot: scale * code. */
+/* Element d of a slot: scale * code; of keys, transformed. */
 float kernel_int8_key(const void *k, int64_t dim, int slot, int64_t d);
 float kernel_int8_value(const void *v, int64_t dim, int slot, int64_t d);
 

@@ -60,6 +60,9 @@ static const struct {
 
 kv_element kv_format_keys(kv_format f) { return formats[f].keys; }
 kv_element kv_format_values(kv_format f) { return formats[f].values; }
+/* Keys of int8 without the Hadamard transform had the number alone. */
+uint64_t kv_format_identity(kv_format f) { return (uint64_t)f | (kv_format_keys(f) == KV_ELEMENT_INT8 ? 0x100 : 0); }
+
 const char *kv_format_name(kv_format f) { return formats[f].name; }
 
 bool kv_format_parse(const char *name, kv_format *out) {

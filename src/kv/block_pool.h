@@ -9,7 +9,7 @@
  * fp8 has one byte an element (e4m3). int8 has pairs of dimensions or slots side by side, and a scale for each slot of
  * a head (kernels.h):
  *
- *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }
+ *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }   after a Hadamard transform
  *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
  *
  * All blocks of a pool have one shape and format. KV of another format is packed into them: a *cell* is the keys and
@@ -75,6 +75,8 @@ static inline kv_element kv_format_side(kv_format f, bool is_key) { return is_ke
 /* Is KV encoded from complete blocks, or else stored token by token? Formats with encoded keys have encoded values. */
 static inline bool kv_format_is_encoded(kv_format f) { return kv_element_is_encoded(kv_format_values(f)); }
 static inline bool kv_format_is_int(kv_format f) { return kv_element_is_int(kv_format_values(f)); }
+/* A number for keys: it changes with the meaning of a format's bytes. */
+uint64_t kv_format_identity(kv_format f);
 /* Have elements less than 16 bits? */
 static inline bool kv_format_is_small(kv_format f) { return kv_element_bits(kv_format_keys(f)) < 16; }
 const char *kv_format_name(kv_format f); /* "f16", ... */

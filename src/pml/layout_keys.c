@@ -113,7 +113,7 @@ static int name_segment(pml_layout *l, pml_segment *s, const base_key *salt, rp_
         base_hash_u64(&h, (uint64_t)(s->pos + first));
         base_hash_bytes(&h, pml_segment_tokens(l, s) + first, (size_t)n * sizeof(int32_t));
         hash_kept_blocks(l, s, s->pos + first, n, readers, &h);
-        if (s->format != pml_formats_named(&l->formats)) base_hash_u64(&h, (uint64_t)s->format);
+        if (s->format != pml_formats_named(&l->formats)) base_hash_u64(&h, kv_format_identity(s->format));
         base_hash_final(&h, &l->keys[s->first_key + (size_t)i]);
         scope = l->keys[s->first_key + (size_t)i];
     }

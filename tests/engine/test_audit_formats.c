@@ -3,7 +3,8 @@
  *
  *   planted   a model of the gpt-oss kind (sinks, windows, YaRN) whose keys have one rotary pair 2^PLANTED times as large, and
  *             whose queries have it as much smaller: scores, and all logits in f16, are those of the healthy model to the
- *             bit. One scale for each token's key in int8 leaves nothing of the other dimensions.
+ *             bit. One scale for each token's key in int8 leaves little of the other dimensions, though
+ *             keys are transformed (kernel_hadamard).
  *   healthy   the same without that; and the bundled model
  */
 #include <setjmp.h>
@@ -25,7 +26,7 @@
 #include "support/oracle_run.h"
 #include "support/tiny_random.h"
 
-#define PLANTED 8
+#define PLANTED 11
 #define MAX_DIVERGENCE 0.05F
 #define ENOUGH 8 /* samples for a verdict */
 #define N_VOCAB 320
@@ -243,7 +244,7 @@ static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
     }
     const int changed = count_changed(p8, p16, N), unhurt = count_changed(h8, h16, N);
     print_message("top tokens changed by int8: %d of %d with the planted model, %d with the healthy one\n", changed, N, unhurt);
-    assert_true(changed * 4 >= N && unhurt * 20 <= N);
+    assert_true(changed * 4 >= 3 * N && unhurt * 10 <= N); /* the logits of a random model are flat: top tokens are near ties */
     rp_engine_free(p16);
     rp_engine_free(p8);
     rp_engine_free(h16);

@@ -66,6 +66,36 @@ static void check_store(const kernel_table *t, int arg) {
     }
 }
 
+/* ---- the transform of keys and queries ---- */
+
+/* By definition: element d is the sum over i of x[i], minus where d and i share an odd number of bits. */
+static double hadamard_element(const float *x, int64_t size, int64_t d) {
+    double sum = 0;
+    for (int64_t i = 0; i < size; i++) sum += base_popcount64((uint64_t)(d & i)) % 2 ? -(double)x[i] : (double)x[i];
+    return sum;
+}
+
+static void check_hadamard(const kernel_table *t, int arg) {
+    (void)t;
+    (void)arg;
+    for (int round = 0; round < 200; round++) {
+        const int64_t dim = random_dim(round), n = dim * check_random_in(1, 4), size = kernel_hadamard_size(dim);
+        float *x = check_alloc((size_t)n * 4, offset(4)), *y = check_alloc((size_t)n * 4, offset(4));
+        check_that(dim % size == 0 && dim / size % 2 == 1, "the size is not the largest power of two");
+        fill(x, n, round);
+        memcpy(y, x, (size_t)n * 4);
+        kernel_hadamard(y, n, size);
+        for (int64_t d = 0; d < n; d++) {
+            const float *group = x + d / size * size;
+            double magnitude = 0;
+            for (int64_t i = 0; i < size; i++) magnitude += fabs((double)group[i]);
+            check_near(y[d], hadamard_element(group, size, d % size), magnitude * 16 * CHECK_UNIT, "a transformed element", d);
+        }
+        check_release(x);
+        check_release(y);
+    }
+}
+
 /* ---- queries and scores ---- */
 
 static void check_query(const kernel_table *t, int arg) {
@@ -401,6 +431,7 @@ int main(int argc, char **argv) {
     static const check_subject subjects[] = {
         {"store_key_int8", 0, check_store, NULL},
         {"store_value_int8", 1, check_store, NULL},
+        {"hadamard", 0, check_hadamard, NULL},
         {"query_int8", 0, check_query, NULL},
         {"scores_int8", 0, check_scores, bench},
         {"exp_int8", 0, check_exp, NULL},

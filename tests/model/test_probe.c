@@ -6,6 +6,7 @@
  * same logits. The probe: against a plain run of the same tokens, with KV taken from its blocks; and bit-identical for
  * all sizes of steps.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,13 +175,13 @@ static void scattered_tokens_see_what_others_see(void **state) { with_every_kind
 
 /* ---- the probe ---- */
 
-/* An element of a head's keys or values, of dim elements a slot. */
+/* An element of a head's keys or values, of dim elements a slot. Keys of int8: of the orthonormal Hadamard transform, which keeps distances. */
 static float element(kv_format format, const void *p, bool is_key, int64_t dim, int slot, int64_t d) {
     int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     switch (format) {
     case KV_F32: return ((const float *)p)[i];
     case KV_FP8: return kernel_fp8_to_f32(((const uint8_t *)p)[i]);
-    case KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) : kernel_int8_value(p, dim, slot, d);
+    case KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim)) : kernel_int8_value(p, dim, slot, d);
     default: return kernel_f16_to_f32(((const uint16_t *)p)[i]);
     }
 }

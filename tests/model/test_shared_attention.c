@@ -426,9 +426,9 @@ static kv_span *decoded(const world *w, const kv_span *s) {
         const kv_shape shape = kv_shape_of_layer(&own, layer);
         float x[64];
         if (!kv_span_has(s, layer, block)) continue;
-        for (int32_t d = 0; d < shape.key_dim; d++) x[d] = cpu_element(&shape, kv_span_keys(s, layer, block, head), true, at, d);
+        cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);
         k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), at);
-        for (int32_t d = 0; d < shape.value_dim; d++) x[d] = cpu_element(&shape, kv_span_values(s, layer, block, head), false, at, d);
+        cpu_elements(&shape, kv_span_values(s, layer, block, head), false, at, x);
         k->store_value_f32(x, shape.value_dim, kv_span_values(to, layer, block, head), at);
     }
     kv_span_seal(to, &key);

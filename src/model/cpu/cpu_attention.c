@@ -76,6 +76,8 @@ static void store_row(store_job *j, int64_t r) {
     const store_fn store_key = key_store(k, format), store_value = value_store(k, format);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
     BASE_DCHECK(!kv_format_is_encoded(format));
+    if (kv_format_keys(format) == KV_ELEMENT_INT8)
+        kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
         store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, kv_span_keys(row->span, layer->states, block, h), slot);
         store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, kv_span_values(row->span, layer->states, block, h), slot);
@@ -130,6 +132,7 @@ typedef struct cpu_tile {
     const tile_part *part_of[CPU_TILE_QUERIES]; /* of each row */
     /* of each row: its queries are rotated for this view's shift; NULL: not yet rotated */
     const kv_view *rotated[CPU_TILE_QUERIES];
+    kv_element rounded[CPU_TILE_QUERIES]; /* of each row: its rounded queries are for keys of this kind; KV_ELEMENT_F32: none are */
     /* of each query: final factors of its sums of weighted values, those of floats and those of integers */
     float factors[CPU_TILE_QUERIES], int_factors[CPU_TILE_QUERIES];
     /* if the layer sees integers: of each row: it sees some; of each query: its scale */
@@ -174,12 +177,21 @@ static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, cons
     return out;
 }
 
-/* Rounds the rotated queries of a row to 16 bits; their scales include the model's factor of scores. */
-static void round_queries(tile *t, int32_t r) {
+/* Rounds the rotated queries of a row to 16 bits, transformed for keys of int8 as those are; their scales include the
+ * model's factor of scores. */
+static void round_queries(tile *t, int32_t r, kv_element keys) {
     const cpu_backend *b = t->j->b;
-    const int64_t dim = b->shape.key_dim;
-    for (int32_t q = r * t->n_heads; q < (r + 1) * t->n_heads; q++)
-        t->query_scales[q] = b->kernels.query_int8(t->scratch->queries + q * dim, dim, t->scratch->int_queries + q * dim) * b->model->hp.score_scale;
+    const int64_t dim = b->shape.key_dim, size = kernel_hadamard_size(dim), n = t->n_heads * dim;
+    const float *x = t->scratch->queries + r * n;
+    float factor = b->model->hp.score_scale;
+    if (keys == KV_ELEMENT_INT8) {
+        kernel_hadamard(memcpy(t->scratch->transformed, x, sizeof(float) * (size_t)n), n, size);
+        x = t->scratch->transformed;
+        factor /= (float)size;
+    }
+    for (int32_t h = 0; h < t->n_heads; h++)
+        t->query_scales[r * t->n_heads + h] = b->kernels.query_int8(x + h * dim, dim, t->scratch->int_queries + r * n + h * dim) * factor;
+    t->rounded[r] = keys;
 }
 
 /* Rotates the queries of a row for the shift of a view, unless they already are. */
@@ -191,17 +203,16 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
     bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
     if (t->rotated[r] && (!angles || t->rotated[r]->shift == v->shift)) return;
     t->rotated[r] = v;
+    t->rounded[r] = KV_ELEMENT_F32;
     int64_t width = (int64_t)t->n_heads * hp->key_dim;
     const float *q = cpu_row_of(t->j->queries, t->rows[r]) + (int64_t)t->first_head * hp->key_dim;
     float *out = t->scratch->queries + r * width;
     if (!angles) {
         memcpy(out, q, sizeof(float) * (size_t)width);
-        if (t->j->sees_ints) round_queries(t, r);
         return;
     }
     const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
     b->kernels.rope(q, shifted_angles(t, r, v->shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
-    if (t->j->sees_ints) round_queries(t, r);
 }
 
 /* ---- visiting ---- */
@@ -398,7 +409,10 @@ static void score_rows(tile *t, const visit *v, int32_t block, const uint64_t *v
     bool whole = visible[first] == ~UINT64_C(0) && end_of_same(t, visible, first, end) == end;
     float *scores = whole ? scores_of(t, first, 0) + t->done[first] : some;
     int64_t stride = whole ? b->scratch_slots : KV_BLOCK_SLOTS;
-    for (int32_t r = first; r < end; r++) rotate_row(t, r, v->views[r]);
+    for (int32_t r = first; r < end; r++) {
+        rotate_row(t, r, v->views[r]);
+        if (kv_element_is_int(v->keys) && t->rounded[r] != v->keys) round_queries(t, r, v->keys);
+    }
     tile_score(t, v, first, end, k, scores, stride, next);
     for (int32_t r = first; r < end; r++, scores += heads * stride) {
         if (t->j->sees_ints) append_value_scales(t, r, v, visible[r], head_of(t, v->span, block, false));

@@ -36,6 +36,7 @@ static void free_scratch(cpu_backend *b) {
         base_free(b->scratch[i].sums);
         base_free(b->scratch[i].angles);
         base_free(b->scratch[i].tile);
+        base_free(b->scratch[i].transformed);
         base_free(b->scratch[i].int_queries);
         base_free(b->scratch[i].value_scales);
         base_free(b->scratch[i].weights);
@@ -86,6 +87,7 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->unpacked = base_alloc_aligned(unpacked_bytes(BASE_MAX(hp->key_dim, hp->value_dim)), 64);
         if (!s->scores || !s->queries || !s->sums || !s->angles || !s->tile || !s->unpacked) return false;
         if (!b->has_int_scratch) continue;
+        s->transformed = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->int_queries = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->value_scales = base_alloc_aligned(sizeof(float) * CPU_TILE_QUERIES * (size_t)slots, 64);
         s->weights = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)slots, 64);
@@ -94,7 +96,7 @@ static bool alloc_scratch(cpu_backend *b, int64_t slots) {
         s->folded = base_alloc_aligned(sizeof(int16_t) * CPU_TILE_QUERIES * (size_t)hp->key_dim, 64);
         s->ranges.scales = base_alloc_aligned(sizeof(int16_t) * (size_t)hp->key_dim, 64);
         s->ranges.least = base_alloc_aligned(sizeof(float) * (size_t)hp->key_dim, 64);
-        if (!s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
+        if (!s->transformed || !s->int_queries || !s->value_scales || !s->weights || !s->heavy || !s->int_sums) return false;
         if (!s->folded || !s->ranges.scales || !s->ranges.least) return false;
     }
     b->scratch_slots = slots;

@@ -43,6 +43,7 @@ typedef struct cpu_scratch {
     struct cpu_tile *tile;
     void *unpacked; /* keys or values of one head of a block: fp8 as f16, encoded KV as int8 */
     /* KV of integers; else NULL */
+    float *transformed;    /* [CPU_TILE_QUERIES][key_dim]: rotated queries of one row (kernel_hadamard) */
     int16_t *int_queries;  /* [CPU_TILE_QUERIES][key_dim] */
     int16_t *folded;       /* [CPU_TILE_QUERIES][key_dim]: queries by the scales of a block's keys */
     kernel_ranges ranges;  /* of a block's keys */
@@ -143,8 +144,10 @@ void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
-/* Element d of a slot in a head's keys or values, in the format of `shape`. */
-float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d);
+/* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed (kernel_hadamard). */
+float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d);
+/* out[dim]: a slot of a head's keys or values in the format of `shape`. */
+void cpu_elements(const kv_shape *shape, const void *head, bool is_key, int slot, float *out);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks or maps them, once.

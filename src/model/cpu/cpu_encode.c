@@ -9,9 +9,8 @@
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
 
-float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d) {
-    const int64_t dim = is_key ? shape->key_dim : shape->value_dim, i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
-    const kv_element e = kv_format_side(shape->format, is_key);
+float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d) {
+    const int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     const int bits = kv_element_bits(e);
     switch (e) {
     case KV_ELEMENT_F32: return ((const float *)head)[i];
@@ -22,6 +21,16 @@ float cpu_element(const kv_shape *shape, const void *head, bool is_key, int slot
     case KV_ELEMENT_2BIT: break;
     }
     return is_key ? kernel_bits_key(head, bits, dim, slot, d) : kernel_bits_value(head, bits, dim, slot, d);
+}
+
+void cpu_elements(const kv_shape *shape, const void *head, bool is_key, int slot, float *out) {
+    const int64_t dim = is_key ? shape->key_dim : shape->value_dim, size = kernel_hadamard_size(dim);
+    const kv_element e = kv_format_side(shape->format, is_key);
+    const bool is_transformed = is_key && e == KV_ELEMENT_INT8;
+    for (int64_t d = 0; d < dim; d++) out[d] = cpu_stored_element(e, head, is_key, dim, slot, d);
+    if (!is_transformed) return;
+    kernel_hadamard(out, dim, size);
+    for (int64_t d = 0; d < dim; d++) out[d] /= (float)size;
 }
 
 typedef struct encode_job {
@@ -37,14 +46,15 @@ static void encode_head(const kernel_table *k, const kv_shape *from_shape, const
                         const kv_shape *to_shape, void *to) {
     const int64_t dim = is_key ? to_shape->key_dim : to_shape->value_dim;
     const kv_element e = kv_format_side(to_shape->format, is_key);
+    const bool is_int8 = e == KV_ELEMENT_INT8;
     if (e == kv_format_side(from_shape->format, is_key)) { /* not rounded again */
         memcpy(to, from, is_key ? kv_shape_key_bytes(to_shape) : kv_shape_value_bytes(to_shape));
         return;
     }
-    for (int slot = 0; slot < n; slot++)
-        for (int64_t d = 0; d < dim; d++) x[slot * dim + d] = cpu_element(from_shape, from, is_key, slot, d);
+    for (int slot = 0; slot < n; slot++) cpu_elements(from_shape, from, is_key, slot, x + slot * dim);
     if (kv_element_is_encoded(e)) (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
-    for (int slot = 0; slot < n && e == KV_ELEMENT_INT8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
+    if (is_int8 && is_key) kernel_hadamard(x, n * dim, kernel_hadamard_size(dim));
+    for (int slot = 0; slot < n && is_int8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
     for (int slot = 0; slot < n && e == KV_ELEMENT_F16; slot++) (is_key ? k->store_key_f16 : k->store_value_f16)(x + slot * dim, dim, to, slot);
 }
 
