@@ -33,8 +33,8 @@ static double bench_report_share(uint64_t part, uint64_t all) { return all > 0 ?
 
 /* The KV budget in tokens. */
 static uint64_t cache_tokens(const bench_driver *d, const rp_memory *m) {
-    rp_model_info info = {.struct_size = sizeof(info)};
-    rp_model_describe(d->loaded->model, &info);
+    rp_engine_info info = {.struct_size = sizeof(info)};
+    rp_engine_describe(d->loaded->engine, &info);
     return info.kv_bytes_per_token > 0 ? m->kv_limit / info.kv_bytes_per_token : 0;
 }
 
