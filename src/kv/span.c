@@ -24,22 +24,27 @@ struct kv_span {
     int32_t readable_from;
     int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
     kv_shape shape;     /* in the span's format */
+    /* reduced, else NULL: of each (layer, KV head) and one more: index of its first slot in head_positions; of each: its
+     * first cell. All stored after blocks[] */
+    int32_t *first_slots, *first_cells, *head_positions;
+    int32_t end; /* reduced: the highest position + 1 */
     /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
      * blocks[first_block[block]] on; NO_PLACE: the layer does not have the block */
     kv_packing packing;
     int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS];
     uint16_t *place;
-    /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
+    /* [block][layer], so that one block of every layer is taken at once; NULL: freed. Packed or reduced: of the pool, without gaps */
     void *blocks[];
 };
 
 #define NO_PLACE UINT16_MAX
 
-/* Blocks of the pool for the cells of n layers. */
-static int32_t blocks_of_cells(const kv_shape *shape, const kv_packing *packing, int64_t n) {
-    return (int32_t)((n * shape->n_kv_heads * packing->per_cell + packing->per_block - 1) / packing->per_block);
+/* Blocks of the pool for n cells. */
+static int32_t blocks_of_cells(const kv_packing *packing, int64_t n) {
+    return (int32_t)((n * packing->per_cell + packing->per_block - 1) / packing->per_block);
 }
 
+/* Reduced spans are packed in the pool's format, too. */
 static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
 
 int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
@@ -47,7 +52,19 @@ int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
     if (format == shape->format) return shape->n_layers;
     const kv_packing packing = kv_pool_packing(pool, format);
     BASE_ASSERT(packing.per_block > 0);
-    return blocks_of_cells(shape, &packing, shape->n_layers);
+    return blocks_of_cells(&packing, (int64_t)shape->n_layers * shape->n_kv_heads);
+}
+
+static void init_span(kv_span *s, kv_pool *pool, kv_format format, int32_t first_pos) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    atomic_init(&s->refs, 1);
+    atomic_init(&s->ready, shape->n_layers);
+    s->pool = pool;
+    s->format = format;
+    s->shape = kv_shape_in(shape, format);
+    s->first_pos = first_pos;
+    s->readable_from = INT32_MIN;
+    s->n_layers = shape->n_layers;
 }
 
 static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
@@ -58,18 +75,54 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
     kv_span *s = base_calloc(1, bytes);
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
-    atomic_init(&s->refs, 1);
-    atomic_init(&s->ready, shape->n_layers);
-    s->pool = pool;
-    s->format = format;
-    s->shape = kv_shape_in(shape, format);
-    s->first_pos = first_pos;
-    s->readable_from = INT32_MIN;
-    s->n_layers = shape->n_layers;
+    init_span(s, pool, format, first_pos);
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
     if (!packs) return RP_OK;
     s->packing = kv_pool_packing(pool, format);
     s->place = (uint16_t *)((int32_t *)(s->blocks + n_blocks) + (scattered ? KV_SPAN_TOKENS : 0));
+    return RP_OK;
+}
+
+static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
+
+/* A reduced span with empty blocks. first_slots: [heads of all layers + 1], of positions. */
+static int new_reduced(kv_span **out, kv_pool *pool, kv_format format, const int32_t *first_slots, const int32_t *positions, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const kv_packing packing = kv_pool_packing(pool, format);
+    const int32_t n_heads = shape->n_layers * shape->n_kv_heads, n_slots = first_slots[n_heads];
+    int64_t n_cells = 0;
+    for (int32_t i = 0; i < n_heads; i++) n_cells += cells_of(first_slots[i + 1] - first_slots[i]);
+    BASE_ASSERT(packing.per_block > 0 && n_slots > 0);
+    const size_t n_blocks = (size_t)blocks_of_cells(&packing, n_cells), n_numbers = 2 * (size_t)n_heads + 1 + (size_t)n_slots;
+    const size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + sizeof(int32_t) * n_numbers;
+    kv_span *s = base_calloc(1, bytes);
+    *out = NULL;
+    if (!s) return base_fail_memory(err, bytes, "a span");
+    init_span(s, pool, format, INT32_MAX);
+    s->packing = packing;
+    s->first_slots = (int32_t *)(s->blocks + n_blocks);
+    s->first_cells = s->first_slots + n_heads + 1;
+    s->head_positions = s->first_cells + n_heads;
+    memcpy(s->first_slots, first_slots, sizeof(*first_slots) * (size_t)(n_heads + 1));
+    memcpy(s->head_positions, positions, sizeof(*positions) * (size_t)n_slots);
+    for (int32_t i = 0, cell = 0; i < n_heads; i++) {
+        const int32_t first = first_slots[i], n = first_slots[i + 1] - first;
+        s->first_cells[i] = cell;
+        cell += cells_of(n);
+        if (n == 0) continue;
+        s->n_tokens = BASE_MAX(s->n_tokens, n);
+        s->first_pos = BASE_MIN(s->first_pos, positions[first]);
+        s->end = BASE_MAX(s->end, positions[first + n - 1] + 1);
+    }
+    BASE_ASSERT(s->n_tokens <= KV_SPAN_TOKENS);
+    s->n_blocks = cells_of(s->n_tokens);
+    int rc = kv_pool_take(pool, s->blocks, n_blocks, err);
+    if (rc) {
+        base_free(s);
+        return rc;
+    }
+    s->n_pool_blocks = (int32_t)n_blocks;
+    *out = s;
     return RP_OK;
 }
 
@@ -201,7 +254,7 @@ int64_t kv_form_blocks(const kv_pool *pool, const kv_span_form *form) {
     const kv_packing packing = kv_pool_packing(pool, form->format);
     int64_t n = 0;
     for (int32_t i = 0; i < shape->n_layers; i++) n += base_popcount64(form->kept[i]);
-    return form->format != shape->format && packing.per_block > 0 ? blocks_of_cells(shape, &packing, n) : n;
+    return form->format != shape->format && packing.per_block > 0 ? blocks_of_cells(&packing, n * shape->n_kv_heads) : n;
 }
 
 /* All cells of a packed span, without gaps between its columns. */
@@ -211,7 +264,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
     for (int32_t b = 0; b < s->n_blocks; b++)
         for (int32_t i = 0; i < s->n_layers; i++)
             s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = kept[i] >> b & 1 ? (uint16_t)n++ : NO_PLACE;
-    const int32_t n_blocks = blocks_of_cells(&s->shape, &s->packing, n);
+    const int32_t n_blocks = blocks_of_cells(&s->packing, (int64_t)n * s->shape.n_kv_heads);
     int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
     if (!rc) s->n_pool_blocks = n_blocks;
     return rc;
@@ -227,6 +280,11 @@ static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_er
 }
 
 int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+    if (from->first_slots) {
+        int reduced = new_reduced(out, from->pool, format, from->first_slots, from->head_positions, err);
+        if (!reduced) (*out)->readable_from = from->readable_from;
+        return reduced;
+    }
     uint8_t *kept = base_alloc((size_t)from->n_layers);
     kv_span *s = NULL;
     *out = NULL;
@@ -243,6 +301,54 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
     s->readable_from = from->readable_from;
     *out = s;
     return RP_OK;
+}
+
+/* ---- reduced spans ---- */
+
+int32_t kv_reduced_spans(const kv_selection *selection) { return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS; }
+
+/* Slots of the run: selected ones [begin, end) of a head. Returns their number. */
+static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end, int32_t *out) {
+    const uint64_t *bits = kv_selection_head(selection, layer, kv_head);
+    int32_t n = 0, listed = 0;
+    for (int32_t i = 0; i < kv_selection_words(selection) && n < end; i++)
+        for (uint64_t left = bits[i]; left && n < end; left &= left - 1, n++)
+            if (n >= begin) out[listed++] = i * 64 + base_ctz64(left);
+    return listed;
+}
+
+static void copy_slots(const kv_span *const *from, kv_span *to, int32_t layer, int32_t kv_head) {
+    const int32_t *positions = kv_span_positions(to, layer, kv_head);
+    for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
+        const int32_t in_run = positions[slot] - from[0]->first_pos, block = in_run % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
+        const kv_span *s = from[in_run / KV_SPAN_TOKENS];
+        BASE_ASSERT(kv_span_has(s, layer, block));
+        kv_copy_slot(&to->shape, true, kv_span_keys(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+                     kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
+        kv_copy_slot(&to->shape, false, kv_span_values(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+                     kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
+    }
+}
+
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+    const int32_t n_layers = selection->n_layers, n_kv_heads = selection->n_kv_heads, n_heads = n_layers * n_kv_heads;
+    const size_t most = (size_t)n_heads * (KV_SPAN_TOKENS + 1) + 1;
+    int32_t *first_slots = base_alloc(sizeof(*first_slots) * most), *positions = first_slots ? first_slots + n_heads + 1 : NULL;
+    *out = NULL;
+    if (!first_slots) return base_fail_memory(err, sizeof(*first_slots) * most, "a span");
+    BASE_ASSERT((int64_t)from[0]->n_layers == n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
+    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
+    BASE_ASSERT(!kv_format_is_encoded(from[0]->format));
+    first_slots[0] = 0;
+    for (int32_t head = 0; head < n_heads; head++)
+        first_slots[head + 1] = first_slots[head] + list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS,
+                                                                  (i + 1) * KV_SPAN_TOKENS, positions + first_slots[head]);
+    for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] += from[0]->first_pos;
+    int rc = new_reduced(out, from[0]->pool, from[0]->format, first_slots, positions, err);
+    base_free(first_slots);
+    for (int32_t head = 0; head < n_heads && !rc; head++) copy_slots(from, *out, head / n_kv_heads, head % n_kv_heads);
+    for (size_t k = 0; k < n_from && !rc; k++) (*out)->readable_from = BASE_MAX((*out)->readable_from, from[k]->readable_from);
+    return rc;
 }
 
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
@@ -292,13 +398,27 @@ bool kv_span_is_sealed(const kv_span *s) { return s->sealed; }
 int32_t kv_span_tokens(const kv_span *s) { return s->n_tokens; }
 int32_t kv_span_position(const kv_span *s) { return s->first_pos; }
 int32_t kv_span_end(const kv_span *s) {
+    if (s->first_slots) return s->end;
     return s->positions && s->n_tokens > 0 ? s->positions[s->n_tokens - 1] + 1 : s->first_pos + s->n_tokens;
 }
 bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
-const int32_t *kv_span_positions(const kv_span *s) { return s->positions; }
+bool kv_span_is_reduced(const kv_span *s) { return s->first_slots != NULL; }
+
+static int32_t head_index(const kv_span *s, int32_t layer, int32_t kv_head) { return layer * s->shape.n_kv_heads + kv_head; }
+
+int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) {
+    const int32_t i = head_index(s, layer, kv_head);
+    return s->first_slots ? s->first_slots[i + 1] - s->first_slots[i] : s->n_tokens;
+}
+
+const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) {
+    return s->first_slots ? s->head_positions + s->first_slots[head_index(s, layer, kv_head)] : s->positions;
+}
+
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 kv_format kv_span_format(const kv_span *s) { return s->format; }
+const kv_shape *kv_span_shape(const kv_span *s) { return &s->shape; }
 bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
@@ -315,16 +435,26 @@ void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     const size_t i = (size_t)block * (size_t)s->n_layers + (size_t)layer;
+    BASE_ASSERT(!s->first_slots);
     return is_packed(s) ? s->place[i] != NO_PLACE : s->blocks[i] != NULL;
 }
 
 /* A head's keys (part 0) or values (part 1). */
 static char *part_of(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
-    const uint16_t place = s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
     const bool apart = s->packing.per_cell == 2;
-    const int64_t i = ((int64_t)place * s->shape.n_kv_heads + kv_head) * s->packing.per_cell + (apart ? part : 0);
-    BASE_DCHECK(place != NO_PLACE);
-    char *pool_block = s->blocks[s->first_block[block] + i / s->packing.per_block];
+    int64_t cell;
+    int32_t first_block = 0;
+    if (s->first_slots) {
+        BASE_DCHECK(block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, kv_head));
+        cell = s->first_cells[head_index(s, layer, kv_head)] + block;
+    } else {
+        const uint16_t place = s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer];
+        BASE_DCHECK(place != NO_PLACE);
+        cell = (int64_t)place * s->shape.n_kv_heads + kv_head;
+        first_block = s->first_block[block];
+    }
+    const int64_t i = cell * s->packing.per_cell + (apart ? part : 0);
+    char *pool_block = s->blocks[first_block + i / s->packing.per_block];
     return pool_block + (size_t)(i % s->packing.per_block) * s->packing.part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(&s->shape));
 }
 
@@ -337,6 +467,7 @@ void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
+    BASE_ASSERT(!s->first_slots);
     for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
         memcpy(kv_block_keys(&s->shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&s->shape));
         memcpy(kv_block_values(&s->shape, to, h), kv_span_values(s, layer, block, h), kv_shape_value_bytes(&s->shape));
@@ -345,6 +476,7 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
     void *block_bytes = (void *)(uintptr_t)from; /* only read */
+    BASE_ASSERT(!s->first_slots);
     for (int32_t h = 0; h < s->shape.n_kv_heads; h++) {
         memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&s->shape, block_bytes, h), kv_shape_key_bytes(&s->shape));
         memcpy(kv_span_values(s, layer, block, h), kv_block_values(&s->shape, block_bytes, h), kv_shape_value_bytes(&s->shape));
@@ -379,24 +511,29 @@ int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]) {
     return n;
 }
 
-/* Number of slots of a scattered span's block at position pos or before. */
-static int32_t slots_until(const kv_span *s, int32_t block, int64_t pos) {
-    int32_t base = block * KV_BLOCK_SLOTS, low = 0, high = BASE_MIN(BASE_MAX(s->n_tokens - base, 0), KV_BLOCK_SLOTS);
+/* Number of ascending positions, n >= 1 in all, that are pos or before. */
+static int32_t slots_until(const int32_t *positions, int32_t n, int64_t pos) {
+    int32_t low = 0, high = n;
+    if (positions[n - 1] <= pos) return n; /* nearly always */
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (s->positions[base + middle] <= pos) low = middle + 1;
+        if (positions[middle] <= pos) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-static uint64_t visible_scattered(const kv_view *v, int32_t block, int64_t pos, int32_t window) {
-    uint64_t visible = v->mask[block] & low_bits(slots_until(v->span, block, pos));
-    return window > 0 ? visible & ~low_bits(slots_until(v->span, block, pos - window)) : visible;
+/* positions: of a head's slots. */
+static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, int32_t n_slots, int32_t block, int64_t pos, int32_t window) {
+    const int32_t first = block * KV_BLOCK_SLOTS, n = BASE_MIN(n_slots - first, KV_BLOCK_SLOTS);
+    if (n <= 0) return 0;
+    const uint64_t visible = v->mask[block] & low_bits(slots_until(positions + first, n, pos));
+    return window > 0 ? visible & ~low_bits(slots_until(positions + first, n, pos - window)) : visible;
 }
 
-uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {
-    if (v->span->positions) return visible_scattered(v, block, (int64_t)pos - v->shift, window);
+uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window) {
+    const int32_t *positions = kv_span_positions(v->span, layer, kv_head);
+    if (positions) return visible_by_position(v, positions, kv_span_slots(v->span, layer, kv_head), block, (int64_t)pos - v->shift, window);
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
     uint64_t visible = v->mask[block] & low_bits(pos - first + 1);
     return window > 0 ? visible & ~low_bits(pos - first + 1 - window) : visible;
