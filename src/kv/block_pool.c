@@ -168,6 +168,19 @@ static bool same_rows(const slot_rows *r, const uint8_t *a, int slot_a, const ui
     return true;
 }
 
+void kv_copy_slot(const kv_shape *s, bool is_key, const void *from, int slot_from, void *to, int slot_to) {
+    const slot_rows r = rows_of(s, is_key);
+    const uint8_t *a = from;
+    uint8_t *b = to;
+    BASE_ASSERT(!kv_element_is_encoded(kv_format_side(s->format, is_key)));
+    for (size_t i = 0; i < r.n_rows; i++) {
+        const size_t row = r.first + i * r.unit * KV_BLOCK_SLOTS;
+        memcpy(b + row + r.unit * (size_t)slot_to, a + row + r.unit * (size_t)slot_from, r.unit);
+    }
+    for (int32_t d = 0; d < r.paired_dim; d++)
+        b[(slot_to / 2 * r.paired_dim + d) * 2 + slot_to % 2] = a[(slot_from / 2 * r.paired_dim + d) * 2 + slot_from % 2];
+}
+
 void kv_block_clear_slots(const kv_shape *s, void *block, int from) {
     const slot_rows keys = rows_of(s, true), values = rows_of(s, false);
     uint8_t *at = block;

@@ -168,6 +168,9 @@ void kv_block_unpack(const kv_shape *s, void *block, int n);
 /* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_shape *s, const void *a, int slot_a, const void *b, int slot_b);
 
+/* Copies a slot of a head's keys or values to a slot of another, byte by byte. Not of encoded elements. */
+void kv_copy_slot(const kv_shape *s, bool is_key, const void *from, int slot_from, void *to, int slot_to);
+
 /* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out
  * of memory. */
 int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);

@@ -28,23 +28,28 @@ struct kv_span {
     /* layers in f16, else f16_blocks is 0: blocks of the pool that a block of such a layer takes, and cells in these */
     int32_t f16_blocks;
     kv_packing f16_packing;
+    /* reduced, else NULL: of each (layer, KV head) and one more: index of its first slot in head_positions; of each: its
+     * first cell, among those of layers in f16 or the others. All stored after blocks[] */
+    int32_t *first_slots, *first_cells, *head_positions;
+    int32_t end; /* reduced: the highest position + 1 */
     /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
      * blocks[first_block[block]] on; those of a layer in f16 from blocks[first_f16[block]] on. NO_PLACE: the layer does not
      * have the block */
     kv_packing packing;
     int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS], first_f16[KV_SPAN_BLOCKS];
     uint16_t *place;
-    /* [block][column], so that one block of every layer is taken at once; NULL: freed. Packed: of the pool, without gaps */
+    /* [block][column], so that one block of every layer is taken at once; NULL: freed. Packed or reduced: of the pool, without gaps */
     void *blocks[];
 };
 
 #define NO_PLACE UINT16_MAX
 
-/* Blocks of the pool for the cells of n layers. */
-static int32_t blocks_of_cells(const kv_shape *shape, const kv_packing *packing, int64_t n) {
-    return (int32_t)((n * shape->n_kv_heads * packing->per_cell + packing->per_block - 1) / packing->per_block);
+/* Blocks of the pool for n cells. */
+static int32_t blocks_of_cells(const kv_packing *packing, int64_t n) {
+    return (int32_t)((n * packing->per_cell + packing->per_block - 1) / packing->per_block);
 }
 
+/* Reduced spans are packed in the pool's format, too. */
 static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
 static bool is_in_f16(const kv_span *s, int32_t layer) { return s->f16_blocks > 0 && s->shape.f16_layers[layer]; }
 
@@ -52,7 +57,7 @@ static bool is_in_f16(const kv_span *s, int32_t layer) { return s->f16_blocks > 
 static int64_t packed_blocks(const kv_shape *pool, kv_format format, int64_t n, int64_t n_f16) {
     const kv_packing packing = kv_shape_packing(pool, format);
     BASE_ASSERT(packing.per_block > 0);
-    return blocks_of_cells(pool, &packing, n) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
+    return blocks_of_cells(&packing, n * pool->n_kv_heads) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
 }
 
 int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
@@ -63,14 +68,8 @@ int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
     return (int32_t)packed_blocks(shape, format, shape->n_layers - n_f16, n_f16);
 }
 
-static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+static void init_span(kv_span *s, kv_pool *pool, kv_format format, int32_t first_pos) {
     const kv_shape *shape = kv_pool_shape(pool);
-    const bool packs = format != shape->format;
-    size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
-    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
-    kv_span *s = base_calloc(1, bytes);
-    *out = s;
-    if (!s) return base_fail_memory(err, bytes, "a span");
     atomic_init(&s->refs, 1);
     atomic_init(&s->ready, shape->n_layers);
     s->pool = pool;
@@ -80,14 +79,72 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
     s->readable_from = INT32_MIN;
     s->n_layers = shape->n_layers;
     s->column = kv_pool_column(pool);
-    if (kv_shape_mixes(&s->shape)) {
-        s->f16_blocks = kv_shape_f16_blocks(shape);
-        s->f16_packing = kv_shape_packing(shape, KV_F16);
-    }
+    if (!kv_shape_mixes(&s->shape)) return;
+    s->f16_blocks = kv_shape_f16_blocks(shape);
+    s->f16_packing = kv_shape_packing(shape, KV_F16);
+}
+
+static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const bool packs = format != shape->format;
+    size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
+    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
+    kv_span *s = base_calloc(1, bytes);
+    *out = s;
+    if (!s) return base_fail_memory(err, bytes, "a span");
+    init_span(s, pool, format, first_pos);
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
     if (!packs) return RP_OK;
     s->packing = kv_shape_packing(shape, format);
     s->place = (uint16_t *)((int32_t *)(s->blocks + n_blocks) + (scattered ? KV_SPAN_TOKENS : 0));
+    return RP_OK;
+}
+
+static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
+
+/* A reduced span with empty blocks. first_slots: [heads of all layers + 1], of positions. */
+static int new_reduced(kv_span **out, kv_pool *pool, kv_format format, const int32_t *first_slots, const int32_t *positions, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
+    const kv_packing packing = kv_shape_packing(shape, format), f16_packing = kv_shape_packing(shape, KV_F16);
+    const int32_t n_heads = shape->n_layers * shape->n_kv_heads, n_slots = first_slots[n_heads];
+    int64_t n_cells = 0, n_f16 = 0;
+    for (int32_t i = 0; i < n_heads; i++)
+        *(kv_shape_layer_format(&own, i / shape->n_kv_heads) == format ? &n_cells : &n_f16) += cells_of(first_slots[i + 1] - first_slots[i]);
+    BASE_ASSERT(packing.per_block > 0 && n_slots > 0);
+    const int32_t first_f16 = blocks_of_cells(&packing, n_cells);
+    const size_t n_blocks = (size_t)first_f16 + (n_f16 > 0 ? (size_t)blocks_of_cells(&f16_packing, n_f16) : 0);
+    const size_t n_numbers = 2 * (size_t)n_heads + 1 + (size_t)n_slots;
+    const size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + sizeof(int32_t) * n_numbers;
+    kv_span *s = base_calloc(1, bytes);
+    *out = NULL;
+    if (!s) return base_fail_memory(err, bytes, "a span");
+    init_span(s, pool, format, INT32_MAX);
+    s->packing = packing;
+    s->first_f16[0] = first_f16;
+    s->first_slots = (int32_t *)(s->blocks + n_blocks);
+    s->first_cells = s->first_slots + n_heads + 1;
+    s->head_positions = s->first_cells + n_heads;
+    memcpy(s->first_slots, first_slots, sizeof(*first_slots) * (size_t)(n_heads + 1));
+    memcpy(s->head_positions, positions, sizeof(*positions) * (size_t)n_slots);
+    for (int32_t i = 0, cell = 0, f16_cell = 0; i < n_heads; i++) {
+        const int32_t first = first_slots[i], n = first_slots[i + 1] - first;
+        int32_t *next = is_in_f16(s, i / shape->n_kv_heads) ? &f16_cell : &cell;
+        s->first_cells[i] = *next;
+        *next += cells_of(n);
+        if (n == 0) continue;
+        s->n_tokens = BASE_MAX(s->n_tokens, n);
+        s->first_pos = BASE_MIN(s->first_pos, positions[first]);
+        s->end = BASE_MAX(s->end, positions[first + n - 1] + 1);
+    }
+    BASE_ASSERT(s->n_tokens <= KV_SPAN_TOKENS);
+    s->n_blocks = cells_of(s->n_tokens);
+    int rc = kv_pool_take(pool, s->blocks, n_blocks, err);
+    if (rc) {
+        base_free(s);
+        return rc;
+    }
+    s->n_pool_blocks = (int32_t)n_blocks;
+    *out = s;
     return RP_OK;
 }
 
@@ -130,7 +187,7 @@ static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
     for (int32_t i = 0; i < s->n_layers; i++)
         s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
     s->first_block[block] = s->n_pool_blocks;
-    s->first_f16[block] = s->n_pool_blocks + blocks_of_cells(&s->shape, &s->packing, n);
+    s->first_f16[block] = s->n_pool_blocks + blocks_of_cells(&s->packing, (int64_t)n * s->shape.n_kv_heads);
     s->n_pool_blocks += n_blocks;
     s->n_blocks++;
     return RP_OK;
@@ -240,7 +297,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
     for (int32_t b = 0; b < s->n_blocks; b++)
         for (int32_t i = 0; i < s->n_layers; i++)
             s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = !(kept[i] >> b & 1) ? NO_PLACE : (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
-    const int32_t first_f16 = blocks_of_cells(&s->shape, &s->packing, n), n_blocks = first_f16 + n_f16 * s->f16_blocks;
+    const int32_t first_f16 = blocks_of_cells(&s->packing, (int64_t)n * s->shape.n_kv_heads), n_blocks = first_f16 + n_f16 * s->f16_blocks;
     for (int32_t b = 0; b < s->n_blocks; b++) s->first_f16[b] = first_f16;
     int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
     if (!rc) s->n_pool_blocks = n_blocks;
@@ -257,6 +314,11 @@ static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_er
 }
 
 int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+    if (from->first_slots) {
+        int reduced = new_reduced(out, from->pool, format, from->first_slots, from->head_positions, err);
+        if (!reduced) (*out)->readable_from = from->readable_from;
+        return reduced;
+    }
     uint8_t *kept = base_alloc((size_t)from->n_layers);
     kv_span *s = NULL;
     *out = NULL;
@@ -273,6 +335,55 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
     s->readable_from = from->readable_from;
     *out = s;
     return RP_OK;
+}
+
+/* ---- reduced spans ---- */
+
+int32_t kv_reduced_spans(const kv_selection *selection) { return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS; }
+
+/* Slots of the run: selected ones [begin, end) of a head. Returns their number. */
+static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end, int32_t *out) {
+    const uint64_t *bits = kv_selection_head(selection, layer, kv_head);
+    int32_t n = 0, listed = 0;
+    for (int32_t i = 0; i < kv_selection_words(selection) && n < end; i++)
+        for (uint64_t left = bits[i]; left && n < end; left &= left - 1, n++)
+            if (n >= begin) out[listed++] = i * 64 + base_ctz64(left);
+    return listed;
+}
+
+static void copy_slots(const kv_span *const *from, kv_span *to, int32_t layer, int32_t kv_head) {
+    const int32_t *positions = kv_span_positions(to, layer, kv_head);
+    const kv_shape shape = kv_shape_of_layer(&to->shape, layer);
+    for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
+        const int32_t in_run = positions[slot] - from[0]->first_pos, block = in_run % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
+        const kv_span *s = from[in_run / KV_SPAN_TOKENS];
+        BASE_ASSERT(kv_span_has(s, layer, block));
+        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+                     kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
+        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+                     kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
+    }
+}
+
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+    const int32_t n_layers = selection->n_layers, n_kv_heads = selection->n_kv_heads, n_heads = n_layers * n_kv_heads;
+    const size_t most = (size_t)n_heads * (KV_SPAN_TOKENS + 1) + 1;
+    int32_t *first_slots = base_alloc(sizeof(*first_slots) * most), *positions = first_slots ? first_slots + n_heads + 1 : NULL;
+    *out = NULL;
+    if (!first_slots) return base_fail_memory(err, sizeof(*first_slots) * most, "a span");
+    BASE_ASSERT((int64_t)from[0]->n_layers == n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
+    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
+    BASE_ASSERT(!kv_format_is_encoded(from[0]->format));
+    first_slots[0] = 0;
+    for (int32_t head = 0; head < n_heads; head++)
+        first_slots[head + 1] = first_slots[head] + list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS,
+                                                                  (i + 1) * KV_SPAN_TOKENS, positions + first_slots[head]);
+    for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] += from[0]->first_pos;
+    int rc = new_reduced(out, from[0]->pool, from[0]->format, first_slots, positions, err);
+    base_free(first_slots);
+    for (int32_t head = 0; head < n_heads && !rc; head++) copy_slots(from, *out, head / n_kv_heads, head % n_kv_heads);
+    for (size_t k = 0; k < n_from && !rc; k++) (*out)->readable_from = BASE_MAX((*out)->readable_from, from[k]->readable_from);
+    return rc;
 }
 
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
@@ -322,13 +433,27 @@ bool kv_span_is_sealed(const kv_span *s) { return s->sealed; }
 int32_t kv_span_tokens(const kv_span *s) { return s->n_tokens; }
 int32_t kv_span_position(const kv_span *s) { return s->first_pos; }
 int32_t kv_span_end(const kv_span *s) {
+    if (s->first_slots) return s->end;
     return s->positions && s->n_tokens > 0 ? s->positions[s->n_tokens - 1] + 1 : s->first_pos + s->n_tokens;
 }
 bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
-const int32_t *kv_span_positions(const kv_span *s) { return s->positions; }
+bool kv_span_is_reduced(const kv_span *s) { return s->first_slots != NULL; }
+
+static int32_t head_index(const kv_span *s, int32_t layer, int32_t kv_head) { return layer * s->shape.n_kv_heads + kv_head; }
+
+int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) {
+    const int32_t i = head_index(s, layer, kv_head);
+    return s->first_slots ? s->first_slots[i + 1] - s->first_slots[i] : s->n_tokens;
+}
+
+const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) {
+    return s->first_slots ? s->head_positions + s->first_slots[head_index(s, layer, kv_head)] : s->positions;
+}
+
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
 kv_format kv_span_format(const kv_span *s) { return s->format; }
+const kv_shape *kv_span_shape(const kv_span *s) { return &s->shape; }
 bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
 kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return is_in_f16(s, layer) ? KV_F16 : s->format; }
 bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !is_packed(s) && !is_in_f16(s, layer); }
@@ -347,6 +472,7 @@ void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     const size_t place = (size_t)block * (size_t)s->n_layers + (size_t)layer;
+    BASE_ASSERT(!s->first_slots);
     return is_packed(s) ? s->place[place] != NO_PLACE : s->blocks[index_of(s, layer, block)] != NULL;
 }
 
@@ -357,8 +483,18 @@ static char *part_of(const kv_shape *s, const kv_packing *p, void *const *blocks
     return (char *)blocks[i / p->per_block] + (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(s));
 }
 
+/* A head's keys or values in a block of a reduced span: cells of layers in f16 follow the others. */
+static char *reduced_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
+    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
+    const int64_t cell = s->first_cells[head_index(s, layer, kv_head)] + block;
+    BASE_DCHECK(block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, kv_head));
+    if (is_in_f16(s, layer)) return part_of(&shape, &s->f16_packing, s->blocks + s->first_f16[0], cell, part);
+    return part_of(&shape, &s->packing, s->blocks, cell, part);
+}
+
 /* A head's keys or values in a block that is not whole. */
 static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
+    if (s->first_slots) return reduced_part(s, layer, block, kv_head, part);
     const uint16_t place = is_packed(s) ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
     BASE_DCHECK(place != NO_PLACE);
     if (is_in_f16(s, layer)) {
@@ -380,6 +516,7 @@ void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
+    BASE_ASSERT(!s->first_slots);
     const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
     for (int32_t h = 0; h < shape.n_kv_heads; h++) {
         memcpy(kv_block_keys(&shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&shape));
@@ -390,6 +527,7 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
     const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
     void *block_bytes = (void *)(uintptr_t)from; /* only read */
+    BASE_ASSERT(!s->first_slots);
     for (int32_t h = 0; h < shape.n_kv_heads; h++) {
         memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&shape, block_bytes, h), kv_shape_key_bytes(&shape));
         memcpy(kv_span_values(s, layer, block, h), kv_block_values(&shape, block_bytes, h), kv_shape_value_bytes(&shape));
@@ -424,24 +562,29 @@ int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]) {
     return n;
 }
 
-/* Number of slots of a scattered span's block at position pos or before. */
-static int32_t slots_until(const kv_span *s, int32_t block, int64_t pos) {
-    int32_t base = block * KV_BLOCK_SLOTS, low = 0, high = BASE_MIN(BASE_MAX(s->n_tokens - base, 0), KV_BLOCK_SLOTS);
+/* Number of ascending positions, n >= 1 in all, that are pos or before. */
+static int32_t slots_until(const int32_t *positions, int32_t n, int64_t pos) {
+    int32_t low = 0, high = n;
+    if (positions[n - 1] <= pos) return n; /* nearly always */
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (s->positions[base + middle] <= pos) low = middle + 1;
+        if (positions[middle] <= pos) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-static uint64_t visible_scattered(const kv_view *v, int32_t block, int64_t pos, int32_t window) {
-    uint64_t visible = v->mask[block] & low_bits(slots_until(v->span, block, pos));
-    return window > 0 ? visible & ~low_bits(slots_until(v->span, block, pos - window)) : visible;
+/* positions: of a head's slots. */
+static uint64_t visible_by_position(const kv_view *v, const int32_t *positions, int32_t n_slots, int32_t block, int64_t pos, int32_t window) {
+    const int32_t first = block * KV_BLOCK_SLOTS, n = BASE_MIN(n_slots - first, KV_BLOCK_SLOTS);
+    if (n <= 0) return 0;
+    const uint64_t visible = v->mask[block] & low_bits(slots_until(positions + first, n, pos));
+    return window > 0 ? visible & ~low_bits(slots_until(positions + first, n, pos - window)) : visible;
 }
 
-uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window) {
-    if (v->span->positions) return visible_scattered(v, block, (int64_t)pos - v->shift, window);
+uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window) {
+    const int32_t *positions = kv_span_positions(v->span, layer, kv_head);
+    if (positions) return visible_by_position(v, positions, kv_span_slots(v->span, layer, kv_head), block, (int64_t)pos - v->shift, window);
     int32_t first = v->span->first_pos + v->shift + block * KV_BLOCK_SLOTS;
     uint64_t visible = v->mask[block] & low_bits(pos - first + 1);
     return window > 0 ? visible & ~low_bits(pos - first + 1 - window) : visible;

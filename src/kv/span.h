@@ -20,6 +20,13 @@
  * A scattered span stores the position of each slot: recomputed tokens between views share its blocks instead of taking
  * a block each.
  *
+ * A reduced span has some slots of a run of tokens, other ones in each head of each layer (slot_selection.h). Slot j of a head
+ * is the j-th that the head keeps, with its position in the run; a head has up to 256 of them, and a run as many reduced
+ * spans as its largest head needs. Blocks are compact: a head has one cell for each 64 slots that it keeps, and cells fill
+ * blocks of the pool as those of packed spans do, head by head:
+ *
+ *   block 0   [layer 0: head 0: slots 0-63][layer 0: head 0: slots 64-127][layer 0: head 1: slots 0-63] ...
+ *
  * Life: new (open, one reference, slots are appended) -> sealed (named by its key, immutable, any number of references)
  * -> freed with the last reference. Keys are stored rotated for their own position, R(c)k; for a view that moves the
  * span by `shift`, the query is rotated to m - shift and the keys stay unchanged.
@@ -34,6 +41,7 @@
 
 #include "base/hash.h"
 #include "kv/block_pool.h"
+#include "kv/slot_selection.h"
 
 #define KV_SPAN_BLOCKS 4
 #define KV_SPAN_TOKENS (KV_SPAN_BLOCKS * KV_BLOCK_SLOTS)
@@ -47,10 +55,17 @@ typedef struct kv_span kv_span;
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 /* The same in another format, which the pool must take (kv_pool_takes). */
 int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
-/* An unsealed span with the tokens and blocks of `from`, in another format. Its KV is undefined until it is encoded. */
+/* An unsealed span with the tokens, or the slots of each head, and the blocks of `from`, in another format. Its KV is undefined until it is
+ * encoded. */
 int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err);
 /* The same as kv_span_new_in, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
+/* An unsealed reduced span: selected slots [256 i, 256 i + 256) of each head, i < kv_reduced_spans, copied byte by byte from a run of
+ * n_from complete spans, all but the last of 256 tokens, in a format that is not encoded. The selection is of the run's
+ * slots, and of blocks that the run has. RP_ERR_BUDGET, RP_ERR_MEMORY. */
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err);
+/* Spans that the selection's slots take. */
+int32_t kv_reduced_spans(const kv_selection *selection);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */
@@ -107,27 +122,32 @@ void kv_span_wait(const kv_span *s, int32_t n);
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
 kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
+const kv_shape *kv_span_shape(const kv_span *s); /* in its format */
 bool kv_span_is_sealed(const kv_span *s);
-int32_t kv_span_tokens(const kv_span *s);
-int32_t kv_span_position(const kv_span *s); /* of slot 0 */
+int32_t kv_span_tokens(const kv_span *s);   /* reduced: slots of the head that has most */
+int32_t kv_span_position(const kv_span *s); /* of slot 0; reduced: the lowest of a slot */
 int32_t kv_span_end(const kv_span *s);      /* last position + 1 */
 bool kv_span_is_scattered(const kv_span *s);
-/* Scattered: positions of slots [0, kv_span_tokens), ascending; NULL: kv_span_position + slot. Borrowed. */
-const int32_t *kv_span_positions(const kv_span *s);
+bool kv_span_is_reduced(const kv_span *s);
+/* Number of slots of a head: kv_span_tokens, unless the span is reduced. */
+int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head);
+/* Scattered or reduced: positions of a head's slots, ascending; NULL: kv_span_position + slot. Borrowed. */
+const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head);
 const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 
 /* The format of a layer's KV: kv_shape_layer_format. */
 kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
-/* Returns true if a block (0..3) of a layer was not freed. */
+/* Returns true if a block (0..3) of a layer was not freed. Not for reduced spans: kv_span_slots. */
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block);
 /* One head's keys or values in a block that the span has. */
 void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
 void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
-/* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then values. */
+/* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then values.
+ * Not for reduced spans. */
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to);
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
-/* Is the span of the pool's format? */
+/* Is the span of the pool's format, and not reduced? */
 bool kv_span_has_pool_format(const kv_span *s);
 /* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed), and one head's keys and
  * values in one. */
@@ -145,7 +165,7 @@ static inline void *kv_block_values(const kv_shape *shape, void *block, int32_t 
 typedef struct kv_view {
     kv_span *span;
     int32_t shift;                 /* positions that the span is moved by in this prompt */
-    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j is selected */
+    uint64_t mask[KV_SPAN_BLOCKS]; /* bit j of mask[b]: slot 64 b + j is selected; reduced spans: all are */
 } kv_view;
 
 /* Sets the first n slots and clears the others. */
@@ -158,8 +178,8 @@ void kv_mask_clear(uint64_t mask[KV_SPAN_BLOCKS], int32_t begin, int32_t end);
 /* Number of set slots. */
 int32_t kv_mask_count(const uint64_t mask[KV_SPAN_BLOCKS]);
 
-/* Slots of one block of a view that a token at position pos sees: selected slots at pos or before it and, with a
- * window, less than `window` before it. */
-uint64_t kv_view_visible(const kv_view *v, int32_t block, int32_t pos, int32_t window);
+/* Slots of one block of a view that a token at position pos sees in a head: selected slots at pos or before it and, with a
+ * window, less than `window` before it. Heads differ in reduced spans only. */
+uint64_t kv_view_visible(const kv_view *v, int32_t layer, int32_t kv_head, int32_t block, int32_t pos, int32_t window);
 
 #endif

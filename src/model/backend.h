@@ -13,6 +13,7 @@
 #define MODEL_BACKEND_H
 
 #include "kv/context.h"
+#include "model/attention_observer.h"
 #include "model/model.h"
 
 /* One token of a step. Its KV is written to `slot` of `span`, the last span of contexts[context]. In a probe, the slot
@@ -23,6 +24,9 @@ typedef struct model_row {
     int32_t slot;
     kv_span *span;   /* borrowed */
     bool wants_logits;
+    /* of its attention, and of its queries, in all layers; borrowed; NULL: none. They change no result */
+    attention_observer *observer;
+    query_record *queries;
 } model_row;
 
 typedef struct model_step {
@@ -66,12 +70,15 @@ typedef struct backend_ops {
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it. RP_ERR_MEMORY. */
     int (*encode)(backend *b, const kv_span *from, kv_span *to, rp_error *err);
+    /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last of 256
+     * tokens; slots of freed blocks: 0. */
+    void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
     /* dst = attention of each row's queries (not yet rotated) over its context, in context order, with the layer's
-     * window, rotation, sinks */
+     * window, rotation, sinks. Reports to the observers of rows, and records their queries */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     /* a = act(a) * up; up NULL: a = act(a) */
     void (*act)(backend *b, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows);

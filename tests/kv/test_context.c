@@ -55,7 +55,7 @@ static void a_token_sees_what_counts_and_stands_before_it(void **state) {
                 for (int j = 0; j < 64; j++) {
                     int s = block * 64 + j;
                     bool expected = s < 150 && !(s >= 60 && s < 70) && 100 + s + shift <= pos;
-                    assert_int_equal(kv_view_visible(&v, block, pos, 0) >> j & 1, expected);
+                    assert_int_equal(kv_view_visible(&v, 0, 0, block, pos, 0) >> j & 1, expected);
                 }
     }
     kv_span_unref(span);
@@ -126,7 +126,7 @@ static void scattered_tokens_see_by_position(void **state) {
                     int s = i % KV_SPAN_TOKENS, at = positions[i] + shift;
                     v.shift = shift;
                     bool expected = at <= p && (window == 0 || at > p - window);
-                    assert_int_equal(kv_view_visible(&v, s / 64, p, window) >> (s % 64) & 1, expected);
+                    assert_int_equal(kv_view_visible(&v, 0, 0, s / 64, p, window) >> (s % 64) & 1, expected);
                 }
     kv_context_clear(&c);
     assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);

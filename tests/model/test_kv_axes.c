@@ -19,7 +19,7 @@
  *
  *   REPRISE_TEST_ROUNDS=N  items of each task, 2 by default; docs/quality.md has the table of 100
  */
-#define _POSIX_C_SOURCE 200809L /* getline */
+#define _POSIX_C_SOURCE 200809L /* unlink */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -35,6 +35,7 @@
 
 #include "base/compiler.h"
 #include "model/cpu/cpu_backend.h"
+#include "support/eval_items.h"
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"
 #include "support/must.h"
@@ -61,11 +62,6 @@ typedef struct scheme {
 /* index = keys + 2 values + 4 (bits - 2) */
 static scheme scheme_of(int i) { return (scheme){(axis)(i & 1), (axis)(i >> 1 & 1), 2 + i / 4}; }
 
-/* A document, a question and its answer. */
-typedef struct item {
-    int32_t *tokens, n_document, n_prompt, n;
-} item;
-
 /* Sums over all items. */
 typedef struct outcome {
     double kl, error, energy; /* KL of the first token; squares of differences of attention outputs, and of outputs */
@@ -83,12 +79,6 @@ static void *allocate(size_t n, size_t bytes) { return reference_alloc(n, bytes)
 
 /* ---- models -------------------------------------------------------------------------------------------------------- */
 
-static const char *model_path(char path[512], const char *name) {
-    const char *root = getenv("REPRISE_SOURCE_DIR");
-    snprintf(path, 512, "%s/%s", root ? root : ".", name);
-    return path;
-}
-
 static int64_t head_dim; /* of the model */
 
 /* The slowest pair: as in models with outlier channels, its sign hardly changes within a document. */
@@ -103,81 +93,10 @@ static rp_model *open_variant(bool has_outliers) {
     char from[512], path[64];
     rp_error err = {0};
     rp_model *m;
-    gguf_variant_write(model_path(from, MODEL), &(gguf_variant){.change = has_outliers ? plant : NULL}, path);
+    gguf_variant_write(eval_path(from, MODEL), &(gguf_variant){.change = has_outliers ? plant : NULL}, path);
     must(rp_model_open(&m, path, NULL, &err), &err);
     unlink(path);
     return m;
-}
-
-/* ---- items --------------------------------------------------------------------------------------------------------- */
-
-/* The text of a JSON string, from after its first quote, without tags. */
-static char *plain_text(const char *at) {
-    char *text = allocate(strlen(at) + 1, 1);
-    size_t n = 0;
-    for (bool in_tag = false; *at && *at != '"'; at++) {
-        if (*at == '\\') at++;
-        if (*at == '<' || *at == '>') in_tag = *at == '<';
-        else if (!in_tag) text[n++] = *at;
-    }
-    return text;
-}
-
-static char *field(const char *line, const char *name) {
-    const char *at = strstr(line, name);
-    return at ? plain_text(at + strlen(name)) : NULL;
-}
-
-static rp_message message(rp_role role, const char *text) { return (rp_message){.role = role, .text = text, .n = strlen(text)}; }
-
-/* reply NULL: the prompt alone. */
-static int32_t *tokens_of(const rp_model *m, const char *document, const char *question, const char *reply, size_t *n) {
-    const rp_message messages[] = {message(RP_ROLE_SYSTEM, document), message(RP_ROLE_USER, question),
-                                   message(RP_ROLE_ASSISTANT, reply ? reply : "")};
-    rp_error err = {0};
-    int32_t *tokens;
-    must(rp_tokenize_messages(m, messages, reply ? 3 : 2, reply != NULL, &tokens, n, &err), &err);
-    return tokens;
-}
-
-static item make_item(const rp_model *m, const char *document, const char *line) {
-    char *question = field(line, "<user>"), *text = field(line, "\"answers\": [\""), reply[256];
-    snprintf(reply, sizeof reply, " %s", text); /* the model's answers begin so */
-    size_t n_prompt, n_other, n;
-    int32_t *prompt = tokens_of(m, document, question, NULL, &n_prompt), *other = tokens_of(m, document, "?", NULL, &n_other);
-    item it = {.tokens = tokens_of(m, document, question, reply, &n)};
-    while (it.n_document < (int32_t)n_other && prompt[it.n_document] == other[it.n_document]) it.n_document++;
-    it.n_prompt = (int32_t)n_prompt;
-    it.n = (int32_t)n;
-    rp_free(prompt);
-    rp_free(other);
-    free(question);
-    free(text);
-    return it;
-}
-
-/* The first n items of a task that fit. Returns their number. */
-static int read_items(const rp_model *m, const char *task, item *items, int n) {
-    char name[64], path[512], *document = NULL, *line = NULL;
-    size_t cap = 0;
-    int n_items = 0;
-    snprintf(name, sizeof name, "models/eval/%s.jsonl", task);
-    FILE *f = fopen(model_path(path, name), "r");
-    assert_non_null(f);
-    while (n_items < n && getline(&line, &cap, f) > 0) {
-        char *next = field(line, "{\"schema\": \"");
-        if (next) {
-            free(document);
-            document = next;
-        }
-        item it = make_item(m, document, line);
-        if (it.n - it.n_document <= MOST_ROWS && it.n > it.n_prompt) items[n_items++] = it;
-        else rp_free(it.tokens);
-    }
-    free(document);
-    free(line);
-    fclose(f);
-    return n_items;
 }
 
 /* ---- quantization in place ----------------------------------------------------------------------------------------- */
@@ -277,7 +196,7 @@ static void recording_attend(backend *b, int32_t layer, const backend_buffer *qu
         memcpy(recorded->attended + recorded->n_attended, cpu_row_of(dst, row), (size_t)dst->width * sizeof(float));
 }
 
-static void compute(forward_run *r, const item *it, answer *out) {
+static void compute(forward_run *r, const eval_item *it, answer *out) {
     const int32_t n = it->n - 1 - it->n_document, rows = it->n - it->n_prompt;
     out->n_attended = 0;
     n_step_rows = n;
@@ -287,14 +206,8 @@ static void compute(forward_run *r, const item *it, answer *out) {
     kv_context_clear(&r->context);
 }
 
-static int32_t best_of(const float *logits, int32_t n) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++) best = logits[i] > logits[best] ? i : best;
-    return best;
-}
-
 static double log_sum(const float *logits, int32_t n) {
-    double most = (double)logits[best_of(logits, n)], sum = 0;
+    double most = (double)logits[eval_best_of(logits, n)], sum = 0;
     for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
     return most + log(sum);
 }
@@ -306,13 +219,7 @@ static double divergence(const float *exact, const float *other, int32_t n) {
     return kl;
 }
 
-static bool is_right(const item *it, const answer *a, int32_t n_vocab) {
-    for (int32_t i = 0; i < it->n - it->n_prompt; i++)
-        if (best_of(a->logits + (size_t)i * (size_t)n_vocab, n_vocab) != it->tokens[it->n_prompt + i]) return false;
-    return true;
-}
-
-static void add_outcome(outcome *o, const item *it, const answer *exact, const answer *a, int32_t n_vocab) {
+static void add_outcome(outcome *o, const eval_item *it, const answer *exact, const answer *a, int32_t n_vocab) {
     assert_int_equal(exact->n_attended, a->n_attended);
     for (size_t i = 0; i < a->n_attended; i++) {
         const double x = (double)exact->attended[i], d = (double)a->attended[i] - x;
@@ -320,8 +227,8 @@ static void add_outcome(outcome *o, const item *it, const answer *exact, const a
         o->energy += x * x;
     }
     o->kl += divergence(exact->logits, a->logits, n_vocab);
-    o->same += best_of(exact->logits, n_vocab) == best_of(a->logits, n_vocab);
-    o->right += is_right(it, a, n_vocab);
+    o->same += eval_best_of(exact->logits, n_vocab) == eval_best_of(a->logits, n_vocab);
+    o->right += eval_is_right(it, a->logits, n_vocab);
     o->n++;
 }
 
@@ -364,7 +271,7 @@ static void close_subject(subject *s) {
 }
 
 /* The document's KV again. saved NULL: computed. */
-static void feed_document(forward_run *r, const item *it, char *saved) {
+static void feed_document(forward_run *r, const eval_item *it, char *saved) {
     copier c = {.at = saved, .bytes = kv_pool_block_bytes(r->pool), .is_saved = true};
     rp_error err = {0};
     for (int32_t i = 0; saved && i < it->n_document; i++) {
@@ -376,7 +283,7 @@ static void feed_document(forward_run *r, const item *it, char *saved) {
     else forward_run_feed(r, it->tokens, 0, it->n_document, 0, NULL);
 }
 
-static void run_item(subject *s, const item *it) {
+static void run_item(subject *s, const eval_item *it) {
     forward_run *r = &s->run;
     const int32_t n_blocks = (it->n_document + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS * s->model->hp.n_layers;
     char *saved = allocate((size_t)n_blocks, kv_pool_block_bytes(r->pool));
@@ -417,7 +324,7 @@ static void print_subject(const subject *s, const char *name) {
 static subject plain, planted;
 
 /* The planted channels change nothing without quantization: each product of a score is the same, bit for bit. */
-static void check_equal(const subject *a, const subject *b, const item *it) {
+static void check_equal(const subject *a, const subject *b, const eval_item *it) {
     assert_memory_equal(a->exact.logits, b->exact.logits, (size_t)((it->n - it->n_prompt) * a->model->hp.n_vocab) * sizeof(float));
 }
 
@@ -427,19 +334,19 @@ static void run_all(void **state) {
     rp_error err = {0};
     char path[512];
     rp_model *m;
-    must(rp_model_open(&m, model_path(path, MODEL), NULL, &err), &err);
+    must(rp_model_open(&m, eval_path(path, MODEL), NULL, &err), &err);
     head_dim = m->hp.key_dim;
     rp_model_close(m);
     open_subject(&plain, false);
     open_subject(&planted, true);
-    item *items = allocate((size_t)n, sizeof(*items));
+    eval_item *items = allocate((size_t)n, sizeof(*items));
     for (int t = 0; t < N_TASKS; t++) {
-        const int n_items = read_items(plain.model, tasks[t], items, n);
+        const int n_items = eval_items_read(plain.model, tasks[t], MOST_ROWS, items, n);
         for (int i = 0; i < n_items; i++) {
             run_item(&plain, &items[i]);
             run_item(&planted, &items[i]);
             check_equal(&plain, &planted, &items[i]);
-            rp_free(items[i].tokens);
+            eval_item_free(&items[i]);
         }
     }
     free(items);

@@ -5,7 +5,9 @@
  * differently, masked differently, used twice, or put between others; some contexts have nothing in common. Every
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
- * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32.
+ * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some spans
+ * are reduced: each head of each layer has slots of its own. Attention, and the weights that observers get, agree with the
+ * slow definition of both (naive_attention.h); observers get the same bits from rows together and alone, and change nothing.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
@@ -24,6 +26,7 @@
 #include "model/forward.h"
 #include "support/golden.h"
 #include "support/must.h"
+#include "support/naive_attention.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
 
@@ -34,6 +37,7 @@
 #define N_STEPS 5
 #define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
 #define MAX_SHIFT 150
+#define MOST_WEIGHTS (64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: at most 64 query heads share a KV head */
 
 typedef struct engine {
     backend *backend;
@@ -43,6 +47,7 @@ typedef struct engine {
 /* One context, twice. */
 typedef struct twin {
     kv_context together, alone;
+    attention_observer *observers[2]; /* of its rows together and alone; NULL: none */
     int32_t pos; /* of the next token */
 } twin;
 
@@ -57,6 +62,7 @@ typedef struct world {
     int32_t n_twins, first_pos;
     bool mixes; /* formats of spans */
     bool f16_layers[64]; /* of the pool's shape, where it has any */
+    int n_observed; /* contexts of a twin with observers: none, that of rows together, both */
     float *logits, *expected;
     tiny_random *random;
 } world;
@@ -115,6 +121,28 @@ static kv_span *encoded(const world *w, kv_span *s, kv_format format) {
     return to;
 }
 
+/* Random slots of each head of each layer, of blocks that the span has. Its reference is taken. */
+static kv_span *reduced(world *w, kv_span *s) {
+    rp_error err = {0};
+    const kv_shape *shape = kv_pool_shape(w->pool);
+    const kv_span *const from = s;
+    kv_selection *some;
+    kv_span *to = s;
+    must(kv_selection_new(&some, shape->n_layers, shape->n_kv_heads, kv_span_tokens(s), &err), &err);
+    for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++) {
+        const int32_t layer = head / shape->n_kv_heads, least = below(w, 5);
+        for (int32_t slot = 0; slot < some->n_slots; slot++)
+            if (below(w, 4) < least && kv_span_has(s, layer, slot / KV_BLOCK_SLOTS)) kv_selection_add(some, layer, head % shape->n_kv_heads, slot);
+    }
+    if (kv_selection_most(some) > 0) {
+        must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);
+        assert_int_equal(kv_span_readable_from(to), kv_span_readable_from(s));
+        kv_span_unref(s);
+    }
+    kv_selection_free(some);
+    return to;
+}
+
 /* Random KV, sealed. In layers with a window, some spans lack blocks that no row attends to. */
 static kv_span *make_span(world *w) {
     rp_error err = {0};
@@ -128,6 +156,7 @@ static kv_span *make_span(world *w) {
     for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
         for (int32_t l = 0; l < kv_pool_shape(w->pool)->n_layers; l++) fill_block(w, s, l, b);
     if (one_in(w, 2)) kv_span_trim(s, w->first_pos - MAX_SHIFT, NULL, 0);
+    if (one_in(w, 3)) s = reduced(w, s);
     s = encoded(w, s, format);
     kv_span_seal(s, &key);
     return s;
@@ -150,8 +179,18 @@ static kv_view random_view(world *w, kv_span *span) {
 
 static void add_view(twin *t, const kv_view *v) {
     rp_error err = {0};
-    must(kv_context_add(&t->together, v->span, v->shift, v->mask, &err), &err);
-    must(kv_context_add(&t->alone, v->span, v->shift, v->mask, &err), &err);
+    const uint64_t *mask = kv_span_is_reduced(v->span) ? NULL : v->mask;
+    must(kv_context_add(&t->together, v->span, v->shift, mask, &err), &err);
+    must(kv_context_add(&t->alone, v->span, v->shift, mask, &err), &err);
+}
+
+/* Of some of the views. In half of the worlds with observers, rows alone have none: they must get the same logits. */
+static void add_observers(world *w, twin *t) {
+    rp_error err = {0};
+    const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1), n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
+    const attention_measure measure = one_in(w, 2) ? ATTENTION_MAXIMUM : ATTENTION_SUM;
+    for (int i = 0; i < w->n_observed; i++)
+        must(attention_observer_new(&t->observers[i], kv_pool_shape(w->pool), measure, MOST_WEIGHTS, first, n, &err), &err);
 }
 
 /* The common views, with differences. */
@@ -184,6 +223,7 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     rp_error err = {0};
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
+    w->n_observed = below(w, 3);
     if (m->positions.data) w->first_pos = BASE_MIN(FIRST_POS, (int32_t)m->positions.n_out - 60 - N_STEPS * 40);
     kv_shape shape = model_kv_shape(m, format);
     assert_true(shape.n_layers <= 64);
@@ -199,11 +239,16 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w);
     for (int i = 0; i < N_COMMON; i++) w->common[i] = random_view(w, w->spans[i]);
     w->n_twins = 1 + below(w, MAX_CONTEXTS);
-    for (int32_t i = 0; i < w->n_twins; i++) compose(w, &w->twins[i]);
+    for (int32_t i = 0; i < w->n_twins; i++) {
+        compose(w, &w->twins[i]);
+        add_observers(w, &w->twins[i]);
+    }
 }
 
 static void close_world(world *w) {
-    for (int32_t i = 0; i < w->n_twins; i++) {
+    for (int32_t i = 0; i < MAX_CONTEXTS; i++) {
+        for (int k = 0; k < 2; k++) attention_observer_free(w->twins[i].observers[k]);
+        if (i >= w->n_twins) continue;
         kv_context_clear(&w->twins[i].together);
         kv_context_clear(&w->twins[i].alone);
     }
@@ -245,6 +290,7 @@ static int32_t append_rows(world *w, mix kind, model_row *rows, const kv_context
         for (int32_t k = BASE_MIN(rows_of(w, kind, i), MAX_ROWS - n); k > 0; k--, n++) {
             rows[n] = (model_row){.token = below(w, w->model->hp.n_vocab), .pos = t->pos++, .context = order[i]};
             rows[n].wants_logits = !one_in(w, 8);
+            rows[n].observer = one_in(w, 3) ? NULL : t->observers[0];
             must(kv_context_append(&t->together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
         }
     }
@@ -258,6 +304,7 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     size_t bytes = sizeof(float) * (size_t)w->model->hp.n_vocab;
     model_row r = *row;
     r.context = 0;
+    if (r.observer) r.observer = t->observers[1];
     must(kv_context_append(&t->alone, r.pos, &r.span, &r.slot, &err), &err);
     must(model_forward_step(w->alone.forward, &(model_step){&r, 1, contexts, 1}, w->expected, &err), &err);
     if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
@@ -308,12 +355,28 @@ static void check_kv(const world *w) {
         assert_int_equal(a->n_views, b->n_views);
         for (size_t v = 0; v < a->n_views; v++) {
             const kv_span *s = a->views[v].span, *t = b->views[v].span;
-            if (s == t) continue;
+            if (s == t || kv_span_is_sealed(s)) continue;
             assert_int_equal(kv_span_tokens(s), kv_span_tokens(t));
             for (int32_t l = 0; l < shape->n_layers; l++) check_layer(s, t, shape, l);
         }
     }
 }
+
+/* Rows together and alone report the same bits. Returns the number of weights above 0. */
+static int64_t check_observers(const world *w) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < w->n_twins && w->n_observed == 2; i++) {
+        const attention_observer *a = w->twins[i].observers[0], *b = w->twins[i].observers[1];
+        assert_int_equal(a->n, b->n);
+        for (size_t k = 0; k < a->n; k++) {
+            assert_true(a->weights[k] == b->weights[k]);
+            n += a->weights[k] > 0;
+        }
+    }
+    return n;
+}
+
+static int64_t n_weights;
 
 static void check_model(const rp_model *m, const char *name, tiny_random *random) {
     static world w;
@@ -325,6 +388,7 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
             open_world(&w, m, name, format, i % 2, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
             check_kv(&w);
+            n_weights += check_observers(&w);
             close_world(&w);
         }
 }
@@ -379,6 +443,7 @@ static uint64_t divide(const rp_model *m, const char *name, tiny_random *random)
         }
         for (int step = 0; step < N_STEPS; step++) run_step(&w, step % 2 ? DECODE_AND_PREFILL : DECODE);
         check_kv(&w);
+        n_weights += check_observers(&w);
         n += ((cpu_backend *)w.together.backend)->n_divided;
         close_world(&w);
     }
@@ -408,8 +473,8 @@ static void a_context_divided_among_threads_gives_the_same_bytes(void **state) {
         model_close(m);
     }
     golden_close(g);
-    printf("attentions with divided contexts: %llu\n", (unsigned long long)n);
-    assert_true(n > 0);
+    printf("attentions with divided contexts: %llu; weights observed: %lld\n", (unsigned long long)n, (long long)n_weights);
+    assert_true(n > 0 && n_weights > 0);
 }
 
 /* The elements of a span, in the pool's format, f32. */
@@ -425,7 +490,7 @@ static kv_span *decoded(const world *w, const kv_span *s) {
         const int32_t layer = i / kv_span_tokens(s) / own.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
         const kv_shape shape = kv_shape_of_layer(&own, layer);
         float x[64];
-        if (!kv_span_has(s, layer, block)) continue;
+        if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
         cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);
         k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), at);
         cpu_elements(&shape, kv_span_values(s, layer, block, head), false, at, x);
@@ -476,6 +541,161 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
     }
     printf("codes against their elements in f32: %g\n", worst);
     assert_true(worst < 2e-3 && worst > 0);
+}
+
+/* ---- the definition ---- */
+
+/* What the rows of a step attend to by definition, against the backend's results and observers' weights. */
+static struct {
+    world *w;
+    void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+    double *weights[MAX_CONTEXTS]; /* as the observers' */
+    double worst[2];               /* difference of an output, of a weight */
+} defined;
+
+static void join_weight(const world *w, const model_row *row, int32_t layer, int32_t kv_head, const naive_slot *s) {
+    const attention_observer *o = row->observer;
+    const int64_t view = s->view - (o ? (int64_t)o->first_view : 0);
+    if (!o || view < 0 || view >= (int64_t)o->n_views) return;
+    const int64_t head = (int64_t)layer * kv_pool_shape(w->pool)->n_kv_heads + kv_head;
+    double *joined = &defined.weights[row->context][(head * (int64_t)o->n_views + view) * KV_SPAN_TOKENS + s->slot];
+    *joined = o->measure == ATTENTION_SUM ? *joined + s->weight : fmax(*joined, s->weight);
+}
+
+static void checking_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
+    static naive_slot slots[1 << 14];
+    const cpu_backend *b = (cpu_backend *)self;
+    const model_hparams *hp = &b->model->hp;
+    double out[64];
+    defined.attend(self, layer, queries, dst);
+    for (int32_t r = 0; r < b->step->n_rows; r++)
+        for (int32_t h = 0; h < hp->n_heads; h++) {
+            const model_row *row = &b->step->rows[r];
+            const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
+            const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
+            const int32_t states = b->model->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
+            const size_t n = naive_attention(&q, b->step->contexts[row->context], slots, BASE_ARRAY_LEN(slots), out);
+            for (int32_t d = 0; d < hp->value_dim; d++)
+                defined.worst[0] = fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
+            for (size_t i = 0; i < n; i++) join_weight(defined.w, row, states, kv_head, &slots[i]);
+        }
+}
+
+static void check_defined(const rp_model *m, const char *name, kv_format format, bool mixes, tiny_random *random) {
+    static world w;
+    rp_error err = {0};
+    model_row rows[MAX_ROWS];
+    const kv_context *contexts[MAX_CONTEXTS];
+    open_world(&w, m, name, format, mixes, 1 + (int32_t)tiny_random_below(random, 3), random);
+    for (; w.n_twins > 3; w.n_twins--) {
+        kv_context_clear(&w.twins[w.n_twins - 1].together);
+        kv_context_clear(&w.twins[w.n_twins - 1].alone);
+    }
+    backend_ops ops = *w.together.backend->ops;
+    defined.w = &w;
+    defined.attend = ops.attend;
+    defined.worst[0] = defined.worst[1] = 0;
+    ops.attend = checking_attend;
+    w.together.backend->ops = &ops;
+    for (int32_t i = 0; i < w.n_twins; i++) {
+        twin *t = &w.twins[i];
+        for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
+        const attention_measure measure = (attention_measure)below(&w, 2);
+        must(attention_observer_new(&t->observers[0], kv_pool_shape(w.pool), measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
+        t->observers[1] = NULL;
+        defined.weights[i] = base_calloc(t->observers[0]->n, sizeof(double));
+    }
+    for (int step = 0; step < 2; step++) { /* the second one adds to the first */
+        const int32_t n = append_rows(&w, step ? DECODE : ANY, rows, contexts);
+        if (n > 0) must(model_forward_step(w.together.forward, &(model_step){rows, n, contexts, w.n_twins}, w.logits, &err), &err);
+    }
+    for (int32_t i = 0; i < w.n_twins; i++) {
+        const attention_observer *o = w.twins[i].observers[0];
+        const kv_shape *shape = kv_pool_shape(w.pool);
+        for (size_t k = 0; k < o->n; k++) {
+            const int32_t head = (int32_t)(k / KV_SPAN_TOKENS / o->n_views), slot = (int32_t)(k % KV_SPAN_TOKENS);
+            const size_t view = k / KV_SPAN_TOKENS % o->n_views;
+            const double weight = attention_observer_weight(o, head / shape->n_kv_heads, head % shape->n_kv_heads, view, slot);
+            defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]));
+        }
+        base_free(defined.weights[i]);
+    }
+    w.together.backend->ops = ((cpu_backend *)w.alone.backend)->base.ops;
+    close_world(&w);
+    const bool is_rounded = mixes || kv_format_is_int(format);
+    if (defined.worst[0] > (is_rounded ? 1e-2 : 1e-4) || defined.worst[1] > (is_rounded ? 1e-3 : 1e-5))
+        fail_msg("%s, %s%s: outputs differ by %g, weights by %g", name, kv_format_name(format), mixes ? " and others" : "", defined.worst[0],
+                 defined.worst[1]);
+}
+
+static void attention_and_its_observers_agree_with_their_definition(void **state) {
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
+    static const kv_format formats[] = {KV_F32, KV_F16, KV_INT8};
+    golden *g = golden_open();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        rp_error err = {0};
+        rp_model *m;
+        must(model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
+        for (size_t k = 0; k < 2 * BASE_ARRAY_LEN(formats); k++) check_defined(m, names[i], formats[k / 2], k % 2, *state);
+        model_close(m);
+    }
+    golden_close(g);
+}
+
+/* A reduced span whose heads all have the slots of a mask, in place of a masked view: the same sums in the same order. */
+static void check_masks(const rp_model *m, const char *name, kv_format format, tiny_random *random) {
+    static world w;
+    rp_error err = {0};
+    base_key key = {{2}};
+    int n_compared = 0;
+    open_world(&w, m, name, format, false, 1 + (int32_t)tiny_random_below(random, 3), random);
+    const kv_shape *shape = kv_pool_shape(w.pool);
+    for (int32_t i = 0; i < w.n_twins; i++) {
+        twin *t = &w.twins[i];
+        kv_context_clear(&t->together);
+        kv_context_clear(&t->alone);
+        for (int32_t k = 0; k < N_COMMON; k++) {
+            const kv_view v = random_view(&w, w.spans[below(&w, N_SPANS)]);
+            const kv_span *const from = v.span;
+            kv_selection *some;
+            kv_span *to;
+            if (kv_span_is_reduced(v.span)) continue;
+            must(kv_selection_new(&some, shape->n_layers, shape->n_kv_heads, kv_span_tokens(v.span), &err), &err);
+            for (int32_t slot = 0; slot < some->n_slots; slot++)
+                for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++)
+                    if ((v.mask[slot / 64] >> (slot % 64) & 1) && kv_span_has(from, head / shape->n_kv_heads, slot / 64))
+                        kv_selection_add(some, head / shape->n_kv_heads, head % shape->n_kv_heads, slot);
+            if (kv_selection_most(some) > 0) {
+                must(kv_span_reduce(&to, &from, 1, some, 0, &err), &err);
+                kv_span_seal(to, &key);
+                must(kv_context_add(&t->together, to, v.shift, NULL, &err), &err);
+                must(kv_context_add(&t->alone, v.span, v.shift, v.mask, &err), &err);
+                kv_span_unref(to);
+                n_compared++;
+            }
+            kv_selection_free(some);
+        }
+        for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
+        t->observers[0] = t->observers[1] = NULL;
+    }
+    for (int step = 0; step < 3; step++) run_step(&w, (mix)below(&w, N_MIXES));
+    check_kv(&w);
+    close_world(&w);
+    assert_true(n_compared > 0);
+}
+
+static void a_reduced_span_is_a_view_with_a_mask_of_each_head(void **state) {
+    static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "phi3-longrope"};
+    golden *g = golden_open();
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        rp_error err = {0};
+        rp_model *m;
+        must(model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
+        for (int format = 0; format < KV_N_FORMATS; format++)
+            if (!kv_format_is_encoded((kv_format)format)) check_masks(m, names[i], (kv_format)format, *state);
+        model_close(m);
+    }
+    golden_close(g);
 }
 
 /* Contexts [common views, a span of its own], with all their rows in one step; the plan of that step. */
@@ -579,6 +799,8 @@ int main(void) {
         cmocka_unit_test_prestate(rows_of_every_kind_of_layer_are_what_they_are_alone, &random),
         cmocka_unit_test_prestate(a_context_divided_among_threads_gives_the_same_bytes, &random),
         cmocka_unit_test_prestate(spans_of_every_format_attend_like_their_elements, &random),
+        cmocka_unit_test_prestate(attention_and_its_observers_agree_with_their_definition, &random),
+        cmocka_unit_test_prestate(a_reduced_span_is_a_view_with_a_mask_of_each_head, &random),
         cmocka_unit_test_prestate(contexts_that_share_spans_share_tiles, &random),
         cmocka_unit_test_prestate(contexts_that_share_little_lead, &random),
         cmocka_unit_test_prestate(few_rows_keep_every_thread_busy, &random),

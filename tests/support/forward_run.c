@@ -35,6 +35,8 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
         int32_t k = r->chunk < n - done ? r->chunk : n - done, wanted = 0;
         for (int32_t i = 0; i < k; i++) {
             row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
+            row[i].observer = r->observer;
+            row[i].queries = r->queries;
             must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
             wanted += row[i].wants_logits;
         }

@@ -25,6 +25,9 @@
  * adds its slots of f16, f32 or fp8, if any, as floats. A block of fp8 is unpacked to f16 once for all rows of a tile.
  * Where a layer sees integers alone and a step has fewer tasks than threads, the blocks of a task are divided among
  * threads, and the results are the same bytes (attend_split). A layer in f16 (kv_shape.f16_layers) sees no integers.
+ *
+ * A step with observed rows visits the blocks once more between the passes and reports the weights of visible slots
+ * (attention_observer.h). It changes nothing else.
  */
 #include <math.h>
 #include <string.h>
@@ -242,9 +245,10 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
 
 /* Visible slots of a block for each row; false if no row sees any. */
 static bool block_visibility(const tile *t, const visit *v, int32_t block, uint64_t *visible) {
+    const model_layer *l = t->j->layer;
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
-        visible[r] = v->views[r] ? kv_view_visible(v->views[r], block, tile_row_of(t, r)->pos, t->j->layer->window) : 0;
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, tile_row_of(t, r)->pos, l->window) : 0;
         any |= visible[r];
     }
     return any != 0;
@@ -292,7 +296,8 @@ static void visit_all(tile *t, block_fn fn) {
 /* Keys or values of a block of a span; NULL: the span does not have it. */
 static const void *head_of(const tile *t, const kv_span *s, int32_t block, bool is_key) {
     const int32_t layer = t->j->layer->states;
-    if (!kv_span_has(s, layer, block)) return NULL;
+    const bool has = kv_span_is_reduced(s) ? block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, t->kv_head) : kv_span_has(s, layer, block);
+    if (!has) return NULL;
     return is_key ? kv_span_keys(s, layer, block, t->kv_head) : kv_span_values(s, layer, block, t->kv_head);
 }
 
@@ -350,18 +355,19 @@ static int32_t end_of_same(const tile *t, const uint64_t *visible, int32_t r, in
     return same;
 }
 
-/* Distances from the slots of a block to a later position. */
-static void find_distances(const kv_view *v, int32_t block, int32_t pos, float distances[KV_BLOCK_SLOTS]) {
-    const int32_t *positions = kv_span_positions(v->span), first = block * KV_BLOCK_SLOTS;
+/* Distances from the slots of a block to a later position; of slots that are not used: any. */
+static void find_distances(const tile *t, const kv_view *v, int32_t block, int32_t pos, float distances[KV_BLOCK_SLOTS]) {
+    const int32_t layer = t->j->layer->states, first = block * KV_BLOCK_SLOTS, n = kv_span_slots(v->span, layer, t->kv_head) - first;
+    const int32_t *positions = kv_span_positions(v->span, layer, t->kv_head);
     for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++)
-        distances[i] = (float)(pos - v->shift - (positions ? positions[first + i] : kv_span_position(v->span) + first + i));
+        distances[i] = (float)(pos - v->shift - (positions ? positions[first + (i < n ? i : 0)] : kv_span_position(v->span) + first + i));
 }
 
 /* ALiBi, for the heads of a row: subtracts the head's slope times the distance in positions. Scores of two heads are
  * `stride` apart. */
 static void tile_add_bias(const tile *t, int32_t r, const kv_view *v, int32_t block, float *scores, int64_t stride) {
     float distances[KV_BLOCK_SLOTS];
-    find_distances(v, block, tile_row_of(t, r)->pos, distances);
+    find_distances(t, v, block, tile_row_of(t, r)->pos, distances);
     for (int32_t h = 0; h < t->n_heads; h++) {
         float slope = t->j->b->model->alibi_slopes[t->first_head + h], *s = scores + h * stride;
         for (int32_t i = 0; i < KV_BLOCK_SLOTS; i++) s[i] -= slope * distances[i];
@@ -529,6 +535,49 @@ static void round_weights(tile *t) {
     }
 }
 
+/* ---- observers: what the rows attend to ---- */
+
+/* Rows from r on with the same view of the same observer; one row, if it is not observed. */
+static int32_t end_of_observed(const tile *t, const visit *v, int32_t r) {
+    const attention_observer *o = tile_row_of(t, r)->observer;
+    int32_t end = r + 1;
+    while (o && end < v->end && v->views[end] == v->views[r] && tile_row_of(t, end)->observer == o) end++;
+    return end;
+}
+
+/* Adds a row's weights of the visible slots of a block to those of all heads and rows so far. */
+static void add_observed(const tile *t, const attention_observer *o, int32_t r, uint64_t visible, uint64_t weights[KV_BLOCK_SLOTS]) {
+    for (int32_t h = 0; h < t->n_heads; h++) {
+        const float *list = scores_of(t, r, h) + t->done[r], factor = t->factors[r * t->n_heads + h];
+        for (uint64_t bits = visible; bits; bits &= bits - 1) {
+            const int slot = base_ctz64(bits);
+            weights[slot] = attention_observer_join(o, weights[slot], attention_observer_number(o, *list++ * factor));
+        }
+    }
+}
+
+static void observe_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
+    for (int32_t r = v->first, end; r < v->end; r = end) {
+        attention_observer *o = tile_row_of(t, r)->observer;
+        uint64_t weights[KV_BLOCK_SLOTS] = {0}, any = 0;
+        end = end_of_observed(t, v, r);
+        const size_t view = v->views[r] ? (size_t)(v->views[r] - t->part_of[r]->context->views) : 0;
+        const bool is_observed = o && view >= o->first_view && view < o->first_view + o->n_views;
+        for (int32_t i = r; i < end; i++) {
+            if (is_observed) add_observed(t, o, i, visible[i], weights);
+            any |= visible[i];
+            t->done[i] += base_popcount64(visible[i]);
+        }
+        if (is_observed && any) attention_observer_add(o, t->j->layer->states, t->kv_head, view - o->first_view, block, any, weights);
+    }
+}
+
+/* After softmax. */
+static void observe_rows(tile *t) {
+    for (int32_t r = 0; r < t->n_rows; r++) t->done[r] = 0;
+    visit_all(t, observe_block);
+}
+
 /* ---- pass 2 ---- */
 
 /* Slot of the n-th bit that is set. */
@@ -664,6 +713,7 @@ static void attend_tasks(void *arg, int64_t begin, int64_t end, int thread) {
         visit_all(t, score_block);
         if (j->sees_ints) find_highest(t), sum_exponentials(t), round_weights(t);
         weigh_scores(t);
+        if (j->b->is_observed) observe_rows(t);
         sum_values(t);
         write_sums(t);
     }
@@ -696,6 +746,7 @@ static void split_values(void *arg, int64_t begin, int64_t end, int thread) {
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         round_weights(split_of(arg, i));
+        if (split_of(arg, i)->j->b->is_observed) observe_rows(split_of(arg, i));
         sum_values(split_of(arg, i));
     }
 }
@@ -737,8 +788,16 @@ static int64_t longest_context(const cpu_backend *b) {
     return most;
 }
 
+static void record_queries(const cpu_backend *b, int32_t layer, const backend_buffer *queries) {
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        const model_row *row = &b->step->rows[r];
+        if (row->queries) memcpy(query_record_at(row->queries, layer, row->slot), cpu_row_of(queries, r), sizeof(float) * (size_t)queries->width);
+    }
+}
+
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
+    if (b->is_recorded) record_queries(b, layer, queries);
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->model->layers[layer];
     const bool *f16_layers = kv_pool_shape(b->step->contexts[0]->pool)->f16_layers;

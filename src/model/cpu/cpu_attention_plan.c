@@ -395,8 +395,17 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
     return RP_OK;
 }
 
+static void find_observers(cpu_backend *b) {
+    b->is_observed = b->is_recorded = false;
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        b->is_observed |= b->step->rows[r].observer != NULL;
+        b->is_recorded |= b->step->rows[r].queries != NULL;
+    }
+}
+
 int cpu_attention_begin(cpu_backend *b, rp_error *err) {
     int rc = reserve_scratch(b, err);
+    find_observers(b);
     for (int i = 0; i < CPU_N_ANGLES && !rc; i++) {
         cpu_angles *a = &b->angles[i];
         if (a->rope && !(rc = row_angles(b, a, err))) rc = view_angles(b, a, err);

@@ -235,6 +235,7 @@ static const backend_ops ops = {
     .linear = linear,
     .store = cpu_store,
     .encode = cpu_encode,
+    .read_head = cpu_read_head,
     .deviate = cpu_deviate,
     .attend = cpu_attend,
     .act = cpu_act,

@@ -135,6 +135,7 @@ typedef struct cpu_backend {
     int64_t scratch_slots; /* capacity of the scratch */
     bool has_int_scratch;
     bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
+    bool is_observed, is_recorded; /* rows of the step have observers; records of queries */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
@@ -148,6 +149,7 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t dim, int slot, int64_t d);
 /* out[dim]: a slot of a head's keys or values in the format of `shape`. */
 void cpu_elements(const kv_shape *shape, const void *head, bool is_key, int slot, float *out);
+void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
 void cpu_deviate(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
 
 /* cpu_pack_open plans the repacking of the model's matrices, cpu_pack_prepare repacks or maps them, once.

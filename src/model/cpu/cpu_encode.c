@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_encode.c: elements of KV blocks, and the encoding of complete spans, on the CPU. Tasks are (layer, block, KV head);
- * a head's bytes are a function of its own slots. A layer in f16 is f16 in both spans, as a rule, and copied. */
+/* cpu_encode.c: elements of KV blocks, and the encoding of complete spans, on the CPU. Tasks of encoding are (layer, block,
+ * KV head); a head's bytes are a function of its own slots. A layer in f16 is f16 in both spans, as a rule, and copied. */
 #include <string.h>
 
 #include "base/check.h"
@@ -65,8 +65,8 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
     float *x = j->slots + thread * slots_floats(&j->b->shape);
     for (int64_t i = begin; i < end; i++) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks), layer = (int32_t)(i / n_heads / n_blocks);
-        const int n = BASE_MIN(kv_span_tokens(j->from) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
-        if (!kv_span_has(j->from, layer, block)) continue;
+        const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
+        if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
         const kv_shape from = kv_shape_in(&j->b->shape, kv_span_layer_format(j->from, layer));
         const kv_shape to = kv_shape_in(&j->b->shape, kv_span_layer_format(j->to, layer));
         encode_head(k, &from, kv_span_keys(j->from, layer, block, head), true, n, x, &to, kv_span_keys(j->to, layer, block, head));
@@ -84,4 +84,38 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     base_threads_for(b->threads, encode_heads, &j, n_blocks * b->shape.n_layers * b->shape.n_kv_heads, 8);
     base_free(j.slots);
     return RP_OK;
+}
+
+/* ---- elements of a run ---- */
+
+typedef struct read_job {
+    const cpu_backend *b;
+    const kv_span *const *run;
+    int32_t layer, kv_head;
+    bool is_key;
+    float *to;
+} read_job;
+
+static void read_slots(void *arg, int64_t begin, int64_t end, int thread) {
+    const read_job *j = arg;
+    const int64_t dim = j->is_key ? j->b->shape.key_dim : j->b->shape.value_dim;
+    (void)thread;
+    for (int64_t slot = begin; slot < end; slot++) {
+        const kv_span *s = j->run[slot / KV_SPAN_TOKENS];
+        const int32_t block = (int32_t)(slot % KV_SPAN_TOKENS) / KV_BLOCK_SLOTS;
+        float *to = j->to + slot * dim;
+        if (!kv_span_has(s, j->layer, block)) {
+            memset(to, 0, sizeof(*to) * (size_t)dim);
+            continue;
+        }
+        const void *head = (j->is_key ? kv_span_keys : kv_span_values)(s, j->layer, block, j->kv_head);
+        const kv_shape shape = kv_shape_of_layer(kv_span_shape(s), j->layer);
+        cpu_elements(&shape, head, j->is_key, (int)(slot % KV_BLOCK_SLOTS), to);
+    }
+}
+
+void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
+    cpu_backend *b = (cpu_backend *)self;
+    read_job j = {.b = b, .run = run, .layer = layer, .kv_head = kv_head, .is_key = is_key, .to = to};
+    base_threads_for(b->threads, read_slots, &j, kv_span_end(run[n - 1]) - kv_span_position(run[0]), KV_BLOCK_SLOTS);
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction.c: see reduction.h. The scores of a layer are computed head by head, from weights, or from the decoded keys and
+ * values of a head. Statistics of queries: reduction_queries.c. */
+#include <math.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/reduction_queries.h"
+
+static const struct {
+    const char *name;
+    kv_selection_budget budget;
+    reduction_rows rows;
+    attention_measure measure;
+    bool needs_queries;
+} methods[REDUCTION_N_METHODS] = {
+#define X(NAME, name, budget, rows, measure, queries) {name, KV_BUDGET_##budget, REDUCTION_ROWS_##rows, ATTENTION_##measure, queries},
+    REDUCTION_METHODS(X)
+#undef X
+};
+
+const char *reduction_method_name(reduction_method m) { return methods[m].name; }
+reduction_rows reduction_method_rows(reduction_method m) { return methods[m].rows; }
+attention_measure reduction_method_measure(reduction_method m) { return methods[m].measure; }
+bool reduction_method_needs_queries(reduction_method m) { return methods[m].needs_queries; }
+
+bool reduction_method_parse(const char *name, reduction_method *out) {
+    for (int i = 0; i < REDUCTION_N_METHODS; i++) {
+        if (strcmp(name, methods[i].name) != 0) continue;
+        *out = (reduction_method)i;
+        return true;
+    }
+    return false;
+}
+
+/* ---- scores of one head, from what was observed ---- */
+
+static double weight_of(const reduction_head *h, int32_t slot) {
+    const attention_observer *o = h->run->observer;
+    return attention_observer_weight(o, h->layer, h->kv_head, (size_t)(slot / KV_SPAN_TOKENS), slot % KV_SPAN_TOKENS);
+}
+
+static void score_kvzip(const reduction_head *h, double *scores) {
+    const int32_t first_pos = kv_span_position(h->run->spans[0]);
+    for (int32_t slot = 0; slot < h->n_slots; slot++)
+        scores[slot] = first_pos + slot < REDUCTION_FIRST ? (double)INFINITY : weight_of(h, slot);
+}
+
+/* Neighbours outside of the slots before the window count as 0. */
+static void score_snapkv(const reduction_head *h, double *scores) {
+    const int32_t before = BASE_MAX(h->n_slots - REDUCTION_WINDOW, 0);
+    for (int32_t slot = 0; slot < h->n_slots; slot++) {
+        double sum = 0;
+        for (int32_t i = BASE_MAX(slot - REDUCTION_POOL / 2, 0); i <= slot + REDUCTION_POOL / 2 && i < before; i++) sum += weight_of(h, i);
+        scores[slot] = slot < before ? sum : (double)INFINITY;
+    }
+}
+
+static void score_knorm(const reduction_head *h, double *scores) {
+    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = -reduction_norm(h->keys + (int64_t)slot * h->key_dim, h->key_dim);
+}
+
+static void score_sinks(const reduction_head *h, double *scores) {
+    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = slot < REDUCTION_FIRST ? (double)INFINITY : slot;
+}
+
+/* The finalizer of splitmix64 (Steele et al., 2014): 24 of its bits. */
+static void score_random(const reduction_head *h, double *scores) {
+    for (int32_t slot = 0; slot < h->n_slots; slot++) {
+        uint64_t x = (uint64_t)(uint32_t)h->layer << 48 ^ (uint64_t)(uint32_t)h->kv_head << 32 ^ (uint64_t)(uint32_t)slot;
+        x += UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        scores[slot] = (double)((x ^ x >> 31) >> 40);
+    }
+}
+
+/* ---- all heads ---- */
+
+/* The scores of a layer: [KV head][slot]. */
+static int score_layer(reduction_method m, backend *b, reduction_head *h, double *scores, rp_error *err) {
+    const kv_shape *shape = kv_span_shape(h->run->spans[0]);
+    const bool reads = m == REDUCTION_KNORM || methods[m].needs_queries;
+    int rc = RP_OK;
+    for (h->kv_head = 0; h->kv_head < shape->n_kv_heads && !rc; h->kv_head++) {
+        double *own = scores + (int64_t)h->kv_head * h->n_slots;
+        if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, true, h->keys);
+        if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
+        switch (m) {
+        case REDUCTION_KVZIP: score_kvzip(h, own); break;
+        case REDUCTION_EXPECTED: rc = reduction_score_expected(h, own, err); break;
+        case REDUCTION_COMPACTOR: rc = reduction_score_compactor(h, own, err); break;
+        case REDUCTION_SNAPKV: score_snapkv(h, own); break;
+        case REDUCTION_KNORM: score_knorm(h, own); break;
+        case REDUCTION_SINKS: score_sinks(h, own); break;
+        case REDUCTION_RANDOM: score_random(h, own); break;
+        case REDUCTION_N_METHODS: break;
+        }
+    }
+    return rc;
+}
+
+/* As floats, without the slots of blocks out of a window's reach, which were freed. */
+static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const double *scores, float *out) {
+    for (int32_t i = 0; i < n_kv_heads * h->n_slots; i++) {
+        const int32_t slot = i % h->n_slots;
+        out[i] = reduction_has(h, slot) ? (float)scores[i] : -INFINITY;
+    }
+}
+
+static int score_all(reduction_method m, backend *b, reduction_head *h, float *out, rp_error *err) {
+    const kv_shape *shape = kv_span_shape(h->run->spans[0]);
+    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots, elements = (size_t)(shape->key_dim + shape->value_dim) * (size_t)h->n_slots;
+    const size_t bytes = (m == REDUCTION_COMPACTOR ? 2 : 1) * n * sizeof(double) + elements * sizeof(float);
+    double *scores = base_alloc(bytes);
+    if (!scores) return base_fail_memory(err, bytes, "scores of slots");
+    h->leverages = m == REDUCTION_COMPACTOR ? scores + n : NULL;
+    h->keys = (float *)(scores + (m == REDUCTION_COMPACTOR ? 2 : 1) * n);
+    h->values = h->keys + (size_t)shape->key_dim * (size_t)h->n_slots;
+    int rc = RP_OK;
+    for (h->layer = 0; h->layer < shape->n_layers && !rc; h->layer++) {
+        rc = score_layer(m, b, h, scores, err);
+        if (m == REDUCTION_COMPACTOR && !rc) reduction_blend_compactor(h, shape->n_kv_heads, scores);
+        if (!rc) keep_scores(h, shape->n_kv_heads, scores, out + (size_t)h->layer * n);
+    }
+    base_free(scores);
+    return rc;
+}
+
+int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err) {
+    const kv_shape *shape = kv_span_shape(run->spans[0]);
+    reduction_head h = {.run = run, .n_slots = kv_span_end(run->spans[run->n_spans - 1]) - kv_span_position(run->spans[0])};
+    const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)shape->n_kv_heads * (size_t)h.n_slots;
+    float *scores = base_alloc(bytes);
+    *out = NULL;
+    if (!scores) return base_fail_memory(err, bytes, "scores of slots");
+    BASE_ASSERT(run->observer != NULL || methods[m].rows == REDUCTION_ROWS_NONE);
+    BASE_ASSERT(!run->observer || run->observer->n_views == run->n_spans);
+    BASE_ASSERT(run->queries != NULL || !methods[m].needs_queries);
+    h.key_dim = shape->key_dim;
+    h.value_dim = shape->value_dim;
+    int rc = score_all(m, b, &h, scores, err);
+    if (!rc) rc = kv_selection_new(out, shape->n_layers, shape->n_kv_heads, h.n_slots, err);
+    if (!rc) kv_selection_highest(*out, scores, methods[m].budget, permille);
+    base_free(scores);
+    return rc;
+}

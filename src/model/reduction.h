@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction.h: methods that choose the slots of a module's KV that are kept (kv/slot_selection.h). A module is prefilled
+ * before its question is known: a method may look at the module alone.
+ *
+ *   KV of the module, what its rows attended to or asked for --score--> [layer][KV head][slot] --highest--> selection
+ *
+ *   kvzip      the model is asked to repeat the module and reads it again as its own answer; a slot's score is the highest
+ *              weight that a row of this repetition gives it (KVzip; Kim et al., 2025). All heads share one budget
+ *   expected   the attention that queries with the mean and covariance of the module's are expected to give from the next
+ *              REDUCTION_FUTURE positions, times the norm of the slot's value (Expected Attention; Devoto et al., 2025)
+ *   compactor  leverage of a slot's key before its rotation, and the attention that all queries of its 256 tokens, later ones
+ *              included, give it, times the norm of its value (Compactor; Chari and Van Durme, 2025)
+ *   snapkv     the sum of the weights that the last rows of the module give a slot, averaged over neighbours; the last rows
+ *              are kept (SnapKV; Li et al., 2024; here without a question)
+ *   knorm      the smaller the norm of its key, the higher (Devoto et al., 2024)
+ *   sinks      the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
+ *   random     a hash of layer, head and slot
+ *
+ * In all but kvzip every head keeps the same share. The last four are baselines. The same input gives the same selection
+ * everywhere; weights and elements of KV are the same bits for every number of threads and all levels of one arithmetic.
+ */
+#ifndef MODEL_REDUCTION_H
+#define MODEL_REDUCTION_H
+
+#include "model/backend.h"
+
+/* X(NAME, name, budget, rows that are observed, how their weights are joined, needs the module's queries) */
+#define REDUCTION_METHODS(X) \
+    X(KVZIP, "kvzip", ALL, REPETITION, MAXIMUM, false) \
+    X(EXPECTED, "expected", HEAD, NONE, SUM, true) \
+    X(COMPACTOR, "compactor", HEAD, NONE, SUM, true) \
+    X(SNAPKV, "snapkv", HEAD, LAST, SUM, false) \
+    X(KNORM, "knorm", HEAD, NONE, SUM, false) \
+    X(SINKS, "sinks", HEAD, NONE, SUM, false) \
+    X(RANDOM, "random", HEAD, NONE, SUM, false)
+
+typedef enum reduction_method {
+#define X(NAME, name, budget, rows, measure, queries) REDUCTION_##NAME,
+    REDUCTION_METHODS(X)
+#undef X
+        REDUCTION_N_METHODS
+} reduction_method;
+
+/* Rows whose attention a method needs: none, the module's last REDUCTION_WINDOW, or those of a repetition. */
+typedef enum reduction_rows { REDUCTION_ROWS_NONE,
+                              REDUCTION_ROWS_LAST,
+                              REDUCTION_ROWS_REPETITION } reduction_rows;
+
+#define REDUCTION_WINDOW 32    /* of SnapKV, as in its experiments with long documents, as is */
+#define REDUCTION_POOL 7       /* this */
+#define REDUCTION_FIRST 4      /* first tokens of a context, which many heads attend to whatever they are */
+#define REDUCTION_FUTURE 512   /* positions, as in the paper's implementation */
+#define REDUCTION_LEVERAGE 0.3 /* weight of leverage beside attention; of Compactor, as are */
+#define REDUCTION_EDGE_FIRST 8 /* first slots, */
+#define REDUCTION_EDGE_LAST 4  /* and last ones, that are kept */
+
+const char *reduction_method_name(reduction_method m); /* "kvzip" */
+bool reduction_method_parse(const char *name, reduction_method *out);
+reduction_rows reduction_method_rows(reduction_method m);
+attention_measure reduction_method_measure(reduction_method m);
+bool reduction_method_needs_queries(reduction_method m);
+
+/* What a method needs of the module's own queries, span by span. */
+typedef struct reduction_queries reduction_queries;
+
+/* For a module of n_slots tokens; n_ctx selects the frequencies of long-rope models. The model is borrowed. RP_ERR_MEMORY. */
+int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_t n_ctx, reduction_method m, int32_t n_slots, rp_error *err);
+void reduction_queries_free(reduction_queries *q); /* NULL is fine */
+/* Adds the queries of the next span, all of whose rows are computed. RP_ERR_MEMORY. */
+int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span, query_record *record, rp_error *err);
+
+/* The KV of a module: a run of complete spans, all but the last of 256 tokens. */
+typedef struct reduction_run {
+    const kv_span *const *spans; /* [n_spans] */
+    size_t n_spans;
+    const attention_observer *observer; /* of the spans' views, in their order; NULL: the method needs no rows */
+    const reduction_queries *queries;   /* of all spans; NULL: it needs none */
+} reduction_run;
+
+/* Selects a share of the slots that the run has, in 1/1000, rounded up. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err);
+
+#endif

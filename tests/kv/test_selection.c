@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_selection.c: selections of the highest scores against sorting; reduced spans against the slots that they are copied
+ * from.
+ */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "kv/context.h"
+#include "support/seed.h"
+#include "support/tiny_random.h"
+
+static int32_t below(tiny_random *r, int32_t n) { return (int32_t)tiny_random_below(r, (uint64_t)n); }
+
+/* ---- selections ---- */
+
+typedef struct ranked {
+    float score;
+    int32_t slot, head;
+} ranked;
+
+/* The highest first; equal ones by slot, then by head, which is by layer first. */
+static int compare_ranked(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return x->slot != y->slot ? x->slot - y->slot : x->head - y->head;
+}
+
+/* By sorting the scores of heads [first, end). */
+static void select_by_sorting(const float *scores, int32_t n_slots, int32_t first, int32_t end, int32_t permille, bool *out) {
+    ranked *all = base_alloc(sizeof(*all) * (size_t)((end - first) * n_slots));
+    int32_t n = 0;
+    for (int32_t i = first * n_slots; i < end * n_slots; i++) {
+        out[i] = false;
+        if (scores[i] != -INFINITY) all[n++] = (ranked){isnan(scores[i]) ? -INFINITY : scores[i], i % n_slots, i / n_slots};
+    }
+    qsort(all, (size_t)n, sizeof(*all), compare_ranked);
+    for (int32_t i = 0; i * 1000 < n * permille; i++) out[all[i].head * n_slots + all[i].slot] = true;
+    base_free(all);
+}
+
+/* Few values, so that many are equal; or any. */
+static float random_score(tiny_random *r, int kind) {
+    static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-42f, -1e-42f};
+    if (kind == 0) return (float)below(r, 4);
+    if (kind == 1) return special[below(r, (int32_t)BASE_ARRAY_LEN(special))];
+    return tiny_random_normal(r);
+}
+
+static void the_highest_scores_are_selected(void **state) {
+    tiny_random *r = *state;
+    for (int round = 0; round < test_rounds(400); round++) {
+        const int32_t n_layers = 1 + below(r, 3), n_kv_heads = 1 + below(r, 3), n_slots = 1 + below(r, 200), n = n_layers * n_kv_heads * n_slots;
+        const int32_t permille = round % 7 == 0 ? 1000 : below(r, 1001);
+        const kv_selection_budget budget = round % 2 ? KV_BUDGET_ALL : KV_BUDGET_HEAD;
+        float *scores = base_alloc(sizeof(*scores) * (size_t)n);
+        bool *expected = base_alloc((size_t)n);
+        kv_selection *s;
+        for (int32_t i = 0; i < n; i++) scores[i] = random_score(r, round % 3);
+        const int32_t step = budget == KV_BUDGET_ALL ? n_layers * n_kv_heads : 1;
+        for (int32_t head = 0; head < n_layers * n_kv_heads; head += step) select_by_sorting(scores, n_slots, head, head + step, permille, expected);
+        assert_int_equal(kv_selection_new(&s, n_layers, n_kv_heads, n_slots, NULL), RP_OK);
+        kv_selection_add(s, 0, 0, 0); /* forgotten */
+        kv_selection_highest(s, scores, budget, permille);
+        for (int32_t head = 0; head < n_layers * n_kv_heads; head++) {
+            int32_t count = 0;
+            for (int32_t slot = 0; slot < n_slots; slot++) {
+                assert_int_equal(kv_selection_has(s, head / n_kv_heads, head % n_kv_heads, slot), expected[head * n_slots + slot]);
+                count += expected[head * n_slots + slot];
+            }
+            assert_int_equal(kv_selection_count(s, head / n_kv_heads, head % n_kv_heads), count);
+            assert_true(kv_selection_most(s) >= count);
+        }
+        kv_selection_free(s);
+        base_free(scores);
+        base_free(expected);
+    }
+    kv_selection *s;
+    assert_int_equal(kv_selection_new(&s, 1, 1, KV_SELECTION_MAX_SLOTS + 1, NULL), RP_ERR_LIMIT);
+    assert_null(s);
+}
+
+/* ---- reduced spans ---- */
+
+#define N_RUN_SPANS 3
+
+/* A run of complete spans with random bytes. */
+static int32_t make_run(tiny_random *r, kv_pool *pool, kv_format format, int32_t pos, kv_span *run[N_RUN_SPANS]) {
+    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
+    int32_t n = 0;
+    for (int i = 0; i < N_RUN_SPANS; i++) {
+        int32_t slot, n_tokens = i + 1 < N_RUN_SPANS ? KV_SPAN_TOKENS : 1 + below(r, KV_SPAN_TOKENS);
+        assert_int_equal(kv_span_new_in(&run[i], pool, format, pos + n, NULL), RP_OK);
+        for (int32_t k = 0; k < n_tokens; k++) assert_int_equal(kv_span_append(run[i], &slot, NULL), RP_OK);
+        const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+        for (int32_t k = 0; k < n_heads * ((n_tokens + 63) / 64); k++) {
+            const int32_t head = k % shape->n_kv_heads, layer = k / shape->n_kv_heads % shape->n_layers, block = k / n_heads;
+            uint8_t *keys = kv_span_keys(run[i], layer, block, head), *values = kv_span_values(run[i], layer, block, head);
+            for (size_t b = 0; b < kv_shape_key_bytes(&own); b++) keys[b] = (uint8_t)below(r, 256);
+            for (size_t b = 0; b < kv_shape_value_bytes(&own); b++) values[b] = (uint8_t)below(r, 256);
+        }
+        n += n_tokens;
+    }
+    return n;
+}
+
+/* One head's keys or values as the only ones of a block: for kv_block_same_slot. */
+static bool same_slot(const kv_shape *shape, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
+                      int slot_b) {
+    kv_shape one = *shape;
+    one.n_kv_heads = 1;
+    uint8_t *a = base_alloc(2 * kv_shape_cell_bytes(&one)), *b = a + kv_shape_cell_bytes(&one);
+    memcpy(a, keys_a, kv_shape_key_bytes(&one));
+    memcpy(a + kv_shape_key_bytes(&one), values_a, kv_shape_value_bytes(&one));
+    memcpy(b, keys_b, kv_shape_key_bytes(&one));
+    memcpy(b + kv_shape_key_bytes(&one), values_b, kv_shape_value_bytes(&one));
+    const bool same = kv_block_same_slot(&one, a, slot_a, b, slot_b);
+    base_free(a);
+    return same;
+}
+
+/* Slots of the run that a head keeps, by the selection's bits. */
+static int32_t list_head(const kv_selection *s, int32_t layer, int32_t head, int32_t *out) {
+    int32_t n = 0;
+    for (int32_t slot = 0; slot < s->n_slots; slot++)
+        if (kv_selection_has(s, layer, head, slot)) out[n++] = slot;
+    return n;
+}
+
+/* Part `part` of a head of a reduced run: its slots, their positions and bytes. Returns the number of its cells. */
+static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, kv_span *const run[N_RUN_SPANS], const kv_selection *s,
+                          int32_t layer, int32_t head) {
+    static int32_t slots[N_RUN_SPANS * KV_SPAN_TOKENS];
+    const int32_t all = list_head(s, layer, head, slots), first = part * KV_SPAN_TOKENS, n = BASE_MIN(BASE_MAX(all - first, 0), KV_SPAN_TOKENS);
+    const kv_shape shape = kv_shape_of_layer(own, layer);
+    assert_int_equal(kv_span_slots(to, layer, head), n);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t slot = slots[first + i], block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
+        const kv_span *from = run[slot / KV_SPAN_TOKENS];
+        assert_int_equal(kv_span_positions(to, layer, head)[i], kv_span_position(run[0]) + slot);
+        assert_true(same_slot(&shape, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
+                              kv_span_keys(to, layer, i / 64, head), kv_span_values(to, layer, i / 64, head), i % 64));
+    }
+    return (n + 63) / 64;
+}
+
+/* What a token sees of a head: by definition. */
+static void check_visible(const kv_view *v, int32_t layer, int32_t head, int32_t pos, int32_t window) {
+    const int32_t *positions = kv_span_positions(v->span, layer, head);
+    for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++) {
+        uint64_t expected = 0;
+        for (int32_t i = block * 64; i < kv_span_slots(v->span, layer, head) && i < block * 64 + 64; i++) {
+            const int32_t at = positions[i] + v->shift;
+            if (at <= pos && (window == 0 || at > pos - window)) expected |= UINT64_C(1) << (i % 64);
+        }
+        assert_true(kv_view_visible(v, layer, head, block, pos, window) == expected);
+    }
+}
+
+static void check_views(kv_pool *pool, kv_span *to, int32_t pos, tiny_random *r) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    kv_context c;
+    base_key key = {{1}};
+    kv_context_init(&c, pool);
+    kv_span_seal(to, &key);
+    assert_int_equal(kv_context_add(&c, to, below(r, 300), NULL, NULL), RP_OK);
+    for (int i = 0; i < 20; i++)
+        check_visible(&c.views[0], below(r, shape->n_layers), below(r, shape->n_kv_heads), pos + below(r, 1200), i % 2 * (1 + below(r, 300)));
+    assert_int_equal(kv_context_slots(&c), kv_span_tokens(to));
+    kv_context_clear(&c);
+}
+
+static uint64_t packed_blocks(const kv_packing *packing, int32_t n_cells) {
+    return n_cells ? (uint64_t)(n_cells * packing->per_cell + packing->per_block - 1) / (uint64_t)packing->per_block : 0;
+}
+
+/* All spans of a reduced run. */
+static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const kv_selection *s, tiny_random *r) {
+    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, kv_span_format(run[0]));
+    const kv_packing packing = kv_shape_packing(shape, own.format), f16_packing = kv_shape_packing(shape, KV_F16);
+    int32_t most = 0;
+    for (int32_t part = 0; part < kv_reduced_spans(s); part++) {
+        const uint64_t used = kv_pool_get_stats(pool).used_bytes;
+        int32_t n_cells = 0, n_f16 = 0, tokens = 0;
+        kv_span *to;
+        assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, N_RUN_SPANS, s, part, NULL), RP_OK);
+        assert_true(kv_span_is_reduced(to) && !kv_span_has_pool_format(to));
+        for (int32_t layer = 0; layer < shape->n_layers; layer++)
+            for (int32_t head = 0; head < shape->n_kv_heads; head++) {
+                *(kv_shape_layer_format(&own, layer) == own.format ? &n_cells : &n_f16) += check_head(to, &own, part, run, s, layer, head);
+                tokens = BASE_MAX(tokens, kv_span_slots(to, layer, head));
+            }
+        const uint64_t blocks = packed_blocks(&packing, n_cells) + packed_blocks(&f16_packing, n_f16);
+        assert_int_equal(kv_span_bytes(to), blocks * kv_pool_block_bytes(pool)); /* memory is really freed */
+        assert_int_equal(kv_pool_get_stats(pool).used_bytes - used, kv_span_bytes(to));
+        assert_int_equal(kv_span_tokens(to), tokens);
+        check_views(pool, to, kv_span_position(run[0]), r);
+        most += tokens;
+        kv_span_unref(to);
+    }
+    assert_int_equal(most, kv_selection_most(s));
+}
+
+static void reduced_spans_have_the_selected_slots(void **state) {
+    static const bool f16_layers[] = {false, true, false};
+    static const kv_shape shapes[] = {
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F32},
+        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = KV_INT8}, /* f16: keys and values apart */
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_FP8},
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = KV_INT8},
+    };
+    tiny_random *r = *state;
+    for (int round = 0; round < test_rounds(40); round++) {
+        const kv_shape *shape = &shapes[round % (int)BASE_ARRAY_LEN(shapes)];
+        const kv_format format = round % 2 ? shape->format : KV_F16;
+        kv_pool *pool;
+        kv_span *run[N_RUN_SPANS];
+        kv_selection *s;
+        assert_int_equal(kv_pool_new(&pool, shape, 1 << 24, NULL, NULL), RP_OK);
+        if (!kv_pool_takes(pool, format)) {
+            kv_pool_free(pool);
+            continue;
+        }
+        const int32_t n = make_run(r, pool, format, below(r, 500), run);
+        assert_int_equal(kv_selection_new(&s, shape->n_layers, shape->n_kv_heads, n, NULL), RP_OK);
+        for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++) {
+            const int32_t least = below(r, 5); /* none, some, all slots */
+            for (int32_t slot = 0; slot < n; slot++)
+                if (below(r, 4) < least) kv_selection_add(s, head / shape->n_kv_heads, head % shape->n_kv_heads, slot);
+        }
+        check_reduced(pool, run, s, r);
+        kv_selection_free(s);
+        for (int i = 0; i < N_RUN_SPANS; i++) kv_span_unref(run[i]);
+        assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
+        kv_pool_free(pool);
+    }
+}
+
+/* Another format of the same slots; failures leave nothing. */
+static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+    tiny_random *r = *state;
+    kv_pool *pool;
+    kv_span *run[N_RUN_SPANS], *to, *other;
+    kv_selection *s;
+    rp_error err;
+    assert_int_equal(kv_pool_new(&pool, &shape, 32 * 64 * 2 * 2 * 16 * 2, NULL, NULL), RP_OK); /* 32 blocks */
+    const int32_t n = make_run(r, pool, KV_F16, 7, run);
+    assert_int_equal(kv_selection_new(&s, 2, 2, n, NULL), RP_OK);
+    for (int32_t slot = 3; slot < 80; slot++) kv_selection_add(s, 1, slot % 2, slot); /* none in layer 0 */
+    assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, N_RUN_SPANS, s, 0, NULL), RP_OK);
+    assert_int_equal(kv_span_position(to), 10);
+    assert_int_equal(kv_span_end(to), 87);
+    assert_int_equal(kv_span_readable_from(to), INT32_MIN); /* nothing was freed before */
+    assert_int_equal(kv_span_new_like(&other, to, KV_KIVI4, NULL), RP_OK);
+    for (int32_t head = 0; head < 4; head++) {
+        assert_int_equal(kv_span_slots(other, head / 2, head % 2), kv_span_slots(to, head / 2, head % 2));
+        const size_t bytes = sizeof(int32_t) * (size_t)kv_span_slots(to, head / 2, head % 2);
+        assert_memory_equal(kv_span_positions(other, head / 2, head % 2), kv_span_positions(to, head / 2, head % 2), bytes);
+    }
+    assert_true(kv_span_bytes(other) <= kv_span_bytes(to));
+    const uint64_t used = kv_pool_get_stats(pool).used_bytes;
+    void *rest[64];
+    const size_t n_free = (kv_pool_get_stats(pool).budget_bytes - used) / kv_pool_block_bytes(pool);
+    assert_int_equal(kv_pool_take(pool, rest, n_free, NULL), RP_OK);
+    kv_span *none;
+    assert_int_equal(kv_span_reduce(&none, (const kv_span *const *)run, N_RUN_SPANS, s, 0, &err), RP_ERR_BUDGET);
+    assert_null(none);
+    kv_pool_give(pool, rest, n_free);
+    for (int i = 1;; i++) {
+        base_alloc_fail_at((uint64_t)i, 0);
+        int rc = kv_span_reduce(&none, (const kv_span *const *)run, N_RUN_SPANS, s, 0, &err);
+        base_alloc_fail_at(0, 0);
+        if (rc == RP_OK) break;
+        assert_int_equal(rc, RP_ERR_MEMORY);
+        assert_null(none);
+        assert_int_equal(kv_pool_get_stats(pool).used_bytes, used);
+    }
+    kv_span_unref(none);
+    kv_span_unref(other);
+    kv_span_unref(to);
+    for (int i = 0; i < N_RUN_SPANS; i++) kv_span_unref(run[i]);
+    kv_selection_free(s);
+    kv_pool_free(pool);
+}
+
+int main(void) {
+    tiny_random random = {test_seed("test_selection", 20261124)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(the_highest_scores_are_selected, &random),
+        cmocka_unit_test_prestate(reduced_spans_have_the_selected_slots, &random),
+        cmocka_unit_test_prestate(a_reduced_span_is_encoded_or_not_at_all, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* naive_attention.c: see naive_attention.h. */
+#include "support/naive_attention.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "model/cpu/cpu_backend.h"
+#include "model/model_internal.h"
+
+#define MOST_DIM 256
+
+/* The query rotated to (pos - shift). */
+static void rotate(const naive_query *q, int32_t shift, double *out) {
+    const model_hparams *hp = &q->model->hp;
+    const int32_t kind = q->model->layers[q->layer].rope, half = hp->rot_dim / 2;
+    const bool halves = (q->model->arch->features & MODEL_ROPE_HALVES) != 0;
+    float angles[MOST_DIM];
+    for (int32_t d = 0; d < hp->key_dim; d++) out[d] = (double)q->x[d];
+    if (kind == MODEL_NO_ROPE) return;
+    const model_rope *rope = model_layer_rope(q->model, kind, q->n_ctx);
+    model_rope_angles(q->model, rope, q->pos - shift, rope->magnitude, angles);
+    for (int32_t i = 0; i < half; i++) {
+        const int32_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
+        const double x = (double)q->x[a], y = (double)q->x[b], c = (double)angles[2 * i], s = (double)angles[2 * i + 1];
+        out[a] = x * c - y * s;
+        out[b] = x * s + y * c;
+    }
+}
+
+static double score_of(const naive_query *q, const double *rotated, const kv_shape *shape, const void *keys, int slot, int32_t distance) {
+    const model_hparams *hp = &q->model->hp;
+    float key[MOST_DIM];
+    double score = 0;
+    cpu_elements(shape, keys, true, slot, key);
+    for (int32_t d = 0; d < hp->key_dim; d++) score += rotated[d] * (double)key[d];
+    score *= (double)hp->score_scale;
+    if (q->model->alibi_slopes) score -= (double)q->model->alibi_slopes[q->head] * distance;
+    return hp->score_cap > 0 ? (double)hp->score_cap * tanh(score / (double)hp->score_cap) : score;
+}
+
+/* Appends a view's visible slots, with their scores as weights. */
+static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, naive_slot *slots, size_t n, size_t cap) {
+    const model_layer *l = &q->model->layers[q->layer];
+    const int32_t kv_head = q->head / (q->model->hp.n_heads / q->model->hp.n_kv_heads);
+    const kv_span *s = v->span;
+    const int32_t *positions = kv_span_positions(s, l->states, kv_head);
+    kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(s, l->states));
+    double rotated[MOST_DIM];
+    rotate(q, v->shift, rotated);
+    for (int32_t i = 0; i < kv_span_slots(s, l->states, kv_head); i++) {
+        const int32_t at = positions ? positions[i] : kv_span_position(s) + i, distance = q->pos - v->shift - at;
+        if (distance < 0 || (l->window > 0 && distance >= l->window) || !(v->mask[i / 64] >> (i % 64) & 1)) continue;
+        if (n == cap) abort();
+        const void *keys = kv_span_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);
+        slots[n++] = (naive_slot){index, i, score_of(q, rotated, &shape, keys, i % KV_BLOCK_SLOTS, distance)};
+    }
+    return n;
+}
+
+size_t naive_attention(const naive_query *q, const kv_context *c, naive_slot *slots, size_t cap, double *out) {
+    const model_layer *l = &q->model->layers[q->layer];
+    const model_hparams *hp = &q->model->hp;
+    const int32_t kv_head = q->head / (hp->n_heads / hp->n_kv_heads);
+    const float *sinks = l->sinks.data;
+    double highest = sinks ? (double)sinks[q->head] : -INFINITY, sum = 0;
+    size_t n = 0;
+    BASE_ASSERT(hp->key_dim <= MOST_DIM && hp->value_dim <= MOST_DIM);
+    for (size_t i = 0; i < c->n_views; i++) n = add_view(q, &c->views[i], (int32_t)i, slots, n, cap);
+    for (size_t i = 0; i < n; i++) highest = fmax(highest, slots[i].weight);
+    for (size_t i = 0; i < n; i++) sum += exp(slots[i].weight - highest);
+    if (sinks) sum += exp((double)sinks[q->head] - highest);
+    for (int32_t d = 0; d < hp->value_dim; d++) out[d] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const kv_span *s = c->views[slots[i].view].span;
+        const kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(s, l->states));
+        const int32_t slot = slots[i].slot;
+        slots[i].weight = exp(slots[i].weight - highest) / sum;
+        const void *values = kv_span_values(s, l->states, slot / KV_BLOCK_SLOTS, kv_head);
+        float value[MOST_DIM];
+        cpu_elements(&shape, values, false, slot % KV_BLOCK_SLOTS, value);
+        for (int32_t d = 0; d < hp->value_dim; d++) out[d] += slots[i].weight * (double)value[d];
+    }
+    return n;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* naive_attention.h: attention of one query over a context by definition, slot by slot, in double: no tiles, masks as
+ * words, or lists. For tests; out of memory ends the program.
+ */
+#ifndef SUPPORT_NAIVE_ATTENTION_H
+#define SUPPORT_NAIVE_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kv/context.h"
+#include "model/model.h"
+
+/* A query of one head, not yet rotated. */
+typedef struct naive_query {
+    const rp_model *model;
+    int32_t n_ctx; /* selects the frequencies of long-rope models */
+    int32_t layer, head, pos;
+    const float *x; /* [key_dim] */
+} naive_query;
+
+/* A slot that the query sees, with its weight after softmax. */
+typedef struct naive_slot {
+    int32_t view, slot;
+    double weight;
+} naive_slot;
+
+/* Writes the visible slots in context order, and out[value_dim]. Returns their number, at most cap. */
+size_t naive_attention(const naive_query *q, const kv_context *c, naive_slot *slots, size_t cap, double *out);
+
+#endif
