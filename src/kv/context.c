@@ -41,7 +41,7 @@ int kv_context_add(kv_context *c, kv_span *span, int32_t shift, const uint64_t *
     kv_view *v = NULL;
     int rc = next_view(c, &v, err);
     if (rc) return rc;
-    BASE_ASSERT(!mask || !kv_span_is_reduced(span)); /* invariant 8 */
+    BASE_ASSERT(!mask || !kv_span_is_reduced(span)); /* invariant 9 */
     v->span = kv_span_ref(span);
     v->shift = shift;
     if (mask) memcpy(v->mask, mask, sizeof(v->mask));
