@@ -102,7 +102,7 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
 
 static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 
-/* A reduced span with empty blocks. first_slots: [heads of all layers + 1], of positions. */
+/* A reduced span with empty blocks, or NULL. first_slots: [heads of all layers + 1], of positions. */
 static int new_reduced(kv_span **out, kv_pool *pool, kv_format format, const int32_t *first_slots, const int32_t *positions, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
     const kv_packing packing = kv_shape_packing(shape, format), f16_packing = kv_shape_packing(shape, KV_F16);
@@ -315,8 +315,8 @@ static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_er
 
 int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
     if (from->first_slots) {
-        int reduced = new_reduced(out, from->pool, format, from->first_slots, from->head_positions, err);
-        if (!reduced) (*out)->readable_from = from->readable_from;
+        const int reduced = new_reduced(out, from->pool, format, from->first_slots, from->head_positions, err);
+        if (*out) (*out)->readable_from = from->readable_from;
         return reduced;
     }
     uint8_t *kept = base_alloc((size_t)from->n_layers);
@@ -379,10 +379,12 @@ int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, con
         first_slots[head + 1] = first_slots[head] + list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS,
                                                                   (i + 1) * KV_SPAN_TOKENS, positions + first_slots[head]);
     for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] += from[0]->first_pos;
-    int rc = new_reduced(out, from[0]->pool, from[0]->format, first_slots, positions, err);
+    kv_span *s;
+    const int rc = new_reduced(&s, from[0]->pool, from[0]->format, first_slots, positions, err);
     base_free(first_slots);
-    for (int32_t head = 0; head < n_heads && !rc; head++) copy_slots(from, *out, head / n_kv_heads, head % n_kv_heads);
-    for (size_t k = 0; k < n_from && !rc; k++) (*out)->readable_from = BASE_MAX((*out)->readable_from, from[k]->readable_from);
+    for (int32_t head = 0; s && head < n_heads; head++) copy_slots(from, s, head / n_kv_heads, head % n_kv_heads);
+    for (size_t k = 0; s && k < n_from; k++) s->readable_from = BASE_MAX(s->readable_from, from[k]->readable_from);
+    *out = s;
     return rc;
 }
 
