@@ -224,7 +224,7 @@ uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file h
 /* Returns true if spans can be shifted to positions other than their own. */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
 /* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. kv_layers: [n_kv_layers],
- * set for layers with KV in the list (a layer that uses another's KV stands for that). RP_ERR_INVALID: malformed, or the
+ * set for the KV of the layers in the list, be it their own or that of another layer. RP_ERR_INVALID: malformed, or the
  * model has no such layer; name: of the list, for the message. */
 int model_read_layers(const rp_model *m, const char *name, const char *list, bool *kv_layers, rp_error *err);
 /* The result borrows from the model. */

@@ -207,6 +207,13 @@ static void check_like(rp_engine *e, rp_engine *like, request_fn make, rp_qualit
         }
 }
 
+/* Text, modules, and links. */
+static void check_all_like(rp_engine *e, rp_engine *like) {
+    check_like(e, like, text_request, (rp_quality){0});
+    check_like(e, like, module_request, (rp_quality){RP_QUALITY_REUSE, 0});
+    check_like(e, like, module_request, (rp_quality){RP_QUALITY_LINK, 4});
+}
+
 /* ---- the models are what they should be ---- */
 
 static int top(const float *logits) {
@@ -230,7 +237,7 @@ static int count_changed(rp_engine *e, rp_engine *f16, int n) {
 }
 
 static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
-    enum { N = 40 };
+    enum { N = 400 };
     rp_engine_options f16 = options(RP_KV_F16, 0, false), int8 = options(RP_KV_INT8, 0, false);
     rp_engine *p16 = new_engine(planted, &f16, NULL), *p8 = new_engine(planted, &int8, NULL), *h16 = new_engine(healthy, &f16, NULL),
               *h8 = new_engine(healthy, &int8, NULL);
@@ -244,7 +251,7 @@ static void the_planted_model_is_spoiled_by_8_bits_alone(void **state) {
     }
     const int changed = count_changed(p8, p16, N), unhurt = count_changed(h8, h16, N);
     print_message("top tokens changed by int8: %d of %d with the planted model, %d with the healthy one\n", changed, N, unhurt);
-    assert_true(changed * 4 >= 3 * N && unhurt * 10 <= N); /* the logits of a random model are flat: top tokens are near ties */
+    assert_true(changed * 4 >= 3 * N && unhurt * 20 <= N);
     rp_engine_free(p16);
     rp_engine_free(p8);
     rp_engine_free(h16);
@@ -272,9 +279,7 @@ static void an_engine_goes_back_to_f16(void **state) {
     assert_true(row.falls_back && !row.exceeds && row.figures.samples == ENOUGH);
     assert_string_equal(row.format, "int8");
     assert_int_equal(format_of(e), RP_KV_F16);
-    check_like(e, like, text_request, (rp_quality){0}); /* or wholly in f16 */
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_REUSE, 0});
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_LINK, 4});
+    check_all_like(e, like); /* or wholly in f16 */
     check_like(e, like, module_request, (rp_quality){RP_QUALITY_EXACT, 0});
     check_like(e, like, module_request, (rp_quality){RP_QUALITY_SCAFFOLD, 0});
     assert_true(find_row(e, true, &row));
@@ -308,9 +313,7 @@ static void layers_in_f16_save_a_format(void **state) {
     ask(e, text_request, ENOUGH);
     assert_true(find_row(e, true, &row) && row.falls_back);
     assert_int_equal(format_of(e), RP_KV_F16);
-    check_like(e, like, text_request, (rp_quality){0});
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_REUSE, 0});
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_LINK, 4});
+    check_all_like(e, like);
     rp_engine_free(e);
     rp_engine_free(like);
 }
@@ -366,9 +369,7 @@ static void one_head_falls_back_as_well(void **state) {
     (void)state;
     ask(e, module_request, ENOUGH);
     assert_int_equal(format_of(e), RP_KV_F16);
-    check_like(e, like, text_request, (rp_quality){0});
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_REUSE, 0});
-    check_like(e, like, module_request, (rp_quality){RP_QUALITY_LINK, 4});
+    check_all_like(e, like);
     rp_engine_free(e);
     rp_engine_free(like);
 }

@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "kv/context.h"
+#include "support/ranked.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
@@ -24,25 +25,13 @@ static int32_t below(tiny_random *r, int32_t n) { return (int32_t)tiny_random_be
 
 /* ---- selections ---- */
 
-typedef struct ranked {
-    float score;
-    int32_t slot, head;
-} ranked;
-
-/* The highest first; equal ones by slot, then by head, which is by layer first. */
-static int compare_ranked(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return x->slot != y->slot ? x->slot - y->slot : x->head - y->head;
-}
-
 /* By sorting the scores of heads [first, end). */
 static void select_by_sorting(const float *scores, int32_t n_slots, int32_t first, int32_t end, int32_t permille, bool *out) {
     ranked *all = base_alloc(sizeof(*all) * (size_t)((end - first) * n_slots));
     int32_t n = 0;
     for (int32_t i = first * n_slots; i < end * n_slots; i++) {
         out[i] = false;
-        if (scores[i] != -INFINITY) all[n++] = (ranked){isnan(scores[i]) ? -INFINITY : scores[i], i % n_slots, i / n_slots};
+        if (scores[i] != -INFINITY) all[n++] = (ranked){(double)(isnan(scores[i]) ? -INFINITY : scores[i]), i % n_slots, i / n_slots};
     }
     qsort(all, (size_t)n, sizeof(*all), compare_ranked);
     for (int32_t i = 0; i * 1000 < n * permille; i++) out[all[i].head * n_slots + all[i].slot] = true;

@@ -31,6 +31,7 @@
 #include "support/must.h"
 #include "support/naive_attention.h"
 #include "support/oracle_run.h"
+#include "support/ranked.h"
 #include "support/reference_model.h"
 #include "support/seed.h"
 
@@ -395,17 +396,6 @@ static double naive_score(reduction_method method, const kv_shape *shape, const 
     case REDUCTION_N_METHODS: break;
     }
     return 0;
-}
-
-typedef struct ranked {
-    double score;
-    int32_t slot, head;
-} ranked;
-
-static int compare_ranked(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return x->slot != y->slot ? x->slot - y->slot : x->head - y->head;
 }
 
 /* Heads [first, end): sorted by the reference's scores, the first ones are kept. Weights are floats or, in sums, multiples of
