@@ -41,7 +41,7 @@ int reduction_queries_new(reduction_queries **out, const rp_model *model, int32_
     *q = (reduction_queries){.model = model, .n_ctx = n_ctx, .n_slots = n_slots, .method = m};
     q->sums = base_calloc(n_sums + n_products, sizeof(double));
     q->products = q->sums + n_sums;
-    BASE_ASSERT(reduction_method_needs_queries(m));
+    BASE_ASSERT(m == REDUCTION_EXPECTED || m == REDUCTION_COMPACTOR);
     if (q->sums) return RP_OK;
     base_free(q);
     *out = NULL;
