@@ -306,6 +306,12 @@ typedef struct rp_engine_options {
                                     "0,1,27", "0-2", and "windows" for all layers with a sliding window; the model's layers,
                                     from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or RP_KV_F32. Borrowed until
                                     rp_engine_new returns */
+    const char *keep_share;      /* "25%": reduced KV of modules: each keeps this share of its slots, those that its tokens
+                                    need most, chosen by layer and head; computed in the background after the full KV, and
+                                    used from then on (docs/quality.md). A schema's or module's keep="..." overrides it;
+                                    "100%": none. NULL: none. Borrowed until rp_engine_new returns */
+    const char *keep_method;     /* that chooses the slots: kvzip, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
+                                    Borrowed likewise */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -460,6 +466,7 @@ typedef struct rp_schema_options {
                              call. */
     const char *kv_format; /* "int8", ...: of modules whose schema names none (kv); a tenant's default. NULL: the engine's. Borrowed during the
                              call. */
+    const char *keep_share; /* "25%": of modules whose schema names none (keep). NULL: rp_engine_options.keep_share. Borrowed during the call. */
 } rp_schema_options;
 
 RP_API void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size);
@@ -735,8 +742,10 @@ typedef struct rp_plan_item {
                              "last"     the last token, for its logits
                              "off"      the request disabled the lookup
                              */
-    char key[17];         /* first 16 digits of the key of its last span; "" for a run */
-    uint64_t reserved[4]; /* 0 */
+    char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
+    float kept;           /* share of the module's slots in its reduced KV (rp_engine_options.keep_share); 1: all */
+    const char *kept_by;  /* the method that chose them; "" for all. Static */
+    uint64_t reserved[2]; /* 0 */
 } rp_plan_item;
 
 /* First token at which the prompt differs from the cached prefix. */

@@ -57,6 +57,8 @@ static const struct {
     {"ram_bytes", "--ram"},
     {"kv_budget_bytes", "--kv-ram"},
     {"kv_f16_layers", "--kv-f16-layers"},
+    {"keep_share", "--keep"},
+    {"keep_method", "--keep-method"},
     {"store_dir", "--store"},
     {"store_budget_bytes", "--disk"},
     {"weights_dir", "--weights-cache"},

@@ -46,6 +46,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
     o.max_sequences = 1; /* commands run one request at a time */
     o.kv_format = (rp_kv_format)args->states;
     o.kv_f16_layers = args->kv_f16_layers;
+    o.keep_share = args->keep;
+    o.keep_method = args->keep_method;
     o.ram_bytes = args->ram;
     o.kv_budget_bytes = args->kv_ram;
     o.store_dir = args->store;

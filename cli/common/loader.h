@@ -19,7 +19,7 @@ typedef struct cli_engine_args {
     int32_t ctx, threads, chunk, states, write;
     uint64_t ram, kv_ram, disk;
     uint64_t weights; /* 0: the default; CLI_OFF */
-    const char *store, *store_key, *kv_f16_layers;
+    const char *store, *store_key, *kv_f16_layers, *keep, *keep_method;
     bool read_only;
 } cli_engine_args;
 
@@ -29,6 +29,8 @@ typedef struct cli_engine_args {
 
 #define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2|fp8"
 #define CLI_KV_F16_HELP "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding window (none)"
+#define CLI_KEEP_HELP "share of their KV that modules keep once it is reduced in the background: 25%; keep=\"...\" in a schema overrides it (100%)"
+#define CLI_KEEP_METHOD_HELP "which KV a reduced module keeps: kvzip, expected, compactor; for comparison snapkv, knorm, sinks, random (kvzip)"
 extern const char *const cli_kv_formats[]; /* in the order of rp_kv_format; ends with NULL */
 extern const char *const cli_write_names[]; /* in the order of rp_store_write */
 
@@ -44,6 +46,8 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
     {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
      .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are for modules (f16)"}, \
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), .help = CLI_KV_F16_HELP}, \
+    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE", .offset = offsetof(type, field.keep), .help = CLI_KEEP_HELP}, \
+    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(type, field.keep_method), .help = CLI_KEEP_METHOD_HELP}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \
     {.name = "kv-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.kv_ram), \

@@ -119,6 +119,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!rc && stats.disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
+    if (!rc) reductions_open(e);
     if (!rc) span_store_settle_writer(e->store); /* the folder is within its budget before the first request */
     return rc;
 }
@@ -163,10 +164,22 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
                              err);
 }
 
+/* The reduction of modules whose schema names none. */
+static int read_keep(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    e->formats.method = REDUCTION_KVZIP;
+    if (o->keep_share && !reduction_share_parse(o->keep_share, &e->formats.keep))
+        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': " REDUCTION_SHARE_ADVICE, o->keep_share);
+    if (o->keep_method && !reduction_method_parse(o->keep_method, &e->formats.method))
+        return base_fail(err, RP_ERR_INVALID, "keep_method '%.40s': give " REDUCTION_METHOD_NAMES, o->keep_method);
+    return RP_OK;
+}
+
 /* The shape of the engine's KV. */
 static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
     e->formats = (pml_formats){.text = format, .modules = modules};
+    int rc = read_keep(e, o, err);
+    if (rc) return rc;
     e->states.any_format = true;
     e->states.shape = model_kv_shape(e->model, format);
     if (!o->kv_f16_layers) return RP_OK;
@@ -199,7 +212,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     return rc ? rc : audit_open(e, o, err);
 }
 
-static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, NULL};
+static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &reductions_observer, NULL};
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
@@ -258,6 +271,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     if (e->has_thread) stop_thread(e);
     scaffolds_free(e);
+    reductions_free(e);
     engine_schemas_free(e);
     audit_close(e);
     answer_memory_free(e->answers);

@@ -7,6 +7,7 @@
 #define ENGINE_ENGINE_INTERNAL_H
 
 #include "engine/background/audit.h"
+#include "engine/background/reductions.h"
 #include "engine/job.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"
@@ -133,6 +134,7 @@ struct rp_engine {
     background_work background_tasks;
     auditor *auditor;
     scaffolds scaffolds;
+    reductions reductions;
     cost_model cost;
     cost_model probe_cost; /* of tokens that are only probed (blend.h) */
     uint64_t last_plain; /* number of the last step with answers only */

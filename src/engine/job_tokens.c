@@ -46,7 +46,8 @@ static base_key name_root(const rp_job *c) {
         const pml_item *item = &p->items[i];
         if (!item->is_view) continue;
         const pml_segment *s = &p->layout->segments[item->segment];
-        base_hash_key(&h, &pml_segment_keys(p->layout, s)[s->n_spans - 1]);
+        const base_key name = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
+        base_hash_key(&h, &name);
         base_hash_u64(&h, (uint64_t)(int64_t)item->shift);
         base_hash_u64(&h, (uint64_t)item->n_tokens);
         base_hash_u64(&h, (uint64_t)s->n_holes);
@@ -94,8 +95,9 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
 }
 
 /* A lower bound of the blocks that a module's segment takes. */
-static int64_t segment_blocks(const rp_job *c, const pml_segment *s) {
+static int64_t segment_blocks(const rp_job *c, const pml_segment *s, bool reduced) {
     const kv_pool *pool = c->engine->pool;
+    if (reduced) return 0;
     if (s->format != kv_pool_shape(pool)->format) return kv_pool_shape(pool)->windows ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
@@ -106,7 +108,7 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     int64_t blocks = job_own_blocks(c, n, keeps_windows);
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (p->items[i].is_view)
-            blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment]);
+            blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment], p->items[i].reduced);
     return blocks;
 }
 

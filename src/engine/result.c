@@ -84,7 +84,7 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n,
+    *out = (rp_plan_item){.kept = 1, .kept_by = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n,
                           .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
@@ -121,8 +121,11 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
     *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
                           .position = first_position(c->plan, item),
-                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason};
-    base_key_hex(&pml_segment_keys(l, s)[s->n_spans - 1], out->key, 16);
+                          .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
+                          .kept = item->reduced ? (float)s->keep / REDUCTION_ALL : 1,
+                          .kept_by = item->reduced ? reduction_method_name(l->formats.method) : ""};
+    const base_key key = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(l, s)[s->n_spans - 1];
+    base_key_hex(&key, out->key, 16);
     if (!need->missed) c->result->cached_tokens += item->n_counted;
 }
 
@@ -157,14 +160,27 @@ static int32_t count_view(rp_job *c, const kv_view *v) {
     return n;
 }
 
+/* The same of a module of reduced KV: its tokens, and the time of computing them all, which a request without it would take. */
+static int32_t count_reduced(rp_job *c, const segment_need *need) {
+    const pml_layout *l = c->plan->layout;
+    const pml_segment *s = &l->segments[need->view.segment];
+    int32_t n = s->n_tokens;
+    for (int32_t i = 0; i < s->n_holes; i++) n -= pml_segment_holes(l, s)[i].len;
+    c->saved_us += (uint64_t)cost_model_tokens_us(&c->engine->cost, n, s->pos);
+    return n;
+}
+
 int32_t job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
     int32_t n = 0;
     c->saved_us = 0;
-    for (int32_t k = 0; k < c->needs.n; k++) /* modules are first */
-        for (int32_t i = 0; i < c->needs.items[k].n_spans; i++, v++)
-            if (!c->needs.items[k].missed) n += count_view(c, &context->views[v]);
+    for (int32_t k = 0; k < c->needs.n; k++) { /* modules are first */
+        const segment_need *need = &c->needs.items[k];
+        for (int32_t i = 0; i < need->n_spans; i++, v++)
+            if (!need->missed && !need->view.reduced) n += count_view(c, &context->views[v]);
+        if (!need->missed && need->view.reduced) n += count_reduced(c, need);
+    }
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
     return n;
 }

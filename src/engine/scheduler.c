@@ -51,8 +51,7 @@ static void end_flushed(rp_engine *e, bool all) {
 
 /* Removes the last references to the job. */
 static void scheduler_forget(rp_engine *e, const rp_job *c) {
-    for (segment_prefill *j = e->prefills; j; j = j->next)
-        if (j->asker == c) j->asker = NULL;
+    segment_prefills_forget(e, c);
     for (rp_job *w = e->waiting; w; w = w->next)
         if (w->waits_for == c) w->waits_for = NULL;
 }
@@ -161,7 +160,7 @@ static int need_segment(rp_engine *e, rp_job *c, bool *need, rp_error *err) {
     while (c->next_segment < l->n_segments && !is_cached(l, &l->segments[c->next_segment])) c->next_segment++;
     *need = c->next_segment < l->n_segments;
     if (!*need) return RP_OK;
-    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true, NULL, 0};
+    segment_view view = {c->next_segment, 0, l->segments[c->next_segment].n_tokens, true, NULL, 0, false};
     int rc = segment_needs_reserve(&c->needs, 1, err);
     return rc ? rc : segment_needs_add(e, &c->needs, c->request->schema, &view, c, true, err);
 }
@@ -173,7 +172,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
     int rc = segment_needs_reserve(&c->needs, (int32_t)p->n_items, err);
     for (size_t i = 0; i < p->n_items && !rc; i++) {
         const pml_item *item = &p->items[i];
-        segment_view view = {item->segment, item->shift, item->n_tokens, true, pml_item_again(p, item), item->n_again};
+        segment_view view = {item->segment, item->shift, item->n_tokens, true, pml_item_again(p, item), item->n_again, item->reduced};
         if (item->is_view) rc = segment_needs_add(e, &c->needs, c->request->schema, &view, c, c->request->options.reuse == RP_REUSE_ON, err);
     }
     return rc;
@@ -349,6 +348,7 @@ static void admit_all(rp_engine *e) {
         background_make_room(e, c->kind == JOB_REQUEST ? job_most_blocks(c) : INT64_MAX);
         int rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && prefetch_release_others(e, c)) rc = try_admit(e, c, &v, &err);
+        if (!rc && v == NO_ROOM && background_make_room(e, INT64_MAX)) rc = try_admit(e, c, &v, &err);
         if (!rc && v == NO_ROOM && e->n_running == 0 && !span_store_is_busy(e->store)) rc = try_alone(e, c, &v, &err);
         if (rc) scheduler_end(e, c, rc, &err);
         else if (v == ADMITTED) scheduler_admit(e, c);

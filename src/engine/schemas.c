@@ -166,12 +166,23 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     return RP_OK;
 }
 
-/* Lays a document out, which it takes over, on failure too. modules_in: as rp_schema_options.kv_format. */
-static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const char *modules_in, rp_schema **out, rp_error *err) {
-    pml_formats formats = e->formats;
-    if (modules_in && !kv_format_parse(modules_in, &formats.modules)) {
-        pml_document_free(document);
+/* modules_in, keep: as rp_schema_options.kv_format and keep_share. */
+static int read_formats(pml_formats *out, const char *modules_in, const char *keep, rp_error *err) {
+    if (modules_in && !kv_format_parse(modules_in, &out->modules))
         return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give " KV_FORMAT_NAMES, modules_in);
+    if (keep && !reduction_share_parse(keep, &out->keep))
+        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': " REDUCTION_SHARE_ADVICE, keep);
+    return RP_OK;
+}
+
+/* Lays a document out, which it takes over, on failure too. */
+static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const char *modules_in, const char *keep, rp_schema **out,
+                          rp_error *err) {
+    pml_formats formats = e->formats;
+    int rc = read_formats(&formats, modules_in, keep, err);
+    if (rc) {
+        pml_document_free(document);
+        return rc;
     }
     rp_schema *s = base_calloc(1, sizeof(*s));
     if (!s) {
@@ -179,7 +190,7 @@ static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *docu
         return base_fail_memory(err, sizeof(*s), "a schema");
     }
     *s = (rp_schema){.refs = 1, .salt = *salt, .document = document};
-    int rc = pml_layout_new(&s->layout, s->document, e->model, &formats, salt, err);
+    rc = pml_layout_new(&s->layout, s->document, e->model, &formats, salt, err);
     if (!rc) rc = check_formats(e, s->layout, err);
     if (!rc && !(s->name = base_strdup(s->document->nodes[0].name))) rc = base_fail_memory(err, 64, "a name");
     if (rc) free_schema(s);
@@ -193,7 +204,7 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     *out = NULL;
     int rc = pml_schema_parse(&document, pml, n, name, dir, options, err);
     if (!rc && (rc = check_name(document, options, err))) pml_document_free(document);
-    return rc ? rc : make_schema_of(e, salt, document, options ? options->kv_format : NULL, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, options ? options->kv_format : NULL, options ? options->keep_share : NULL, out, err);
 }
 
 int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
@@ -201,7 +212,7 @@ int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part 
     pml_document *document;
     *out = NULL;
     int rc = pml_parts_schema(&document, parts, n, name, err);
-    return rc ? rc : make_schema_of(e, salt, document, modules_in, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, modules_in, NULL, out, err);
 }
 
 void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {

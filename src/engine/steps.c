@@ -59,6 +59,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
+        if (p->prefill && !rc) segment_prefill_observe(p->prefill, k, row);
     }
     return rc;
 }
@@ -182,7 +183,7 @@ static int32_t list_waiting(const step *s) {
     step_part *list = e->parts + s->n_parts;
     int32_t n = 0;
     for (segment_prefill *j = e->prefills; j && n < ENGINE_STEP_PREFILLS; j = j->next)
-        if (j->composed && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
+        if (j->composed && !j->in_background && engine_is_ready(e, &j->seq.context)) list[n] = (step_part){.prefill = j, .first_row = n}, n++;
     for (int32_t i = 0; i < e->n_running; i++)
         if (has_piece(e->running[i]) && engine_is_ready(e, &e->running[i]->seq.context))
             list[n] = (step_part){.job = e->running[i], .first_row = n}, n++;
@@ -238,7 +239,7 @@ static void add_pieces(step *s) {
             if (!add_probe(s, p.job, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
             continue;
         }
-        int32_t most = BASE_MIN(left, seq->n - seq->done);
+        int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
@@ -251,13 +252,14 @@ static void add_pieces(step *s) {
 /* Only if nothing else is computed. */
 static void add_background(step *s) {
     rp_engine *e = s->e;
-    rp_job *c = s->n_parts == 0 ? background_next(e) : NULL;
+    segment_prefill *j = NULL; /* of the task, instead of rows of its own */
+    rp_job *c = s->n_parts == 0 ? background_next(e, &j) : NULL;
     if (!c) return;
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
-    int32_t left = c->seq.n - c->seq.done;
-    const int32_t most = BASE_MIN(background_most_rows(c), e->chunk_tokens);
-    int32_t rows = fitting_rows(&e->cost, &s->load, c->seq.slots, most, background_step_us(e, c->seq.slots));
-    step_add_part(s, c, NULL, rows, rows == left, NULL, 0);
+    const sequence *seq = j ? &j->seq : &c->seq;
+    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), e->chunk_tokens);
+    int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots));
+    step_add_part(s, j ? NULL : c, j, rows, !j && rows == seq->n - seq->done, NULL, 0);
 }
 
 /* ---- outcome ---- */
@@ -285,7 +287,8 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
         BASE_ASSERT(j->seq.done <= j->seq.n);
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
         if (asker) asker->prefill_done += (uint64_t)p->n_rows;
-        if (j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
+        rc = segment_prefill_settle(j, &err);
+        if (!rc && j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
     }
     if (rc) segment_prefill_fail(e, j, &err);
     else if (asker && asker->request->options.on_progress)
@@ -354,7 +357,7 @@ static void step_settle(const step *s, int step_rc, const rp_error *err) {
 /* ---- reports ---- */
 
 static rp_step_kind step_part_kind_of(const step_part *p) {
-    if (!p->job) return RP_STEP_MODULE;
+    if (!p->job) return p->prefill->in_background ? RP_STEP_BACKGROUND : RP_STEP_MODULE;
     if (p->job->kind == JOB_BACKGROUND) return RP_STEP_BACKGROUND;
     return p->job->phase == JOB_DECODE ? RP_STEP_DECODE : RP_STEP_PREFILL;
 }

@@ -341,6 +341,16 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
 
 int32_t kv_reduced_spans(const kv_selection *selection) { return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS; }
 
+int64_t kv_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n_slots, int32_t permille) {
+    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
+    const kv_packing packing = kv_shape_packing(shape, format), f16_packing = kv_shape_packing(shape, KV_F16);
+    const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads, kept = (n_slots * (int64_t)permille + 999) / 1000;
+    const int64_t n_cells = n_heads * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, cells_of(n_slots)), n_spans = (n_slots + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
+    int64_t blocks = blocks_of_cells(&packing, n_cells);
+    if (kv_shape_mixes(&own)) blocks = BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells));
+    return blocks + 2 * n_spans; /* a span begins with a block of its own, and so do its layers in f16 */
+}
+
 /* Slots of the run: selected ones [begin, end) of a head. Returns their number. */
 static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end, int32_t *out) {
     const uint64_t *bits = kv_selection_head(selection, layer, kv_head);

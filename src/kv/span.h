@@ -66,6 +66,8 @@ int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_
 int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err);
 /* Spans that the selection's slots take. */
 int32_t kv_reduced_spans(const kv_selection *selection);
+/* Upper bound of the pool's blocks that a share of the slots of a run of tokens takes, in 1/1000, in reduced spans of a format. */
+int64_t kv_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n_slots, int32_t permille);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */

@@ -2,6 +2,8 @@
 /* reduction.c: see reduction.h. The scores of a layer are computed head by head, from weights, or from the decoded keys and
  * values of a head. Statistics of queries: reduction_queries.c. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -24,6 +26,24 @@ const char *reduction_method_name(reduction_method m) { return methods[m].name; 
 reduction_rows reduction_method_rows(reduction_method m) { return methods[m].rows; }
 attention_measure reduction_method_measure(reduction_method m) { return methods[m].measure; }
 bool reduction_method_needs_queries(reduction_method m) { return methods[m].needs_queries; }
+
+bool reduction_share_parse(const char *text, int32_t *permille) {
+    int32_t n = 0, digits = 0;
+    for (; *text >= '0' && *text <= '9' && digits < 3; text++, digits++) n = n * 10 + (*text - '0');
+    if (digits == 0) return false;
+    n *= 10;
+    if (text[0] == '.' && text[1] >= '0' && text[1] <= '9') n += text[1] - '0', text += 2;
+    *permille = n;
+    return strcmp(text, "%") == 0 && n >= 1 && n <= REDUCTION_ALL;
+}
+
+char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]) {
+    const int32_t whole = permille / 10, tenths = permille % 10;
+    BASE_ASSERT(permille >= 0 && permille <= REDUCTION_ALL);
+    if (tenths) snprintf(out, REDUCTION_SHARE_BYTES, "%d.%d%%", (int)whole, (int)tenths);
+    else snprintf(out, REDUCTION_SHARE_BYTES, "%d%%", (int)whole);
+    return out;
+}
 
 bool reduction_method_parse(const char *name, reduction_method *out) {
     for (int i = 0; i < REDUCTION_N_METHODS; i++) {
@@ -101,11 +121,12 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
     return rc;
 }
 
-/* As floats, without the slots of blocks out of a window's reach, which were freed. */
+/* As floats, without slots that are left out, and those of blocks out of a window's reach, which were freed. */
 static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const double *scores, float *out) {
     for (int32_t i = 0; i < n_kv_heads * h->n_slots; i++) {
         const int32_t slot = i % h->n_slots;
-        out[i] = reduction_has(h, slot) ? (float)scores[i] : -INFINITY;
+        const bool is_there = reduction_has(h, slot) && !(h->run->left_out && h->run->left_out[slot]);
+        out[i] = is_there ? (float)scores[i] : -INFINITY;
     }
 }
 

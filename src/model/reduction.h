@@ -54,6 +54,15 @@ typedef enum reduction_rows { REDUCTION_ROWS_NONE,
 #define REDUCTION_EDGE_FIRST 8 /* first slots, */
 #define REDUCTION_EDGE_LAST 4  /* and last ones, that are kept */
 
+/* Shares of slots, in 1/1000. */
+#define REDUCTION_ALL 1000
+#define REDUCTION_SHARE_BYTES 8
+#define REDUCTION_SHARE_ADVICE "write a share from 0.1% to 100%: \"25%\""
+#define REDUCTION_METHOD_NAMES "kvzip, expected, compactor, snapkv, knorm, sinks or random" /* for messages */
+/* "12.5%": 125. false: it is not a share. */
+bool reduction_share_parse(const char *text, int32_t *permille);
+char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]);
+
 const char *reduction_method_name(reduction_method m); /* "kvzip" */
 bool reduction_method_parse(const char *name, reduction_method *out);
 reduction_rows reduction_method_rows(reduction_method m);
@@ -75,6 +84,7 @@ typedef struct reduction_run {
     size_t n_spans;
     const attention_observer *observer; /* of the spans' views, in their order; NULL: the method needs no rows */
     const reduction_queries *queries;   /* of all spans; NULL: it needs none */
+    const bool *left_out;               /* [slots of the run]: not selected, whatever their scores; NULL: none */
 } reduction_run;
 
 /* Selects a share of the slots that the run has, in 1/1000, rounded up. RP_ERR_MEMORY, RP_ERR_LIMIT. */

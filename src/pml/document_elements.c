@@ -122,6 +122,10 @@ static int read_kv(reading *r, const char *value) {
     return r->node->has_kv ? 0 : fail_value(r, value, "write a KV format: " KV_FORMAT_NAMES);
 }
 
+static int read_keep(reading *r, const char *value) {
+    return reduction_share_parse(value, &r->node->keep) ? 0 : fail_value(r, value, REDUCTION_SHARE_ADVICE);
+}
+
 static int read_preserve(reading *r, const char *value) {
     return read_choice(r, value, "default", "preserve", &r->b->drafts[r->b->n_drafts - 1].preserve);
 }
@@ -177,14 +181,14 @@ static int read_scaffold(reading *r, const char *value) { return reading_keep(r,
 static const element_rule elements[] = {
     {"schema", PML_SCHEMA, -1, "a document contains one schema", "a prompt names its schema: <prompt schema=\"NAME\">",
      {{"name", read_name, true}, {"layout", read_layout, false}, {"scope", read_scope, false}, {"anchor", read_anchor, false},
-      {"quality", reading_read_quality, false}, {"kv", read_kv, false}}},
+      {"quality", reading_read_quality, false}, {"kv", read_kv, false}, {"keep", read_keep, false}}},
     {"prompt", PML_PROMPT, -1, "a prompt is a document of its own: move it there", "a document contains one prompt: remove the tag",
      {{"schema", read_name, true}, {"quality", reading_read_quality, false}}},
     {"module", PML_MODULE, -1, "modules belong to the schema, modules, unions and roles",
      "modules are declared in the schema: import one by its name, <NAME/>",
      {{"name", read_module_name, true}, {"src", read_src, false}, {"cache", read_cache, false}, {"scope", read_scope, false},
       {"anchor", read_anchor, false}, {"ttl", reading_read_ttl, false}, {"pin", read_pin, false}, {"quality", reading_read_quality, false},
-      {"kv", read_kv, false}}},
+      {"kv", read_kv, false}, {"keep", read_keep, false}}},
     {"union", PML_UNION, -1, "unions belong to the schema, modules and roles",
      "unions are declared in the schema: import one member by its name, <NAME/>", {{"scaffold", read_scaffold, false}}},
     {"param", PML_PARAM, -1, PLACE_PARAM, IN_PROMPT_PARAM, PARAM_ATTRIBUTES},

@@ -368,8 +368,9 @@ static int pml_layout_build(pml_layout *l, const base_key *salt, rp_error *err) 
                         "part of the KV: write layout=\"fixed\"",
                         l->model->arch->name);
     int rc;
-    if ((rc = walk_schema(l, err)) || (rc = pml_layout_join(l, err))) return rc;
-    return pml_layout_name(l, salt, err);
+    if ((rc = walk_schema(l, err)) || (rc = pml_layout_join(l, err)) || (rc = pml_layout_name(l, salt, err))) return rc;
+    pml_layout_reduce(l);
+    return RP_OK;
 }
 
 int pml_layout_new(pml_layout **out, const pml_document *schema, const rp_model *model, const pml_formats *formats, const base_key *salt,

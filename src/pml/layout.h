@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "kv/context.h"
 #include "model/model.h"
+#include "model/reduction.h"
 #include "pml/document.h"
 
 #define PML_MAX_SEGMENTS ((size_t)1 << 19)
@@ -34,10 +35,12 @@ typedef struct pml_hole {
     int32_t offset, len; /* in the segment's tokens */
 } pml_hole;
 
-/* KV formats: of the tokens that prompts compute; of modules whose schema names none. */
+/* KV formats: of the tokens that prompts compute; of modules whose schema names none; and the reduction of modules. */
 typedef struct pml_formats {
     kv_format text, modules;
-    bool falls_back; /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; */
+    int32_t keep;            /* share of the slots of modules whose schema names none, in 1/1000; 0: all; */
+    reduction_method method; /* that selects them */
+    bool falls_back; /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no module is reduced; */
     kv_format named; /* the salt covers this format; without falls_back that of text */
 } pml_formats;
 
@@ -56,6 +59,8 @@ typedef struct pml_segment {
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */
+    int32_t keep;        /* share of the slots that its reduced KV keeps, in 1/1000; 0: it is not reduced */
+    base_key reduced;    /* names its reduced KV */
 } pml_segment;
 
 /* A <scaffold>: the modules that it names, and its joint segments (in document order). */
@@ -115,6 +120,14 @@ static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_se
 int pml_segment_readers(const pml_layout *l, const pml_segment *s, kv_positions **out, rp_error *err);
 /* Whether the segment's i-th span has all blocks that the segment keeps. Computed spans do; a record may lack some. */
 bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span);
+
+/* ---- reduced KV (layout_reduced.c) ---- */
+
+/* The key of the i-th reduced span of a segment that has keep. */
+base_key pml_reduced_key(const pml_segment *s, int32_t i);
+/* Appends what asks the model, after a segment, to repeat it from its token `begin` on, in the model's chat format: the beginning of its answer
+ * is last. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err);
 
 /* Position of the i-th segment of a scope in the frame of the segment: the canonical position in a fixed layout, else
  * the length of the scope before it. Call with i = 0, 1, ... and *cursor = 0 at first. */

@@ -16,5 +16,7 @@ static inline bool pml_is_anchored(const pml_layout *l, int32_t node) {
 int pml_layout_join(pml_layout *l, rp_error *err);
 /* Computes the keys of all spans (layout_keys.c). */
 int pml_layout_name(pml_layout *l, const base_key *salt, rp_error *err);
+/* Then: which segments have reduced KV, and its names (layout_reduced.c). */
+void pml_layout_reduce(pml_layout *l);
 
 #endif

@@ -29,6 +29,7 @@ typedef struct pml_item {
                            Static */
     size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, ascending */
     int32_t n_again;
+    bool reduced;       /* view: the segment's reduced KV, as a whole: set by the engine */
 } pml_item;
 
 /* A message of a conversation that was planned as one run. */

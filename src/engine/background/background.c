@@ -26,9 +26,10 @@ int background_submit(rp_engine *e, const background_task *task) {
     if (e->background_tasks.n_tasks >= BACKGROUND_MAX_TASKS) return RP_ERR_BUSY;
     int rc = job_new(&c, e, JOB_BACKGROUND, NULL);
     if (rc) return rc;
-    c->format = task->format;
-    job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
     job_request *q = job_draft(c);
+    c->format = task->format;
+    if (task->schema) q->schema = engine_schema_ref(e, task->schema);
+    else job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
     q->options.shifted_reuse = -1;
     q->keeps = task->keeps;
     q->pieces = task->pieces;
@@ -92,12 +93,13 @@ int background_twin(const rp_job *c, background_task *out) {
 static void background_release(rp_engine *e, rp_job *c) {
     if (c == e->background_tasks.current) e->background_tasks.current = NULL;
     job_release(c);
+    segment_prefills_forget(e, c);
     e->budget_epoch++; /* memory was freed */
 }
 
 /* Ends a task that is in no list. */
 static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits) {
-    if (rc == RP_OK) {
+    if (rc == RP_OK && !c->request->schema) {
         background_result result = {.logits = logits, .path = &c->path, .n_found_steps = c->n_found_steps};
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
         prefix_give(c, true);
@@ -115,7 +117,7 @@ static void background_end(rp_engine *e, rp_job *c, int rc, const float *logits)
 /* Requeues the running task. */
 static void give_up(rp_engine *e, rp_job *c) {
     sequence_reserve(&c->seq, 0);
-    if (!kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
+    if (!c->request->schema && !kv_context_has_failed(&c->seq.context)) prefix_give(c, true);
     background_release(e, c);
     if (++c->n_tries < BACKGROUND_MAX_TRIES) put_last(e, c);
     else background_end(e, c, RP_ERR_BUDGET, NULL);
@@ -197,6 +199,13 @@ static bool background_reserve(rp_engine *e, rp_job *c) {
 static void background_admit(rp_engine *e) {
     rp_job *c = e->background_tasks.queue;
     bool wait;
+    if (c->request->schema) { /* memory is reserved for each of its modules */
+        e->background_tasks.queue = c->next;
+        c->next = NULL;
+        c->phase = JOB_PREFILL;
+        e->background_tasks.current = c;
+        return;
+    }
     c->shares = !c->request->pieces;
     span_store_next_request(e->store);
     int rc = prefix_find(e, c, &wait, NULL); /* no other job runs: nothing to wait for */
@@ -220,10 +229,35 @@ static void background_admit(rp_engine *e) {
 
 static bool background_is_free(const rp_engine *e) { return e->prepared && e->n_running == 0 && !e->waiting && e->background_tasks.n_tasks > 0; }
 
+/* Of a task that reduces modules: is there anything to do for the current one? */
+static bool has_prefill(const rp_engine *e, const rp_job *c) {
+    if (c->needs.n_missing == 0 || c->needs.rc) return true;
+    for (const segment_prefill *j = e->prefills; j; j = j->next)
+        if (j->needs.rc || (j->composed ? engine_is_ready(e, &j->seq.context) || kv_context_has_failed(&j->seq.context) : j->needs.n_missing == 0)) return true;
+    return false;
+}
+
+/* The next rows of such a task: of a composed prefill. The scheduler composes them. */
+static rp_job *next_prefill(rp_engine *e, rp_job *c, segment_prefill **out) {
+    if (c->needs.n_missing == 0 || c->needs.rc) {
+        const reductions_outcome outcome = reductions_advance(e, c);
+        if (outcome == REDUCTIONS_ENDED) background_end(e, c, RP_OK, NULL);
+        else if (outcome == REDUCTIONS_WAITS) {
+            give_up(e, c);
+            e->background_tasks.tried_at = e->budget_epoch;
+        }
+        return NULL;
+    }
+    for (segment_prefill *j = e->prefills; j && !*out; j = j->next)
+        if (j->in_background && j->composed && engine_is_ready(e, &j->seq.context)) *out = j;
+    return *out ? c : NULL;
+}
+
 /* Not while its KV is being read from disk: the store notifies the engine. */
 static bool background_can_advance(const rp_engine *e) {
     const rp_job *c = e->background_tasks.current;
     if (!c) return e->background_tasks.tried_at != e->budget_epoch;
+    if (c->request->schema) return has_prefill(e, c);
     return engine_is_ready(e, &c->seq.context) || kv_context_has_failed(&c->seq.context);
 }
 
@@ -235,10 +269,12 @@ int64_t background_wait_ms(const rp_engine *e) {
 
 bool background_is_due(const rp_engine *e) { return background_wait_ms(e) == 0; }
 
-rp_job *background_next(rp_engine *e) {
+rp_job *background_next(rp_engine *e, segment_prefill **prefill) {
+    *prefill = NULL;
     if (!background_is_due(e)) return NULL;
     if (e->background_tasks.current && kv_context_has_failed(&e->background_tasks.current->seq.context)) give_up(e, e->background_tasks.current);
     if (!e->background_tasks.current && e->background_tasks.queue) background_admit(e);
+    if (e->background_tasks.current && e->background_tasks.current->request->schema) return next_prefill(e, e->background_tasks.current, prefill);
     return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
 }
 

@@ -5,8 +5,8 @@
  *                     ^                                 |
  *                     +------ releases its memory ------+   (BACKGROUND_MAX_TRIES)
  *
- * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It uses the prefix cache. It is
- * an rp_job without a caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step
+ * A task is a plain run: tokens at positions, each of which attends to all before it, as RP_REUSE_EXACT runs them. It uses the prefix cache. Or it
+ * computes the reduced KV of a schema's modules, one after another (reductions.h); the rows are those of prefills then. It is an rp_job without a caller, is in none of the requests' lists and is not counted with them (rp_engine_info.background counts it); on_step
  * reports it as RP_STEP_BACKGROUND.
  *
  *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the engine is prepared
@@ -23,6 +23,8 @@
 
 #include "base/hash.h"
 #include "store/span_tree.h"
+
+struct segment_prefill;
 
 #define BACKGROUND_MAX_TASKS 64 /* queued and running; one more is refused */
 #define BACKGROUND_MAX_TRIES 16 /* a task that gave up its memory so often ends with RP_ERR_BUDGET */
@@ -55,6 +57,7 @@ typedef struct background_task {
     int32_t *tokens, *positions; /* [n], by rising position; allocated with base_alloc */
     int32_t n;                   /* at least 1 */
     bool keeps;                  /* the KV is inserted into the prefix tree; else it is freed when the task ends */
+    rp_schema *schema;           /* instead of tokens: its modules are reduced; borrowed. The result is NULL */
     background_done_fn done;
     void *user;
 } background_task;
@@ -87,8 +90,8 @@ typedef struct background_work {
 bool background_is_due(const rp_engine *e);
 /* Time until one may, if nothing else happens, in ms; -1: never. */
 int64_t background_wait_ms(const rp_engine *e);
-/* The task of the next step; NULL: none. Admits a task if none runs. */
-rp_job *background_next(rp_engine *e);
+/* The task of the next step; NULL: none. Admits a task if none runs. *prefill: the one whose rows it has; NULL: its own. */
+rp_job *background_next(rp_engine *e, struct segment_prefill **prefill);
 /* Longest time of its next step, in us, after so many slots. */
 double background_step_us(const rp_engine *e, int64_t slots);
 /* Rows were computed. logits: those after the task's last token, or NULL. */

@@ -21,13 +21,25 @@ const pml_segment *segment_prefill_segment(const segment_prefill *prefill) { ret
 
 static const base_key *pml_layout_name_of(const pml_layout *l, const pml_segment *s) { return &pml_segment_keys(l, s)[s->n_spans - 1]; }
 
-/* The prefill that already computes a segment. One that is not kept belongs to its asker only. */
-static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, const rp_job *asker, bool kept) {
+static const base_key *prefill_name(const pml_layout *l, const pml_segment *s, bool reduced) { return reduced ? &s->reduced : pml_layout_name_of(l, s); }
+
+/* The prefill that already computes a segment, or its reduced KV. One that is not kept belongs to its asker only. */
+static segment_prefill *find_prefill(const rp_engine *e, const pml_layout *l, const pml_segment *s, bool reduced, const rp_job *asker, bool kept) {
     for (segment_prefill *j = e->prefills; j; j = j->next)
-        if (j->kept == kept && (kept || j->asker == asker) &&
-            base_key_equal(pml_layout_name_of(segment_prefill_layout(j), segment_prefill_segment(j)), pml_layout_name_of(l, s)))
+        if (j->kept == kept && (kept || j->asker == asker) && (j->reduction != NULL) == reduced &&
+            base_key_equal(prefill_name(segment_prefill_layout(j), segment_prefill_segment(j), reduced), prefill_name(l, s, reduced)))
             return j;
     return NULL;
+}
+
+/* A request needs a prefill that a background task began, and all that this waits for. */
+static void hurry_prefill(segment_prefill *prefill, rp_job *asker) {
+    if (!prefill->in_background) return;
+    prefill->in_background = false;
+    prefill->asker = asker;
+    if (asker) asker->prefill_total += (uint64_t)prefill->seq.n;
+    for (int32_t i = 0; i < prefill->needs.n; i++)
+        if (prefill->needs.items[i].prefill) hurry_prefill(prefill->needs.items[i].prefill, asker);
 }
 
 static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill) {
@@ -37,6 +49,7 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
     segment_needs_release(e, &prefill->needs);
     kv_context_clear(&prefill->seq.context);
     sequence_reset(&prefill->seq);
+    segment_reduction_free(prefill->reduction);
     engine_schema_unref(e, prefill->schema);
     base_free(prefill->later);
     base_free(prefill);
@@ -50,8 +63,8 @@ static kv_format open_format(const rp_engine *e, const pml_segment *s) {
 /* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form. */
 static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
     const pml_segment *s = segment_prefill_segment(prefill);
-    int64_t blocks = sequence_held_blocks(e->pool, open_format(e, s), s->n_tokens);
-    if (kv_format_is_encoded(s->format)) blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
+    int64_t blocks = prefill->reduction ? segment_reduction_blocks(prefill->reduction) : sequence_held_blocks(e->pool, open_format(e, s), s->n_tokens);
+    if (!prefill->reduction && kv_format_is_encoded(s->format)) blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
     sequence_reserve(&prefill->seq, blocks);
     prefill->seq.context.format = open_format(e, s);
 }
@@ -65,37 +78,41 @@ static int check_end(const rp_engine *e, int64_t end, rp_error *err) {
 static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const segment_view *view, rp_job *asker, bool look, int depth,
                     rp_error *err);
 
-/* The scope of a prefill: what its tokens attend to besides themselves. */
+/* The scope of a prefill: what its tokens attend to besides themselves. Of a reduction also the segment as prompts see it. */
 static int add_scope(rp_engine *e, segment_prefill *prefill, int depth, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
     int32_t cursor = 0;
-    int rc = segment_needs_reserve(&prefill->needs, s->n_scope, err);
+    int rc = segment_needs_reserve(&prefill->needs, s->n_scope + 1, err);
     for (int32_t i = 0; i < s->n_scope && !rc; i++) {
         int32_t index = pml_segment_scope(l, s)[i];
         const pml_segment *t = &l->segments[index];
-        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0};
+        segment_view view = {index, pml_scope_position(l, s, i, &cursor) - t->pos, t->n_tokens, false, NULL, 0, false};
         rc = add_need(e, &prefill->needs, prefill->schema, &view, prefill->asker, prefill->kept, depth + 1, err);
     }
-    return rc;
+    if (rc || !prefill->reduction || segment_reduction_recomputes(prefill->reduction)) return rc;
+    const segment_view own = {.segment = prefill->segment, .n_tokens = s->n_tokens, .mask_holes = true};
+    return add_need(e, &prefill->needs, prefill->schema, &own, prefill->asker, prefill->kept, depth + 1, err);
 }
 
-static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, int32_t segment, rp_job *asker, bool kept, int depth,
-                   rp_error *err) {
+static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_schema *schema, const segment_view *view, rp_job *asker, bool kept,
+                                        int depth, rp_error *err) {
     const pml_layout *l = schema->layout;
-    const pml_segment *s = &l->segments[segment];
+    const pml_segment *s = &l->segments[view->segment];
     if (depth >= MAX_DEPTH) return base_fail(err, RP_ERR_LIMIT, "the scopes of modules are nested %d deep", depth);
     int rc = check_end(e, (int64_t)s->pos + s->n_tokens, err);
     if (rc) return rc;
     segment_prefill *prefill = base_calloc(1, sizeof(*prefill));
     if (!prefill) return base_fail_memory(err, sizeof(*prefill), "a module to prefill");
-    *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = segment, .kept = kept, .asker = asker};
+    *prefill = (segment_prefill){.schema = engine_schema_ref(e, schema), .segment = view->segment, .kept = kept, .asker = asker};
+    prefill->in_background = asker && asker->kind == JOB_BACKGROUND;
     kv_context_init(&prefill->seq.context, e->pool);
     prefill->seq.tokens = pml_segment_tokens(l, s);
     prefill->seq.first_pos = s->pos;
     prefill->seq.n = s->n_tokens;
-    reserve_blocks(e, prefill);
-    rc = pml_segment_readers(l, s, &prefill->later, err);
+    if (view->reduced) rc = segment_reduction_new(&prefill->reduction, e, l, s, err);
+    if (!rc) rc = pml_segment_readers(l, s, &prefill->later, err);
+    if (!rc) reserve_blocks(e, prefill);
     if (!rc) rc = add_scope(e, prefill, depth, err);
     if (rc) {
         segment_prefills_free_prefill(e, prefill);
@@ -112,12 +129,24 @@ static int segment_prefills_new_prefill(rp_engine *e, segment_prefill **out, rp_
 int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *err) {
     kv_context *c = &prefill->seq.context;
     int rc = segment_needs_compose(&prefill->needs, segment_prefill_layout(prefill), c, err);
-    segment_needs_use(e, &prefill->needs, segment_prefill_layout(prefill));
+    if (!prefill->in_background) segment_needs_use(e, &prefill->needs, segment_prefill_layout(prefill));
     prefill->seq.slots = kv_context_slots(c);
     c->later = prefill->later;
     c->n_later = (size_t)segment_prefill_segment(prefill)->n_holes;
     prefill->composed = true;
-    return rc;
+    return rc || !prefill->reduction ? rc : segment_reduction_begin(prefill->reduction, &prefill->seq, err);
+}
+
+int32_t segment_prefill_most_rows(const segment_prefill *prefill) {
+    return prefill->reduction ? segment_reduction_most_rows(prefill->reduction, &prefill->seq) : prefill->seq.n - prefill->seq.done;
+}
+
+void segment_prefill_observe(segment_prefill *prefill, int32_t k, model_row *row) {
+    if (prefill->reduction) segment_reduction_observe(prefill->reduction, k, row);
+}
+
+int segment_prefill_settle(segment_prefill *prefill, rp_error *err) {
+    return prefill->reduction ? segment_reduction_settle(prefill->reduction, &prefill->seq, err) : RP_OK;
 }
 
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {
@@ -161,15 +190,24 @@ static int keep_span(rp_engine *e, const rp_schema *schema, const pml_segment *s
     return span_store_put(e->store, span, NULL, &note, err);
 }
 
+/* The i-th of n reduced spans: as expensive as its share of the segment, which is computed and repeated. */
+static int keep_reduced(rp_engine *e, const rp_schema *schema, const pml_segment *s, int32_t i, int32_t n, kv_span *span, rp_error *err) {
+    const pml_layout *l = schema->layout;
+    char label[RECORD_MAX_LABEL + 1];
+    span_note note = {.kind = RECORD_REDUCED, .at = i, .label = label, .tenant = span_tenant(&schema->salt), .terms = terms_of(l, s),
+                      .cost_us = 2 * cost_model_tokens_us(&e->cost, s->n_tokens, s->pos) / (uint64_t)n};
+    note.parent = i > 0 ? pml_reduced_key(s, i - 1) : *pml_layout_name_of(l, s);
+    pml_layout_label_of(l, s, label);
+    return span_store_put(e->store, span, NULL, &note, err);
+}
+
 /* Gives references to all waiters. */
-static int segment_prefill_hand_over(segment_prefill *prefill, rp_error *err) {
-    const pml_segment *s = segment_prefill_segment(prefill);
-    const kv_context *c = &prefill->seq.context;
+static int segment_prefill_hand_over(segment_prefill *prefill, kv_span *const *spans, int32_t n, rp_error *err) {
     for (segment_need *w = prefill->waiters; w; w = w->next) {
-        w->spans = base_calloc((size_t)s->n_spans, sizeof(*w->spans));
-        if (!w->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*w->spans), "spans");
-        for (int32_t i = 0; i < s->n_spans; i++)
-            w->spans[i] = kv_span_ref(c->views[c->n_views - (size_t)s->n_spans + (size_t)i].span);
+        w->spans = base_calloc((size_t)n, sizeof(*w->spans));
+        if (!w->spans) return base_fail_memory(err, (uint64_t)n * sizeof(*w->spans), "spans");
+        w->n_spans = n;
+        for (int32_t i = 0; i < n; i++) w->spans[i] = kv_span_ref(spans[i]);
     }
     for (segment_need *w = prefill->waiters, *next; w; w = next) {
         next = w->next;
@@ -195,24 +233,56 @@ static int encode_span(rp_engine *e, segment_prefill *prefill, size_t view, rp_e
     return rc;
 }
 
-int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+/* Its spans, sealed: *out, references. */
+static int finish_spans(rp_engine *e, segment_prefill *prefill, kv_span ***out, rp_error *err) {
     const pml_layout *l = segment_prefill_layout(prefill);
     const pml_segment *s = segment_prefill_segment(prefill);
     kv_context *c = &prefill->seq.context;
-    int rc = RP_OK;
+    kv_span **spans = *out = base_calloc((size_t)s->n_spans, sizeof(*spans));
+    int rc = spans ? RP_OK : base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*spans), "spans");
     kv_context_close(c);
     for (int32_t i = 0; i < s->n_spans && !rc; i++) {
         const size_t view = c->n_views - (size_t)s->n_spans + (size_t)i;
         if (kv_format_is_encoded(s->format) && (rc = encode_span(e, prefill, view, err))) return rc;
-        kv_span *span = c->views[view].span;
-        kv_span_seal(span, &pml_segment_keys(l, s)[i]);
-        if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, span, err);
+        kv_span_seal(c->views[view].span, &pml_segment_keys(l, s)[i]);
+        spans[i] = kv_span_ref(c->views[view].span);
+        if (prefill->kept) rc = keep_span(e, prefill->schema, s, i, spans[i], err);
     }
-    if (!rc) rc = segment_prefill_hand_over(prefill, err);
+    return rc;
+}
+
+/* The same of its reduced spans, *n of them. */
+static int finish_reduced(rp_engine *e, segment_prefill *prefill, kv_span ***out, int32_t *n, rp_error *err) {
+    const pml_segment *s = segment_prefill_segment(prefill);
+    int rc = segment_reduction_finish(prefill->reduction, &prefill->seq, out, n, err);
+    for (int32_t i = 0; i < *n && !rc; i++) {
+        const base_key key = pml_reduced_key(s, i);
+        kv_span_seal((*out)[i], &key);
+        if (prefill->kept) rc = keep_reduced(e, prefill->schema, s, i, *n, (*out)[i], err);
+    }
+    const base_key first = pml_reduced_key(s, 0);
+    if (!rc && prefill->kept) reductions_note(e, &first);
+    return rc;
+}
+
+int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err) {
+    const pml_segment *s = segment_prefill_segment(prefill);
+    kv_span **spans = NULL;
+    int32_t n = prefill->reduction ? 0 : s->n_spans;
+    int rc = prefill->reduction ? finish_reduced(e, prefill, &spans, &n, err) : finish_spans(e, prefill, &spans, err);
+    if (!rc) rc = segment_prefill_hand_over(prefill, spans, n, err);
+    for (int32_t i = 0; i < n && spans; i++) kv_span_unref(spans[i]);
+    base_free(spans);
     if (rc) return rc;
-    BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
+    if (prefill->reduction) BASE_TRACE(ENGINE, "reduced a segment of %d tokens at %d to %d spans", s->n_tokens, s->pos, n);
+    else BASE_TRACE(ENGINE, "prefilled a segment of %d tokens at %d, scope of %d segments", s->n_tokens, s->pos, s->n_scope);
     segment_prefills_free_prefill(e, prefill);
     return RP_OK;
+}
+
+void segment_prefills_forget(rp_engine *e, const rp_job *c) {
+    for (segment_prefill *j = e->prefills; j; j = j->next)
+        if (j->asker == c) j->asker = NULL;
 }
 
 static void forget_spans(segment_need *need) {
@@ -243,15 +313,41 @@ int segment_needs_reserve(segment_needs *needs, int32_t n, rp_error *err) {
     return needs->items ? RP_OK : base_fail_memory(err, (uint64_t)n * sizeof(*needs->items), "a plan");
 }
 
+static const char *reason_of_miss(const rp_engine *e, const base_key *key, span_found found) {
+    return found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted" : "new";
+}
+
+/* The same for reduced spans: the first one has their number. */
+static bool look_up_reduced(rp_engine *e, const pml_segment *s, segment_need *need) {
+    int32_t n = 1;
+    for (int32_t i = 0; i < n; i++) {
+        const base_key key = pml_reduced_key(s, i);
+        span_found found;
+        kv_span *span = span_store_get(e->store, &key, &found), **spans = need->spans;
+        need->from_disk |= found == SPAN_FOUND_DISK;
+        if (span && i == 0) n = kv_span_parts(span);
+        if (span && i == 0 && !(spans = base_calloc((size_t)n, sizeof(*spans)))) kv_span_unref(span), span = NULL, found = SPAN_FOUND_NO_MEMORY;
+        if (!span) {
+            need->reason = reason_of_miss(e, &key, found);
+            return false;
+        }
+        need->spans = spans;
+        need->spans[i] = span;
+        need->n_spans = i + 1;
+    }
+    return true;
+}
+
 /* Takes references to all spans of a segment from the store, or to none. */
 static bool segment_prefills_look_up(rp_engine *e, const pml_layout *l, const pml_segment *s, segment_need *need) {
+    if (need->view.reduced) return look_up_reduced(e, s, need);
     for (int32_t i = 0; i < s->n_spans; i++) {
         const base_key *key = &pml_segment_keys(l, s)[i];
         span_found found;
         need->spans[i] = span_store_get(e->store, key, &found);
         need->from_disk |= found == SPAN_FOUND_DISK;
         if (need->spans[i] && pml_segment_has_kept(l, s, i, need->spans[i])) continue;
-        need->reason = found == SPAN_FOUND_NO_MEMORY ? "memory" : span_store_was_dropped(e->store, key) ? "evicted" : "new";
+        need->reason = reason_of_miss(e, key, found);
         return false;
     }
     return true;
@@ -263,15 +359,17 @@ static int add_need(rp_engine *e, segment_needs *needs, rp_schema *schema, const
     const pml_segment *s = &l->segments[view->segment];
     BASE_ASSERT(needs->n < needs->cap);
     segment_need *need = &needs->items[needs->n];
-    *need = (segment_need){.view = *view, .n_spans = s->n_spans, .owner = needs, .reason = look ? "" : "off"};
-    need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans));
-    if (!need->spans) return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
+    *need = (segment_need){.view = *view, .n_spans = view->reduced ? 0 : s->n_spans, .owner = needs, .reason = look ? "" : "off"};
+    if (!view->reduced && !(need->spans = base_calloc((size_t)s->n_spans, sizeof(*need->spans))))
+        return base_fail_memory(err, (uint64_t)s->n_spans * sizeof(*need->spans), "spans");
     needs->n++;
     if (look && segment_prefills_look_up(e, l, s, need)) return RP_OK;
     forget_spans(need);
     need->missed = true;
-    segment_prefill *prefill = find_prefill(e, l, s, asker, look);
-    int rc = prefill ? RP_OK : segment_prefills_new_prefill(e, &prefill, schema, view->segment, asker, look, depth, err);
+    if (view->reduced) need->n_spans = 0;
+    segment_prefill *prefill = find_prefill(e, l, s, view->reduced, asker, look);
+    if (prefill && !(asker && asker->kind == JOB_BACKGROUND)) hurry_prefill(prefill, asker);
+    int rc = prefill ? RP_OK : segment_prefills_new_prefill(e, &prefill, schema, view, asker, look, depth, err);
     if (rc) return rc;
     need->prefill = prefill;
     need->next = prefill->waiters;
@@ -290,6 +388,7 @@ static int kv_context_add_view(kv_context *c, const pml_layout *l, const segment
     const pml_segment *s = &l->segments[view->segment];
     const pml_hole *holes = pml_segment_holes(l, s);
     uint64_t mask[KV_SPAN_BLOCKS];
+    if (view->reduced) return kv_context_add(c, span, view->shift, NULL, err);
     kv_mask_first(mask, view->n_tokens - first);
     for (int32_t i = 0; i < s->n_holes && view->mask_holes; i++)
         kv_mask_clear(mask, holes[i].offset - first, holes[i].offset + holes[i].len - first);
@@ -311,7 +410,7 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
     for (int32_t k = 0; k < needs->n; k++) {
         const pml_segment *s = &l->segments[needs->items[k].view.segment];
         span_terms terms = terms_of(l, s);
-        for (int32_t i = 0; i < s->n_spans && !needs->items[k].missed; i++) span_store_use(e->store, &pml_segment_keys(l, s)[i], &terms);
+        for (int32_t i = 0; i < needs->items[k].n_spans && !needs->items[k].missed; i++) span_store_use(e->store, kv_span_key(needs->items[k].spans[i]), &terms);
     }
 }
 

@@ -10,6 +10,7 @@
 #ifndef ENGINE_SEGMENT_PREFILLS_H
 #define ENGINE_SEGMENT_PREFILLS_H
 
+#include "engine/reuse/segment_reduction.h"
 #include "engine/sequence.h"
 #include "pml/layout.h"
 
@@ -24,6 +25,7 @@ typedef struct segment_view {
     bool mask_holes;  /* placeholders are masked in a prompt; in a scope a segment is visible with them, as it was computed */
     const int32_t *again; /* [n_again] slots that the prompt recomputes, rising; borrowed */
     int32_t n_again;
+    bool reduced;    /* its reduced KV, as a whole */
 } segment_view;
 
 struct segment_need {
@@ -31,7 +33,7 @@ struct segment_need {
     bool missed;         /* a cache miss */
     bool from_disk;      /* a hit on disk, not in RAM */
     const char *reason;  /* of the miss; "" for a hit */
-    int32_t n_spans;
+    int32_t n_spans;     /* reduced: of its parts; 0 while they are prefilled */
     kv_span **spans;     /* [n_spans] references; NULL while they are prefilled */
     segment_prefill *prefill; /* that computes it; NULL: the need is met */
     segment_need *next;  /* of the prefill's waiters */
@@ -52,6 +54,8 @@ struct segment_prefill {
     bool kept;           /* its spans enter the store; else they are for `asker` only */
     bool composed;       /* its scope is in the context */
     rp_job *asker;      /* the job that missed it first; NULL: that has ended */
+    bool in_background; /* only a background task waits for it: it is computed in that task's steps (background.h) */
+    segment_reduction *reduction; /* it computes the segment's reduced KV; NULL: the segment's KV */
     segment_needs needs;
     segment_need *waiters;
     kv_positions *later; /* positions of its parameters: prompts attend to it from there */
@@ -79,8 +83,15 @@ int segment_prefill_compose(rp_engine *e, segment_prefill *prefill, rp_error *er
 int segment_prefill_finish(rp_engine *e, segment_prefill *prefill, rp_error *err);
 /* A read from disk failed in its scope: looks the scope up again. Errors of segment_needs_add. */
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err);
+/* A job ends: no prefill names it any more. */
+void segment_prefills_forget(rp_engine *e, const rp_job *c);
 /* Passes the error to all waiters and frees the prefill. */
 void segment_prefill_fail(rp_engine *e, segment_prefill *prefill, const rp_error *err);
+
+/* Of a step: rows that it may have at most; row `row` computes its k-th token; the rows counted in seq.done were computed (RP_ERR_MEMORY). */
+int32_t segment_prefill_most_rows(const segment_prefill *prefill);
+void segment_prefill_observe(segment_prefill *prefill, int32_t k, model_row *row);
+int segment_prefill_settle(segment_prefill *prefill, rp_error *err);
 
 const pml_layout *segment_prefill_layout(const segment_prefill *prefill);
 const pml_segment *segment_prefill_segment(const segment_prefill *prefill);

@@ -28,6 +28,16 @@ static bool span_prefetch_fetch(void *user, const base_key *key) {
     return span;
 }
 
+/* The first span has the number of the others. */
+static void fetch_reduced(fetching *f, const pml_segment *s) {
+    int32_t n = 1;
+    for (int32_t i = 0; i < n; i++) {
+        const base_key key = pml_reduced_key(s, i);
+        if (!span_prefetch_fetch(f, &key)) return;
+        if (i == 0) n = kv_span_parts(f->ahead->spans[f->ahead->n - 1]);
+    }
+}
+
 /* Same lookup as need_views of scheduler.c, without the scopes of misses. */
 static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
@@ -36,7 +46,9 @@ static void fetch_modules(fetching *f, const rp_job *c) {
         if (!p->items[i].is_view) continue;
         const pml_layout *l = c->request->schema->layout;
         const pml_segment *s = &l->segments[p->items[i].segment];
-        for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
+        if (p->items[i].reduced) fetch_reduced(f, s);
+        else
+            for (int32_t k = 0; k < s->n_spans && span_prefetch_fetch(f, &pml_segment_keys(l, s)[k]); k++) {}
     }
 }
 

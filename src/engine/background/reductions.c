@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reductions.c: see reductions.h. */
+#include "engine/background/reductions.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+/* ---- known modules; locked ---- */
+
+/* The index of a key, or its insertion index. */
+static size_t reductions_index(const reductions *r, const base_key *key) {
+    size_t low = 0, high = r->n;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (memcmp(&r->known[mid], key, sizeof(*key)) < 0) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static bool reductions_knows(const reductions *r, const base_key *key) {
+    const size_t i = reductions_index(r, key);
+    return i < r->n && base_key_equal(&r->known[i], key);
+}
+
+static bool is_known(rp_engine *e, const pml_segment *s) {
+    const base_key key = pml_reduced_key(s, 0);
+    pthread_mutex_lock(&e->lock);
+    const bool known = reductions_knows(&e->reductions, &key);
+    pthread_mutex_unlock(&e->lock);
+    return known;
+}
+
+void reductions_note(rp_engine *e, const base_key *first) {
+    reductions *r = &e->reductions;
+    pthread_mutex_lock(&e->lock);
+    const size_t i = reductions_index(r, first);
+    const bool known = i < r->n && base_key_equal(&r->known[i], first);
+    if (!known && !base_grow((void **)&r->known, &r->cap, r->n + 1, REDUCTIONS_MAX, sizeof(*r->known))) {
+        memmove(r->known + i + 1, r->known + i, (r->n++ - i) * sizeof(*r->known));
+        r->known[i] = *first;
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* A span_store_about_fn. Keys of other parts than the first do no harm. */
+static void note_stored(void *user, const span_about *about) {
+    if (about->kind == RECORD_REDUCED) reductions_note(user, &about->key);
+}
+
+void reductions_open(rp_engine *e) { span_store_each(e->store, note_stored, e); }
+
+void reductions_free(rp_engine *e) { base_free(e->reductions.known); }
+
+/* ---- plans ---- */
+
+void reductions_plan(rp_job *c) {
+    const pml_plan *p = c->plan;
+    bool after = false; /* of reduced KV: neither is exact */
+    if (!p->layout || c->exact) return;
+    for (size_t i = 0; i < p->n_items; i++, after |= p->items[i - 1].reduced) {
+        pml_item *item = &p->items[i];
+        const pml_segment *s = item->is_view ? &p->layout->segments[item->segment] : NULL;
+        item->exact &= !after;
+        if (!s || s->keep == 0 || item->n_again > 0 || item->n_tokens < s->n_tokens) continue;
+        if (item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD) item->reduced = is_known(c->engine, s);
+        item->exact &= !item->reduced;
+    }
+}
+
+/* ---- tasks ---- */
+
+/* Has the store the segment's KV, and is its reduced KV to be computed? */
+static bool is_wanted(rp_engine *e, const pml_layout *l, const pml_segment *s) {
+    if (s->keep == 0 || !segment_reduction_fits(e, s) || is_known(e, s)) return false;
+    for (int32_t i = 0; i < s->n_spans; i++)
+        if (!span_store_has(e->store, &pml_segment_keys(l, s)[i])) return false;
+    return true;
+}
+
+reductions_outcome reductions_advance(rp_engine *e, rp_job *c) {
+    rp_schema *schema = c->request->schema;
+    const pml_layout *l = schema->layout;
+    if (c->needs.n > 0) c->next_segment++;
+    segment_needs_release(e, &c->needs);
+    for (; c->next_segment < l->n_segments; c->next_segment++) {
+        const pml_segment *s = &l->segments[c->next_segment];
+        const segment_view view = {.segment = c->next_segment, .n_tokens = s->n_tokens, .reduced = true};
+        rp_error err = {0};
+        if (!is_wanted(e, l, s)) continue;
+        int rc = segment_needs_reserve(&c->needs, 1, &err);
+        if (!rc) rc = segment_needs_add(e, &c->needs, schema, &view, c, true, &err);
+        if (!rc && span_store_free_blocks(e->store) >= 0) return REDUCTIONS_NEEDS;
+        segment_needs_release(e, &c->needs);
+        if (!rc && span_store_is_busy(e->store)) return REDUCTIONS_WAITS;
+        BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens, rc ? err.message : "the KV budget has no room");
+    }
+    return REDUCTIONS_ENDED;
+}
+
+static void reductions_ended_task(rp_engine *e, void *user, int rc, const background_result *result) {
+    reductions *r = &e->reductions;
+    (void)rc, (void)result;
+    for (int i = 0; i < r->n_pending; i++)
+        if (r->pending[i] == user) r->pending[i--] = r->pending[--r->n_pending];
+}
+
+static void submit_task(rp_engine *e, rp_schema *schema) {
+    reductions *r = &e->reductions;
+    for (int i = 0; i < r->n_pending; i++)
+        if (r->pending[i] == schema) return;
+    const background_task task = {.salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .done = reductions_ended_task, .user = schema};
+    if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK) r->pending[r->n_pending++] = schema;
+}
+
+static void reductions_ended(rp_job *c, int rc) {
+    rp_engine *e = c->engine;
+    rp_schema *schema = c->request->schema;
+    if (rc || !schema || c->request->options.reuse != RP_REUSE_ON) return;
+    for (int32_t i = 0; i < schema->layout->n_segments; i++) {
+        if (!is_wanted(e, schema->layout, &schema->layout->segments[i])) continue;
+        submit_task(e, schema);
+        return;
+    }
+}
+
+const job_observer reductions_observer = {.ended = reductions_ended};

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segment_reduction.c: see segment_reduction.h. */
+#include "engine/reuse/segment_reduction.h"
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+
+#define LEAST_CHUNK 64    /* tokens of a repetition that is worth a pass */
+#define MOST_ASKING 128   /* tokens that ask for it, approximately */
+
+/* Tokens up to `end`: rows of the segment, or what asks for a repetition and the repeated chunk. */
+typedef struct reduction_piece {
+    int32_t end;
+    bool is_own;
+} reduction_piece;
+
+struct segment_reduction {
+    rp_engine *engine;
+    const pml_layout *layout;
+    const pml_segment *segment;
+    reduction_method method;
+    kv_format open;          /* format of the rows that it computes */
+    bool recomputes;
+    token_list tokens;       /* of all pieces */
+    int32_t *positions;
+    reduction_piece *pieces; /* [n_pieces] */
+    int32_t n_pieces, piece; /* piece: the next one, or the current one */
+    int32_t most_repeated;   /* tokens of the longest piece that is not the segment's */
+    size_t first_view;       /* of the segment's spans in the context */
+    attention_observer *observer;
+    reduction_queries *queries;
+    query_record *record;    /* of a span */
+    bool *left_out;          /* placeholders; NULL: none */
+};
+
+bool segment_reduction_fits(const rp_engine *e, const pml_segment *s) {
+    return (int64_t)s->pos + s->n_tokens + MOST_ASKING + BASE_MIN(s->n_tokens, LEAST_CHUNK) <= e->n_ctx;
+}
+
+bool segment_reduction_recomputes(const segment_reduction *r) { return r->recomputes; }
+
+/* ---- pieces ---- */
+
+static int add_piece(segment_reduction *r, bool is_own, rp_error *err) {
+    reduction_piece *pieces = base_realloc(r->pieces, (size_t)(r->n_pieces + 1) * sizeof(*pieces));
+    if (!pieces) return base_fail_memory(err, (uint64_t)r->n_pieces * sizeof(*pieces), "a module to reduce");
+    const int32_t begin = r->n_pieces > 0 ? pieces[r->n_pieces - 1].end : 0, end = (int32_t)r->tokens.n;
+    if (!is_own) r->most_repeated = BASE_MAX(r->most_repeated, end - begin);
+    r->pieces = pieces;
+    r->pieces[r->n_pieces++] = (reduction_piece){end, is_own};
+    return RP_OK;
+}
+
+/* Tokens [begin, end) of the segment; holes: placeholders too. */
+static int append_tokens(segment_reduction *r, int32_t begin, int32_t end, bool holes, rp_error *err) {
+    const int32_t *tokens = pml_segment_tokens(r->layout, r->segment);
+    for (int32_t i = begin; i < end; i++)
+        if ((holes || !r->left_out || !r->left_out[i]) && token_list_push(&r->tokens, tokens[i])) return base_fail_memory(err, sizeof(*tokens), "tokens");
+    return RP_OK;
+}
+
+/* The segment's own rows; with queries, which are added span by span, a piece for each span. */
+static int list_own(segment_reduction *r, rp_error *err) {
+    const int32_t n = r->segment->n_tokens, most = reduction_method_needs_queries(r->method) ? KV_SPAN_TOKENS : n;
+    int rc = RP_OK;
+    for (int32_t i = 0; i < n && !rc; i += most) {
+        rc = append_tokens(r, i, BASE_MIN(i + most, n), true, err);
+        if (!rc) rc = add_piece(r, true, err);
+    }
+    return rc;
+}
+
+static int list_chunk(segment_reduction *r, int32_t begin, int32_t n, rp_error *err) {
+    int rc = pml_append_asking(r->layout, r->segment, begin, &r->tokens, err);
+    if (!rc) rc = append_tokens(r, begin, begin + n, false, err);
+    return rc ? rc : add_piece(r, false, err);
+}
+
+static int list_repetitions(segment_reduction *r, rp_error *err) {
+    const pml_segment *s = r->segment;
+    const int32_t most = BASE_MIN(SEGMENT_REDUCTION_CHUNK, r->engine->n_ctx - s->pos - s->n_tokens - MOST_ASKING);
+    if (most < BASE_MIN(s->n_tokens, LEAST_CHUNK))
+        return base_fail(err, RP_ERR_CONTEXT, "a module of %d tokens at %d leaves no positions for its repetition: raise n_ctx", s->n_tokens, s->pos);
+    int rc = RP_OK;
+    for (int32_t i = 0; i < s->n_tokens && !rc; i += most) rc = list_chunk(r, i, BASE_MIN(most, s->n_tokens - i), err);
+    if (rc || (int64_t)s->pos + s->n_tokens + r->most_repeated <= r->engine->n_ctx) return rc;
+    return base_fail(err, RP_ERR_CONTEXT, "what asks for a module's repetition takes more than %d tokens", MOST_ASKING);
+}
+
+/* The segment's own positions; then those after it, for each repetition. */
+static int list_positions(segment_reduction *r, rp_error *err) {
+    const pml_segment *s = r->segment;
+    r->positions = base_alloc((r->tokens.n + 1) * sizeof(*r->positions));
+    if (!r->positions) return base_fail_memory(err, r->tokens.n * sizeof(*r->positions), "positions");
+    for (int32_t p = 0, i = 0, first = 0; p < r->n_pieces; first = r->pieces[p++].end)
+        for (; i < r->pieces[p].end; i++) r->positions[i] = r->pieces[p].is_own ? s->pos + i : s->pos + s->n_tokens + i - first;
+    return RP_OK;
+}
+
+static int list_left_out(segment_reduction *r, rp_error *err) {
+    const pml_segment *s = r->segment;
+    const pml_hole *holes = pml_segment_holes(r->layout, s);
+    if (s->n_holes == 0) return RP_OK;
+    r->left_out = base_calloc((size_t)s->n_tokens, sizeof(*r->left_out));
+    if (!r->left_out) return base_fail_memory(err, (uint64_t)s->n_tokens, "a module to reduce");
+    for (int32_t i = 0; i < s->n_holes; i++)
+        for (int32_t k = 0; k < holes[i].len; k++) r->left_out[holes[i].offset + k] = true;
+    return RP_OK;
+}
+
+int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s, rp_error *err) {
+    segment_reduction *r = *out = base_calloc(1, sizeof(*r));
+    if (!r) return base_fail_memory(err, sizeof(*r), "a module to reduce");
+    const bool is_encoded = kv_format_is_encoded(s->format);
+    *r = (segment_reduction){.engine = e, .layout = l, .segment = s, .method = l->formats.method, .open = is_encoded ? e->states.shape.format : s->format};
+    r->recomputes = is_encoded || reduction_method_rows(r->method) != REDUCTION_ROWS_REPETITION;
+    int rc = list_left_out(r, err);
+    if (!rc && r->recomputes) rc = list_own(r, err);
+    if (!rc && reduction_method_rows(r->method) == REDUCTION_ROWS_REPETITION) rc = list_repetitions(r, err);
+    if (!rc) rc = list_positions(r, err);
+    if (!rc) return RP_OK;
+    segment_reduction_free(r);
+    *out = NULL;
+    return rc;
+}
+
+static void forget_scores(segment_reduction *r) {
+    attention_observer_free(r->observer);
+    reduction_queries_free(r->queries);
+    base_free(r->record);
+    r->observer = NULL;
+    r->queries = NULL;
+    r->record = NULL;
+}
+
+void segment_reduction_free(segment_reduction *r) {
+    if (!r) return;
+    forget_scores(r);
+    token_list_free(&r->tokens);
+    base_free(r->positions);
+    base_free(r->pieces);
+    base_free(r->left_out);
+    base_free(r);
+}
+
+int64_t segment_reduction_blocks(const segment_reduction *r) {
+    const kv_pool *pool = r->engine->pool;
+    const pml_segment *s = r->segment;
+    int64_t blocks = r->recomputes ? sequence_held_blocks(pool, r->open, s->n_tokens) : 0;
+    if (r->most_repeated > 0) blocks += sequence_blocks_in(pool, r->open, r->most_repeated, 1, 0, true);
+    blocks += kv_reduced_blocks(pool, r->open, s->n_tokens, s->keep);
+    return blocks + (s->format != r->open ? kv_reduced_blocks(pool, s->format, s->n_tokens, s->keep) : 0);
+}
+
+/* ---- rows ---- */
+
+static int open_scores(segment_reduction *r, rp_error *err) {
+    const model_hparams *hp = &r->engine->model->hp;
+    const int64_t most = (int64_t)REDUCTION_WINDOW * hp->n_heads;
+    int rc = RP_OK;
+    if (reduction_method_rows(r->method) != REDUCTION_ROWS_NONE)
+        rc = attention_observer_new(&r->observer, kv_pool_shape(r->engine->pool), reduction_method_measure(r->method), most, r->first_view,
+                                    (size_t)r->segment->n_spans, err);
+    if (rc || !reduction_method_needs_queries(r->method)) return rc;
+    rc = reduction_queries_new(&r->queries, r->engine->model, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
+    return rc ? rc : query_record_new(&r->record, hp->n_layers, hp->n_heads * hp->key_dim, err);
+}
+
+int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) {
+    forget_scores(r);
+    r->piece = 0;
+    r->first_view = seq->context.n_views - (r->recomputes ? 0 : (size_t)r->segment->n_spans);
+    seq->tokens = r->tokens.ids;
+    seq->positions = r->positions;
+    seq->n = (int32_t)r->tokens.n;
+    seq->keeps_windows = !r->recomputes;
+    return open_scores(r, err);
+}
+
+int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return r->pieces[r->piece].end - seq->done; }
+
+void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row) {
+    const bool is_own = r->pieces[r->piece].is_own;
+    const bool is_last = is_own && k >= r->segment->n_tokens - REDUCTION_WINDOW;
+    const reduction_rows rows = reduction_method_rows(r->method);
+    if (rows == REDUCTION_ROWS_REPETITION ? !is_own : rows == REDUCTION_ROWS_LAST && is_last) row->observer = r->observer;
+    if (is_own) row->queries = r->record;
+}
+
+/* The segment's own rows are complete: later rows see it as prompts do, without placeholders, and free none of its blocks. */
+static void end_own(segment_reduction *r, sequence *seq) {
+    kv_context *c = &seq->context;
+    const pml_hole *holes = pml_segment_holes(r->layout, r->segment);
+    BASE_ASSERT(c->n_views == r->first_view + (size_t)r->segment->n_spans);
+    kv_context_close(c);
+    seq->keeps_windows = true;
+    c->later = NULL;
+    c->n_later = 0;
+    for (int32_t v = 0; v < r->segment->n_spans; v++)
+        for (int32_t i = 0; i < r->segment->n_holes; i++)
+            kv_mask_clear(c->views[r->first_view + (size_t)v].mask, holes[i].offset - v * KV_SPAN_TOKENS,
+                          holes[i].offset + holes[i].len - v * KV_SPAN_TOKENS);
+}
+
+/* A repetition is complete: its KV is dropped, and its blocks are reserved for the next one. */
+static void drop_repetition(segment_reduction *r, sequence *seq) {
+    kv_context *c = &seq->context;
+    const size_t first = r->first_view + (size_t)r->segment->n_spans;
+    uint64_t bytes = 0;
+    for (size_t i = first; i < c->n_views; i++) bytes += kv_span_bytes(c->views[i].span), seq->slots -= kv_span_tokens(c->views[i].span);
+    kv_context_drop(c, c->n_views - first);
+    sequence_reserve(seq, seq->reserved + (int64_t)(bytes / kv_pool_block_bytes(r->engine->pool)));
+}
+
+int segment_reduction_settle(segment_reduction *r, sequence *seq, rp_error *err) {
+    const reduction_piece *p = &r->pieces[r->piece];
+    if (seq->done < p->end) return RP_OK;
+    BASE_ASSERT(seq->done == p->end); /* steps end with pieces */
+    if (!p->is_own) drop_repetition(r, seq);
+    else if (r->queries) {
+        const kv_span *last = seq->context.views[seq->context.n_views - 1].span;
+        int rc = reduction_queries_add(r->queries, r->engine->backend, last, r->record, err);
+        if (rc) return rc;
+    }
+    if (p->is_own && p->end == r->segment->n_tokens) end_own(r, seq);
+    r->piece++;
+    return RP_OK;
+}
+
+/* ---- the result ---- */
+
+/* A reduced span in the segment's format. */
+static int encode_reduced(segment_reduction *r, kv_span **span, rp_error *err) {
+    kv_span *encoded;
+    if (!kv_format_is_encoded(r->segment->format)) return RP_OK;
+    int rc = kv_span_new_like(&encoded, *span, r->segment->format, err);
+    if (rc) return rc;
+    if ((rc = r->engine->backend->ops->encode(r->engine->backend, *span, encoded, err))) {
+        kv_span_unref(encoded);
+        return rc;
+    }
+    kv_span_unref(*span);
+    *span = encoded;
+    return RP_OK;
+}
+
+static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_selection *selection, kv_span **out, int32_t n, rp_error *err) {
+    int rc = RP_OK;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        rc = kv_span_reduce(&out[i], run, (size_t)r->segment->n_spans, selection, i, err);
+        if (!rc) rc = encode_reduced(r, &out[i], err);
+        if (!rc) kv_span_set_parts(out[i], n);
+    }
+    return rc;
+}
+
+static int select_slots(segment_reduction *r, const kv_span *const *run, kv_selection **out, rp_error *err) {
+    const reduction_run in = {.spans = run, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
+    return reduction_select(out, r->engine->backend, r->method, r->segment->keep, &in, err);
+}
+
+int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out, int32_t *n, rp_error *err) {
+    const size_t n_run = (size_t)r->segment->n_spans;
+    const kv_span **run = base_alloc(n_run * sizeof(*run));
+    kv_selection *selection = NULL;
+    *out = NULL;
+    *n = 0;
+    if (!run) return base_fail_memory(err, n_run * sizeof(*run), "a module to reduce");
+    for (size_t i = 0; i < n_run; i++) run[i] = seq->context.views[r->first_view + i].span;
+    int rc = select_slots(r, run, &selection, err);
+    const int32_t n_spans = rc ? 0 : kv_reduced_spans(selection);
+    kv_span **spans = rc ? NULL : base_calloc((size_t)n_spans + 1, sizeof(*spans));
+    if (!rc && !spans) rc = base_fail_memory(err, (uint64_t)n_spans * sizeof(*spans), "spans");
+    sequence_reserve(seq, 0); /* the engine's thread takes what was reserved before anyone else */
+    if (!rc) rc = make_spans(r, run, selection, spans, n_spans, err);
+    for (int32_t i = 0; i < n_spans && rc && spans; i++) kv_span_unref(spans[i]);
+    if (rc) base_free(spans);
+    else *out = spans, *n = n_spans;
+    kv_selection_free(selection);
+    base_free(run);
+    return rc;
+}
