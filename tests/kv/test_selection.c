@@ -339,8 +339,7 @@ static void impossible_forms_are_refused(void **state) {
     static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
     static const uint16_t slots[] = {65, 0, 0, 256}, too_many[] = {65, 0, 0, 257}, fewer[] = {65, 0, 0, 255};
     static const uint8_t kept[] = {3, 15}, other_kept[] = {1, 15};
-    const kv_span_form good = {.format = KV_F16, .first_pos = 9, .n_tokens = 256, .readable_from = INT32_MIN, .kept = kept, .slots = slots,
-                               .n_kv_heads = 2, .end = 9 + 256, .n_parts = KV_REDUCED_MAX_PARTS};
+    const kv_span_form good = {.format = KV_F16, .first_pos = 9, .n_tokens = 256, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 2, .end = 9 + 256, .n_parts = KV_REDUCED_MAX_PARTS};
     const base_key key = {{1}};
     kv_span_form forms[12];
     kv_pool *pool;
