@@ -31,7 +31,7 @@ struct kv_span {
     /* reduced, else NULL: of each (layer, KV head) and one more: index of its first slot in head_positions; of each: its
      * first cell, among those of layers in f16 or the others. All stored after blocks[] */
     int32_t *first_slots, *first_cells, *head_positions;
-    int32_t end; /* reduced: the highest position + 1 */
+    int32_t end, n_parts; /* reduced: the highest position + 1; parts of the run */
     /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
      * blocks[first_block[block]] on; those of a layer in f16 from blocks[first_f16[block]] on. NO_PLACE: the layer does not
      * have the block */
@@ -102,42 +102,52 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
 
 static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS; }
 
-/* A reduced span with empty blocks, or NULL. first_slots: [heads of all layers + 1], of positions. */
-static int new_reduced(kv_span **out, kv_pool *pool, kv_format format, const int32_t *first_slots, const int32_t *positions, rp_error *err) {
-    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
-    const kv_packing packing = kv_shape_packing(shape, format), f16_packing = kv_shape_packing(shape, KV_F16);
-    const int32_t n_heads = shape->n_layers * shape->n_kv_heads, n_slots = first_slots[n_heads];
+/* Blocks of the pool that a reduced span takes. *first_f16: of these, those of layers that are not in f16, which come first. */
+static int64_t reduced_blocks(const kv_shape *pool, const kv_span_form *form, int64_t *first_f16) {
+    const kv_packing packing = kv_shape_packing(pool, form->format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const kv_shape own = kv_shape_in(pool, form->format);
     int64_t n_cells = 0, n_f16 = 0;
-    for (int32_t i = 0; i < n_heads; i++)
-        *(kv_shape_layer_format(&own, i / shape->n_kv_heads) == format ? &n_cells : &n_f16) += cells_of(first_slots[i + 1] - first_slots[i]);
-    BASE_ASSERT(packing.per_block > 0 && n_slots > 0);
-    const int32_t first_f16 = blocks_of_cells(&packing, n_cells);
-    const size_t n_blocks = (size_t)first_f16 + (n_f16 > 0 ? (size_t)blocks_of_cells(&f16_packing, n_f16) : 0);
-    const size_t n_numbers = 2 * (size_t)n_heads + 1 + (size_t)n_slots;
-    const size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + sizeof(int32_t) * n_numbers;
+    for (int32_t i = 0; i < pool->n_layers * pool->n_kv_heads; i++)
+        *(kv_shape_layer_format(&own, i / pool->n_kv_heads) == form->format ? &n_cells : &n_f16) += cells_of(form->slots[i]);
+    BASE_ASSERT(packing.per_block > 0);
+    *first_f16 = blocks_of_cells(&packing, n_cells);
+    return *first_f16 + (n_f16 > 0 ? blocks_of_cells(&f16_packing, n_f16) : 0);
+}
+
+/* The places of the slots and cells of each head. */
+static void place_heads(kv_span *s, const uint16_t *slots) {
+    for (int32_t i = 0, cell = 0, f16_cell = 0; i < s->n_layers * s->shape.n_kv_heads; i++) {
+        int32_t *next = is_in_f16(s, i / s->shape.n_kv_heads) ? &f16_cell : &cell;
+        s->first_slots[i + 1] = s->first_slots[i] + slots[i];
+        s->first_cells[i] = *next;
+        *next += cells_of(slots[i]);
+    }
+}
+
+/* A reduced span with empty blocks, and positions of 0, or NULL. The form is possible. */
+static int new_reduced(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const size_t n_heads = (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
+    size_t n_slots = 0;
+    int64_t first_f16;
+    for (size_t i = 0; i < n_heads; i++) n_slots += form->slots[i];
+    const size_t n_blocks = (size_t)reduced_blocks(shape, form, &first_f16);
+    const size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + sizeof(int32_t) * (2 * n_heads + 1 + n_slots);
     kv_span *s = base_calloc(1, bytes);
     *out = NULL;
     if (!s) return base_fail_memory(err, bytes, "a span");
-    init_span(s, pool, format, INT32_MAX);
-    s->packing = packing;
-    s->first_f16[0] = first_f16;
+    init_span(s, pool, form->format, form->first_pos);
+    s->packing = kv_shape_packing(shape, form->format);
+    s->first_f16[0] = (int32_t)first_f16;
     s->first_slots = (int32_t *)(s->blocks + n_blocks);
     s->first_cells = s->first_slots + n_heads + 1;
     s->head_positions = s->first_cells + n_heads;
-    memcpy(s->first_slots, first_slots, sizeof(*first_slots) * (size_t)(n_heads + 1));
-    memcpy(s->head_positions, positions, sizeof(*positions) * (size_t)n_slots);
-    for (int32_t i = 0, cell = 0, f16_cell = 0; i < n_heads; i++) {
-        const int32_t first = first_slots[i], n = first_slots[i + 1] - first;
-        int32_t *next = is_in_f16(s, i / shape->n_kv_heads) ? &f16_cell : &cell;
-        s->first_cells[i] = *next;
-        *next += cells_of(n);
-        if (n == 0) continue;
-        s->n_tokens = BASE_MAX(s->n_tokens, n);
-        s->first_pos = BASE_MIN(s->first_pos, positions[first]);
-        s->end = BASE_MAX(s->end, positions[first + n - 1] + 1);
-    }
-    BASE_ASSERT(s->n_tokens <= KV_SPAN_TOKENS);
-    s->n_blocks = cells_of(s->n_tokens);
+    s->n_tokens = form->n_tokens;
+    s->n_blocks = cells_of(form->n_tokens);
+    s->end = form->end;
+    s->n_parts = form->n_parts;
+    s->readable_from = form->readable_from;
+    place_heads(s, form->slots);
     int rc = kv_pool_take(pool, s->blocks, n_blocks, err);
     if (rc) {
         base_free(s);
@@ -269,21 +279,89 @@ void kv_span_seal(kv_span *s, const base_key *key) {
     s->sealed = true;
 }
 
-/* Only layers with a window may lack blocks. */
-static bool form_is_possible(const kv_span_form *f, const kv_shape *shape) {
-    int32_t n_blocks = (f->n_tokens + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
-    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return false;
+/* ---- forms ---- */
+
+static uint8_t all_blocks(int32_t n_slots) { return (uint8_t)((1 << cells_of(n_slots)) - 1); }
+
+/* Slots of the head of a layer that has most. */
+static int32_t most_slots(const kv_span_form *f, int32_t layer) {
+    int32_t most = 0;
+    for (int32_t h = 0; h < f->n_kv_heads; h++) most = BASE_MAX(most, f->slots[(int64_t)layer * f->n_kv_heads + h]);
+    return most;
+}
+
+/* A run has at most KV_SELECTION_MAX_SLOTS slots, at consecutive positions. */
+static bool reduced_is_possible(const kv_span_form *f, const kv_shape *shape) {
+    int32_t most = 0;
+    if (f->n_kv_heads != shape->n_kv_heads || (int64_t)shape->n_layers * f->n_kv_heads > KV_REDUCED_MAX_HEADS || f->n_parts < 1 ||
+        f->n_parts > KV_REDUCED_MAX_PARTS || f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS)
+        return false;
     for (int32_t i = 0; i < shape->n_layers; i++) {
-        uint8_t all = (uint8_t)((1 << n_blocks) - 1);
+        const int32_t n = most_slots(f, i);
+        if (n > f->n_tokens || f->kept[i] != all_blocks(n)) return false;
+        most = BASE_MAX(most, n);
+    }
+    return most == f->n_tokens;
+}
+
+/* Only layers with a window may lack blocks, unless the span is reduced. */
+bool kv_form_is_possible(const kv_span_form *f, const kv_shape *shape) {
+    if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return false;
+    if (f->slots) return reduced_is_possible(f, shape);
+    for (int32_t i = 0; i < shape->n_layers; i++) {
+        const uint8_t all = all_blocks(f->n_tokens);
         bool windowed = shape->windows && shape->windows[i] > 0;
         if (f->kept[i] & ~all || (!windowed && f->kept[i] != all)) return false;
     }
     return true;
 }
 
+static size_t slots_bytes(const kv_span_form *f, int32_t n_layers) {
+    return f->slots ? sizeof(*f->slots) * (size_t)n_layers * (size_t)f->n_kv_heads : 0;
+}
+
+size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers) { return slots_bytes(form, n_layers) + (size_t)n_layers; }
+
+kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arrays) {
+    kv_span_form copy = *form;
+    uint8_t *kept = (uint8_t *)arrays + slots_bytes(form, n_layers);
+    if (form->slots) copy.slots = memcpy(arrays, form->slots, slots_bytes(form, n_layers));
+    copy.kept = memcpy(kept, form->kept, (size_t)n_layers);
+    return copy;
+}
+
+size_t kv_span_form_bytes(const kv_span *s) {
+    return (size_t)s->n_layers + (s->first_slots ? sizeof(uint16_t) * (size_t)s->n_layers * (size_t)s->shape.n_kv_heads : 0);
+}
+
+kv_span_form kv_span_describe(const kv_span *s, void *arrays) {
+    const int32_t n_heads = s->first_slots ? s->n_layers * s->shape.n_kv_heads : 0;
+    uint16_t *slots = arrays;
+    uint8_t *kept = (uint8_t *)(slots + n_heads);
+    for (int32_t i = 0; i < n_heads; i++) slots[i] = (uint16_t)(s->first_slots[i + 1] - s->first_slots[i]);
+    /* blocks after the last token, which an open span may have kept, are not the span's */
+    for (int32_t i = 0; i < s->n_layers; i++) kept[i] = kv_span_kept(s, i) & all_blocks(s->n_tokens);
+    return (kv_span_form){.format = s->format,
+                          .first_pos = s->first_pos,
+                          .n_tokens = s->n_tokens,
+                          .readable_from = s->readable_from,
+                          .kept = kept,
+                          .slots = s->first_slots ? slots : NULL,
+                          .n_kv_heads = s->first_slots ? s->shape.n_kv_heads : 0,
+                          .end = s->end,
+                          .n_parts = s->n_parts};
+}
+
+bool kv_forms_are_equal(const kv_span_form *a, const kv_span_form *b, int32_t n_layers) {
+    return a->first_pos == b->first_pos && a->n_tokens == b->n_tokens && a->readable_from == b->readable_from && !a->slots == !b->slots &&
+           a->n_kv_heads == b->n_kv_heads && a->end == b->end && a->n_parts == b->n_parts && memcmp(a->kept, b->kept, (size_t)n_layers) == 0 &&
+           (!a->slots || memcmp(a->slots, b->slots, slots_bytes(a, n_layers)) == 0);
+}
+
 int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form) {
     const kv_shape own = kv_shape_in(pool, form->format);
-    int64_t n = 0, n_f16 = 0;
+    int64_t n = 0, n_f16 = 0, first_f16;
+    if (form->slots) return reduced_blocks(pool, form, &first_f16);
     for (int32_t i = 0; i < pool->n_layers; i++)
         *(kv_shape_layer_format(&own, i) == form->format ? &n : &n_f16) += base_popcount64(form->kept[i]);
     if (form->format != pool->format && kv_shape_packing(pool, form->format).per_block > 0) return packed_blocks(pool, form->format, n, n_f16);
@@ -313,28 +391,33 @@ static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_er
     return rc;
 }
 
-int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
-    if (from->first_slots) {
-        const int reduced = new_reduced(out, from->pool, format, from->first_slots, from->head_positions, err);
-        if (*out) (*out)->readable_from = from->readable_from;
-        return reduced;
-    }
-    uint8_t *kept = base_alloc((size_t)from->n_layers);
+static int new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, rp_error *err) {
     kv_span *s = NULL;
+    if (form->slots) return new_reduced(out, pool, form, err);
     *out = NULL;
-    BASE_ASSERT(!from->positions);
-    if (!kept) return base_fail_memory(err, (uint64_t)from->n_layers, "a span");
-    for (int32_t i = 0; i < from->n_layers; i++) kept[i] = kv_span_kept(from, i);
-    int rc = kv_span_new_in(&s, from->pool, format, from->first_pos, err);
-    if (!rc) rc = take_columns(s, from->n_tokens, kept, err);
-    base_free(kept);
+    int rc = kv_span_new_in(&s, pool, form->format, form->first_pos, err);
+    if (!rc) rc = take_columns(s, form->n_tokens, form->kept, err);
     if (rc) {
         kv_span_unref(s);
         return rc;
     }
-    s->readable_from = from->readable_from;
+    s->readable_from = form->readable_from;
     *out = s;
     return RP_OK;
+}
+
+int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+    void *arrays = base_alloc(kv_span_form_bytes(from));
+    *out = NULL;
+    BASE_ASSERT(!from->positions);
+    if (!arrays) return base_fail_memory(err, kv_span_form_bytes(from), "a span");
+    kv_span_form form = kv_span_describe(from, arrays);
+    form.format = format;
+    const int rc = new_of_form(out, from->pool, &form, err);
+    base_free(arrays);
+    if (!rc && from->first_slots)
+        memcpy((*out)->head_positions, from->head_positions, sizeof(int32_t) * (size_t)from->first_slots[from->n_layers * from->shape.n_kv_heads]);
+    return rc;
 }
 
 /* ---- reduced spans ---- */
@@ -375,47 +458,67 @@ static void copy_slots(const kv_span *const *from, kv_span *to, int32_t layer, i
     }
 }
 
+/* The slots of each head, and the lowest and highest position. */
+static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
+    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
+    for (int32_t i = 0; i < selection->n_layers * selection->n_kv_heads; positions += slots[i++]) {
+        if (slots[i] == 0) continue;
+        f.n_tokens = BASE_MAX(f.n_tokens, slots[i]);
+        f.first_pos = BASE_MIN(f.first_pos, positions[0]);
+        f.end = BASE_MAX(f.end, positions[slots[i] - 1] + 1);
+    }
+    return f;
+}
+
 int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
-    const int32_t n_layers = selection->n_layers, n_kv_heads = selection->n_kv_heads, n_heads = n_layers * n_kv_heads;
-    const size_t most = (size_t)n_heads * (KV_SPAN_TOKENS + 1) + 1;
-    int32_t *first_slots = base_alloc(sizeof(*first_slots) * most), *positions = first_slots ? first_slots + n_heads + 1 : NULL;
+    const int32_t n_kv_heads = selection->n_kv_heads, n_heads = selection->n_layers * n_kv_heads;
+    const size_t most = (size_t)n_heads * (sizeof(int32_t) * KV_SPAN_TOKENS + sizeof(uint16_t));
     *out = NULL;
-    if (!first_slots) return base_fail_memory(err, sizeof(*first_slots) * most, "a span");
-    BASE_ASSERT((int64_t)from[0]->n_layers == n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
+    if (n_heads > KV_REDUCED_MAX_HEADS) return base_fail(err, RP_ERR_LIMIT, "a reduced span of %d heads: at most %d", n_heads, KV_REDUCED_MAX_HEADS);
+    int32_t *positions = base_alloc(most), n = 0;
+    if (!positions) return base_fail_memory(err, most, "a span");
+    uint16_t *slots = (uint16_t *)(positions + (size_t)n_heads * KV_SPAN_TOKENS);
+    BASE_ASSERT(from[0]->n_layers == selection->n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
     BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
-    BASE_ASSERT(!kv_format_is_encoded(from[0]->format));
-    first_slots[0] = 0;
-    for (int32_t head = 0; head < n_heads; head++)
-        first_slots[head + 1] = first_slots[head] + list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS,
-                                                                  (i + 1) * KV_SPAN_TOKENS, positions + first_slots[head]);
-    for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] += from[0]->first_pos;
-    kv_span *s;
-    const int rc = new_reduced(&s, from[0]->pool, from[0]->format, first_slots, positions, err);
-    base_free(first_slots);
-    for (int32_t head = 0; s && head < n_heads; head++) copy_slots(from, s, head / n_kv_heads, head % n_kv_heads);
-    for (size_t k = 0; s && k < n_from; k++) s->readable_from = BASE_MAX(s->readable_from, from[k]->readable_from);
-    *out = s;
+    BASE_ASSERT(!kv_format_is_encoded(from[0]->format) && i < kv_reduced_spans(selection));
+    for (int32_t head = 0; head < n_heads; n += slots[head++])
+        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS, (i + 1) * KV_SPAN_TOKENS, positions + n);
+    for (int32_t k = 0; k < n; k++) positions[k] += from[0]->first_pos;
+    kv_span_form form = form_of_lists(from[0], selection, slots, positions);
+    for (size_t k = 0; k < n_from; k++) form.readable_from = BASE_MAX(form.readable_from, from[k]->readable_from);
+    const int rc = new_reduced(out, from[0]->pool, &form, err);
+    if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
+    for (int32_t head = 0; !rc && head < n_heads; head++) copy_slots(from, *out, head / n_kv_heads, head % n_kv_heads);
+    base_free(positions);
     return rc;
 }
 
+int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
+
+void kv_span_set_parts(kv_span *s, int32_t n) {
+    BASE_ASSERT(s->first_slots && !s->sealed && n >= 1 && n <= KV_REDUCED_MAX_PARTS);
+    s->n_parts = n;
+}
+
+/* ---- loading ---- */
+
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
-    kv_span *s;
     *out = NULL;
-    if (!form_is_possible(form, kv_pool_shape(pool))) return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
-    if (!kv_pool_takes(pool, form->format))
-        return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
-    int rc = kv_span_new_in(&s, pool, form->format, form->first_pos, err);
+    if (!kv_form_is_possible(form, kv_pool_shape(pool)))
+        return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
+    if (!kv_pool_takes(pool, form->format)) return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
+    int rc = new_of_form(out, pool, form, err);
     if (rc) return rc;
-    atomic_init(&s->ready, 0);
-    s->readable_from = form->readable_from;
-    if ((rc = take_columns(s, form->n_tokens, form->kept, err))) {
-        kv_span_unref(s);
-        return rc;
-    }
-    s->key = *key;
-    s->sealed = true;
-    *out = s;
+    atomic_init(&(*out)->ready, 0);
+    (*out)->key = *key;
+    (*out)->sealed = true;
     return RP_OK;
+}
+
+void kv_span_put_positions(kv_span *s, int32_t layer, int32_t kv_head, const int32_t *positions) {
+    BASE_ASSERT(s->first_slots && layer >= kv_span_layers_ready(s)); /* else the span is shared: invariant 2 */
+    const int32_t i = layer * s->shape.n_kv_heads + kv_head;
+    memcpy(s->head_positions + s->first_slots[i], positions, sizeof(*positions) * (size_t)kv_span_slots(s, layer, kv_head));
 }
 
 void kv_span_set_ready(kv_span *s, int32_t n) {
@@ -437,6 +540,10 @@ void kv_span_wait(const kv_span *s, int32_t n) {
 
 uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
     uint8_t kept = 0;
+    if (s->first_slots) {
+        for (int32_t h = 0; h < s->shape.n_kv_heads; h++) kept |= all_blocks(kv_span_slots(s, layer, h));
+        return kept;
+    }
     for (int32_t b = 0; b < s->n_blocks; b++) kept |= (uint8_t)(kv_span_has(s, layer, b) << b);
     return kept;
 }

@@ -62,12 +62,16 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
 int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
 /* An unsealed reduced span: selected slots [256 i, 256 i + 256) of each head, i < kv_reduced_spans, copied byte by byte from a run of
  * n_from complete spans, all but the last of 256 tokens, in a format that is not encoded. The selection is of the run's
- * slots, and of blocks that the run has. RP_ERR_BUDGET, RP_ERR_MEMORY. */
+ * slots, and of blocks that the run has. RP_ERR_LIMIT (more than KV_REDUCED_MAX_HEADS heads), RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err);
-/* Spans that the selection's slots take. */
+/* Spans that the selection's slots take: the parts of a reduced run. */
 int32_t kv_reduced_spans(const kv_selection *selection);
 /* Upper bound of the pool's blocks that a share of the slots of a run of tokens takes, in 1/1000, in reduced spans of a format. */
 int64_t kv_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n_slots, int32_t permille);
+/* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
+int32_t kv_span_parts(const kv_span *s);
+/* Of an unsealed reduced span; 1 to KV_REDUCED_MAX_PARTS. */
+void kv_span_set_parts(kv_span *s, int32_t n);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */
@@ -102,15 +106,37 @@ void kv_span_seal(kv_span *s, const base_key *key);
 typedef struct kv_span_form {
     kv_format format;
     int32_t first_pos, n_tokens, readable_from;
-    const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer has block b (the others were freed) */
+    const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were freed) */
+    /* reduced spans, else slots is NULL; first_pos: the lowest position, n_tokens: slots of the head that has most */
+    const uint16_t *slots; /* [n_layers][n_kv_heads], borrowed: slots of each head, at most KV_SPAN_TOKENS */
+    int32_t n_kv_heads;
+    int32_t end;     /* the highest position + 1 */
+    int32_t n_parts; /* kv_span_parts */
 } kv_span_form;
 
+/* Limits on reduced spans: heads of all layers together; parts of a run. */
+#define KV_REDUCED_MAX_HEADS 65536
+#define KV_REDUCED_MAX_PARTS (KV_SELECTION_MAX_SLOTS / KV_SPAN_TOKENS)
+
+/* The form of a span. Its arrays are stored in `arrays`: kv_span_form_bytes, aligned for uint16_t. */
+kv_span_form kv_span_describe(const kv_span *s, void *arrays);
+size_t kv_span_form_bytes(const kv_span *s);
+/* A copy of a form of n_layers, its arrays included, in the same way. */
+kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arrays);
+size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers);
+/* Can a span of this shape, whatever its format, have this form? */
+bool kv_form_is_possible(const kv_span_form *form, const kv_shape *shape);
+/* Are two forms of n_layers equal, except for their formats? */
+bool kv_forms_are_equal(const kv_span_form *a, const kv_span_form *b, int32_t n_layers);
 /* Blocks of a pool of this shape that a span of this form takes. */
 int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form);
-/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer; no layer may
- * be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a format that does not fit the
- * pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
+/* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced span also the
+ * positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a
+ * format that does not fit the pool: no block was taken), RP_ERR_BUDGET, RP_ERR_MEMORY. */
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err);
+/* Called by the loading thread, before the layer is ready: the positions of a head's slots, [kv_span_slots], ascending, from
+ * kv_span_position to before kv_span_end. */
+void kv_span_put_positions(kv_span *s, int32_t layer, int32_t kv_head, const int32_t *positions);
 /* Called by the loading thread: layers [0, n) are loaded. Wakes waiting threads. */
 void kv_span_set_ready(kv_span *s, int32_t n);
 /* Marks the load as failed. All layers become ready, so that no thread waits; their contents are undefined. */
@@ -120,7 +146,7 @@ int32_t kv_span_layers_ready(const kv_span *s);
 bool kv_span_has_failed(const kv_span *s);
 /* Waits until layers [0, n) are ready. */
 void kv_span_wait(const kv_span *s, int32_t n);
-/* Bit b: the layer has block b. */
+/* Bit b: the layer, in a reduced span any head of it, has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
 kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */

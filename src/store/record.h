@@ -51,7 +51,7 @@ typedef enum record_fault {
 
 const char *record_fault_name(record_fault fault); /* "truncated"; static */
 
-typedef enum record_kind { RECORD_MODULE, RECORD_TEXT, RECORD_KIND_COUNT } record_kind;
+typedef enum record_kind { RECORD_MODULE, RECORD_TEXT, RECORD_REDUCED, RECORD_KIND_COUNT } record_kind; /* reduced: a part of a module's reduced KV */
 
 /* Content of a record. Arrays and strings are borrowed. */
 typedef struct record {

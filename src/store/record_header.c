@@ -263,7 +263,7 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
 
 static record_fault parse_check_record(const parse *p, record *r, uint32_t kind) {
     const kv_span_form *f = &r->form;
-    if (kind >= RECORD_KIND_COUNT) return parse_damaged(p, "a kind", kind);
+    if (kind >= RECORD_REDUCED) return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
     if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);

@@ -55,7 +55,8 @@ static int record_format_check(const record_format *format, const record *r, con
     int32_t n_slots = kv_span_tokens(span);
     const size_t block_bytes = kv_shape_most_block_bytes(&format->shape);
     bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
-                       r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
+                       r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_REDUCED && !kv_span_is_reduced(span) &&
+                       strlen(r->label) <= RECORD_MAX_LABEL;
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
     if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);

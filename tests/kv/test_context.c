@@ -327,8 +327,8 @@ static void check_form(kv_pool *pool, const kv_span *s, int n_missing) {
     const base_key key = {{1}};
     uint8_t kept[5];
     kv_span *copy;
-    for (int32_t l = 0; l < 5; l++) kept[l] = kv_span_kept(s, l);
-    const kv_span_form form = {.format = own.format, .first_pos = 7, .n_tokens = 150, .readable_from = kv_span_readable_from(s), .kept = kept};
+    const kv_span_form form = kv_span_describe(s, kept);
+    assert_true(form.first_pos == 7 && form.n_tokens == 150 && !form.slots);
     assert_int_equal(kv_span_restore(&copy, pool, &form, &key, NULL), RP_OK);
     assert_int_equal(kv_span_bytes(copy), (uint64_t)kv_form_blocks(kv_pool_shape(pool), &form) * kv_pool_block_bytes(pool));
     check_apart(copy, &own, n_missing);

@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "kv/context.h"
 #include "support/ranked.h"
+#include "support/reduced_run.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
@@ -81,27 +82,10 @@ static void the_highest_scores_are_selected(void **state) {
 
 /* ---- reduced spans ---- */
 
-#define N_RUN_SPANS 3
+#define N_RUN_SPANS REDUCED_RUN_SPANS
 
-/* A run of complete spans with random bytes. */
-static int32_t make_run(tiny_random *r, kv_pool *pool, kv_format format, int32_t pos, kv_span *run[N_RUN_SPANS]) {
-    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
-    int32_t n = 0;
-    for (int i = 0; i < N_RUN_SPANS; i++) {
-        int32_t slot, n_tokens = i + 1 < N_RUN_SPANS ? KV_SPAN_TOKENS : 1 + below(r, KV_SPAN_TOKENS);
-        assert_int_equal(kv_span_new_in(&run[i], pool, format, pos + n, NULL), RP_OK);
-        for (int32_t k = 0; k < n_tokens; k++) assert_int_equal(kv_span_append(run[i], &slot, NULL), RP_OK);
-        const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
-        for (int32_t k = 0; k < n_heads * ((n_tokens + 63) / 64); k++) {
-            const int32_t head = k % shape->n_kv_heads, layer = k / shape->n_kv_heads % shape->n_layers, block = k / n_heads;
-            uint8_t *keys = kv_span_keys(run[i], layer, block, head), *values = kv_span_values(run[i], layer, block, head);
-            for (size_t b = 0; b < kv_shape_key_bytes(&own); b++) keys[b] = (uint8_t)below(r, 256);
-            for (size_t b = 0; b < kv_shape_value_bytes(&own); b++) values[b] = (uint8_t)below(r, 256);
-        }
-        n += n_tokens;
-    }
-    return n;
-}
+/* The last of the run's spans has 1 to 256 tokens. */
+static int32_t random_tokens(tiny_random *r) { return (N_RUN_SPANS - 1) * KV_SPAN_TOKENS + 1 + below(r, KV_SPAN_TOKENS); }
 
 /* One head's keys or values as the only ones of a block: for kv_block_same_slot. */
 static bool same_slot(const kv_shape *shape, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
@@ -222,16 +206,12 @@ static void reduced_spans_have_the_selected_slots(void **state) {
             kv_pool_free(pool);
             continue;
         }
-        const int32_t n = make_run(r, pool, format, below(r, 500), run);
-        assert_int_equal(kv_selection_new(&s, shape->n_layers, shape->n_kv_heads, n, NULL), RP_OK);
-        for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads; head++) {
-            const int32_t least = below(r, 5); /* none, some, all slots */
-            for (int32_t slot = 0; slot < n; slot++)
-                if (below(r, 4) < least) kv_selection_add(s, head / shape->n_kv_heads, head % shape->n_kv_heads, slot);
-        }
+        const int32_t n = random_tokens(r);
+        reduced_run_make(r, pool, format, below(r, 500), n, run);
+        s = reduced_run_select(r, shape, n);
         check_reduced(pool, run, s, r);
         kv_selection_free(s);
-        for (int i = 0; i < N_RUN_SPANS; i++) kv_span_unref(run[i]);
+        reduced_run_free(run);
         assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
         kv_pool_free(pool);
     }
@@ -246,7 +226,8 @@ static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
     kv_selection *s;
     rp_error err;
     assert_int_equal(kv_pool_new(&pool, &shape, 32 * 64 * 2 * 2 * 16 * 2, NULL, NULL), RP_OK); /* 32 blocks */
-    const int32_t n = make_run(r, pool, KV_F16, 7, run);
+    const int32_t n = random_tokens(r);
+    reduced_run_make(r, pool, KV_F16, 7, n, run);
     assert_int_equal(kv_selection_new(&s, 2, 2, n, NULL), RP_OK);
     for (int32_t slot = 3; slot < 80; slot++) kv_selection_add(s, 1, slot % 2, slot); /* none in layer 0 */
     assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, N_RUN_SPANS, s, 0, NULL), RP_OK);
@@ -280,8 +261,119 @@ static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
     kv_span_unref(none);
     kv_span_unref(other);
     kv_span_unref(to);
-    for (int i = 0; i < N_RUN_SPANS; i++) kv_span_unref(run[i]);
+    reduced_run_free(run);
     kv_selection_free(s);
+    kv_pool_free(pool);
+}
+
+/* ---- forms ---- */
+
+/* A span that is made from the form of a reduced one, and filled with its positions, has the same slots and blocks. */
+static void check_restored(kv_pool *pool, const kv_span *s) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    uint16_t *arrays = base_alloc(kv_span_form_bytes(s)), *copied = base_alloc(kv_span_form_bytes(s)), *own = base_alloc(kv_span_form_bytes(s));
+    const kv_span_form form = kv_span_describe(s, arrays), copy = kv_form_copy(&form, shape->n_layers, copied);
+    kv_span *restored;
+    assert_int_equal(kv_form_bytes(&form, shape->n_layers), kv_span_form_bytes(s));
+    assert_true(kv_form_is_possible(&form, shape) && kv_forms_are_equal(&form, &copy, shape->n_layers));
+    base_free(arrays);
+    assert_int_equal(kv_span_restore(&restored, pool, &copy, kv_span_key(s), NULL), RP_OK);
+    for (int32_t layer = 0; layer < shape->n_layers; layer++) {
+        assert_int_equal(kv_span_layers_ready(restored), layer);
+        for (int32_t head = 0; head < shape->n_kv_heads; head++) {
+            const int32_t n = kv_span_slots(s, layer, head);
+            assert_int_equal(kv_span_slots(restored, layer, head), n);
+            kv_span_put_positions(restored, layer, head, kv_span_positions(s, layer, head));
+            if (n > 0) assert_memory_equal(kv_span_positions(restored, layer, head), kv_span_positions(s, layer, head), sizeof(int32_t) * (size_t)n);
+        }
+        kv_span_set_ready(restored, layer + 1);
+    }
+    const kv_span_form again = kv_span_describe(restored, own);
+    assert_true(kv_forms_are_equal(&copy, &again, shape->n_layers) && again.format == copy.format);
+    assert_true(kv_span_is_reduced(restored) && kv_span_is_sealed(restored) && kv_span_end(restored) == kv_span_end(s));
+    assert_int_equal(kv_span_parts(restored), kv_span_parts(s));
+    assert_int_equal(kv_span_bytes(restored), kv_span_bytes(s));
+    assert_int_equal(kv_span_bytes(restored), (uint64_t)kv_form_blocks(shape, &copy) * kv_pool_block_bytes(pool));
+    kv_span_unref(restored);
+    base_free(copied);
+    base_free(own);
+}
+
+static void a_form_gives_the_same_span(void **state) {
+    static const bool f16_layers[] = {false, true, false};
+    static const kv_shape shapes[] = {
+        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = KV_INT8},
+    };
+    tiny_random *r = *state;
+    for (int round = 0; round < test_rounds(16); round++) {
+        const kv_shape *shape = &shapes[round % 2];
+        const int32_t n = round % 4 < 2 ? random_tokens(r) : 1 + below(r, 70);
+        kv_pool *pool;
+        kv_span *run[N_RUN_SPANS];
+        assert_int_equal(kv_pool_new(&pool, shape, 1 << 24, NULL, NULL), RP_OK);
+        reduced_run_make(r, pool, shape->format, below(r, 500), n, run);
+        kv_selection *s = reduced_run_select(r, shape, n);
+        for (int32_t part = 0; part < kv_reduced_spans(s); part++) {
+            const base_key key = {{(uint8_t)part}};
+            kv_span *to, *encoded;
+            assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, reduced_run_spans(run), s, part, NULL), RP_OK);
+            assert_int_equal(kv_span_parts(to), kv_reduced_spans(s));
+            if (round % 3 == 0) kv_span_set_parts(to, 1 + below(r, KV_REDUCED_MAX_PARTS));
+            assert_int_equal(kv_span_new_like(&encoded, to, KV_KIVI4, NULL), RP_OK);
+            assert_int_equal(kv_span_parts(encoded), kv_span_parts(to));
+            kv_span_seal(to, &key);
+            kv_span_seal(encoded, &key);
+            check_restored(pool, to);
+            check_restored(pool, encoded);
+            kv_span_unref(to);
+            kv_span_unref(encoded);
+        }
+        kv_selection_free(s);
+        reduced_run_free(run);
+        kv_pool_free(pool);
+    }
+}
+
+static void impossible_forms_are_refused(void **state) {
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+    static const uint16_t slots[] = {65, 0, 0, 256}, too_many[] = {65, 0, 0, 257}, fewer[] = {65, 0, 0, 255};
+    static const uint8_t kept[] = {3, 15}, other_kept[] = {1, 15};
+    const kv_span_form good = {.format = KV_F16, .first_pos = 9, .n_tokens = 256, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 2, .end = 9 + 256, .n_parts = KV_REDUCED_MAX_PARTS};
+    const base_key key = {{1}};
+    kv_span_form forms[12];
+    kv_pool *pool;
+    kv_span *s;
+    rp_error err;
+    (void)state;
+    assert_int_equal(kv_pool_new(&pool, &shape, 1 << 20, NULL, NULL), RP_OK);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(forms); i++) forms[i] = good;
+    forms[1].end = 9 + KV_SELECTION_MAX_SLOTS;
+    forms[2].end = good.end - 1;
+    forms[3].end = forms[1].end + 1;
+    forms[4].n_parts = 0;
+    forms[5].n_parts++;
+    forms[6].slots = too_many;
+    forms[7].slots = fewer;
+    forms[8].kept = other_kept;
+    forms[9].n_kv_heads = 1;
+    forms[10].first_pos = -1;
+    forms[11].n_tokens = 255;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(forms); i++) {
+        assert_int_equal(kv_span_restore(&s, pool, &forms[i], &key, &err), i < 2 ? RP_OK : RP_ERR_FORMAT);
+        assert_int_equal(s != NULL, i < 2);
+        kv_span_unref(s);
+    }
+    for (int i = 1;; i++) {
+        base_alloc_fail_at((uint64_t)i, 0);
+        const int rc = kv_span_restore(&s, pool, &good, &key, &err);
+        base_alloc_fail_at(0, 0);
+        if (rc == RP_OK) break;
+        assert_int_equal(rc, RP_ERR_MEMORY);
+        assert_null(s);
+    }
+    kv_span_unref(s);
+    assert_int_equal(kv_pool_get_stats(pool).used_bytes, 0);
     kv_pool_free(pool);
 }
 
@@ -291,6 +383,8 @@ int main(void) {
         cmocka_unit_test_prestate(the_highest_scores_are_selected, &random),
         cmocka_unit_test_prestate(reduced_spans_have_the_selected_slots, &random),
         cmocka_unit_test_prestate(a_reduced_span_is_encoded_or_not_at_all, &random),
+        cmocka_unit_test_prestate(a_form_gives_the_same_span, &random),
+        cmocka_unit_test(impossible_forms_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
