@@ -168,7 +168,7 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
 static int read_keep(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     e->formats.method = REDUCTION_KVZIP;
     if (o->keep_share && !reduction_share_parse(o->keep_share, &e->formats.keep))
-        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': " REDUCTION_SHARE_ADVICE, o->keep_share);
+        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", o->keep_share, REDUCTION_SHARE_ADVICE);
     if (o->keep_method && !reduction_method_parse(o->keep_method, &e->formats.method))
         return base_fail(err, RP_ERR_INVALID, "keep_method '%.40s': give " REDUCTION_METHOD_NAMES, o->keep_method);
     return RP_OK;

@@ -171,7 +171,7 @@ static int read_formats(pml_formats *out, const char *modules_in, const char *ke
     if (modules_in && !kv_format_parse(modules_in, &out->modules))
         return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give " KV_FORMAT_NAMES, modules_in);
     if (keep && !reduction_share_parse(keep, &out->keep))
-        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': " REDUCTION_SHARE_ADVICE, keep);
+        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", keep, REDUCTION_SHARE_ADVICE);
     return RP_OK;
 }
 

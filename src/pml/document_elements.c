@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "model/reduction.h"
 #include "pml/document_internal.h"
 #include "pml/quality.h"
 

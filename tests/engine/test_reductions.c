@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reductions.c: modules with keep: their reduced KV is computed in the background and used from then on; hit = miss for every method, format,
+ * number of threads, chunk size and tier; what uses full KV all the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/calls.h"
+#include "support/oracle_run.h"
+#include "support/shared_model.h"
+#include "support/store_folder.h"
+
+#define WORDS 120 /* of a module: more tokens than a block, and, as bytes of a tiny vocabulary, than a span */
+static const int32_t forced[] = {20, 31, 42};
+
+/* A schema with two modules of the same length; the second has a parameter. keep: its attribute, or "". */
+static char *schema_of(const char *keep) {
+    char *a = calls_text(1, WORDS), *b = calls_text(2, WORDS), *out = malloc(strlen(a) + strlen(b) + 512);
+    sprintf(out,
+            "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module><module name=\"b\">In <param name=\"p\" len=\"6\"/> %s</module>"
+            "</system></schema>",
+            keep, a, b);
+    free(a);
+    free(b);
+    return out;
+}
+
+typedef struct setting {
+    rp_kv_format format;
+    const char *keep, *method, *dir;
+    int32_t threads, chunk;
+    uint64_t budget;
+} setting;
+
+static rp_engine *new_engine(const setting *s, const char *schema) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.kv_format = s->format;
+    o.keep_share = s->keep;
+    o.keep_method = s->method;
+    o.store_dir = s->dir;
+    o.n_threads = s->threads;
+    o.chunk_tokens = s->chunk;
+    o.kv_budget_bytes = s->budget;
+    rp_engine *e = open_engine(&o);
+    load_schema(e, schema, "s");
+    return e;
+}
+
+static rp_request request_of(const char *prompt) {
+    rp_request q = rp_request_defaults();
+    q.prompt = prompt;
+    q.forced = forced;
+    q.n_forced = 3;
+    return q;
+}
+
+static void run(oracle_run *out, rp_engine *e, const char *prompt, rp_reuse reuse) {
+    rp_request q = request_of(prompt);
+    q.reuse = reuse;
+    oracle_run_make(out, e, &q);
+    if (out->rc) fail_msg("%s", out->err.message);
+}
+
+#define BOTH "<prompt schema=\"s\"><b p=\"me\"/><a/><user>What?</user></prompt>"
+#define ONLY_A "<prompt schema=\"s\"><a/><user>What?</user></prompt>"
+
+/* The line of a module's view. */
+static const rp_plan_item *view_of(const oracle_run *r, const char *module) {
+    for (int32_t i = 0; i < r->result->n_plan; i++)
+        if (r->result->plan[i].is_view && strcmp(r->result->plan[i].module, module) == 0) return &r->result->plan[i];
+    return NULL;
+}
+
+static void expect_kept(const oracle_run *r, const char *module, float share, const char *method, const char *tier, const char *reason) {
+    const rp_plan_item *v = view_of(r, module);
+    assert_non_null(v);
+    assert_true(v->kept == share);
+    assert_string_equal(v->kept_by, method);
+    assert_string_equal(v->tier, tier);
+    assert_string_equal(v->reason, reason);
+    if (share < 1) assert_false(v->exact);
+}
+
+/* ---- the course of things ---- */
+
+static void modules_are_reduced_in_the_background(void **state) {
+    const setting s = {.format = RP_KV_F16, .keep = "25%"};
+    char *schema = schema_of("");
+    rp_engine *e = new_engine(&s, schema);
+    oracle_run first, second, off;
+    (void)state;
+    run(&first, e, BOTH, RP_REUSE_ON);
+    expect_kept(&first, "a", 1, "", "computed", "new");
+    assert_true(rp_engine_drain(e, -1));
+    run(&second, e, BOTH, RP_REUSE_ON);
+    expect_kept(&second, "a", 0.25f, "kvzip", "ram", "");
+    expect_kept(&second, "b", 0.25f, "kvzip", "ram", "");
+    assert_int_equal(second.result->cached_tokens, first.result->prompt_tokens - second.result->fresh_tokens);
+    assert_int_equal(second.result->prompt_tokens, first.result->prompt_tokens);
+    assert_true(second.result->kv_bytes < first.result->kv_bytes / 2);
+    assert_false(oracle_run_same(&first, &second));
+    run(&off, e, BOTH, RP_REUSE_OFF);
+    expect_kept(&off, "a", 0.25f, "kvzip", "computed", "off");
+    assert_true(oracle_run_same(&second, &off));
+    oracle_run_free(&first), oracle_run_free(&second), oracle_run_free(&off);
+    rp_engine_free(e);
+    free(schema);
+}
+
+static void what_changes_a_view_in_part_uses_full_kv(void **state) {
+    static const rp_quality qualities[] = {{RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 20}, {RP_QUALITY_EXACT, 0}};
+    const setting with = {.format = RP_KV_F16, .keep = "25%"}, without = {.format = RP_KV_F16};
+    char *schema = schema_of("");
+    rp_engine *e = new_engine(&with, schema), *full = new_engine(&without, schema);
+    oracle_run r, other;
+    (void)state;
+    run(&r, e, BOTH, RP_REUSE_ON);
+    oracle_run_free(&r);
+    assert_true(rp_engine_drain(e, -1));
+    for (size_t i = 0; i < sizeof(qualities) / sizeof(qualities[0]); i++) {
+        rp_request q = request_of(BOTH);
+        q.quality = qualities[i];
+        oracle_run_make(&r, e, &q);
+        oracle_run_make(&other, full, &q);
+        assert_int_equal(r.rc, RP_OK);
+        assert_true(oracle_run_same(&r, &other));
+        oracle_run_free(&r), oracle_run_free(&other);
+    }
+    rp_engine_free(e), rp_engine_free(full);
+    free(schema);
+}
+
+static void attributes_override_the_option(void **state) {
+    static const struct {
+        const char *option, *attribute;
+        float kept;
+    } cases[] = {{NULL, "", 1}, {NULL, " keep=\"50%\"", 0.5f}, {"25%", "", 0.25f}, {"25%", " keep=\"12.5%\"", 0.125f}, {"25%", " keep=\"100%\"", 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const setting s = {.format = RP_KV_F16, .keep = cases[i].option};
+        char *schema = schema_of(cases[i].attribute);
+        rp_engine *e = new_engine(&s, schema);
+        oracle_run r;
+        for (int k = 0; k < 2; k++) {
+            run(&r, e, ONLY_A, RP_REUSE_ON);
+            if (k == 1) expect_kept(&r, "a", cases[i].kept, cases[i].kept < 1 ? "kvzip" : "", "ram", "");
+            oracle_run_free(&r);
+            assert_true(rp_engine_drain(e, -1));
+        }
+        rp_engine_free(e);
+        free(schema);
+    }
+}
+
+/* ---- the same bytes ---- */
+
+static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
+
+/* Reduced KV of every method and format: hits, misses of engines with other threads and chunks, and no other method's. */
+static void hits_equal_misses(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_INT8, RP_KV_KIVI4, RP_KV_F32};
+    char *schema = schema_of("");
+    (void)state;
+    for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
+        oracle_run runs[sizeof(methods) / sizeof(methods[0])];
+        const size_t n = f == 0 ? sizeof(methods) / sizeof(methods[0]) : 2;
+        for (size_t m = 0; m < n; m++) {
+            const setting s = {.format = formats[f], .keep = "25%", .method = methods[m], .threads = 2, .chunk = 64};
+            const setting t = {.format = formats[f], .keep = "25%", .method = methods[m], .threads = 1 + (int32_t)(m % 3), .chunk = 17};
+            rp_engine *e = new_engine(&s, schema), *other = new_engine(&t, schema);
+            oracle_run r;
+            run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+            run(&r, other, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
+            run(&r, other, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+            assert_true(rp_engine_drain(e, -1) && rp_engine_drain(other, -1));
+            run(&runs[m], e, BOTH, RP_REUSE_ON);
+            expect_kept(&runs[m], "b", 0.25f, methods[m], "ram", "");
+            run(&r, other, BOTH, RP_REUSE_ON);
+            expect_kept(&r, "b", 0.25f, methods[m], "ram", "");
+            assert_true(oracle_run_same(&runs[m], &r));
+            oracle_run_free(&r);
+            run(&r, other, BOTH, RP_REUSE_OFF);
+            assert_true(oracle_run_same(&runs[m], &r));
+            oracle_run_free(&r);
+            rp_engine_free(e), rp_engine_free(other);
+            for (size_t k = 0; k < m; k++) assert_false(oracle_run_same(&runs[m], &runs[k]));
+        }
+        for (size_t m = 0; m < n; m++) oracle_run_free(&runs[m]);
+    }
+    free(schema);
+}
+
+/* Of a module longer than a chunk of a repetition: n_ctx leaves few positions after it. */
+static void long_modules_are_repeated_in_chunks(void **state) {
+    char *schema = schema_of(" keep=\"50%\"");
+    oracle_run r[2], full;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rp_engine_options o = rp_engine_options_defaults();
+        o.n_ctx = 1000;
+        o.chunk_tokens = i ? 64 : 31;
+        rp_engine *e = open_engine(&o);
+        load_schema(e, schema, "s");
+        run(&full, e, ONLY_A, RP_REUSE_ON);
+        assert_true(2 * view_of(&full, "a")->n_tokens > 1000 - 128); /* no room for a whole repetition */
+        oracle_run_free(&full);
+        assert_true(rp_engine_drain(e, -1));
+        run(&r[i], e, ONLY_A, i ? RP_REUSE_OFF : RP_REUSE_ON);
+        expect_kept(&r[i], "a", 0.5f, "kvzip", i ? "computed" : "ram", i ? "off" : "");
+        rp_engine_free(e);
+    }
+    assert_true(oracle_run_same(&r[0], &r[1]));
+    oracle_run_free(&r[0]), oracle_run_free(&r[1]);
+    free(schema);
+}
+
+/* ---- memory ---- */
+
+/* Full KV and reduced KV are evicted in turn: what was reduced once is computed again, with the same bytes. */
+static void evicted_reduced_kv_is_computed_again(void **state) {
+    char *schema = schema_of(" keep=\"25%\"");
+    const setting large = {.format = RP_KV_F16};
+    rp_engine *e = new_engine(&large, schema);
+    oracle_run r, expected;
+    bool evicted = false;
+    (void)state;
+    run(&r, e, ONLY_A, RP_REUSE_ON);
+    const uint64_t bytes = r.result->kv_bytes;
+    oracle_run_free(&r);
+    assert_true(rp_engine_drain(e, -1));
+    run(&expected, e, ONLY_A, RP_REUSE_ON);
+    rp_engine_free(e);
+    const setting small = {.format = RP_KV_F16, .budget = 5 * bytes / 2};
+    e = new_engine(&small, schema);
+    run(&r, e, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
+    assert_true(rp_engine_drain(e, -1));
+    for (int i = 0; i < 3; i++) {
+        char *text = calls_text(100 + i, WORDS * 9 / 4); /* with it, there is no room for anything else */
+        rp_request q = calls_request(text, 1);
+        calls_end(calls_submit(e, &q));
+        free(text);
+        run(&r, e, ONLY_A, RP_REUSE_ON);
+        const rp_plan_item *v = view_of(&r, "a");
+        assert_true(v->kept == 0.25f);
+        evicted |= strcmp(v->reason, "evicted") == 0;
+        assert_true(oracle_run_same(&r, &expected));
+        oracle_run_free(&r);
+    }
+    assert_true(evicted);
+    rp_engine_free(e);
+    oracle_run_free(&expected);
+    free(schema);
+}
+
+/* Requests that arrive while a module is being reduced, and take its memory. */
+static void requests_precede_reductions(void **state) {
+    char *schema = schema_of(" keep=\"25%\"");
+    const setting s = {.format = RP_KV_F16};
+    rp_engine *e = new_engine(&s, schema);
+    oracle_run r, expected;
+    (void)state;
+    run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+    assert_true(rp_engine_drain(e, -1));
+    run(&expected, e, BOTH, RP_REUSE_ON);
+    rp_engine_free(e);
+    int n_full = 0, n_mixed = 0;
+    for (int i = 0; i < 8; i++) {
+        const setting t = {.format = RP_KV_F16, .chunk = 16 + i};
+        e = new_engine(&t, schema);
+        run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+        for (int k = 0; k < 40; k++) {
+            rp_engine_drain(e, k % 4);
+            run(&r, e, BOTH, RP_REUSE_ON);
+            const int n_reduced = (view_of(&r, "a")->kept < 1) + (view_of(&r, "b")->kept < 1);
+            n_full += n_reduced == 0;
+            n_mixed += n_reduced == 1;
+            if (n_reduced == 2) assert_true(oracle_run_same(&r, &expected));
+            oracle_run_free(&r);
+        }
+        assert_true(rp_engine_drain(e, -1));
+        run(&r, e, BOTH, RP_REUSE_ON);
+        assert_true(oracle_run_same(&r, &expected));
+        oracle_run_free(&r);
+        rp_engine_free(e);
+    }
+    assert_true(n_full > 0 && n_mixed > 0); /* they were interrupted */
+    oracle_run_free(&expected);
+    free(schema);
+}
+
+/* ---- options ---- */
+
+static void wrong_shares_and_methods_are_refused(void **state) {
+    static const struct {
+        const char *keep, *method, *words;
+    } cases[] = {
+        {"25", NULL, "keep_share '25': write a share from 0.1% to 100%"},
+        {"0%", NULL, "keep_share '0%'"},
+        {"101%", NULL, "keep_share '101%'"},
+        {"12.55%", NULL, "keep_share '12.55%'"},
+        {"25%", "h2o", "keep_method 'h2o': give kvzip, expected"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rp_engine_options o = rp_engine_options_defaults();
+        rp_engine *e = NULL;
+        rp_error err = {0};
+        o.keep_share = cases[i].keep;
+        o.keep_method = cases[i].method;
+        assert_int_equal(rp_engine_new(&e, model, &o, &err), RP_ERR_INVALID);
+        assert_non_null(strstr(err.message, cases[i].words));
+    }
+    rp_engine *e = open_engine(NULL);
+    rp_error err = {0};
+    const char *pml = "<schema name=\"t\"><module name=\"a\" keep=\"half\">one</module></schema>";
+    assert_int_equal(rp_schema_parse(e, pml, strlen(pml), "x.xml", NULL, NULL, NULL, &err), RP_ERR_SYNTAX);
+    assert_non_null(strstr(err.message, "write a share"));
+    rp_engine_free(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modules_are_reduced_in_the_background),
+        cmocka_unit_test(what_changes_a_view_in_part_uses_full_kv),
+        cmocka_unit_test(attributes_override_the_option),
+        cmocka_unit_test(hits_equal_misses),
+        cmocka_unit_test(long_modules_are_repeated_in_chunks),
+        cmocka_unit_test(evicted_reduced_kv_is_computed_again),
+        cmocka_unit_test(requests_precede_reductions),
+        cmocka_unit_test(wrong_shares_and_methods_are_refused),
+    };
+    return cmocka_run_group_tests_name("reductions", tests, open_model, close_model);
+}
