@@ -241,7 +241,7 @@ static void evicted_reduced_kv_is_computed_again(void **state) {
     run(&r, e, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
     assert_true(rp_engine_drain(e, -1));
     for (int i = 0; i < 3; i++) {
-        char *text = calls_text(100 + i, WORDS * 9 / 4); /* with it, there is no room for anything else */
+        char *text = calls_text(100 + i, WORDS * 23 / 8); /* with it, there is no room for anything else */
         rp_request q = calls_request(text, 1);
         calls_end(calls_submit(e, &q));
         free(text);
