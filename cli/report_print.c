@@ -61,7 +61,10 @@ static void print_parts(const json_t *parts) {
         const char *module = report_text(part, "module");
         printf("  %8.0f %8.0f  ", report_number(part, "position"), report_number(part, "tokens"));
         cli_print_fit(stdout, module[0] != '\0' ? module : "(text of the schema)", 24, 24);
-        printf("  %s %s%s\n", report_print_how(part), report_print_why(part), report_flag(part, "exact") ? "" : ", not exact");
+        printf("  %s %s%s", report_print_how(part), report_print_why(part), report_flag(part, "exact") ? "" : ", not exact");
+        const double kept = report_number(part, "kept");
+        if (kept < 1) printf(", %.3g%% of its KV (%s)", 100 * kept, report_text(part, "kept_by"));
+        putchar('\n');
     }
 }
 

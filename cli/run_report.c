@@ -87,6 +87,8 @@ static json_t *plan_item(const rp_plan_item *p) {
     cli_json_set(item, "tier", cli_json_text(p->tier));
     cli_json_set(item, "reason", cli_json_text(p->reason));
     cli_json_set(item, "key", cli_json_text(p->key));
+    cli_json_set(item, "kept", json_real(p->kept));
+    cli_json_set(item, "kept_by", cli_json_text(p->kept_by));
     return item;
 }
 
@@ -183,8 +185,10 @@ void run_report_explain(FILE *to, const rp_result *r) {
     fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "source", "reason", "exact", "module");
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *p = &r->plan[i];
-        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s\n", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
+        fprintf(to, "%9d %7d  %-18s %-9s %-6s %s", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
                 p->module[0] ? p->module : "(anonymous)");
+        if (p->kept < 1) fprintf(to, " (%.3g%% of its KV, %s)", 100 * (double)p->kept, p->kept_by);
+        fputc('\n', to);
     }
     if (r->mismatch.token >= 0) {
         fprintf(to, "prompt differs from the cached prefix at token %d", (int)r->mismatch.token);

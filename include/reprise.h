@@ -466,7 +466,8 @@ typedef struct rp_schema_options {
                              call. */
     const char *kv_format; /* "int8", ...: of modules whose schema names none (kv); a tenant's default. NULL: the engine's. Borrowed during the
                              call. */
-    const char *keep_share; /* "25%": of modules whose schema names none (keep). NULL: rp_engine_options.keep_share. Borrowed during the call. */
+    const char *keep_share;  /* "25%": of modules whose schema names none (keep). NULL: rp_engine_options.keep_share. Borrowed during the call. */
+    const char *keep_method; /* of its modules. NULL: rp_engine_options.keep_method. Borrowed during the call. */
 } rp_schema_options;
 
 RP_API void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size);

@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
      .help = "setting to compare, words joined by '+': exact, off, link:K or blend:R; path or module; packed or "
-             "fixed; scaffold; bos; a KV format; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
+             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (32)"},
     {.name = "limit", .kind = CLI_INT, .value = "N", .offset = AT(limit), .min = 0, .max = INT32_MAX,
@@ -150,7 +150,8 @@ static int modules_of(rp_engine *engine, const eval_item *item, char **paths, rp
 }
 
 static int eval_load_schema(rp_engine *engine, const eval_item *item, const eval_setting *setting, rp_error *err) {
-    rp_schema_options o = {.struct_size = sizeof(o), .scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout};
+    rp_schema_options o = {.struct_size = sizeof(o), .scope = setting->scope, .anchor = setting->anchor, .layout = setting->layout,
+                           .keep_share = setting->keep[0] != '\0' ? setting->keep : NULL, .keep_method = setting->keep_method};
     const char *name = item->schema_name != NULL ? item->schema_name : "schema";
     int rc = rp_schema_parse(engine, item->schema, strlen(item->schema), name, item->dir, &o, NULL, err);
     if (rc != RP_OK || !setting->scaffold) return rc;
@@ -194,7 +195,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     r.no_prefix = true; /* modules are compared; with a prefix cache, an item's second run would hit its first */
     r.max_tokens = 1;
     r.quality = (rp_quality){.mode = RP_QUALITY_REUSE};
-    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(engine, &r, result, err); /* caches the modules */
+    if (setting->reuse == RP_REUSE_ON) rc = rp_engine_run(engine, &r, result, err); /* caches the modules; */
+    rp_engine_drain(engine, -1);                                                    /* reduces them */
     rp_result_free(*result);
     *result = NULL;
     r.quality = setting->quality;
@@ -225,7 +227,9 @@ static outcome eval_judge(const eval_state *s, const eval_item *item, const eval
     rp_engine_info engine = {.struct_size = sizeof(engine)};
     rp_engine_describe(engine_of(s, setting), &engine);
     o.cached_share = r->prompt_tokens > 0 ? (double)r->cached_tokens / r->prompt_tokens : 0;
-    o.kv_bytes = (double)r->cached_tokens * (double)engine.kv_bytes_per_token;
+    for (int32_t i = 0; i < r->n_plan; i++)
+        if (r->plan[i].is_view && strcmp(r->plan[i].tier, "computed") != 0)
+            o.kv_bytes += (double)r->plan[i].kept * r->plan[i].n_tokens * (double)engine.kv_bytes_per_token;
     return o;
 }
 

@@ -23,8 +23,9 @@ static const setting_word words[] = {
     {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-enum { KV_FORMATS = 5, N_GROUPS };
-#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos or a KV format, joined by '+'"
+static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
+enum { KV_FORMATS = 5, KEEP, METHOD, N_GROUPS };
+#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -44,13 +45,29 @@ static bool eval_setting_read_format(const char *text, size_t n, setting_word *o
     return false;
 }
 
+/* "keep:25%": its share in out->sets.keep; or a method. */
+static bool eval_setting_read_keep(const char *text, size_t n, setting_word *out) {
+    const size_t head = strlen("keep:");
+    *out = (setting_word){.word = "keep:SHARE", .group = KEEP};
+    if (n > head && n - head < sizeof out->sets.keep && memcmp(text, "keep:", head) == 0) {
+        memcpy(out->sets.keep, text + head, n - head);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (strlen(methods[i]) != n || memcmp(methods[i], text, n) != 0) continue;
+        *out = (setting_word){methods[i], METHOD, {.keep_method = methods[i]}};
+        return true;
+    }
+    return false;
+}
+
 static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
         *out = words[i];
         return true;
     }
-    return eval_setting_read_format(text, n, out) || eval_setting_read_amount(text, n, out);
+    return eval_setting_read_format(text, n, out) || eval_setting_read_keep(text, n, out) || eval_setting_read_amount(text, n, out);
 }
 
 int eval_setting_parse(eval_setting *s, const char *text) {
@@ -69,6 +86,8 @@ int eval_setting_parse(eval_setting *s, const char *text) {
         if (w.sets.anchor) s->anchor = w.sets.anchor;
         if (w.sets.layout) s->layout = w.sets.layout;
         if (w.sets.scaffold) s->scaffold = true;
+        if (w.sets.keep[0]) memcpy(s->keep, w.sets.keep, sizeof s->keep);
+        if (w.sets.keep_method) s->keep_method = w.sets.keep_method;
         if (w.sets.has_kv_format) s->has_kv_format = true, s->kv_format = w.sets.kv_format;
         p += n;
         if (*p == '\0') return CLI_OK;

@@ -17,6 +17,8 @@ typedef struct eval_setting {
     bool scaffold;    /* the modules that a prompt imports are prefilled jointly */
     bool has_kv_format; /* else --kv-format's */
     rp_kv_format kv_format;
+    char keep[8];            /* "25%": share of their KV that modules keep; "": --keep's */
+    const char *keep_method; /* NULL: --keep-method's */
 } eval_setting;
 
 /* The reference for all other settings: exact prefill, packed layout. */
@@ -30,6 +32,7 @@ extern const eval_setting eval_reference;
  *   scaffold           the modules of each prompt are prefilled jointly
  *   packed, fixed      layout (default: the schema's)
  *   f16, f32, int8     KV format (default: --kv-format)
+ *   keep:25%, snapkv   reduced KV of modules and the method that chooses it (default: --keep, --keep-method)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);
 

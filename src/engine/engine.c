@@ -164,21 +164,11 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
                              err);
 }
 
-/* The reduction of modules whose schema names none. */
-static int read_keep(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    e->formats.method = REDUCTION_KVZIP;
-    if (o->keep_share && !reduction_share_parse(o->keep_share, &e->formats.keep))
-        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", o->keep_share, REDUCTION_SHARE_ADVICE);
-    if (o->keep_method && !reduction_method_parse(o->keep_method, &e->formats.method))
-        return base_fail(err, RP_ERR_INVALID, "keep_method '%.40s': give " REDUCTION_METHOD_NAMES, o->keep_method);
-    return RP_OK;
-}
-
 /* The shape of the engine's KV. */
 static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
-    e->formats = (pml_formats){.text = format, .modules = modules};
-    int rc = read_keep(e, o, err);
+    e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
+    int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
     if (rc) return rc;
     e->states.any_format = true;
     e->states.shape = model_kv_shape(e->model, format);

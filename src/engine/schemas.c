@@ -166,20 +166,17 @@ static int check_formats(const rp_engine *e, const pml_layout *l, rp_error *err)
     return RP_OK;
 }
 
-/* modules_in, keep: as rp_schema_options.kv_format and keep_share. */
-static int read_formats(pml_formats *out, const char *modules_in, const char *keep, rp_error *err) {
-    if (modules_in && !kv_format_parse(modules_in, &out->modules))
-        return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give " KV_FORMAT_NAMES, modules_in);
-    if (keep && !reduction_share_parse(keep, &out->keep))
-        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", keep, REDUCTION_SHARE_ADVICE);
-    return RP_OK;
+static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *err) {
+    if (o->kv_format && !kv_format_parse(o->kv_format, &out->modules))
+        return base_fail(err, RP_ERR_INVALID, "kv_format '%.40s': give " KV_FORMAT_NAMES, o->kv_format);
+    return reduction_options_read(o->keep_share, o->keep_method, &out->keep, &out->method, err);
 }
 
 /* Lays a document out, which it takes over, on failure too. */
-static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const char *modules_in, const char *keep, rp_schema **out,
+static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options, rp_schema **out,
                           rp_error *err) {
     pml_formats formats = e->formats;
-    int rc = read_formats(&formats, modules_in, keep, err);
+    int rc = options ? read_formats(&formats, options, err) : RP_OK;
     if (rc) {
         pml_document_free(document);
         return rc;
@@ -204,7 +201,7 @@ int engine_make_schema(rp_engine *e, const base_key *salt, const char *pml, size
     *out = NULL;
     int rc = pml_schema_parse(&document, pml, n, name, dir, options, err);
     if (!rc && (rc = check_name(document, options, err))) pml_document_free(document);
-    return rc ? rc : make_schema_of(e, salt, document, options ? options->kv_format : NULL, options ? options->keep_share : NULL, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, options, out, err);
 }
 
 int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part *parts, size_t n, const char *name, const char *modules_in,
@@ -212,7 +209,7 @@ int engine_make_parts_schema(rp_engine *e, const base_key *salt, const pml_part 
     pml_document *document;
     *out = NULL;
     int rc = pml_parts_schema(&document, parts, n, name, err);
-    return rc ? rc : make_schema_of(e, salt, document, modules_in, NULL, out, err);
+    return rc ? rc : make_schema_of(e, salt, document, &(rp_schema_options){.kv_format = modules_in}, out, err);
 }
 
 void rp_schema_options_init(rp_schema_options *options, uint32_t struct_size) {

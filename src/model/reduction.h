@@ -63,6 +63,9 @@ typedef enum reduction_rows { REDUCTION_ROWS_NONE,
 bool reduction_share_parse(const char *text, int32_t *permille);
 char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]);
 
+/* Options keep_share and keep_method; each may be NULL: unchanged. RP_ERR_INVALID. */
+int reduction_options_read(const char *share, const char *method, int32_t *permille, reduction_method *m, rp_error *err);
+
 const char *reduction_method_name(reduction_method m); /* "kvzip" */
 bool reduction_method_parse(const char *name, reduction_method *out);
 reduction_rows reduction_method_rows(reduction_method m);
