@@ -59,17 +59,29 @@ void reductions_free(rp_engine *e) { base_free(e->reductions.known); }
 
 /* ---- plans ---- */
 
+/* Can a view be of reduced KV? */
+static bool may_be_reduced(const pml_plan *p, const pml_item *item) {
+    const pml_segment *s = item->is_view ? &p->layout->segments[item->segment] : NULL;
+    if (!s || s->keep == 0 || item->n_again > 0 || item->n_tokens < s->n_tokens) return false;
+    return item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD;
+}
+
 void reductions_plan(rp_job *c) {
     const pml_plan *p = c->plan;
-    bool after = false; /* of reduced KV: neither is exact */
+    bool any = false;
     if (!p->layout || c->exact) return;
-    for (size_t i = 0; i < p->n_items; i++, after |= p->items[i - 1].reduced) {
+    for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
-        const pml_segment *s = item->is_view ? &p->layout->segments[item->segment] : NULL;
-        item->exact &= !after;
-        if (!s || s->keep == 0 || item->n_again > 0 || item->n_tokens < s->n_tokens) continue;
-        if (item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD) item->reduced = is_known(c->engine, s);
-        item->exact &= !item->reduced;
+        item->reduced = may_be_reduced(p, item) && is_known(c->engine, &p->layout->segments[item->segment]);
+        any |= item->reduced;
+    }
+    if (!any) return;
+    const bool fits = job_reduced_fits(c); /* it must be possible to compute it again */
+    any = false;
+    for (size_t i = 0; i < p->n_items; i++) {
+        p->items[i].reduced &= fits;
+        any |= p->items[i].reduced;
+        p->items[i].exact &= !any; /* nor is what attends to reduced KV */
     }
 }
 

@@ -21,7 +21,6 @@ struct segment_reduction {
     const pml_layout *layout;
     const pml_segment *segment;
     reduction_method method;
-    kv_format open;          /* format of the rows that it computes */
     bool recomputes;
     token_list tokens;       /* of all pieces */
     int32_t *positions;
@@ -34,6 +33,9 @@ struct segment_reduction {
     query_record *record;    /* of a span */
     bool *left_out;          /* placeholders; NULL: none */
 };
+
+/* That of the rows that it computes. */
+static kv_format open_format(const rp_engine *e, const pml_segment *s) { return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format; }
 
 bool segment_reduction_fits(const rp_engine *e, const pml_segment *s) {
     return (int64_t)s->pos + s->n_tokens + MOST_ASKING + BASE_MIN(s->n_tokens, LEAST_CHUNK) <= e->n_ctx;
@@ -85,7 +87,7 @@ static int list_repetitions(segment_reduction *r, rp_error *err) {
         return base_fail(err, RP_ERR_CONTEXT, "a module of %d tokens at %d leaves no positions for its repetition: raise n_ctx", s->n_tokens, s->pos);
     int rc = RP_OK;
     for (int32_t i = 0; i < s->n_tokens && !rc; i += most) rc = list_chunk(r, i, BASE_MIN(most, s->n_tokens - i), err);
-    if (rc || (int64_t)s->pos + s->n_tokens + r->most_repeated <= r->engine->n_ctx) return rc;
+    if (rc || r->most_repeated <= most + MOST_ASKING) return rc;
     return base_fail(err, RP_ERR_CONTEXT, "what asks for a module's repetition takes more than %d tokens", MOST_ASKING);
 }
 
@@ -113,9 +115,8 @@ static int list_left_out(segment_reduction *r, rp_error *err) {
 int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s, rp_error *err) {
     segment_reduction *r = *out = base_calloc(1, sizeof(*r));
     if (!r) return base_fail_memory(err, sizeof(*r), "a module to reduce");
-    const bool is_encoded = kv_format_is_encoded(s->format);
-    *r = (segment_reduction){.engine = e, .layout = l, .segment = s, .method = l->formats.method, .open = is_encoded ? e->states.shape.format : s->format};
-    r->recomputes = is_encoded || reduction_method_rows(r->method) != REDUCTION_ROWS_REPETITION;
+    *r = (segment_reduction){.engine = e, .layout = l, .segment = s, .method = l->formats.method};
+    r->recomputes = kv_format_is_encoded(s->format) || reduction_method_rows(r->method) != REDUCTION_ROWS_REPETITION;
     int rc = list_left_out(r, err);
     if (!rc && r->recomputes) rc = list_own(r, err);
     if (!rc && reduction_method_rows(r->method) == REDUCTION_ROWS_REPETITION) rc = list_repetitions(r, err);
@@ -145,13 +146,12 @@ void segment_reduction_free(segment_reduction *r) {
     base_free(r);
 }
 
-int64_t segment_reduction_blocks(const segment_reduction *r) {
-    const kv_pool *pool = r->engine->pool;
-    const pml_segment *s = r->segment;
-    int64_t blocks = r->recomputes ? sequence_held_blocks(pool, r->open, s->n_tokens) : 0;
-    if (r->most_repeated > 0) blocks += sequence_blocks_in(pool, r->open, r->most_repeated, 1, 0, true);
-    blocks += kv_reduced_blocks(pool, r->open, s->n_tokens, s->keep);
-    return blocks + (s->format != r->open ? kv_reduced_blocks(pool, s->format, s->n_tokens, s->keep) : 0);
+int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
+    const kv_format open = open_format(e, s);
+    const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
+    int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
+    blocks += kv_reduced_blocks(e->pool, open, s->n_tokens, s->keep);
+    return blocks + (s->format != open ? kv_reduced_blocks(e->pool, s->format, s->n_tokens, s->keep) : 0);
 }
 
 /* ---- rows ---- */

@@ -28,8 +28,8 @@ void segment_reduction_free(segment_reduction *r); /* NULL is fine */
 bool segment_reduction_fits(const rp_engine *e, const pml_segment *s);
 /* Are the segment's tokens computed again, instead of a view of its full spans? */
 bool segment_reduction_recomputes(const segment_reduction *r);
-/* Upper bound of the blocks that it takes, besides the spans that it views. */
-int64_t segment_reduction_blocks(const segment_reduction *r);
+/* Upper bound of the blocks that a segment's reduction takes, besides the spans that it views. */
+int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s);
 
 /* The scope, and the full spans if they are not recomputed, are in the context: its tokens become those of the sequence. RP_ERR_MEMORY. */
 int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err);
