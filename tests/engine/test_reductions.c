@@ -34,7 +34,7 @@ static char *schema_of(const char *keep) {
 typedef struct setting {
     rp_kv_format format;
     const char *keep, *method, *dir;
-    int32_t threads, chunk;
+    int32_t threads, chunk, ctx;
     uint64_t budget;
 } setting;
 
@@ -47,6 +47,7 @@ static rp_engine *new_engine(const setting *s, const char *schema) {
     o.n_threads = s->threads;
     o.chunk_tokens = s->chunk;
     o.kv_budget_bytes = s->budget;
+    o.n_ctx = s->ctx;
     rp_engine *e = open_engine(&o);
     load_schema(e, schema, "s");
     return e;
@@ -222,6 +223,23 @@ static void long_modules_are_repeated_in_chunks(void **state) {
 
 /* ---- memory ---- */
 
+/* With a text that leaves no room for anything else. */
+static void fill_memory(rp_engine *e, int number, uint64_t budget) {
+    const int32_t n_tokens = (int32_t)(budget / column_bytes * 64);
+    char *text = calls_text(number, n_tokens); /* a word has more than one token */
+    size_t n = 0;
+    int32_t *tokens;
+    rp_error err = {0};
+    assert_int_equal(rp_tokenize(model, text, strlen(text), false, true, &tokens, &n, &err), RP_OK);
+    rp_request q = calls_request(NULL, 1);
+    q.tokens = tokens;
+    q.n_tokens = n_tokens - 64;
+    assert_true(n > (size_t)n_tokens);
+    calls_end(calls_submit(e, &q));
+    rp_free(tokens);
+    free(text);
+}
+
 /* Full KV and reduced KV are evicted in turn: what was reduced once is computed again, with the same bytes. */
 static void evicted_reduced_kv_is_computed_again(void **state) {
     char *schema = schema_of(" keep=\"25%\"");
@@ -236,15 +254,12 @@ static void evicted_reduced_kv_is_computed_again(void **state) {
     assert_true(rp_engine_drain(e, -1));
     run(&expected, e, ONLY_A, RP_REUSE_ON);
     rp_engine_free(e);
-    const setting small = {.format = RP_KV_F16, .budget = 4 * bytes}; /* enough to compute it again */
+    const setting small = {.format = RP_KV_F16, .budget = 4 * bytes, .ctx = 4096}; /* enough to compute it again */
     e = new_engine(&small, schema);
     run(&r, e, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
     assert_true(rp_engine_drain(e, -1));
-    for (int i = 0; i < 8; i++) { /* of some lengths, two texts together leave no room for anything else */
-        char *texts[2] = {calls_text(100 + i, 2 * WORDS + 20 * i), calls_text(200 + i, 2 * WORDS + 20 * i)};
-        rp_request a = calls_request(texts[0], 1), b = calls_request(texts[1], 1);
-        rp_job *jobs[2] = {calls_submit(e, &a), calls_submit(e, &b)};
-        for (int k = 0; k < 2; k++) calls_end(jobs[k]), free(texts[k]);
+    for (int i = 0; i < 3; i++) {
+        fill_memory(e, 100 + i, small.budget);
         run(&r, e, ONLY_A, RP_REUSE_ON);
         const rp_plan_item *v = view_of(&r, "a");
         assert_true(v->kept == 0.25f);
