@@ -53,7 +53,7 @@ static void expect_read(const record_world *w, const char *path, const record_ci
     assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     expect_record(record_reader_record(r), &w->record);
     assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
-    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
+    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, cipher));
     assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         assert_int_equal(kv_span_layers_ready(copy), i);
@@ -398,7 +398,7 @@ static void check_packed(const record_world *w, const record_cipher *cipher, kv_
     if (format != w->format.shape.format) assert_int_equal(record_verify(w->path, &expected, cipher, &err), RECORD_FAULT_FORMAT);
     expected.any_format = true;
     assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
-    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, span, cipher));
+    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, record_reader_record(r), cipher));
     assert_int_equal(kv_form_blocks(&w->format.shape, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
     assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);

@@ -309,7 +309,7 @@ static void exchanged_states_are_found(void **state) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w = world_of(&large, 256, c);
         forged f = forge_load(w.path);
-        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 256, strlen(w.record.label)))) / 3;
+        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 0, 256, strlen(w.record.label)))) / 3;
         uint8_t *last = f.bytes + f.n - layer, *held = malloc(layer);
         memcpy(held, last, layer);
         memcpy(last, last - layer, layer);
