@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
             cpu[k][i] = (double)(clock() - ticks) / CLOCKS_PER_SEC;
             wall[k][i] = bench_now_s() - start;
         }
-    double bytes = (double)record_file_bytes(&b.w.format, &b.w.record, b.w.span, NULL);
+    double bytes = (double)record_file_bytes(&b.w.format, &b.w.record, false);
     printf("%.2f MB, median of %d\n", bytes * 1e-6, rounds);
     for (size_t k = 0; k < N_SUBJECTS; k++) {
         double s = bench_median(wall[k], (size_t)rounds), c = bench_median(cpu[k], (size_t)rounds);

@@ -98,15 +98,11 @@ static void write_next(writer *w) {
     static const int32_t tokens[KV_SPAN_TOKENS];
     rp_error err;
     kv_span *span = w->spans[w->next];
-    size_t n_layers = (size_t)w->format.shape.n_layers;
-    record_row *row = base_calloc(1, sizeof(*row) + n_layers);
+    record_row *row = base_calloc(1, sizeof(*row) + kv_span_form_bytes(span));
     if (!row) must(RP_ERR_MEMORY, "a row", NULL);
-    uint8_t *kept = (uint8_t *)(row + 1);
-    memset(kept, 15, n_layers);
     *row = (record_row){.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
-                                   .form = {.n_tokens = KV_SPAN_TOKENS, .readable_from = kv_span_readable_from(span), .kept = kept},
-                                   .label = "bench"},
-                        .n_layers = (int32_t)n_layers};
+                                   .form = kv_span_describe(span, row + 1), .label = "bench"},
+                        .n_layers = w->format.shape.n_layers};
     w->next = (w->next + 1) % N_SPANS;
     must(disk_tier_write(w->tier, row, span, UINT64_MAX, &err), "write", &err);
 }

@@ -64,6 +64,7 @@ typedef enum rp_store_kind {
     RP_STORE_MODULE,
     RP_STORE_TEXT,    /* of a prompt or an answer */
     RP_STORE_UNKNOWN, /* a record with an unreadable header */
+    RP_STORE_REDUCED, /* a part of a module's reduced KV: some slots of each head. It has the module's label, and is pinned with it */
 } rp_store_kind;
 
 typedef struct rp_store_entry {
@@ -77,7 +78,7 @@ typedef struct rp_store_entry {
     bool expired;       /* `expires` has passed */
     bool in_ram, on_disk;
     bool in_use;        /* held by a job or by the disk tier's writer */
-    int32_t n_tokens;   /* tokens with KV in this entry */
+    int32_t n_tokens;   /* tokens with KV in this entry; reduced: slots of the head that has most */
     uint64_t bytes;     /* in RAM and on disk together */
     uint64_t ram_bytes; /* in RAM */
     uint64_t cost_us;   /* predicted time to compute it, when it was cached */
@@ -103,7 +104,7 @@ typedef struct rp_store_selection {
     const char *name;  /* a label: its entries and those below it: "cities" selects "cities/plan" too, but not "citiesandtowns" */
     const char *key;   /* the first 4 to 64 digits of a key */
     const char *model; /* the first 4 to 64 digits of a model; NULL for an attached store */
-    bool modules, texts; /* entries of these kinds; both or none: of any */
+    bool modules, texts; /* entries of these kinds, of modules also their reduced KV; both or none: of any */
     bool expired;
     bool all;          /* every entry (required if no other field is set) */
 } rp_store_selection;
@@ -151,7 +152,7 @@ RP_API int rp_store_remove(rp_store *store, const rp_store_selection *selection,
 typedef struct rp_store_usage {
     uint32_t struct_size;
     uint64_t records, record_bytes;
-    uint64_t modules, module_bytes, texts, text_bytes; /* of the records; the kind of the others is unknown */
+    uint64_t modules, module_bytes, texts, text_bytes; /* of the records; the others are reduced, or of an unknown kind */
     uint64_t tokens;
     uint64_t encrypted, unreadable; /* records; unreadable: their headers */
     uint64_t pinned, pinned_bytes, expired, expired_bytes;
@@ -163,6 +164,7 @@ typedef struct rp_store_usage {
     uint64_t index_bytes;
     uint64_t total_bytes; /* everything, folders included: the bytes that rp_engine_options.store_budget_bytes limits */
     int64_t owner;        /* opened read-only: the process that has the folder open for writing, -1: unknown; 0: none */
+    uint64_t reduced, reduced_bytes; /* of the records: parts of modules' reduced KV */
 } rp_store_usage;
 /* RP_ERR_IO, RP_ERR_MEMORY. */
 RP_API int rp_store_get_usage(rp_store *store, rp_store_usage *out, rp_error *err);
@@ -235,7 +237,8 @@ typedef struct rp_store_recomputed {
 } rp_store_recomputed;
 
 /* Recomputes records and compares every byte of their KV. A checksum shows that a record is as it was written; this shows that the model would
- * write it. A text is recomputed from its first token; a module only if the engine has its schema, prefilled (rp_schema_prefill) before this call.
+ * write it. A text is recomputed from its first token; a module, or its reduced KV, only if the engine has
+ * its schema, prefilled (rp_schema_prefill) before this call.
  * Changes nothing.
  * engine        of the model, without a store, created after rp_model_fingerprint; nobody else uses it meanwhile
  * on_progress   (records) and on_finding may be NULL; called on the calling thread and on the engine's

@@ -142,7 +142,7 @@ function row(entry) {
     h(
       'td',
       { class: 'actions' },
-      entry.kind === 'module' &&
+      entry.kind !== 'text' &&
         h(
           'button',
           {

@@ -54,13 +54,21 @@ const cli_command cli_cache_ls = {
     .main = ls_main,
 };
 
-enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 6 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80 };
+enum { NAME_LEAST = 12, KEY_SHOWN = 12, OTHER_CELLS = 9 + 11 + 6 + 5 + 6 + 9 + 8 + 4, ROW_CELLS = 80, TITLE_BYTES = 272 };
 
 /* Width of the first column in cells: as the terminal allows, at most as needed. */
+/* The name of a row in the table: a module's reduced KV has the module's. */
+static const char *row_title(const cache_row *r, char out[TITLE_BYTES]) {
+    if (r->kind != RP_STORE_REDUCED || r->name[0] == '(') return r->name;
+    snprintf(out, TITLE_BYTES, "%s (reduced)", r->name);
+    return out;
+}
+
 static int name_cells(const cache_rows *rows, bool each) {
     int longest = NAME_LEAST, others = OTHER_CELLS + (each ? KEY_SHOWN + 1 : 0);
     for (size_t i = 0; i < rows->n; i++) {
-        int cells = cli_text_cells(rows->items[i].name);
+        char title[TITLE_BYTES];
+        int cells = cli_text_cells(row_title(&rows->items[i], title));
         if (cells > longest) longest = cells;
     }
     int terminal = cli_terminal_cells(stdout, 0), room = terminal - others;
@@ -88,8 +96,8 @@ static const char *ttl_text(const cache_row *r, int64_t now, char *out) {
 static const char *pin_text(const cache_row *r) { return r->pinned == 0 ? "-" : r->pinned < r->records ? "some" : "yes"; }
 
 static void cache_row_print_row(const cache_row *r, int cells, int64_t now) {
-    char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES];
-    cli_print_fit(stdout, r->name, cells, cells);
+    char size[CACHE_TEXT_BYTES], used[CACHE_TEXT_BYTES], ttl[CACHE_TEXT_BYTES], title[TITLE_BYTES];
+    cli_print_fit(stdout, row_title(r, title), cells, cells);
     if (r->key != NULL) printf(" %.*s", KEY_SHOWN, r->key);
     printf(" %8llu %10s %-5s %4s %5llu %8s %7s %s\n", (unsigned long long)r->tokens, cache_bytes_text(r->bytes, size),
            r->kv_format[0] != '\0' ? r->kv_format : "-", "disk", (unsigned long long)r->uses, used_text(r, now, used), ttl_text(r, now, ttl), pin_text(r));
@@ -143,7 +151,7 @@ static void cache_rows_print_table(const cache_rows *rows, bool each) {
 }
 
 static json_t *row_object(const cache_row *r, int64_t now) {
-    static const char *const kinds[] = {"module", "text", "unknown"};
+    static const char *const kinds[] = {"module", "text", "unknown", "reduced"};
     json_t *o = json_object();
     cli_json_set(o, "name", cli_json_text(r->name[0] == '(' ? "" : r->name));
     cli_json_set(o, "kind", cli_json_text(kinds[r->kind]));
@@ -327,6 +335,7 @@ static void print_stats(const stat_options *o, const rp_store_usage *s, const ca
     snprintf(tokens, sizeof tokens, "%llu tokens", (unsigned long long)s->tokens);
     cache_list_print_line("records", s->records, s->record_bytes, tokens);
     cache_list_print_line("  modules", s->modules, s->module_bytes, "");
+    if (s->reduced > 0) cache_list_print_line("  reduced modules", s->reduced, s->reduced_bytes, "");
     cache_list_print_line("  prompts and answers", s->texts, s->text_bytes, "");
     printf("%-22s %8s\n", "encrypted", s->encrypted == 0 ? "no" : s->encrypted == s->records ? "all" : "some");
     cache_list_print_line("pinned", s->pinned, s->pinned_bytes, "");
@@ -369,7 +378,7 @@ static int print_stats_json(const stat_options *o, const rp_store_usage *s, cons
         const char *name;
         uint64_t value;
     } numbers[] = {{"records", s->records}, {"record_bytes", s->record_bytes}, {"modules", s->modules}, {"module_bytes", s->module_bytes},
-                   {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
+                   {"reduced", s->reduced}, {"reduced_bytes", s->reduced_bytes}, {"texts", s->texts}, {"text_bytes", s->text_bytes}, {"tokens", s->tokens}, {"encrypted", s->encrypted},
                    {"unreadable", s->unreadable}, {"pinned", s->pinned}, {"pinned_bytes", s->pinned_bytes}, {"expired", s->expired},
                    {"expired_bytes", s->expired_bytes}, {"bad", s->bad}, {"bad_bytes", s->bad_bytes}, {"leftovers", s->leftovers},
                    {"leftover_bytes", s->leftover_bytes}, {"foreign", s->foreign}, {"foreign_bytes", s->foreign_bytes}, {"damaged", s->broken}, {"without_row", s->without_row},

@@ -81,11 +81,13 @@ static int cache_store_compare_entries(const void *a, const void *b) {
     int c = strcmp(x->model, y->model);
     if (c == 0) c = cache_entry_rank(x) - cache_entry_rank(y);
     if (c == 0) c = strcmp(row_name(x), row_name(y));
+    if (c == 0) c = (x->kind == RP_STORE_REDUCED) - (y->kind == RP_STORE_REDUCED);
     return c != 0 ? c : strcmp(x->key, y->key);
 }
 
 static bool same_row(const rp_store_entry *a, const rp_store_entry *b) {
-    return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0;
+    return strcmp(a->model, b->model) == 0 && cache_entry_rank(a) == cache_entry_rank(b) && strcmp(row_name(a), row_name(b)) == 0 &&
+           (a->kind == RP_STORE_REDUCED) == (b->kind == RP_STORE_REDUCED);
 }
 
 /* Records of a module are always used together; texts are used one by one. */

@@ -59,7 +59,7 @@ const char *cache_span_text(int64_t seconds, char *out);
 /* "1 record", "2 records". */
 const char *cache_count_text(uint64_t n, const char *one, char *out);
 
-/* A listing as rows for people: one per module, one for all prompts and answers of a model, one for unreadable
+/* A listing as rows for people: one per module, one for its reduced KV, one for all prompts and answers of a model, one for unreadable
  * records. */
 typedef struct cache_row {
     const char *name;  /* a label; or a description in brackets */

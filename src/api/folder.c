@@ -22,9 +22,7 @@ typedef struct gathering {
 static void store_item_describe(const store_item *item, rp_store_entry *e) {
     const record_row *row = &item->row;
     bool known = row->n_layers > 0;
-    *e = (rp_store_entry){.kind = !known                              ? RP_STORE_UNKNOWN
-                                  : row->record.kind == RECORD_MODULE ? RP_STORE_MODULE
-                                                                      : RP_STORE_TEXT,
+    *e = (rp_store_entry){.kind = known ? store_kind(row->record.kind) : RP_STORE_UNKNOWN,
                           .label = row->record.label,
                           .kv_format = known ? kv_format_name(row->record.form.format) : "",
                           .fault = item->fault ? record_fault_name(item->fault) : "",
@@ -140,12 +138,12 @@ int folder_remove(rp_store *store, const rp_store_selection *selection, rp_store
     return rc;
 }
 
-/* Leaves only modules in a listing and its keys. */
+/* Leaves only modules, whole and reduced, in a listing and its keys. */
 static int listing_keep_modules(rp_store_listing *l, rp_error *err) {
     base_key *keys = l->owner;
     size_t n = 0;
     for (size_t i = 0; i < l->n_entries; i++) {
-        if (l->entries[i].kind != RP_STORE_MODULE) continue;
+        if (l->entries[i].kind != RP_STORE_MODULE && l->entries[i].kind != RP_STORE_REDUCED) continue;
         store_listing_keep(l, i, n);
         keys[n++] = keys[i];
     }

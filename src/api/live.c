@@ -35,7 +35,7 @@ typedef struct live_command {
 
 /* The fields that the selection tests, or (whole) all of them. */
 static rp_store_entry span_about_describe(const span_about *a, bool whole, const rp_store_selection *s) {
-    rp_store_entry e = {.kind = a->kind == RECORD_MODULE ? RP_STORE_MODULE : RP_STORE_TEXT, .label = a->label, .fault = "",
+    rp_store_entry e = {.kind = store_kind(a->kind), .label = a->label, .fault = "",
                         .kv_format = kv_format_name(a->format), .expired = a->expired};
     if (whole || s->key) base_key_hex(&a->key, e.key, STORE_KEY_DIGITS);
     if (!whole) return e;

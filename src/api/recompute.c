@@ -3,7 +3,7 @@
  *
  *   text     its tokens and those of all its ancestors, up to the root of plain text, run in the background as a plain run. The computed path
  *            has the same tokens in the same order, in spans that may be cut at other places: compared token by token
- *   module   the engine's own span of the same key
+ *   module   the engine's own span of the same key; likewise its reduced KV
  *
  * A record that leads to another root follows modules; the store does not record which.
  *
@@ -18,6 +18,7 @@
 #include "api/store.h"
 #include "engine/identity.h"
 #include "engine/background/background.h"
+#include "store/record_layer.h"
 
 #define MOST_WAY_TOKENS ((size_t)1 << 24)
 
@@ -88,6 +89,19 @@ static bool same_spans(const kv_shape *engine_shape, const kv_span *a, const kv_
     return same;
 }
 
+/* Two reduced spans: positions and used slots, as they are stored. form: of b. */
+static bool same_reduced(const kv_span *a, const kv_span *b, const kv_span_form *form) {
+    const size_t space = record_reduced_space(kv_span_shape(b), form);
+    uint8_t *bytes = kv_span_has_form(a, form) ? base_alloc(2 * space) : NULL;
+    bool same = bytes;
+    for (int32_t l = 0; same && l < kv_span_shape(b)->n_layers; l++) {
+        const size_t n = record_get_reduced(a, l, bytes);
+        same = record_get_reduced(b, l, bytes + space) == n && memcmp(bytes, bytes + space, n) == 0;
+    }
+    base_free(bytes);
+    return same;
+}
+
 /* The record's KV, in blocks of the engine. */
 static verdict load_record(recomputation *r, kv_span **out) {
     const record *rec = record_reader_record(r->reader);
@@ -113,7 +127,10 @@ static void check_module(rp_engine *e, void *arg) {
     recomputation *r = arg;
     kv_span *own = span_store_get(e->store, r->key, NULL), *kept = NULL;
     r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
-    if (kept && !same_spans(&e->states.shape, own, kept)) r->verdict = DIFFERENT;
+    const kv_span_form *form = &record_reader_record(r->reader)->form;
+    bool same = !kept || kv_span_is_reduced(own) == kv_span_is_reduced(kept);
+    if (kept && same) same = form->slots ? same_reduced(own, kept, form) : same_spans(&e->states.shape, own, kept);
+    if (!same) r->verdict = DIFFERENT;
     kv_span_unref(own);
     kv_span_unref(kept);
 }
@@ -262,7 +279,7 @@ static int recomputation_check_record(recomputation *r, rp_error *err) {
     int rc = RP_OK;
     r->reader = recomputation_open_record(r, r->key);
     r->verdict = UNREADABLE;
-    if (r->reader && record_reader_record(r->reader)->kind == RECORD_MODULE) rc = engine_do(r->e, check_module, r, err);
+    if (r->reader && record_reader_record(r->reader)->kind != RECORD_TEXT) rc = engine_do(r->e, check_module, r, err);
     else if (r->reader) rc = recomputation_check_text(r, err);
     record_reader_close(r->reader);
     r->reader = NULL;

@@ -24,11 +24,14 @@ int store_selection_check(const rp_store_selection *s, rp_error *err) {
     return rc ? rc : check_digits("the model", s->model, err);
 }
 
+rp_store_kind store_kind(record_kind kind) { return kind == RECORD_MODULE ? RP_STORE_MODULE : kind == RECORD_TEXT ? RP_STORE_TEXT
+                                                                                                                  : RP_STORE_REDUCED; }
+
 static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 
 static bool is_of_kind(const rp_store_selection *s, rp_store_kind kind) {
     if (!s->modules && !s->texts) return true;
-    return (s->modules && kind == RP_STORE_MODULE) || (s->texts && kind == RP_STORE_TEXT);
+    return (s->modules && (kind == RP_STORE_MODULE || kind == RP_STORE_REDUCED)) || (s->texts && kind == RP_STORE_TEXT);
 }
 
 bool store_selection_matches(const rp_store_selection *s, const rp_store_entry *e) {

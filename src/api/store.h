@@ -18,6 +18,7 @@ struct rp_store {
 
 /* ---- selection.c ---- */
 
+rp_store_kind store_kind(record_kind kind);
 /* RP_ERR_INVALID: no field is set, or a key or a model is malformed. */
 int store_selection_check(const rp_store_selection *s, rp_error *err);
 /* Whether an entry is selected. e needs its key and its model only if the selection has one. */

@@ -352,16 +352,22 @@ kv_span_form kv_span_describe(const kv_span *s, void *arrays) {
                           .n_parts = s->n_parts};
 }
 
-bool kv_forms_are_equal(const kv_span_form *a, const kv_span_form *b, int32_t n_layers) {
-    return a->first_pos == b->first_pos && a->n_tokens == b->n_tokens && a->readable_from == b->readable_from && !a->slots == !b->slots &&
-           a->n_kv_heads == b->n_kv_heads && a->end == b->end && a->n_parts == b->n_parts && memcmp(a->kept, b->kept, (size_t)n_layers) == 0 &&
-           (!a->slots || memcmp(a->slots, b->slots, slots_bytes(a, n_layers)) == 0);
+bool kv_span_has_form(const kv_span *s, const kv_span_form *form) {
+    bool same = form->format == s->format && form->first_pos == s->first_pos && form->n_tokens == s->n_tokens &&
+                form->readable_from == s->readable_from && !form->slots == !s->first_slots;
+    if (same && form->slots) same = form->n_kv_heads == s->shape.n_kv_heads && form->end == s->end && form->n_parts == s->n_parts;
+    for (int32_t i = 0; same && i < s->n_layers; i++) {
+        same = form->kept[i] == (kv_span_kept(s, i) & all_blocks(s->n_tokens));
+        for (int32_t h = 0; same && form->slots && h < form->n_kv_heads; h++)
+            same = form->slots[(int64_t)i * form->n_kv_heads + h] == kv_span_slots(s, i, h);
+    }
+    return same;
 }
 
 int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form) {
     const kv_shape own = kv_shape_in(pool, form->format);
     int64_t n = 0, n_f16 = 0, first_f16;
-    if (form->slots) return reduced_blocks(pool, form, &first_f16);
+    if (form->slots) return kv_shape_packing(pool, form->format).per_block > 0 ? reduced_blocks(pool, form, &first_f16) : 0;
     for (int32_t i = 0; i < pool->n_layers; i++)
         *(kv_shape_layer_format(&own, i) == form->format ? &n : &n_f16) += base_popcount64(form->kept[i]);
     if (form->format != pool->format && kv_shape_packing(pool, form->format).per_block > 0) return packed_blocks(pool, form->format, n, n_f16);

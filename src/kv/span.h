@@ -121,14 +121,13 @@ typedef struct kv_span_form {
 /* The form of a span. Its arrays are stored in `arrays`: kv_span_form_bytes, aligned for uint16_t. */
 kv_span_form kv_span_describe(const kv_span *s, void *arrays);
 size_t kv_span_form_bytes(const kv_span *s);
+bool kv_span_has_form(const kv_span *s, const kv_span_form *form);
 /* A copy of a form of n_layers, its arrays included, in the same way. */
 kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arrays);
 size_t kv_form_bytes(const kv_span_form *form, int32_t n_layers);
 /* Can a span of this shape, whatever its format, have this form? */
 bool kv_form_is_possible(const kv_span_form *form, const kv_shape *shape);
-/* Are two forms of n_layers equal, except for their formats? */
-bool kv_forms_are_equal(const kv_span_form *a, const kv_span_form *b, int32_t n_layers);
-/* Blocks of a pool of this shape that a span of this form takes. */
+/* Blocks of a pool of this shape that a span of this form takes, if the pool takes its format. The form may be impossible. */
 int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form);
 /* Creates a sealed span with one reference and allocated, but empty blocks. It is loaded layer by layer, of a reduced span also the
  * positions (kv_span_put_positions); no layer may be read before kv_span_layers_ready includes it. RP_ERR_FORMAT (impossible form, or a

@@ -73,6 +73,10 @@ disk_row_digests disk_records_digest(const record *r, const base_key *fingerprin
     base_hash_u64(&h, (uint64_t)(uint32_t)r->form.first_pos << 32 | (uint32_t)r->form.n_tokens);
     base_hash_u64(&h, (uint64_t)(uint32_t)r->form.readable_from << 32 | (uint32_t)r->first_slot);
     base_hash_bytes(&h, r->form.kept, (size_t)n_layers);
+    if (r->form.slots) {
+        base_hash_u64(&h, (uint64_t)(uint32_t)r->form.end << 32 | (uint32_t)r->form.n_parts);
+        base_hash_bytes(&h, r->form.slots, sizeof(*r->form.slots) * (size_t)n_layers * (size_t)r->form.n_kv_heads);
+    }
     if (has_text) base_hash_bytes(&h, r->tokens, (size_t)r->n_tokens * sizeof(*r->tokens));
     base_hash_final(&h, &out.own);
     base_hash_init(&h, "reprise row's rest");
@@ -135,6 +139,9 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
     return rc;
 }
 
+/* Of an encrypted record, only the file has the text. */
+static bool lacks_text(const record *r) { return r->n_tokens == 0 && (r->kind != RECORD_REDUCED || r->label[0] == '\0'); }
+
 /* Rows and files both come by ascending key. */
 static int match_row(void *user, const record_row *row, rp_error *err) {
     comparison *c = user;
@@ -146,8 +153,7 @@ static int match_row(void *user, const record_row *row, rp_error *err) {
     if (rc) return rc;
     if (c->next == c->n_files || !base_key_equal(&c->files[c->next].key, &row->record.key)) return note_gone(c, &row->record.key, err);
     const disk_file *file = &c->files[c->next++];
-    /* Of an encrypted record, only the file has the text. */
-    if (c->r->compares || c->r->cipher || row->record.n_tokens == 0) return comparison_take_over(c, file, row, err);
+    if (c->r->compares || c->r->cipher || lacks_text(&row->record)) return comparison_take_over(c, file, row, err);
     record_row known = *row;
     known.bytes = file->bytes;
     return c->r->fn(c->r->user, &known, err);

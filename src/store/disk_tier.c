@@ -151,18 +151,14 @@ static void disk_tier_open_record(disk_tier *d, job *j) {
 }
 
 /* The record must agree with the form that the index has. */
-static bool disk_tier_fits(const disk_tier *d, const job *j) {
-    const kv_span_form *f = &record_reader_record(j->reader)->form;
-    bool same = f->n_tokens == kv_span_tokens(j->span) && f->first_pos == kv_span_position(j->span) &&
-                f->readable_from == kv_span_readable_from(j->span);
-    for (int32_t i = 0; same && i < d->options.format->shape.n_layers; i++) same = f->kept[i] == kv_span_kept(j->span, i);
-    return same;
+static bool disk_tier_fits(const job *j) {
+    return kv_span_has_form(j->span, &record_reader_record(j->reader)->form);
 }
 
 /* Reads one layer, and before the first the record's headers. Without the lock. */
 static void disk_tier_read_on(disk_tier *d, job *j) {
     if (!j->reader) disk_tier_open_record(d, j);
-    if (!j->fault && j->next_layer == 0 && !disk_tier_fits(d, j)) {
+    if (!j->fault && j->next_layer == 0 && !disk_tier_fits(j)) {
         j->fault = RECORD_FAULT_DAMAGED;
         base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
     }
@@ -655,8 +651,8 @@ void disk_tier_settle(disk_tier *d) {
     pthread_mutex_unlock(&d->lock);
 }
 
-uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_span *span) {
-    return record_file_bytes(d->options.format, r, span, d->options.cipher) + FILE_SLACK_BYTES;
+uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r) {
+    return record_file_bytes(d->options.format, r, d->options.cipher) + FILE_SLACK_BYTES;
 }
 
 uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }

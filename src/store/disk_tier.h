@@ -117,7 +117,7 @@ uint64_t disk_tier_queued_bytes(const disk_tier *d); /* of KV, waiting to be wri
 size_t disk_tier_queued(const disk_tier *d);         /* writes */
 /* Bytes on disk besides the records and the quarantine: index, folders. */
 uint64_t disk_tier_overhead(disk_tier *d);
-/* Upper bound of a record's size on disk. */
-uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r, const kv_span *span);
+/* Upper bound of the size on disk of a record with its span's form. */
+uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r);
 
 #endif

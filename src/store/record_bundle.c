@@ -161,7 +161,7 @@ static int fail_record(const record_bundle *b, size_t i, const rp_error *why, rp
 }
 
 static int check_kind(const record_bundle *b, const record *r, rp_error *err) {
-    if (r->kind == RECORD_MODULE && record_label_is_below(r->label, b->name)) return RP_OK;
+    if (record_is_of_module(r->kind) && record_label_is_below(r->label, b->name)) return RP_OK;
     return base_fail(err, RP_ERR_FORMAT, "it does not belong to module '%s': the bundle is rejected", b->name);
 }
 

@@ -3,7 +3,7 @@
 #define XXH_INLINE_ALL /* the state of a checksum on the stack, not allocated by the library */
 #include <xxhash.h>
 
-#include "store/record_header.h"
+#include "store/record_layer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,21 +61,11 @@ record_checksum record_header_checksum(const uint8_t *header, size_t kv_at) {
 
 uint8_t record_all_kept(int32_t n_slots) { return (uint8_t)((1 << (n_slots + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS) - 1); }
 
-size_t record_stored_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, int32_t block) {
-    const kv_shape own = kv_shape_of_layer(shape, layer);
-    const int32_t used = n_slots - block * KV_BLOCK_SLOTS;
-    return version == 1 || used >= KV_BLOCK_SLOTS ? kv_shape_block_bytes(&own) : kv_block_used_bytes(&own, used);
-}
+/* n_heads: of all layers of a reduced span; else 0. */
+static size_t reduced_bytes(int32_t n_heads) { return n_heads > 0 ? RECORD_REDUCED_BYTES + (size_t)n_heads * 2 : 0; }
 
-uint64_t record_layer_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted) {
-    uint64_t bytes = 0;
-    for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
-        if (kept >> b & 1) bytes += record_stored_bytes(shape, layer, version, n_slots, b) + (is_encrypted ? RECORD_MESSAGE_EXTRA : 0);
-    return bytes;
-}
-
-size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_tokens, size_t label_bytes) {
-    return record_fixed_bytes(version) + (size_t)n_layers * RECORD_LAYER_BYTES + (size_t)n_tokens * 4 + label_bytes;
+size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes) {
+    return record_fixed_bytes(version) + (size_t)n_layers * RECORD_LAYER_BYTES + reduced_bytes(n_heads) + (size_t)n_tokens * 4 + label_bytes;
 }
 
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes) {
@@ -170,6 +160,12 @@ static uint8_t *put_layer(uint8_t *at, const record_layer *l, int32_t window, ui
     return at + 16;
 }
 
+static uint8_t *put_reduced(uint8_t *at, const kv_span_form *form, int32_t n_layers) {
+    at = put_i32(put_i32(at, form->end), form->n_parts);
+    for (int32_t i = 0; i < n_layers * form->n_kv_heads; i++) at = record_header_put(at, form->slots[i], 2);
+    return at;
+}
+
 void record_put_private(uint8_t *out, const record_format *format, const record *r, const record_layer *layers) {
     const kv_shape *shape = &format->shape;
     size_t label_bytes = strlen(r->label);
@@ -187,6 +183,7 @@ void record_put_private(uint8_t *out, const record_format *format, const record 
     BASE_ASSERT(at == out + RECORD_FIXED_BYTES);
     for (int32_t i = 0; i < shape->n_layers; i++)
         at = put_layer(at, &layers[i], shape->windows ? shape->windows[i] : 0, r->form.kept[i], kv_shape_layer_format(shape, i) != shape->format);
+    if (r->form.slots) at = put_reduced(at, &r->form, shape->n_layers);
     for (int32_t i = 0; i < r->n_tokens; i++) at = put_i32(at, r->tokens[i]);
     put_bytes(at, r->label, label_bytes);
 }
@@ -199,6 +196,7 @@ typedef struct parse {
     rp_error *err;
     record_layer *layers; /* the arrays of the record and the format, writable */
     int32_t *windows, *tokens;
+    uint16_t *slots; /* of a reduced span */
     uint8_t *kept;
     bool *f16_layers, mixes; /* mixes: there are some */
     char *label;
@@ -261,12 +259,23 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 
-static record_fault parse_check_record(const parse *p, record *r, uint32_t kind) {
+static record_fault parse_check_reduced(const parse *p, record *r, const kv_shape *shape) {
+    if (r->at < 0 || r->at >= KV_REDUCED_MAX_PARTS) return parse_damaged(p, "a part", r->at);
+    if (r->n_tokens != 0) return parse_damaged(p, "a number of tokens", r->n_tokens);
+    if (r->first_slot != 0) return parse_damaged(p, "a slot", r->first_slot);
+    if (shape->n_layers * (int64_t)shape->n_kv_heads > KV_REDUCED_MAX_HEADS) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
+    r->form.n_kv_heads = shape->n_kv_heads;
+    return RECORD_FAULT_NONE;
+}
+
+/* shape: checked. */
+static record_fault parse_check_record(const parse *p, record *r, const kv_shape *shape, uint32_t kind) {
     const kv_span_form *f = &r->form;
-    if (kind >= RECORD_REDUCED) return parse_damaged(p, "a kind", kind);
+    if (kind >= (p->public->version == 1 ? RECORD_REDUCED : RECORD_KIND_COUNT)) return parse_damaged(p, "a kind", kind);
     r->kind = (record_kind)kind;
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS) return parse_damaged(p, "a number of slots", f->n_tokens);
     if (f->first_pos < 0 || f->first_pos > INT32_MAX - KV_SPAN_TOKENS) return parse_damaged(p, "a position", f->first_pos);
+    if (r->kind == RECORD_REDUCED) return parse_check_reduced(p, r, shape);
     if (r->at < 0 || r->at > KV_SPAN_TOKENS) return parse_damaged(p, "a position after tokens", r->at);
     if (r->n_tokens < 0 || r->n_tokens > f->n_tokens) return parse_damaged(p, "a number of tokens", r->n_tokens);
     if (r->first_slot < 0 || r->first_slot > f->n_tokens - r->n_tokens) return parse_damaged(p, "a slot", r->first_slot);
@@ -276,7 +285,9 @@ static record_fault parse_check_record(const parse *p, record *r, uint32_t kind)
 /* The sizes are valid: allocates one block of memory for all arrays, the widest elements first. */
 static record_fault make_arrays(record_head *h, parse *p) {
     size_t n_layers = (size_t)h->format.shape.n_layers, n_tokens = (size_t)h->record.n_tokens;
-    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1 + sizeof(bool)) + n_tokens * sizeof(int32_t) + p->label_bytes + 1;
+    const size_t n_heads = n_layers * (size_t)h->record.form.n_kv_heads; /* of a reduced span */
+    size_t bytes = n_layers * (sizeof(record_layer) + sizeof(int32_t) + 1 + sizeof(bool)) + n_tokens * sizeof(int32_t) +
+                   n_heads * sizeof(uint16_t) + p->label_bytes + 1;
     h->memory = base_alloc(bytes);
     if (!h->memory) {
         base_fail_memory(p->err, bytes, p->where);
@@ -285,7 +296,8 @@ static record_fault make_arrays(record_head *h, parse *p) {
     p->layers = h->memory;
     p->windows = (int32_t *)(p->layers + n_layers);
     p->tokens = p->windows + n_layers;
-    p->kept = (uint8_t *)(p->tokens + n_tokens);
+    p->slots = (uint16_t *)(p->tokens + n_tokens);
+    p->kept = (uint8_t *)(p->slots + n_heads);
     p->f16_layers = (bool *)(p->kept + n_layers);
     p->label = (char *)(p->f16_layers + n_layers);
     h->layers = p->layers;
@@ -293,7 +305,24 @@ static record_fault make_arrays(record_head *h, parse *p) {
     if (p->mixes) h->format.shape.f16_layers = p->f16_layers;
     h->record.tokens = p->tokens;
     h->record.form.kept = p->kept;
+    if (n_heads > 0) h->record.form.slots = p->slots;
     h->record.label = p->label;
+    return RECORD_FAULT_NONE;
+}
+
+/* The numbers of a reduced span, which follow the layers: their sizes depend on it. */
+static record_fault get_reduced(record_head *h, parse *p) {
+    kv_span_form *f = &h->record.form;
+    const uint8_t *at = p->at + (size_t)h->format.shape.n_layers * RECORD_LAYER_BYTES;
+    if (!f->slots) return RECORD_FAULT_NONE;
+    f->end = get_i32(&at);
+    f->n_parts = get_i32(&at);
+    if (f->end < f->first_pos + f->n_tokens || f->end - f->first_pos > KV_SELECTION_MAX_SLOTS) return parse_damaged(p, "an end", f->end);
+    if (h->record.at >= f->n_parts || f->n_parts > KV_REDUCED_MAX_PARTS) return parse_damaged(p, "a number of parts", f->n_parts);
+    for (int32_t i = 0; i < h->format.shape.n_layers * f->n_kv_heads; i++) {
+        p->slots[i] = (uint16_t)record_header_get(&at, 2);
+        if (p->slots[i] > f->n_tokens) return parse_damaged(p, "a head's number of slots", p->slots[i]);
+    }
     return RECORD_FAULT_NONE;
 }
 
@@ -311,11 +340,14 @@ static record_fault get_layers(const record_head *h, parse *p) {
         p->layers[i].checksum = get_checksum(&p->at);
         if (p->layers[i].begin != begin) return parse_damaged(p, "a layer's offset", (long long)p->layers[i].begin);
         if (p->windows[i] < 0) return parse_damaged(p, "a window", p->windows[i]);
-        if (p->kept[i] & ~all || (p->windows[i] == 0 && p->kept[i] != all) || zeros) return parse_damaged(p, "a layer with blocks", p->kept[i]);
+        if (p->kept[i] & ~all || (p->windows[i] == 0 && !h->record.form.slots && p->kept[i] != all) || zeros)
+            return parse_damaged(p, "a layer with blocks", p->kept[i]);
         if (is_f16 > p->mixes) return parse_damaged(p, "a layer's format", (long long)is_f16);
         /* at most 2^12 * 2^2 * 2^26 */
-        begin += record_layer_bytes(&h->format.shape, i, p->public->version, h->record.form.n_tokens, p->kept[i], is_encrypted);
+        begin += record_layer_bytes(&h->format.shape, &h->record.form, i, p->public->version, is_encrypted);
     }
+    p->at += reduced_bytes(h->format.shape.n_layers * h->record.form.n_kv_heads); /* get_reduced */
+    if (!kv_form_is_possible(&h->record.form, &h->format.shape)) return parse_damaged(p, "a number of slots", h->record.form.n_tokens);
     if (p->mixes && !kv_shape_mixes(&h->format.shape)) return parse_damaged(p, "a number of layers in f16", 0);
     return begin == p->public->file_bytes ? RECORD_FAULT_NONE : parse_damaged(p, "a last layer's end at", (long long)begin);
 }
@@ -338,11 +370,13 @@ record_fault record_get_private(record_head *out, const uint8_t *in, const recor
     record_fault fault = get_protection(&p);
     if (!fault) fault = check_shape(&p, &h.format, format);
     h.record.form.format = h.format.shape.format;
-    if (!fault) fault = parse_check_record(&p, &h.record, kind);
+    if (!fault) fault = parse_check_record(&p, &h.record, &h.format.shape, kind);
     if (!fault && p.label_bytes > RECORD_MAX_LABEL) fault = parse_damaged(&p, "a label's size of", p.label_bytes);
-    size_t bytes = fault ? 0 : record_private_bytes(public->version, h.format.shape.n_layers, h.record.n_tokens, p.label_bytes);
+    const int32_t n_heads = h.record.form.n_kv_heads * h.format.shape.n_layers; /* of a reduced span */
+    size_t bytes = fault ? 0 : record_private_bytes(public->version, h.format.shape.n_layers, n_heads, h.record.n_tokens, p.label_bytes);
     if (!fault && bytes != public->private_bytes) fault = parse_damaged(&p, "a header of bytes", (long long)bytes);
     if (!fault) fault = make_arrays(&h, &p);
+    if (!fault) fault = get_reduced(&h, &p);
     if (!fault) fault = get_layers(&h, &p);
     if (!fault) fault = get_rest(&h, &p);
     if (fault) record_head_free(&h);

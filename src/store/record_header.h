@@ -16,15 +16,17 @@
  *                                                       176  64  signature: zeros (not in version 1)
  *                                                       240      layers, 32 bytes each (version 1: 160)
  *                                                             a: a kernel_arithmetic; + 128: some layers are in f16
- *   a layer                                                      tokens, 4 bytes each
- *     0   8  offset in the file                                  label
- *     8   4  window
+ *                                                              of a reduced span: end, 4 bytes; parts, 4; slots of each
+ *   a layer                                                        head of each layer, 2 each
+ *     0   8  offset in the file                                  tokens, 4 bytes each
+ *     8   4  window                                              label
  *    12   1  blocks that were kept, bit b: block b
  *    13   1  1: in f16, with a format of less than 16 bits (kv_shape.f16_layers)
  *    14   2  zeros
- *    16  16  checksum over its blocks as stored, not encrypted
+ *    16  16  checksum over its bytes as stored, not encrypted
  *
- * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros.
+ * Stored blocks have used slots only (kv_block_pack); version 1 has all 64, the others as zeros, and no reduced spans. record_layer.h has
+ * the bytes of a layer.
  */
 #ifndef STORE_RECORD_HEADER_H
 #define STORE_RECORD_HEADER_H
@@ -47,7 +49,9 @@ enum {
     RECORD_ENCRYPTED = 1,
     RECORD_MIXES = 128, /* added to the number of a format: some layers are in f16 */
     RECORD_PAGE = 4096, /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
-    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL,
+    RECORD_REDUCED_BYTES = 8, /* end and parts */
+    RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL +
+                         RECORD_REDUCED_BYTES + KV_REDUCED_MAX_HEADS * 2,
 };
 
 /* XXH3, 128 bits: little-endian low half, then high. */
@@ -61,12 +65,9 @@ static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
 /* ---- sizes ---- */
 
 uint8_t record_all_kept(int32_t n_slots);              /* a bit for each block of that many slots */
-/* Of a block of a layer in a file of a version, before encryption. n_slots: of the span */
-size_t record_stored_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, int32_t block);
-/* Of the blocks of a layer in the file. */
-uint64_t record_layer_bytes(const kv_shape *shape, int32_t layer, uint32_t version, int32_t n_slots, uint8_t kept, bool is_encrypted);
 static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
-size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_tokens, size_t label_bytes);
+/* n_heads: of all layers of a reduced span; else 0 */
+size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes);
 /* Offset of layer 0. */
 uint64_t record_kv_at(bool is_encrypted, uint64_t private_bytes);
 

@@ -20,8 +20,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-#define INDEX_VERSION 3
-#define INDEX_VERSION_TEXT "3"
+#define INDEX_VERSION 4
+#define INDEX_VERSION_TEXT "4"
 /* "RPSi" (SQLite's application_id): marks our databases. Older versions set none. */
 #define APPLICATION_ID 0x52505369
 #define APPLICATION_ID_TEXT "1380995945"
@@ -59,15 +59,17 @@ static const char tables[] =
     "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY NOT NULL, fingerprint BLOB NOT NULL, parent BLOB NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, first_slot INTEGER NOT NULL, pos INTEGER NOT NULL, slots INTEGER NOT NULL, readable_from INTEGER NOT NULL,"
     " format INTEGER NOT NULL, kept BLOB NOT NULL, tokens BLOB NOT NULL, label TEXT NOT NULL, bytes INTEGER NOT NULL, cost_us INTEGER NOT NULL,"
-    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL);"
+    " tenant INTEGER NOT NULL, uses INTEGER NOT NULL, last_use INTEGER NOT NULL, expires INTEGER NOT NULL, pinned INTEGER NOT NULL,"
+    " head_slots BLOB NOT NULL, end_pos INTEGER NOT NULL, parts INTEGER NOT NULL);"
     "PRAGMA application_id = " APPLICATION_ID_TEXT "; PRAGMA user_version = " INDEX_VERSION_TEXT ";";
 
 #define COLUMNS \
     "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, " \
-    "expires, pinned"
+    "expires, pinned, head_slots, end_pos, parts"
 
 /* In the order of COLUMNS. */
-enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, FORMAT, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED };
+enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, FORMAT, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED,
+       HEAD_SLOTS, END_POS, PARTS };
 
 /* The errno for SQLite's last error. */
 static int cause_of(sqlite3 *db) {
@@ -175,7 +177,7 @@ static int check_database(const record_index *ix, bool *is_new, bool *is_marked,
 }
 
 static int record_index_prepare(record_index *ix, rp_error *err) {
-    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    static const char put[] = "INSERT OR REPLACE INTO records (" COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
     static const char drop[] = "DELETE FROM records WHERE key = ?";
     static const char note[] = "UPDATE records SET uses = ?2, last_use = ?3, expires = ?4, pinned = ?5 WHERE key = ?1";
     bool ok = sqlite3_prepare_v3(ix->db, put, -1, SQLITE_PREPARE_PERSISTENT, &ix->put, NULL) == SQLITE_OK &&
@@ -575,6 +577,10 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, LAST_USE, row->last_use);
     bind_int(s, EXPIRES, row->expires);
     bind_int(s, PINNED, row->pinned);
+    const int head_bytes = r->form.slots ? row->n_layers * r->form.n_kv_heads * (int)sizeof(*r->form.slots) : 0;
+    sqlite3_bind_blob(s, HEAD_SLOTS + 1, head_bytes ? (const void *)r->form.slots : "", head_bytes, SQLITE_STATIC);
+    bind_int(s, END_POS, r->form.end);
+    bind_int(s, PARTS, r->form.n_parts);
     return record_index_run(ix, s, err);
 }
 
@@ -622,6 +628,17 @@ static int64_t get_time(sqlite3_stmt *s, int i) {
     return in_range(v, 0, (int64_t)1 << 48) ? v : 0;
 }
 
+/* The numbers of a reduced span; the row has all others. */
+static bool get_reduced(sqlite3_stmt *s, record_row *row) {
+    kv_span_form *f = &row->record.form;
+    const int n_bytes = sqlite3_column_bytes(s, HEAD_SLOTS), of_head = row->n_layers * (int)sizeof(*f->slots);
+    if (row->record.kind != RECORD_REDUCED) return n_bytes == 0 && row->record.at <= KV_SPAN_TOKENS;
+    f->slots = sqlite3_column_blob(s, HEAD_SLOTS);
+    f->n_kv_heads = n_bytes / of_head;
+    return n_bytes > 0 && n_bytes % of_head == 0 && n_bytes / (int)sizeof(*f->slots) <= KV_REDUCED_MAX_HEADS && row->record.n_tokens == 0 &&
+           get_int(s, END_POS, 1, INT32_MAX, &f->end) && get_int(s, PARTS, 1, KV_REDUCED_MAX_PARTS, &f->n_parts) && row->record.at < f->n_parts;
+}
+
 static bool get_row(sqlite3_stmt *s, record_row *row) {
     record *r = &row->record;
     int32_t kind = 0, format = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
@@ -631,7 +648,7 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
                         .expires = get_time(s, EXPIRES),
                         .pinned = sqlite3_column_int(s, PINNED) != 0};
     bool ok = get_key(s, KEY, &r->key) && get_key(s, FINGERPRINT, &row->fingerprint) && get_key(s, PARENT, &r->parent) &&
-              get_int(s, KIND, RECORD_MODULE, RECORD_TEXT, &kind) && get_int(s, AT, 0, KV_SPAN_TOKENS, &r->at) &&
+              get_int(s, KIND, 0, RECORD_KIND_COUNT - 1, &kind) && get_int(s, AT, 0, KV_REDUCED_MAX_PARTS, &r->at) &&
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
               get_int(s, SLOTS, 1, KV_SPAN_TOKENS, &r->form.n_tokens) &&
@@ -646,7 +663,7 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
     r->cost_us = (uint64_t)sqlite3_column_int64(s, COST);
     r->tenant = (uint32_t)sqlite3_column_int64(s, TENANT);
     return ok && r->label && row->n_layers > 0 && n_token_bytes % (int)sizeof(*r->tokens) == 0 &&
-           r->first_slot + r->n_tokens <= r->form.n_tokens;
+           r->first_slot + r->n_tokens <= r->form.n_tokens && get_reduced(s, row);
 }
 
 int record_index_each(record_index *ix, const base_key *fingerprint, record_row_fn fn, void *user, rp_error *err) {

@@ -5,7 +5,7 @@
  *        -> record_read_layer: layer 0: read, decrypted if encrypted, checksum -> layer 1 -> ...
  */
 #include "base/check.h"
-#include "store/record_header.h"
+#include "store/record_layer.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,8 +24,8 @@ struct record_reader {
     bool is_checked; /* against a format */
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
-    uint8_t *message;     /* of one block; NULL until the first layer of an encrypted record is read */
-    uint8_t *copies;      /* [4] blocks, for layers without whole blocks (kv/span.h); NULL until one is read */
+    uint8_t *message;     /* of one piece; NULL until the first layer of an encrypted record is read */
+    uint8_t *copies;      /* [4] blocks, or a piece of a reduced span, for layers without whole blocks (kv/span.h); NULL until one is read */
     char path[];
 };
 
@@ -187,9 +187,17 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 
 /* ---- layers ---- */
 
-/* One message per block. */
+/* Space for a layer without whole blocks, in its written form and after it is unpacked. */
+static size_t copies_bytes(const record_reader *r) {
+    const kv_shape *shape = &r->head.format.shape;
+    if (r->head.record.form.slots) return record_reduced_space(shape, &r->head.record.form);
+    return KV_SPAN_BLOCKS * kv_shape_most_block_bytes(shape);
+}
+
+/* One message per piece. */
 static record_fault read_encrypted(record_reader *r, uint64_t offset, const struct iovec *blocks, int n, rp_error *err) {
-    const size_t most = kv_shape_most_block_bytes(&r->head.format.shape) + RECORD_MESSAGE_EXTRA;
+    const bool is_reduced = r->head.record.form.slots != NULL;
+    const size_t most = (is_reduced ? copies_bytes(r) : kv_shape_most_block_bytes(&r->head.format.shape)) + RECORD_MESSAGE_EXTRA;
     record_fault fault = RECORD_FAULT_NONE;
     if (!r->message && !(r->message = base_alloc_aligned(most, 64))) return no_memory(r, most, err);
     for (int i = 0; i < n && !fault; i++) {
@@ -204,17 +212,29 @@ static record_fault read_encrypted(record_reader *r, uint64_t offset, const stru
 
 /* Bytes of a block in the file, before encryption. */
 static size_t stored_bytes(const record_reader *r, int32_t layer, int32_t block) {
-    return record_stored_bytes(&r->head.format.shape, layer, r->public.version, r->head.record.form.n_tokens, block);
+    return record_block_bytes(&r->head.format.shape, &r->head.record.form, layer, r->public.version, block);
 }
 
-/* Reads the next layer into as many blocks as it kept, as they are stored. */
+/* Reads the next layer into as many pieces as it has, as they are stored. */
 static record_fault read_layer(record_reader *r, const struct iovec *blocks, int n, rp_error *err) {
     int32_t layer = r->next_layer++;
     const record_layer *l = &r->head.layers[layer];
+    const kv_span_form *form = &r->head.record.form;
     record_fault fault = RECORD_FAULT_NONE;
     if (n > 0) fault = is_encrypted(r) ? read_encrypted(r, l->begin, blocks, n, err) : read_pieces(r, l->begin, blocks, n, err);
     if (!fault && !record_checksum_equal(record_checksum_of(blocks, n), l->checksum))
         fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "checksum of layer %d", layer);
+    if (!fault && form->slots && n > 0 && !record_positions_are_valid(form, layer, blocks[0].iov_base))
+        fault = record_fail(err, RECORD_FAULT_DAMAGED, r->path, "positions of layer %d are out of order", layer);
+    return fault;
+}
+
+static record_fault read_reduced(record_reader *r, int32_t layer, kv_span *span, rp_error *err) {
+    size_t sizes[KV_SPAN_BLOCKS] = {0};
+    const int n = record_layer_pieces(&r->head.format.shape, &r->head.record.form, layer, r->public.version, sizes);
+    if (!r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
+    const record_fault fault = read_layer(r, &(struct iovec){r->copies, sizes[0]}, n, err);
+    if (!fault && n > 0) record_put_reduced(span, layer, r->copies, sizes[0]);
     return fault;
 }
 
@@ -226,7 +246,8 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     const size_t bytes = kv_shape_block_bytes(&shape), most = kv_shape_most_block_bytes(&r->head.format.shape);
     const bool is_whole = kv_span_is_whole(span, layer);
     int n = 0;
-    if (!is_whole && !r->copies && !(r->copies = base_alloc_aligned(KV_SPAN_BLOCKS * most, 64))) return no_memory(r, KV_SPAN_BLOCKS * most, err);
+    if (r->head.record.form.slots) return read_reduced(r, layer, span, err);
+    if (!is_whole && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)
             blocks[n++] = (struct iovec){is_whole ? kv_span_block(span, layer, b) : r->copies + (size_t)b * most, stored_bytes(r, layer, b)};
@@ -246,22 +267,17 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
 record_fault record_reader_verify(record_reader *r, rp_error *err) {
     BASE_ASSERT(r->next_layer == 0);
     const kv_shape *shape = &r->head.format.shape;
-    const uint8_t *kept = r->head.record.form.kept;
-    uint64_t most = 0;
-    for (int32_t i = 0; i < shape->n_layers; i++)
-        most = BASE_MAX(most, record_layer_bytes(shape, i, r->public.version, r->head.record.form.n_tokens, kept[i], false));
+    const kv_span_form *form = &r->head.record.form;
+    const uint64_t most = record_most_layer_bytes(shape, form, r->public.version);
     uint8_t *memory = base_alloc_aligned((size_t)most, 64);
     record_fault fault = memory ? RECORD_FAULT_NONE : no_memory(r, most, err);
     for (int32_t i = 0; i < shape->n_layers && !fault; i++) {
-        struct iovec blocks[KV_SPAN_BLOCKS];
+        struct iovec pieces[KV_SPAN_BLOCKS];
+        size_t sizes[KV_SPAN_BLOCKS];
         uint8_t *at = memory;
-        int n = 0;
-        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
-            if (!(kept[i] >> b & 1)) continue;
-            blocks[n++] = (struct iovec){at, stored_bytes(r, i, b)};
-            at += stored_bytes(r, i, b);
-        }
-        fault = read_layer(r, blocks, n, err);
+        const int n = record_layer_pieces(shape, form, i, r->public.version, sizes);
+        for (int k = 0; k < n; at += sizes[k++]) pieces[k] = (struct iovec){at, sizes[k]};
+        fault = read_layer(r, pieces, n, err);
     }
     base_free(memory);
     return fault;

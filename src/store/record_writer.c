@@ -5,13 +5,13 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots, whose used ones are copied together, and for packed spans and layers
+ * copy, except for a last block with unused slots, whose used ones are copied together, and for packed and reduced spans and layers
  * in f16 (kv/span.h): their blocks are collected from cells.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
 #include "base/check.h"
-#include "store/record_header.h"
+#include "store/record_layer.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -30,13 +30,13 @@ typedef struct writer {
     const record_cipher *cipher;
     const record_rest *rest; /* NULL: none */
     record record; /* with the span's form */
-    uint8_t *kept; /* the form's */
+    void *arrays; /* the form's */
     record_layer *layers;
     uint64_t file_bytes;
     size_t private_bytes, kv_at, block_bytes;
     uint8_t *header; /* [kv_at] */
-    uint8_t *copies; /* [4] blocks: those that are not written from where they are; NULL: there are none */
-    uint8_t *message; /* of one block; NULL: plain */
+    uint8_t *copies; /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL: there are none */
+    uint8_t *message; /* of one piece; NULL: plain */
     record_stream stream;
     char *temporary;
     base_io_file file;
@@ -55,8 +55,10 @@ static int record_format_check(const record_format *format, const record *r, con
     int32_t n_slots = kv_span_tokens(span);
     const size_t block_bytes = kv_shape_most_block_bytes(&format->shape);
     bool is_possible = r->n_tokens >= 0 && r->n_tokens <= n_slots && r->first_slot >= 0 && r->first_slot <= n_slots - r->n_tokens &&
-                       r->at >= 0 && r->at <= KV_SPAN_TOKENS && r->kind < RECORD_REDUCED && !kv_span_is_reduced(span) &&
-                       strlen(r->label) <= RECORD_MAX_LABEL;
+                       r->at >= 0 && r->kind < RECORD_KIND_COUNT && strlen(r->label) <= RECORD_MAX_LABEL;
+    if (kv_span_is_reduced(span)) is_possible = is_possible && r->at < kv_span_parts(span) && r->n_tokens == 0 && r->first_slot == 0;
+    else is_possible = is_possible && r->at <= KV_SPAN_TOKENS;
+    is_possible = is_possible && (r->kind == RECORD_REDUCED) == kv_span_is_reduced(span);
     BASE_ASSERT(kv_span_is_sealed(span) && base_key_equal(kv_span_key(span), &r->key));
     BASE_ASSERT(kv_span_layers_ready(span) == format->shape.n_layers && !kv_span_has_failed(span));
     if (!is_possible) return base_fail(err, RP_ERR_INVALID, "a record of %d tokens at slot %d of %d", r->n_tokens, r->first_slot, n_slots);
@@ -64,23 +66,15 @@ static int record_format_check(const record_format *format, const record *r, con
     return RP_OK;
 }
 
-/* Blocks after the last token, which an open span may have kept, are not the span's. */
-static uint8_t kv_span_kept_of(const kv_span *span, int32_t layer) { return kv_span_kept(span, layer) & record_all_kept(kv_span_tokens(span)); }
-
-uint64_t record_file_bytes(const record_format *format, const record *r, const kv_span *span, const record_cipher *cipher) {
-    const int32_t n_layers = format->shape.n_layers;
-    const kv_shape shape = kv_shape_in(&format->shape, kv_span_format(span));
-    uint64_t bytes = record_kv_at(cipher, record_private_bytes(RECORD_FILE_VERSION, n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < n_layers; i++)
-        bytes += record_layer_bytes(&shape, i, RECORD_FILE_VERSION, kv_span_tokens(span), kv_span_kept_of(span, i), cipher);
-    return bytes;
+static size_t private_bytes(const record_format *format, const record *r) {
+    const int32_t n_heads = r->form.slots ? format->shape.n_layers * r->form.n_kv_heads : 0;
+    return record_private_bytes(RECORD_FILE_VERSION, format->shape.n_layers, n_heads, r->n_tokens, strlen(r->label));
 }
 
-uint64_t record_plain_bytes(const record_format *format, const record *r) {
+uint64_t record_file_bytes(const record_format *format, const record *r, bool is_encrypted) {
     const kv_shape shape = kv_shape_in(&format->shape, r->form.format);
-    uint64_t bytes = record_kv_at(false, record_private_bytes(RECORD_FILE_VERSION, format->shape.n_layers, r->n_tokens, strlen(r->label)));
-    for (int32_t i = 0; i < format->shape.n_layers; i++)
-        bytes += record_layer_bytes(&shape, i, RECORD_FILE_VERSION, r->form.n_tokens, r->form.kept[i], false);
+    uint64_t bytes = record_kv_at(is_encrypted, private_bytes(format, r));
+    for (int32_t i = 0; i < shape.n_layers; i++) bytes += record_layer_bytes(&shape, &r->form, i, RECORD_FILE_VERSION, is_encrypted);
     return bytes;
 }
 
@@ -96,35 +90,36 @@ static int writer_name_temporary(writer *w, const char *path, rp_error *err) {
 }
 
 static int writer_allocate(writer *w, rp_error *err) {
-    size_t n_layers = (size_t)w->format.shape.n_layers, message = w->block_bytes + RECORD_MESSAGE_EXTRA;
-    bool copies = kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
+    const bool is_reduced = kv_span_is_reduced(w->span);
+    size_t piece = w->block_bytes, copied = KV_SPAN_BLOCKS * w->block_bytes;
+    bool copies = is_reduced || kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
     for (int32_t i = 0; i < w->format.shape.n_layers && !copies; i++) copies = !kv_span_is_whole(w->span, i);
-    w->kept = base_alloc(n_layers);
-    w->layers = base_alloc(n_layers * sizeof *w->layers);
+    if (is_reduced) piece = copied = record_reduced_space(&w->format.shape, &w->record.form);
+    w->layers = base_alloc((size_t)w->format.shape.n_layers * sizeof *w->layers);
     w->header = base_calloc(1, w->kv_at);
-    if (copies) w->copies = base_alloc_aligned(KV_SPAN_BLOCKS * w->block_bytes, 64);
-    if (w->cipher) w->message = base_alloc_aligned(message, 64);
-    bool is_done = w->kept && w->layers && w->header && (w->copies || !copies) && (w->message || !w->cipher);
-    return is_done ? RP_OK : base_fail_memory(err, w->kv_at + w->block_bytes, "a record");
+    if (copies) w->copies = base_alloc_aligned(copied, 64);
+    if (w->cipher) w->message = base_alloc_aligned(piece + RECORD_MESSAGE_EXTRA, 64);
+    bool is_done = w->layers && w->header && (w->copies || !copies) && (w->message || !w->cipher);
+    return is_done ? RP_OK : base_fail_memory(err, w->kv_at + piece, "a record");
 }
 
 /* Sizes, form and offsets. */
 static int writer_describe(writer *w, const record *r, rp_error *err) {
     const kv_shape *shape = &w->format.shape;
     w->record = *r;
-    w->private_bytes = record_private_bytes(RECORD_FILE_VERSION, shape->n_layers, r->n_tokens, strlen(r->label));
+    w->arrays = base_alloc(kv_span_form_bytes(w->span));
+    if (!w->arrays) return base_fail_memory(err, kv_span_form_bytes(w->span), "a record");
+    w->record.form = kv_span_describe(w->span, w->arrays);
+    w->private_bytes = private_bytes(&w->format, &w->record);
     w->kv_at = (size_t)record_kv_at(w->cipher, w->private_bytes);
     w->block_bytes = kv_shape_most_block_bytes(shape);
     int rc = writer_allocate(w, err);
     if (rc) return rc;
     w->file_bytes = w->kv_at;
     for (int32_t i = 0; i < shape->n_layers; i++) {
-        w->kept[i] = kv_span_kept_of(w->span, i);
         w->layers[i].begin = w->file_bytes;
-        w->file_bytes += record_layer_bytes(shape, i, RECORD_FILE_VERSION, kv_span_tokens(w->span), w->kept[i], w->cipher);
+        w->file_bytes += record_layer_bytes(shape, &w->record.form, i, RECORD_FILE_VERSION, w->cipher);
     }
-    w->record.form = (kv_span_form){.format = shape->format, .first_pos = kv_span_position(w->span), .n_tokens = kv_span_tokens(w->span),
-                                    .readable_from = kv_span_readable_from(w->span), .kept = w->kept};
     return RP_OK;
 }
 
@@ -145,24 +140,29 @@ static void writer_rest(const writer *w) {
     if (w->rest) w->rest->fn(w->rest->user);
 }
 
-/* A layer's blocks in their written form. Returns their number. */
-static int layer_blocks(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
+/* A layer's pieces in their written form. Returns their number. */
+static int layer_pieces(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCKS]) {
+    const kv_span_form *form = &w->record.form;
     int n = 0;
+    if (form->slots) {
+        out[0] = (struct iovec){w->copies, record_get_reduced(w->span, layer, w->copies)};
+        return out[0].iov_len > 0;
+    }
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
-        if (!(w->kept[layer] >> b & 1)) continue;
-        int32_t n_used = kv_span_tokens(w->span) - b * KV_BLOCK_SLOTS;
+        if (!(form->kept[layer] >> b & 1)) continue;
+        int32_t n_used = form->n_tokens - b * KV_BLOCK_SLOTS;
         const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_is_whole(w->span, layer);
         out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b),
-                                  record_stored_bytes(&w->format.shape, layer, RECORD_FILE_VERSION, kv_span_tokens(w->span), b)};
+                                  record_block_bytes(&w->format.shape, form, layer, RECORD_FILE_VERSION, b)};
     }
     return n;
 }
 
 static void make_checksums(writer *w) {
-    struct iovec blocks[KV_SPAN_BLOCKS];
+    struct iovec pieces[KV_SPAN_BLOCKS];
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
-        int n = layer_blocks(w, i, blocks);
-        w->layers[i].checksum = record_checksum_of(blocks, n);
+        int n = layer_pieces(w, i, pieces);
+        w->layers[i].checksum = record_checksum_of(pieces, n);
         writer_rest(w);
     }
 }
@@ -208,12 +208,12 @@ static int write_bytes(writer *w, void *bytes, size_t n, rp_error *err) {
 }
 
 static int write_layer(writer *w, int32_t layer, rp_error *err) {
-    struct iovec blocks[KV_SPAN_BLOCKS];
-    int n = layer_blocks(w, layer, blocks), rc = RP_OK;
-    if (!w->cipher) return n > 0 ? base_io_writev(&w->file, blocks, n, err) : RP_OK;
+    struct iovec pieces[KV_SPAN_BLOCKS];
+    int n = layer_pieces(w, layer, pieces), rc = RP_OK;
+    if (!w->cipher) return n > 0 ? base_io_writev(&w->file, pieces, n, err) : RP_OK;
     for (int i = 0; i < n && !rc; i++) {
-        record_stream_seal(&w->stream, blocks[i].iov_base, blocks[i].iov_len, NULL, 0, w->message);
-        rc = write_bytes(w, w->message, blocks[i].iov_len + RECORD_MESSAGE_EXTRA, err);
+        record_stream_seal(&w->stream, pieces[i].iov_base, pieces[i].iov_len, NULL, 0, w->message);
+        rc = write_bytes(w, w->message, pieces[i].iov_len + RECORD_MESSAGE_EXTRA, err);
     }
     return rc;
 }
@@ -250,7 +250,7 @@ void record_discard(const char *path) { remove_file(path); }
 
 static void writer_release(writer *w) {
     record_stream_wipe(&w->stream);
-    base_free(w->kept);
+    base_free(w->arrays);
     base_free(w->layers);
     base_free(w->header);
     base_free(w->copies);

@@ -220,7 +220,7 @@ kv_span *span_store_fetch(span_store *s, const base_key *key) {
 static void note_entry(span_entry *e, const span_note *note) {
     e->cost_us = note->cost_us;
     e->tenant = note->tenant;
-    e->is_text = note->kind == RECORD_TEXT;
+    e->kind = note->kind;
     e->parent = note->parent;
     span_store_set_label(e, note->label);
 }

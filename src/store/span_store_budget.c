@@ -47,7 +47,7 @@ static uint64_t cost_in(const span_entry *e, span_tier tier) {
 }
 
 static uint32_t parent_in(const span_store *s, span_tier tier, uint32_t i) {
-    uint32_t parent = s->entries[i].is_text ? span_store_find(s, &s->entries[i].parent) : NONE;
+    uint32_t parent = s->entries[i].kind == RECORD_TEXT ? span_store_find(s, &s->entries[i].parent) : NONE;
     return parent != NONE && parent != i && span_store_budget_is_in(s, tier, parent) ? parent : EVICTION_NONE;
 }
 
@@ -86,7 +86,7 @@ int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t by
     const span_entry *e = &s->entries[i];
     eviction_item about = span_store_item(s, tier, i, bytes, idle);
     int rc = eviction_add(s->tiers[tier], i, &about);
-    if (!rc && e->pinned && !e->is_text) pin_in(s, tier, i, bytes);
+    if (!rc && e->pinned && record_is_of_module(e->kind)) pin_in(s, tier, i, bytes);
     return rc;
 }
 
@@ -137,7 +137,7 @@ static void span_store_budget_renew(span_store *s, uint32_t i) {
 
 void span_store_set_pinned(span_store *s, uint32_t i, bool pinned) {
     span_entry *e = &s->entries[i];
-    if (e->pinned == pinned || e->is_text) return;
+    if (e->pinned == pinned || !record_is_of_module(e->kind)) return;
     e->pinned = pinned;
     if (pinned && e->span) pin_in(s, TIER_RAM, i, kv_span_bytes(e->span));
     if (pinned && e->file) pin_in(s, TIER_DISK, i, e->file->bytes);
@@ -181,7 +181,7 @@ bool span_store_has_expired(const span_store *s, uint32_t i) {
 /* Entries without children are remembered (ghost list). */
 void span_store_expire(span_store *s, uint32_t i) {
     const span_entry *e = &s->entries[i];
-    bool alone = !e->is_text;
+    bool alone = record_is_of_module(e->kind);
     BASE_TRACE(STORE, "a span has expired");
     s->stats.expired++;
     if (e->span) eviction_expire(s->tiers[TIER_RAM], i), span_store_leave_ram(s, i, alone);

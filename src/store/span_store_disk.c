@@ -35,13 +35,15 @@ int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
 /* ---- records on disk ---- */
 
 span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers) {
-    int32_t own = kv_pool_shape(s->pool)->n_layers;
-    span_file *f = base_calloc(1, sizeof(*f) + (size_t)own);
+    const kv_shape *own = kv_pool_shape(s->pool);
+    const bool is_own = n_layers == own->n_layers && (!form->slots || form->n_kv_heads == own->n_kv_heads);
+    span_file *f = base_calloc(1, sizeof(*f) + (is_own ? kv_form_bytes(form, n_layers) : (size_t)own->n_layers));
     if (!f) return NULL;
+    f->unreadable = !is_own;
     f->form = *form;
-    f->unreadable = n_layers != own;
-    if (!f->unreadable) memcpy(f->kept, form->kept, (size_t)own);
-    f->form.kept = f->kept;
+    f->form.slots = NULL;
+    f->form.kept = (uint8_t *)f->arrays;
+    if (is_own) f->form = kv_form_copy(form, n_layers, f->arrays);
     return f;
 }
 
@@ -199,7 +201,7 @@ typedef struct opening {
 static void know_use(span_entry *e, const record_row *row) {
     e->cost_us = row->record.cost_us;
     e->tenant = row->record.tenant;
-    e->is_text = row->record.kind == RECORD_TEXT;
+    e->kind = row->record.kind;
     e->parent = row->record.parent;
     span_store_set_label(e, row->record.label);
     e->uses = row->uses;

@@ -32,8 +32,8 @@ typedef struct span_file {
     uint64_t serial; /* of its write (disk_tier_serial); 0: it existed when the store was opened */
     bool written;
     bool unreadable; /* counted, and never read: encrypted with another key, or a read failed */
-    kv_span_form form; /* kept: below */
-    uint8_t kept[];    /* [n_layers] */
+    kv_span_form form; /* its arrays: below */
+    uint16_t arrays[];
 } span_file;
 
 typedef struct span_entry {
@@ -43,9 +43,9 @@ typedef struct span_entry {
     bool arriving;   /* it came into RAM for a use that is not counted yet */
     bool noted;      /* the index has the current fields from uses to pinned */
     base_key key;
-    bool is_text;    /* else it has no parent, and may be pinned */
+    record_kind kind; /* a text has a parent in eviction; others may be pinned */
     base_key parent; /* of a text: another entry's key, or a root's */
-    char *label;     /* of a module; NULL: unknown */
+    char *label;     /* of a module, or of its reduced KV; NULL: unknown */
     bool fetched;    /* read by span_store_fetch, no get yet */
     kv_span *span;   /* NULL: not in RAM */
     span_file *file; /* NULL: not on disk */
@@ -172,7 +172,7 @@ void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for
 void span_store_forget_file(span_store *s, uint32_t i, bool for_room);
 /* Adds a record to the entry. idle: as in eviction.h. RP_ERR_MEMORY: the caller keeps the file. */
 int span_store_enter_disk(span_store *s, uint32_t i, span_file *f, float idle);
-/* n_layers: of the form, which may be another model's. NULL: out of memory. */
+/* n_layers: of the form, which may be another model's, and is then kept without its arrays. NULL: out of memory. */
 span_file *span_store_new_file(const span_store *s, const kv_span_form *form, int32_t n_layers);
 static inline bool span_store_can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
 /* The part of the disk budget that records may take. */

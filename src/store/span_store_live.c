@@ -13,7 +13,7 @@ void span_store_each(const span_store *s, span_store_about_fn fn, void *user) {
         const span_entry *e = &s->entries[i];
         if (!e->used || e->failed) continue;
         span_about about = {.key = e->key,
-                            .kind = e->is_text ? RECORD_TEXT : RECORD_MODULE,
+                            .kind = e->kind,
                             .label = e->label ? e->label : "",
                             .format = e->span ? kv_span_format(e->span) : e->file->form.format,
                             .n_tokens = e->span ? kv_span_tokens(e->span) : e->file->form.n_tokens,
@@ -40,7 +40,7 @@ static void span_store_live_note(span_store *s, uint32_t i) {
 
 bool span_store_pin(span_store *s, const base_key *key, bool pinned) {
     uint32_t i = span_store_find(s, key);
-    if (i == NONE || s->entries[i].failed || (s->entries[i].is_text && pinned)) return false;
+    if (i == NONE || s->entries[i].failed || (!record_is_of_module(s->entries[i].kind) && pinned)) return false;
     span_store_set_pinned(s, i, pinned);
     if (pinned) span_store_write_sooner(s, i); /* its write may have been late */
     span_store_live_note(s, i);

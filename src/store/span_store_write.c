@@ -147,7 +147,7 @@ static void span_store_write_skip(span_store *s, uint32_t i) {
 /* The latest start of the write of a due span. None: with write-through, where callers wait; of modules and pins, which
  * were requested; and of the flush at the end. */
 static uint64_t begin_by(const span_store *s, const span_entry *e, uint64_t since) {
-    return s->write == SPAN_STORE_WRITE_THROUGH || s->closing || e->pinned || !e->is_text ? UINT64_MAX : since + BEGIN_US;
+    return s->write == SPAN_STORE_WRITE_THROUGH || s->closing || e->pinned || record_is_of_module(e->kind) ? UINT64_MAX : since + BEGIN_US;
 }
 
 /* Late due text is written when nothing is due. */
@@ -170,20 +170,18 @@ static void demote_late(span_store *s) {
 
 /* ---- rows ---- */
 
-/* A copy of a note as a row: one block of memory, with tokens and label after the row. */
+/* A copy of a note as a row: one block of memory, with tokens, form and label after the row. */
 static record_row *new_row(const span_store *s, const span_entry *e, const span_note *n) {
     int32_t n_layers = kv_pool_shape(s->pool)->n_layers;
-    size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), label_bytes = strlen(n->label) + 1;
-    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + (size_t)n_layers + label_bytes);
+    const size_t token_bytes = (size_t)n->n_tokens * sizeof(*n->tokens), form_bytes = kv_span_form_bytes(e->span), label_bytes = strlen(n->label) + 1;
+    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + form_bytes + label_bytes);
     if (!row) return NULL;
     int32_t *tokens = (int32_t *)(row + 1);
-    uint8_t *kept = (uint8_t *)(tokens + n->n_tokens);
-    char *label = (char *)kept + n_layers;
-    memcpy(tokens, n->tokens, token_bytes);
+    void *arrays = tokens + n->n_tokens;
+    char *label = (char *)arrays + form_bytes;
+    if (token_bytes > 0) memcpy(tokens, n->tokens, token_bytes);
     memcpy(label, n->label, label_bytes);
-    for (int32_t i = 0; i < n_layers; i++) kept[i] = kv_span_kept(e->span, i);
-    kv_span_form form = {.format = kv_span_format(e->span), .first_pos = kv_span_position(e->span), .n_tokens = kv_span_tokens(e->span),
-                         .readable_from = kv_span_readable_from(e->span), .kept = kept};
+    const kv_span_form form = kv_span_describe(e->span, arrays);
     *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
                                    .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
                                    .tenant = n->tenant},
@@ -255,16 +253,16 @@ static bool span_store_write_postpone(span_store *s, uint32_t i) {
 /* Starts the write of a queued entry; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
-    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record, e->span), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
+    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
     if (!span_store_write_is_taken(s, e)) return false;
     /* the reference that the write takes must not use reserved blocks */
     if (kv_span_is_unshared(e->span) && (int64_t)(kv_span_bytes(e->span) / kv_pool_block_bytes(s->pool)) > span_store_free_blocks(s)) return false;
-    bool replaces = !span_store_write_is_free(s, e->tenant, bytes), is_limited = replaces && e->is_text && !e->pinned && !through;
+    bool replaces = !span_store_write_is_free(s, e->tenant, bytes), is_limited = replaces && e->kind == RECORD_TEXT && !e->pinned && !through;
     if (is_once && replaces && !is_quiet(s)) return false;
     if (is_limited && !span_store_write_may_replace(s, bytes)) return span_store_write_postpone(s, i);
     eviction_item about = span_store_item(s, TIER_DISK, i, bytes, 0);
-    span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->is_text && !through ? &about : NULL);
+    span_disk_fit room = span_store_make_disk_space(s, e->tenant, bytes, e->kind == RECORD_TEXT && !through ? &about : NULL);
     if (room == DISK_FITS_LATER && !through) return false;
     if (room != DISK_FITS && is_once) {
         span_store_write_skip(s, i);
@@ -324,7 +322,7 @@ void span_store_write_entry(span_store *s, uint32_t i, const span_note *note, bo
         s->stats.disk_unwritten++;
         return;
     }
-    bool is_due = s->write == SPAN_STORE_WRITE_THROUGH || !e->is_text || e->uses > 1 || seen;
+    bool is_due = s->write == SPAN_STORE_WRITE_THROUGH || record_is_of_module(e->kind) || e->uses > 1 || seen;
     e->since_us = base_clock_us();
     wait_in(s, is_due ? LIST_DUE : LIST_ONCE, i);
     span_store_write_waiting(s);

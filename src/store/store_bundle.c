@@ -40,7 +40,7 @@ static int store_bundle_choose(void *user, const store_item *item, rp_error *err
     const record *r = &item->row.record;
     record_bundle *b = &x->bundle;
     x->n_encrypted += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
-    if (item->fault || r->kind != RECORD_MODULE || !record_label_is_below(r->label, b->name)) return RP_OK;
+    if (item->fault || !record_is_of_module(r->kind) || !record_label_is_below(r->label, b->name)) return RP_OK;
     if (base_grow((void **)&b->items, &x->cap, b->n + 1, DISK_TIER_MAX_RECORDS, sizeof(*b->items)))
         return base_fail_memory(err, (b->n + 1) * sizeof(*b->items), "a bundle");
     b->items[b->n++] = (record_bundle_item){.key = r->key};
@@ -64,7 +64,7 @@ static int export_measure(export *x, rp_error *err) {
         record_place place = export_place_of(x, i, path);
         record_reader *r;
         rc = fail_fault(record_place_open(&r, &place, &b->items[i].key, x->a->cipher, err), err);
-        if (!rc) b->items[i].bytes = record_plain_bytes(record_reader_format(r), record_reader_record(r));
+        if (!rc) b->items[i].bytes = record_file_bytes(record_reader_format(r), record_reader_record(r), false);
         if (!rc) b->file_bytes += b->items[i].bytes;
         record_reader_close(r);
     }

@@ -567,7 +567,8 @@ static void cleans(void **state) {
 
 static void rebuilds(void **state) {
     (void)state;
-#define COLUMNS "first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, pinned"
+#define COLUMNS "first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, expires, pinned, " \
+                "head_slots, end_pos, parts"
     static const char copies[] = "INSERT INTO records (key, fingerprint, parent, kind, at, " COLUMNS ")"
                                  " SELECT randomblob(32), fingerprint, parent, kind, at, " COLUMNS " FROM records";
     static const char *const lies[] = {"DELETE FROM records WHERE kind = 1", "UPDATE records SET at = 9999 WHERE kind = 1",

@@ -225,6 +225,30 @@ static void a_newer_index_is_left_as_it_is(void **state) {
     store_folder_remove(dir);
 }
 
+/* It lacks the columns of reduced spans: a new one takes its pins and uses. */
+static void an_index_of_version_3_is_rebuilt(void **state) {
+    (void)state;
+    char dir[STORE_FOLDER_BYTES];
+    rp_error err = {0};
+    int32_t from_disk;
+    uint64_t uses, again;
+    size_t n_pins = make_store(dir);
+    assert_int_equal(count_pins(dir, &uses), n_pins);
+    sql(dir, "ALTER TABLE records DROP COLUMN head_slots; ALTER TABLE records DROP COLUMN end_pos; ALTER TABLE records DROP COLUMN parts;"
+             "PRAGMA user_version = 3");
+    assert_true(n_pins > 0 && uses > 0);
+    rp_engine *e = cache_world_engine(&world, dir, NULL, &err);
+    assert_non_null(e);
+    assert_int_equal(stats_of(e).disk_state, RP_STORE_WORKS);
+    assert_true(cache_world_ask(&world, e, NULL, &from_disk) && from_disk > 0);
+    rp_engine_free(e);
+    assert_true(has(dir, "index.db.bad"));
+    assert_int_equal(count_pins(dir, &again), n_pins);
+    assert_true(again >= uses);
+    sql(dir, "SELECT head_slots, end_pos, parts FROM records");
+    store_folder_remove(dir);
+}
+
 /* ---- the lock ---- */
 
 static void a_removed_lock_lets_nobody_in(void **state) {
@@ -322,6 +346,7 @@ int main(void) {
         cmocka_unit_test(a_failing_call_deletes_no_index),
         cmocka_unit_test(pins_outlive_the_index),
         cmocka_unit_test(a_newer_index_is_left_as_it_is),
+        cmocka_unit_test(an_index_of_version_3_is_rebuilt),
         cmocka_unit_test(a_removed_lock_lets_nobody_in),
         cmocka_unit_test(the_advice_on_budgets_is_true),
         cmocka_unit_test(a_smaller_budget_holds_when_the_engine_is_there),

@@ -35,22 +35,18 @@ static int no_record(void *user, const record_row *row, rp_error *err) {
 /* A row in the form that the tier takes over: one block of memory. */
 static record_row *row_of(const record_world *w) {
     const record *r = &w->record;
-    size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), label_bytes = strlen(r->label) + 1;
-    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + (size_t)shape.n_layers + label_bytes);
+    size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), form_bytes = kv_span_form_bytes(w->span), label_bytes = strlen(r->label) + 1;
+    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + form_bytes + label_bytes);
     assert_non_null(row);
     int32_t *tokens = (int32_t *)(row + 1);
-    uint8_t *kept = (uint8_t *)(tokens + r->n_tokens);
-    char *label = (char *)kept + shape.n_layers;
+    void *arrays = tokens + r->n_tokens;
+    char *label = (char *)arrays + form_bytes;
     memcpy(tokens, r->tokens, token_bytes);
     memcpy(label, r->label, label_bytes);
-    for (int32_t i = 0; i < shape.n_layers; i++) kept[i] = kv_span_kept(w->span, i);
     *row = (record_row){.record = *r, .fingerprint = w->format.fingerprint, .n_layers = shape.n_layers};
     row->record.tokens = tokens;
     row->record.label = label;
-    kv_span_form *form = &row->record.form;
-    *form = (kv_span_form){.format = kv_span_format(w->span), .first_pos = kv_span_position(w->span), .kept = kept};
-    form->n_tokens = kv_span_tokens(w->span);
-    form->readable_from = kv_span_readable_from(w->span);
+    row->record.form = kv_span_describe(w->span, arrays);
     return row;
 }
 

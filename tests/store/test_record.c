@@ -53,7 +53,7 @@ static void expect_read(const record_world *w, const char *path, const record_ci
     assert_int_equal(record_reader_open(&r, path, &w->format, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
     expect_record(record_reader_record(r), &w->record);
     assert_true(base_key_equal(&record_reader_format(r)->fingerprint, &w->format.fingerprint));
-    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, w->span, cipher));
+    if (path == w->path) assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, cipher));
     assert_int_equal(kv_span_restore(&copy, pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t i = 0; i < w->format.shape.n_layers; i++) {
         assert_int_equal(kv_span_layers_ready(copy), i);
@@ -292,6 +292,8 @@ static void golden_records_are_read_and_written(void **state) {
         {"v2-encrypted", true, {.shape = &shapes[3], .n_slots = 130, .first_pos = 11, .from = 150, .seed = 2}},
         {"v2-int8", false, {.shape = &shapes[5], .n_slots = 67, .seed = 4}},
         {"v2-int8-f16-layers", false, {.shape = &shapes[6], .n_slots = 67, .seed = 4}},
+        {"v2-reduced", false, {.shape = &shapes[6], .n_slots = 600, .first_pos = 11, .seed = 5, .is_reduced = true, .part = 1}},
+        {"v2-reduced-kivi4", false, {.shape = &shapes[5], .n_slots = 90, .seed = 6, .is_reduced = true, .encoded = KV_KIVI4}},
     };
     record_cipher *cipher = forge_cipher(7);
     const char *root = getenv("REPRISE_SOURCE_DIR");
@@ -398,7 +400,7 @@ static void check_packed(const record_world *w, const record_cipher *cipher, kv_
     if (format != w->format.shape.format) assert_int_equal(record_verify(w->path, &expected, cipher, &err), RECORD_FAULT_FORMAT);
     expected.any_format = true;
     assert_int_equal(record_reader_open(&r, w->path, &expected, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
-    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, &w->record, span, cipher));
+    assert_int_equal(record_reader_sizes(r).bytes, record_file_bytes(&w->format, record_reader_record(r), cipher));
     assert_int_equal(kv_form_blocks(&w->format.shape, &record_reader_record(r)->form) * (int64_t)kv_pool_block_bytes(w->pool), kv_span_bytes(span));
     assert_int_equal(kv_span_restore(&copy, w->pool, &record_reader_record(r)->form, &w->record.key, &err), RP_OK);
     for (int32_t l = 0; l < shape.n_layers; l++) assert_int_equal(record_read_layer(r, l, copy, &err), RECORD_FAULT_NONE);
@@ -440,6 +442,139 @@ static void spans_of_every_format_are_written_and_read(void **state) {
     assert_true(n_packed > 130);
 }
 
+/* ---- reduced spans ---- */
+
+/* A part's file is read as an engine of its format does, and, as a bundle's is, into a pool of its own. */
+static void check_reduced(const record_world *w, const record_cipher *cipher) {
+    record_loaded loaded;
+    rp_error err = {0};
+    const record_place place = {.path = w->path};
+    assert_int_equal(record_write(w->path, &w->format, &w->record, w->span, cipher, NULL, &err), RP_OK);
+    expect_read(w, w->path, cipher);
+    assert_int_equal(record_load(&loaded, &place, &w->record.key, cipher, &err), RECORD_FAULT_NONE);
+    const record *r = record_reader_record(loaded.reader);
+    assert_true(r->kind == RECORD_REDUCED && r->at == w->record.at && r->form.n_parts == w->record.form.n_parts && r->form.end == kv_span_end(w->span));
+    assert_true(kv_span_has_form(loaded.span, &w->record.form) && forge_spans_equal(NULL, w->span, loaded.span));
+    record_loaded_free(&loaded);
+}
+
+static void reduced_spans_of_every_format_come_back(void **state) {
+    static const kv_shape engines[] = {
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = KV_F32},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
+        {.n_layers = 4, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
+    };
+    static const int32_t tokens[] = {1, 2, 63, 65, 130, 257, 700};
+    record_cipher *cipher = forge_cipher(7);
+    int n_encoded = 0, n_later = 0, n_empty = 0;
+    (void)state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(tokens) * KV_N_FORMATS; i++) {
+        const kv_shape *engine = &engines[i / KV_N_FORMATS % BASE_ARRAY_LEN(engines)];
+        const kv_format format = (kv_format)(i % KV_N_FORMATS);
+        record_plan plan = {.shape = engine, .n_slots = tokens[i / KV_N_FORMATS / BASE_ARRAY_LEN(engines)], .first_pos = (int32_t)i, .seed = i};
+        if ((format != engine->format && !kv_format_is_encoded(format)) || kv_shape_packing(engine, format).per_block == 0) continue;
+        plan.is_reduced = true;
+        plan.encoded = format;
+        for (int32_t n_parts = 1; plan.part < n_parts; plan.part++) {
+            record_world w;
+            record_world_open(&w, &plan);
+            n_parts = kv_span_parts(w.span);
+            check_reduced(&w, NULL);
+            check_reduced(&w, cipher);
+            for (int32_t k = 0; k < engine->n_layers * engine->n_kv_heads; k++) n_empty += w.record.form.slots[k] == 0;
+            n_encoded += kv_format_is_encoded(format);
+            n_later += plan.part > 0;
+            record_world_close(&w);
+        }
+    }
+    assert_true(n_encoded > 100 && n_later > 20 && n_empty > 100);
+    record_cipher_close(cipher);
+}
+
+static void the_same_slots_give_the_same_bytes(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) { /* f16, int8 with layers in f16, kivi4, kivi2 with layers in f16 */
+        static const kv_format encoded[] = {KV_F16, KV_F16, KV_KIVI4, KV_KIVI2};
+        record_plan plan = {.shape = &shapes[k % 2 ? 6 : 2], .n_slots = 330, .seed = 4, .is_reduced = true, .encoded = encoded[k], .junk = 1};
+        static const kv_shape even = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .format = KV_F16};
+        record_world a, b;
+        if (k == 2) plan.shape = &even;
+        record_world_open(&a, &plan);
+        plan.junk = 2;
+        record_world_open(&b, &plan);
+        assert_int_equal(record_write(a.path, &a.format, &a.record, a.span, NULL, NULL, NULL), RP_OK);
+        assert_int_equal(record_write(b.path, &b.format, &b.record, b.span, NULL, NULL, NULL), RP_OK);
+        forged x = forge_load(a.path), y = forge_load(b.path);
+        assert_int_equal(x.n, y.n);
+        assert_memory_equal(x.bytes, y.bytes, x.n);
+        forge_free(&x);
+        forge_free(&y);
+        record_world_close(&a);
+        record_world_close(&b);
+    }
+}
+
+/* A run may reach over more positions than 2 bytes count. */
+static void positions_take_2_or_4_bytes(void **state) {
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+    static const int32_t ends[] = {65535, 65536, 65537, 70000};
+    (void)state;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++) {
+        record_plan plan = {.shape = &shape, .n_slots = 3, .first_pos = 100, .seed = 4, .is_reduced = true};
+        record_world w;
+        kv_span *wide;
+        record_world_open(&w, &plan);
+        static const uint16_t slots[] = {3, 2};
+        static const uint8_t kept[] = {1, 1};
+        const int32_t last = 100 + ends[i] - 1, positions[] = {100, 101, last}, others[] = {100 + 7, last};
+        const kv_span_form form = {.first_pos = 100, .n_tokens = 3, .readable_from = INT32_MIN, .kept = kept, .slots = slots, .n_kv_heads = 1,
+                                   .end = last + 1, .n_parts = 1};
+        assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
+        for (int32_t l = 0; l < 2; l++) {
+            kv_span_put_positions(wide, l, 0, l ? others : positions);
+            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_shape_key_bytes(&shape));
+            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_shape_value_bytes(&shape));
+            kv_span_set_ready(wide, l + 1);
+        }
+        kv_span *narrow = w.span;
+        w.span = wide;
+        w.record.form = form;
+        check_reduced(&w, NULL);
+        const uint64_t cells = 5 * (2 + 2) * 2, bytes = ends[i] > 65536 ? 4 : 2;
+        forged f = forge_load(w.path);
+        assert_int_equal(f.n, RECORD_PAGE + cells + 5 * bytes);
+        forge_free(&f);
+        w.span = narrow;
+        kv_span_unref(wide);
+        record_world_close(&w);
+    }
+}
+
+static void kinds_are_those_of_their_spans(void **state) {
+    record_world whole, reduced;
+    rp_error err;
+    (void)state;
+    record_world_open(&whole, &(record_plan){.shape = &shapes[1], .n_slots = 10});
+    record_world_open(&reduced, &(record_plan){.shape = &shapes[1], .n_slots = 600, .is_reduced = true, .seed = 2});
+    const record good = reduced.record;
+    record bad[6];
+    for (int i = 0; i < 6; i++) bad[i] = good;
+    bad[1].at = good.form.n_parts - 1;
+    bad[2].at = good.form.n_parts;
+    bad[3].n_tokens = 1;
+    bad[4].first_slot = 1;
+    bad[5].kind = RECORD_MODULE;
+    assert_true(good.form.n_parts > 1);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(record_write(reduced.path, &reduced.format, &bad[i], reduced.span, NULL, NULL, &err), i < 2 ? RP_OK : RP_ERR_INVALID);
+    whole.record.kind = RECORD_REDUCED;
+    assert_int_equal(record_write(whole.path, &whole.format, &whole.record, whole.span, NULL, NULL, &err), RP_ERR_INVALID);
+    record_world_close(&whole);
+    record_world_close(&reduced);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_comes_back),
@@ -453,6 +588,10 @@ int main(void) {
         cmocka_unit_test(checksums_are_xxh3),
         cmocka_unit_test(every_fault_has_a_name),
         cmocka_unit_test(spans_of_every_format_are_written_and_read),
+        cmocka_unit_test(reduced_spans_of_every_format_come_back),
+        cmocka_unit_test(the_same_slots_give_the_same_bytes),
+        cmocka_unit_test(positions_take_2_or_4_bytes),
+        cmocka_unit_test(kinds_are_those_of_their_spans),
     };
     unsetenv("REPRISE_STORE_KEY");
     return cmocka_run_group_tests(tests, NULL, NULL);

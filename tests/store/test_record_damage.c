@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
+#include "store/record_load.h"
 #include "support/record_forge.h"
 
 static const int32_t windows[] = {0, 40};
@@ -76,7 +78,8 @@ static const change changes[] = {
     ALTERED("key", PRIVATE + 32, 1, 0, RECORD_FAULT_KEY),
     ALTERED("parent", PRIVATE + 64, 1, 0, RECORD_FAULT_NONE), /* any value is valid */
     ALTERED("cost", PRIVATE + 96, 8, UINT64_MAX, RECORD_FAULT_NONE),
-    ALTERED("kind", PRIVATE + 104, 4, 2, RECORD_FAULT_DAMAGED),
+    ALTERED("kind", PRIVATE + 104, 4, RECORD_KIND_COUNT, RECORD_FAULT_DAMAGED),
+    ALTERED("kind of a reduced span", PRIVATE + 104, 4, RECORD_REDUCED, RECORD_FAULT_DAMAGED),
     ALTERED("at -1", PRIVATE + 108, 4, -1, RECORD_FAULT_DAMAGED),
     ALTERED("at 257", PRIVATE + 108, 4, 257, RECORD_FAULT_DAMAGED),
     ALTERED("first slot -1", PRIVATE + 112, 4, -1, RECORD_FAULT_DAMAGED),
@@ -309,7 +312,7 @@ static void exchanged_states_are_found(void **state) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w = world_of(&large, 256, c);
         forged f = forge_load(w.path);
-        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 256, strlen(w.record.label)))) / 3;
+        size_t layer = (f.n - (size_t)record_kv_at(c, record_private_bytes(RECORD_FILE_VERSION, 3, 0, 256, strlen(w.record.label)))) / 3;
         uint8_t *last = f.bytes + f.n - layer, *held = malloc(layer);
         memcpy(held, last, layer);
         memcpy(last, last - layer, layer);
@@ -414,6 +417,183 @@ static void no_windows_are_windows_of_zero(void **state) {
     record_world_close(&w);
 }
 
+/* ---- reduced spans ---- */
+
+/* Part 1 of three: slots of its heads: 256, 88, 82; 0, 101, 256. */
+static const kv_shape pair = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8, .f16_layers = second};
+static const record_plan reduced = {.shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
+
+enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES, SLOTS = REDUCED + RECORD_REDUCED_BYTES };
+
+static forged make_reduced(record_world *w, const record_plan *plan, const record_cipher *cipher) {
+    record_world_open(w, plan);
+    assert_int_equal(record_write(w->path, &w->format, &w->record, w->span, cipher, NULL, NULL), RP_OK);
+    return forge_load(w->path);
+}
+
+/* As look, and read into a span: both agree. */
+static record_fault look_and_read(const record_world *w, const uint8_t *bytes, size_t n, const record_cipher *cipher) {
+    record_loaded l;
+    rp_error err = {0};
+    const record_fault fault = look_at(w, bytes, n, cipher), loaded = record_load(&l, &(record_place){.path = w->other}, NULL, cipher, &err);
+    assert_int_equal(loaded == RECORD_FAULT_NONE, err.code == RP_OK);
+    if (loaded == RECORD_FAULT_NONE) record_loaded_free(&l);
+    if (fault != RECORD_FAULT_MODEL && fault != RECORD_FAULT_ARITHMETIC && fault != RECORD_FAULT_FORMAT && fault != RECORD_FAULT_KEY)
+        assert_int_equal(loaded, fault);
+    return fault;
+}
+
+static void numbers_of_reduced_spans_are_checked(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    record_world w;
+    forged whole = make_reduced(&w, &reduced, NULL), f = {malloc(whole.n), whole.n};
+    const kv_span_form *form = &w.record.form;
+    int32_t empty = -1, some = -1; /* heads */
+    for (int32_t i = 0; i < 6; i++) *(form->slots[i] == 0 ? &empty : &some) = i;
+    assert_true(form->n_parts == 3 && empty >= 0 && some >= 0 && form->n_tokens < 257);
+    const change alterations[] = {
+        ALTERED("a module", PRIVATE + 104, 4, RECORD_MODULE, RECORD_FAULT_DAMAGED),
+        ALTERED("a text", PRIVATE + 104, 4, RECORD_TEXT, RECORD_FAULT_DAMAGED),
+        ALTERED("version 1", 8, 4, 1, RECORD_FAULT_DAMAGED),
+        ALTERED("part -1", PRIVATE + 108, 4, -1, RECORD_FAULT_DAMAGED),
+        ALTERED("part 0", PRIVATE + 108, 4, 0, RECORD_FAULT_NONE),
+        ALTERED("part 3", PRIVATE + 108, 4, 3, RECORD_FAULT_DAMAGED),
+        ALTERED("a first slot", PRIVATE + 112, 4, 1, RECORD_FAULT_DAMAGED),
+        ALTERED("a token", PRIVATE + 116, 4, 1, RECORD_FAULT_DAMAGED),
+        ALTERED("fewer slots", PRIVATE + 120, 4, form->n_tokens - 1, RECORD_FAULT_DAMAGED),
+        ALTERED("257 slots", PRIVATE + 120, 4, 257, RECORD_FAULT_DAMAGED),
+        ALTERED("position -1", PRIVATE + 124, 4, -1, RECORD_FAULT_DAMAGED),
+        ALTERED("a later position", PRIVATE + 124, 4, form->end - form->n_tokens + 1, RECORD_FAULT_DAMAGED),
+        ALTERED("65536 heads", PRIVATE + 140, 4, 65536, RECORD_FAULT_DAMAGED),
+        ALTERED("another head", PRIVATE + 140, 4, 4, RECORD_FAULT_DAMAGED),
+        ALTERED("no blocks", LAYERS + 12, 1, 0, RECORD_FAULT_DAMAGED),
+        ALTERED("a fifth block", LAYERS + 12, 1, 31, RECORD_FAULT_DAMAGED),
+        ALTERED("an earlier end", REDUCED, 4, form->first_pos + form->n_tokens - 1, RECORD_FAULT_DAMAGED),
+        ALTERED("an end before a position", REDUCED, 4, form->end - 1, RECORD_FAULT_DAMAGED), /* when the layer is read */
+        ALTERED("a later end", REDUCED, 4, form->end + 1, RECORD_FAULT_NONE),
+        ALTERED("an end with wider positions", REDUCED, 4, form->first_pos + 65537, RECORD_FAULT_DAMAGED),
+        ALTERED("an end too far", REDUCED, 4, form->first_pos + KV_SELECTION_MAX_SLOTS + 1, RECORD_FAULT_DAMAGED),
+        ALTERED("end -1", REDUCED, 4, -1, RECORD_FAULT_DAMAGED),
+        ALTERED("no parts", REDUCED + 4, 4, 0, RECORD_FAULT_DAMAGED),
+        ALTERED("one part", REDUCED + 4, 4, 1, RECORD_FAULT_DAMAGED),
+        ALTERED("two parts", REDUCED + 4, 4, 2, RECORD_FAULT_NONE),
+        ALTERED("too many parts", REDUCED + 4, 4, KV_REDUCED_MAX_PARTS + 1, RECORD_FAULT_DAMAGED),
+        ALTERED("a slot more", SLOTS + 2 * empty, 2, 1, RECORD_FAULT_DAMAGED),
+        ALTERED("a slot less", SLOTS + 2 * some, 2, form->slots[some] - 1, RECORD_FAULT_DAMAGED),
+        ALTERED("65535 slots", SLOTS + 2 * some, 2, 65535, RECORD_FAULT_DAMAGED),
+        ALTERED("label 0", SLOTS + 12, 1, 0, RECORD_FAULT_DAMAGED),
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(alterations); i++) {
+        const change *c = &alterations[i];
+        memcpy(f.bytes, whole.bytes, f.n);
+        put(f.bytes + c->at, c->value, c->n);
+        assert_memory_not_equal(f.bytes, whole.bytes, f.n);
+        expect_fault(c, "as it is", look_and_read(&w, f.bytes, f.n, NULL), c->without);
+        forge_header_checksum(f.bytes, f.n);
+        expect_fault(c, "with its checksum", look_and_read(&w, f.bytes, f.n, NULL), c->fault);
+        if (c->at < PRIVATE || c->fault == RECORD_FAULT_NONE) continue;
+        forged e = forge_encrypt(f.bytes, f.n, cipher);
+        if (e.n && c->at != LAYERS) expect_fault(c, "encrypted", look_and_read(&w, e.bytes, e.n, cipher), c->fault);
+        forge_free(&e);
+    }
+    forged e = forge_encrypt(whole.bytes, whole.n, cipher);
+    assert_int_equal(look_and_read(&w, e.bytes, e.n, cipher), RECORD_FAULT_NONE);
+    forge_free(&e);
+    forge_free(&f);
+    forge_free(&whole);
+    record_world_close(&w);
+    record_cipher_close(cipher);
+}
+
+/* Whatever a header of valid checksum says, a record is refused, or read as a whole. */
+static void any_byte_of_a_reduced_header_may_be_another(void **state) {
+    (void)state;
+    record_world w;
+    forged f = make_reduced(&w, &reduced, NULL);
+    const size_t end = SLOTS + 12 + strlen(w.record.label);
+    int n_refused = 0;
+    for (size_t i = RECORD_MAGIC_BYTES; i < end; i++) {
+        static const uint8_t masks[] = {1, 2, 0x80, 0xff};
+        if (i >= RECORD_BOUND_BYTES && i < RECORD_PUBLIC_BYTES) continue; /* the checksum itself */
+        for (size_t k = 0; k < sizeof masks; k++) {
+            f.bytes[i] ^= masks[k];
+            forge_header_checksum(f.bytes, f.n);
+            n_refused += look_and_read(&w, f.bytes, f.n, NULL) != RECORD_FAULT_NONE;
+            f.bytes[i] ^= masks[k];
+        }
+    }
+    forge_header_checksum(f.bytes, f.n);
+    assert_int_equal(look_and_read(&w, f.bytes, f.n, NULL), RECORD_FAULT_NONE);
+    assert_true(n_refused > 800);
+    forge_free(&f);
+    record_world_close(&w);
+}
+
+static void positions_are_checked(void **state) {
+    (void)state;
+    record_cipher *cipher = forge_cipher(7);
+    record_world w;
+    forged f = make_reduced(&w, &reduced, NULL);
+    uint64_t private_bytes, kv_at;
+    assert_true(forge_places(f.bytes, f.n, &private_bytes, &kv_at));
+    const kv_span_form *form = &w.record.form;
+    const int32_t range = form->end - form->first_pos;
+    uint8_t *at = f.bytes + kv_at; /* of layer 0: 2 bytes each, head by head */
+    int n_checked = 0;
+    for (int32_t head = 0; head < 3; at += 2 * form->slots[head++])
+        for (int32_t i = 0; i < form->slots[head]; i++) {
+            const uint8_t *before = at + 2 * (i - 1), *after = at + 2 * (i + 1);
+            const int32_t last = i ? before[0] | before[1] << 8 : -1, next = i + 1 < form->slots[head] ? after[0] | after[1] << 8 : range;
+            const int32_t bad[] = {last, next, range, 65535};
+            const uint8_t held[] = {at[2 * i], at[2 * i + 1]};
+            for (size_t k = 0; k < BASE_ARRAY_LEN(bad) && i % 50 < 2; k++) {
+                if (bad[k] < 0) continue;
+                put(at + 2 * i, (uint64_t)bad[k], 2);
+                forge_layer_checksums(f.bytes, f.n);
+                forge_header_checksum(f.bytes, f.n);
+                assert_int_equal(look_and_read(&w, f.bytes, f.n, NULL), RECORD_FAULT_DAMAGED);
+                forged e = forge_encrypt(f.bytes, f.n, cipher);
+                assert_int_equal(look_and_read(&w, e.bytes, e.n, cipher), RECORD_FAULT_DAMAGED);
+                forge_free(&e);
+                n_checked++;
+            }
+            memcpy(at + 2 * i, held, 2);
+        }
+    assert_true(n_checked > 20);
+    forge_layer_checksums(f.bytes, f.n);
+    forge_header_checksum(f.bytes, f.n);
+    assert_int_equal(look_and_read(&w, f.bytes, f.n, NULL), RECORD_FAULT_NONE);
+    forge_free(&f);
+    record_world_close(&w);
+    record_cipher_close(cipher);
+}
+
+static void flipped_bytes_of_reduced_spans_are_found(void **state) {
+    (void)state;
+    static const kv_shape tiny = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+    record_cipher *cipher = forge_cipher(7);
+    for (int k = 0; k < 2; k++) {
+        const record_cipher *c = k ? cipher : NULL;
+        record_world w;
+        forged f = make_reduced(&w, &(record_plan){.shape = &tiny, .n_slots = 20, .seed = 4, .is_reduced = true, .encoded = KV_KIVI4}, c);
+        for (size_t i = 0; i < f.n; i++) {
+            f.bytes[i] ^= 0x81;
+            if (look_and_read(&w, f.bytes, f.n, c) == RECORD_FAULT_NONE) fail_msg("byte %zu", i);
+            f.bytes[i] ^= 0x81;
+        }
+        forge_save(w.other, f.bytes, f.n);
+        for (size_t n = f.n; n-- > 0;) {
+            assert_int_equal(truncate(w.other, (off_t)n), 0);
+            assert_int_equal(look(w.other, &w, c), RECORD_FAULT_TRUNCATED);
+        }
+        assert_int_equal(look_and_read(&w, f.bytes, f.n, c), RECORD_FAULT_NONE);
+        forge_free(&f);
+        record_world_close(&w);
+    }
+    record_cipher_close(cipher);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_checked),
@@ -428,6 +608,10 @@ int main(void) {
         cmocka_unit_test(no_windows_are_windows_of_zero),
         cmocka_unit_test(layers_in_f16_are_compared),
         cmocka_unit_test(formats_of_layers_are_checked),
+        cmocka_unit_test(numbers_of_reduced_spans_are_checked),
+        cmocka_unit_test(any_byte_of_a_reduced_header_may_be_another),
+        cmocka_unit_test(positions_are_checked),
+        cmocka_unit_test(flipped_bytes_of_reduced_spans_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

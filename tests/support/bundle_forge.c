@@ -33,7 +33,7 @@ forged bundle_forge(const char *name, size_t n, bool with_text) {
     for (size_t i = 0; i < n; i++) { /* sorting moved the entries: restore the pointers into the array */
         worlds[i].record.tokens = worlds[i].tokens;
         items[i] = (record_bundle_item){.key = worlds[i].record.key};
-        items[i].bytes = record_file_bytes(&worlds[i].format, &worlds[i].record, worlds[i].span, NULL);
+        items[i].bytes = record_file_bytes(&worlds[i].format, &worlds[i].record, false);
     }
     strcpy(b.name, name);
     snprintf(path, sizeof path, "%s/bundle", worlds[0].folder);

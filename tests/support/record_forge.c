@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/tiny_random.h"
+#include "base/compiler.h"
+#include "support/reduced_run.h"
 
 static void die(const char *what) {
     fprintf(stderr, "record_forge: %s\n", what);
@@ -80,21 +81,54 @@ static kv_span *make_span(kv_pool *pool, const record_plan *p) {
     return s;
 }
 
+/* Junk in the unused slots of a head's keys or values. */
+static void fill_unused(const kv_shape *s, char *head, bool is_key, int32_t n_used, uint64_t junk) {
+    for (int32_t slot = n_used; slot < KV_BLOCK_SLOTS; slot++)
+        for (size_t b = 0; b < slot_bytes(s, is_key); b++)
+            head[slot_byte_at(s, is_key, (size_t)slot, b)] = (char)forge_byte(junk, 0, (uint64_t)slot, b);
+}
+
+static void fill_all_unused(kv_span *s, uint64_t junk) {
+    const kv_shape *shape = kv_span_shape(s);
+    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
+        const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(s, l, head), b = n / KV_BLOCK_SLOTS;
+        const kv_shape of_layer = kv_shape_of_layer(shape, l);
+        for (int is_key = 0; is_key < 2 && n % KV_BLOCK_SLOTS > 0; is_key++)
+            fill_unused(&of_layer, head_of(s, l, b, head, is_key), is_key, n % KV_BLOCK_SLOTS, junk);
+    }
+}
+
+static kv_span *make_reduced(kv_pool *pool, const record_plan *p) {
+    tiny_random r = {p->seed};
+    kv_span *run[REDUCED_RUN_SPANS], *s, *encoded;
+    reduced_run_make(&r, pool, p->shape->format, p->first_pos, p->n_slots, run);
+    kv_selection *selection = reduced_run_select(&r, p->shape, p->n_slots);
+    if (kv_span_reduce(&s, (const kv_span *const *)run, reduced_run_spans(run), selection, p->part, NULL)) die("no reduced span");
+    kv_selection_free(selection);
+    reduced_run_free(run);
+    if (!kv_format_is_encoded(p->encoded)) return fill_all_unused(s, p->junk), s;
+    if (kv_span_new_like(&encoded, s, p->encoded, NULL)) die("no encoded span");
+    kv_span_unref(s);
+    reduced_run_fill(&r, encoded);
+    return encoded;
+}
+
 static void make_record(record_world *w, const record_plan *p) {
     tiny_random r = {p->seed};
-    bool is_text = p->seed & 1;
+    bool is_text = p->seed & 1 && !p->is_reduced;
     for (int i = 0; i < KV_SPAN_TOKENS; i++) w->tokens[i] = (int32_t)tiny_random_below(&r, INT32_MAX);
     w->record = (record){
         .key = forge_key("key", p->seed),
         .parent = forge_key("parent", p->seed),
-        .kind = is_text ? RECORD_TEXT : RECORD_MODULE,
-        .at = is_text ? (int32_t)tiny_random_below(&r, KV_SPAN_TOKENS + 1) : 0,
+        .kind = p->is_reduced ? RECORD_REDUCED : is_text ? RECORD_TEXT
+                                                         : RECORD_MODULE,
+        .at = is_text ? (int32_t)tiny_random_below(&r, KV_SPAN_TOKENS + 1) : p->part,
         .first_slot = is_text ? (int32_t)tiny_random_below(&r, (uint64_t)p->n_slots) : 0,
         .tokens = w->tokens,
         .cost_us = tiny_random_u64(&r),
         .label = is_text ? "" : "cities/plan/miami",
     };
-    w->record.n_tokens = p->n_slots - w->record.first_slot;
+    w->record.n_tokens = p->is_reduced ? 0 : p->n_slots - w->record.first_slot;
 }
 
 void record_world_open(record_world *w, const record_plan *p) {
@@ -105,8 +139,11 @@ void record_world_open(record_world *w, const record_plan *p) {
     if (kv_pool_new(&w->pool, p->shape, UINT64_C(1) << 32, NULL, NULL)) die("no pool");
     w->format = (record_format){.fingerprint = forge_key("model", 1), .shape = *p->shape};
     make_record(w, p);
-    w->span = make_span(w->pool, p);
+    w->span = p->is_reduced ? make_reduced(w->pool, p) : make_span(w->pool, p);
     kv_span_seal(w->span, &w->record.key);
+    if (!(w->form_arrays = malloc(kv_span_form_bytes(w->span)))) die("no memory");
+    w->record.form = kv_span_describe(w->span, w->form_arrays);
+    w->format.any_format = p->is_reduced && kv_format_is_encoded(p->encoded);
 }
 
 int record_world_files(const record_world *w, int *n_temporary) {
@@ -137,6 +174,7 @@ void record_world_close(record_world *w) {
     rmdir(w->folder);
     kv_span_unref(w->span);
     kv_pool_free(w->pool);
+    free(w->form_arrays);
 }
 
 record_cipher *forge_cipher(uint8_t byte) {
@@ -170,11 +208,50 @@ static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span 
     return true;
 }
 
+/* A cell with its unused slots as zeros. */
+static void get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t head, uint8_t *out) {
+    kv_shape one = kv_shape_of_layer(kv_span_shape(s), layer);
+    const int32_t n_used = kv_span_slots(s, layer, head) - block * KV_BLOCK_SLOTS;
+    one.n_kv_heads = 1;
+    memcpy(out, kv_span_keys(s, layer, block, head), kv_shape_key_bytes(&one));
+    memcpy(out + kv_shape_key_bytes(&one), kv_span_values(s, layer, block, head), kv_shape_value_bytes(&one));
+    if (n_used < KV_BLOCK_SLOTS) kv_block_clear_slots(&one, out, n_used);
+}
+
+static bool cells_equal(const kv_span *a, const kv_span *b, int32_t layer, int32_t block, int32_t head) {
+    const kv_shape shape = kv_shape_of_layer(kv_span_shape(a), layer);
+    const size_t bytes = kv_shape_cell_bytes(&shape);
+    uint8_t *x = malloc(2 * bytes), *y = x + bytes;
+    if (!x) die("no memory");
+    get_cell(a, layer, block, head, x);
+    get_cell(b, layer, block, head, y);
+    bool same = memcmp(x, y, bytes) == 0;
+    memcpy(x, kv_span_keys(b, layer, block, head), kv_shape_key_bytes(&shape));
+    memcpy(x + kv_shape_key_bytes(&shape), kv_span_values(b, layer, block, head), kv_shape_value_bytes(&shape));
+    same = same && memcmp(x, y, bytes) == 0; /* unused slots are zeros in the copy */
+    free(x);
+    return same;
+}
+
+static bool reduced_equal(const kv_span *a, const kv_span *b) {
+    const kv_shape *shape = kv_span_shape(a);
+    bool same = kv_span_parts(a) == kv_span_parts(b) && kv_span_end(a) == kv_span_end(b) && kv_span_format(a) == kv_span_format(b);
+    for (int32_t i = 0; same && i < shape->n_layers * shape->n_kv_heads; i++) {
+        const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(a, l, head);
+        const int32_t *x = kv_span_positions(a, l, head), *y = kv_span_positions(b, l, head);
+        same = kv_span_slots(b, l, head) == n && (n == 0 || memcmp(x, y, sizeof(*x) * (size_t)n) == 0);
+        for (int32_t block = 0; same && block * KV_BLOCK_SLOTS < n; block++) same = cells_equal(a, b, l, block, head);
+    }
+    return same;
+}
+
 bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy) {
     int32_t n = kv_span_tokens(span);
     if (n != kv_span_tokens(copy) || kv_span_position(span) != kv_span_position(copy) ||
-        kv_span_readable_from(span) != kv_span_readable_from(copy) || !base_key_equal(kv_span_key(span), kv_span_key(copy)))
+        kv_span_readable_from(span) != kv_span_readable_from(copy) || !base_key_equal(kv_span_key(span), kv_span_key(copy)) ||
+        kv_span_is_reduced(span) != kv_span_is_reduced(copy))
         return false;
+    if (kv_span_is_reduced(span)) return reduced_equal(span, copy);
     for (int32_t l = 0; l < shape->n_layers; l++) {
         uint8_t kept = kv_span_kept(span, l) & record_all_kept(n);
         if (kept != kv_span_kept(copy, l)) return false;
@@ -230,8 +307,11 @@ void forge_header_checksum(uint8_t *bytes, size_t n) {
 /* The numbers of a plain record that determine sizes. */
 typedef struct numbers {
     bool f16_layers[RECORD_MAX_LAYERS];
+    uint8_t kept[RECORD_MAX_LAYERS];      /* blocks of a layer that exist: forged numbers may name others */
+    uint16_t slots[KV_REDUCED_MAX_HEADS]; /* of a reduced span */
+    kv_span_form form;                    /* as far as sizes depend on it */
     uint32_t version;
-    int32_t n_layers, n_tokens, n_slots;
+    int32_t n_layers, n_tokens;
     kv_shape shape;
     uint64_t private_bytes, kv_at;
 } numbers;
@@ -242,29 +322,48 @@ static uint8_t *layer_at(uint8_t *private, const numbers *k, int32_t i) {
     return private + record_fixed_bytes(k->version) + (size_t)i * RECORD_LAYER_BYTES;
 }
 
+/* The slots of each head, and the range of positions. */
+static bool get_reduced(numbers *k, const uint8_t *private) {
+    const uint8_t *at = layer_at((uint8_t *)(uintptr_t) private, k, k->n_layers);
+    k->form.end = (int32_t)number(at, 4);
+    for (int32_t i = 0; i < k->n_layers * k->form.n_kv_heads; i++)
+        k->slots[i] = BASE_MIN((uint16_t)number(at + RECORD_REDUCED_BYTES + (size_t)i * 2, 2), KV_SPAN_TOKENS);
+    k->form.slots = k->slots;
+    return k->form.first_pos >= 0 && k->form.end > k->form.first_pos;
+}
+
 /* False: they are impossible, or do not fit. */
 static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     const uint8_t *private = bytes + RECORD_PUBLIC_BYTES;
     if (n < RECORD_PUBLIC_BYTES + RECORD_FIXED_BYTES_1) return false;
     numbers k = {.version = (uint32_t)number(bytes + 8, 4), .n_layers = field(private, 136)};
     k.n_tokens = field(private, 116);
-    k.n_slots = field(private, 120);
+    k.form.n_tokens = field(private, 120);
+    k.form.first_pos = field(private, 124);
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
     const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
     k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
     if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= KV_N_FORMATS) return false;
     k.shape.format = (kv_format)format;
-    if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.n_slots < 1 ||
-        k.n_slots > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
+    if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
+        k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
         label < 0 || label > RECORD_MAX_LABEL || !kv_shape_is_supported(&k.shape))
         return false;
-    k.private_bytes = record_private_bytes(k.version, k.n_layers, k.n_tokens, (size_t)label);
+    const bool is_reduced = field(private, 104) == RECORD_REDUCED;
+    if (is_reduced && (int64_t)k.n_layers * heads > KV_REDUCED_MAX_HEADS) return false;
+    if (is_reduced) k.form.n_kv_heads = heads;
+    k.private_bytes = record_private_bytes(k.version, k.n_layers, k.n_layers * k.form.n_kv_heads, k.n_tokens, (size_t)label);
     k.kv_at = record_kv_at(false, k.private_bytes);
     *out = k;
     if (RECORD_PUBLIC_BYTES + k.private_bytes > n) return false;
     out->shape.f16_layers = number(private + 132, 1) & RECORD_MIXES ? out->f16_layers : NULL;
-    for (int32_t i = 0; i < k.n_layers; i++) out->f16_layers[i] = layer_at((uint8_t *)(uintptr_t) private, &k, i)[13];
-    return true;
+    out->form.kept = out->kept;
+    for (int32_t i = 0; i < k.n_layers; i++) {
+        const uint8_t *layer = layer_at((uint8_t *)(uintptr_t) private, &k, i);
+        out->f16_layers[i] = layer[13];
+        out->kept[i] = layer[12] & record_all_kept(k.form.n_tokens);
+    }
+    return !is_reduced || get_reduced(out, private);
 }
 
 bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at) {
@@ -274,11 +373,8 @@ bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint6
     return is_found;
 }
 
-/* The blocks of a layer that exist: forged numbers may name others. */
-static uint8_t kept_of(const numbers *k, const uint8_t *layer) { return layer[12] & record_all_kept(k->n_slots); }
-
-static uint64_t layer_bytes(const numbers *k, uint8_t *private, int32_t i, bool is_encrypted) {
-    return record_layer_bytes(&k->shape, i, k->version, k->n_slots, kept_of(k, layer_at(private, k, i)), is_encrypted);
+static uint64_t layer_bytes(const numbers *k, int32_t i, bool is_encrypted) {
+    return record_layer_bytes(&k->shape, &k->form, i, k->version, is_encrypted);
 }
 
 void forge_sizes(uint8_t *bytes, size_t n) {
@@ -288,7 +384,7 @@ void forge_sizes(uint8_t *bytes, size_t n) {
     for (int32_t i = 0; i < k.n_layers; i++) {
         uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
         set_number(layer, begin, 8);
-        begin += layer_bytes(&k, bytes + RECORD_PUBLIC_BYTES, i, false);
+        begin += layer_bytes(&k, i, false);
     }
     set_number(bytes + 12, 0, 4);
     set_number(bytes + 16, n, 8);
@@ -300,7 +396,7 @@ void forge_layer_checksums(uint8_t *bytes, size_t n) {
     if (!get_numbers(&k, bytes, n)) return;
     for (int32_t i = 0; i < k.n_layers; i++) {
         uint8_t *layer = layer_at(bytes + RECORD_PUBLIC_BYTES, &k, i);
-        uint64_t begin = number(layer, 8), size = layer_bytes(&k, bytes + RECORD_PUBLIC_BYTES, i, false);
+        uint64_t begin = number(layer, 8), size = layer_bytes(&k, i, false);
         const struct iovec kv = {bytes + BASE_MIN(begin, n), (size_t)size};
         if (begin <= n && size <= n - begin) record_put_checksum(layer + 16, record_checksum_of(&kv, 1));
     }
@@ -312,25 +408,23 @@ static void shift_layers(uint8_t *private, const numbers *k) {
     for (int32_t i = 0; i < k->n_layers; i++) {
         uint8_t *layer = layer_at(private, k, i);
         if (number(layer, 8) == plain) set_number(layer, encrypted, 8);
-        plain += layer_bytes(k, private, i, false);
-        encrypted += layer_bytes(k, private, i, true);
+        plain += layer_bytes(k, i, false);
+        encrypted += layer_bytes(k, i, true);
     }
 }
 
-/* Seals the blocks of all layers, one after the other, as long as the record has bytes for them. Returns the number of
+/* Seals the pieces of all layers, one after the other, as long as the record has bytes for them. Returns the number of
  * bytes at *to. */
-static size_t seal_blocks(const numbers *k, const uint8_t *private, const uint8_t *from, size_t n, record_stream *stream, uint8_t *to) {
-    size_t out = 0;
+static size_t seal_pieces(const numbers *k, const uint8_t *from, size_t n, record_stream *stream, uint8_t *to) {
+    size_t out = 0, sizes[KV_SPAN_BLOCKS];
     for (int32_t i = 0; i < k->n_layers; i++) {
-        const uint8_t kept = kept_of(k, layer_at((uint8_t *)(uintptr_t) private, k, i));
-        for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
-            if (!(kept >> b & 1)) continue;
-            const size_t size = record_stored_bytes(&k->shape, i, k->version, k->n_slots, b);
-            if (size > n) return out + n; /* of a block that is cut off: left as zeros */
-            if (stream) record_stream_seal(stream, from, size, NULL, 0, to + out);
-            out += size + RECORD_MESSAGE_EXTRA;
-            from += size;
-            n -= size;
+        const int n_pieces = record_layer_pieces(&k->shape, &k->form, i, k->version, sizes);
+        for (int b = 0; b < n_pieces; b++) {
+            if (sizes[b] > n) return out + n; /* of a piece that is cut off: left as zeros */
+            if (stream) record_stream_seal(stream, from, sizes[b], NULL, 0, to + out);
+            out += sizes[b] + RECORD_MESSAGE_EXTRA;
+            from += sizes[b];
+            n -= sizes[b];
         }
     }
     return out + n;
@@ -345,7 +439,7 @@ forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher
     forged f = {0};
     if (!get_numbers(&k, bytes, n) || k.kv_at > n) return free(bytes), f;
     const size_t kv_at = (size_t)record_kv_at(true, k.private_bytes), kv_bytes = n - (size_t)k.kv_at;
-    f.n = kv_at + seal_blocks(&k, private, bytes + k.kv_at, kv_bytes, NULL, NULL);
+    f.n = kv_at + seal_pieces(&k, bytes + k.kv_at, kv_bytes, NULL, NULL);
     f.bytes = calloc(1, f.n + 1);
     if (!f.bytes) die("no memory");
     memcpy(f.bytes, bytes, RECORD_PUBLIC_BYTES);
@@ -356,7 +450,7 @@ forged forge_encrypt(const uint8_t *plain, size_t n, const record_cipher *cipher
     record_stream_begin(&stream, cipher, f.bytes + RECORD_PUBLIC_BYTES);
     record_stream_seal(&stream, private, (size_t)k.private_bytes, f.bytes, RECORD_BOUND_BYTES,
                        f.bytes + RECORD_PUBLIC_BYTES + RECORD_STREAM_START_BYTES);
-    seal_blocks(&k, private, bytes + k.kv_at, kv_bytes, &stream, f.bytes + kv_at);
+    seal_pieces(&k, bytes + k.kv_at, kv_bytes, &stream, f.bytes + kv_at);
     record_stream_wipe(&stream);
     free(bytes);
     forge_header_checksum(f.bytes, f.n);

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "store/record_header.h"
+#include "store/record_layer.h"
 
 /* A folder with one span to write. The seed determines everything except the content of unused slots, which `junk`
  * determines. */
@@ -14,8 +14,9 @@ typedef struct record_world {
     char folder[64], path[96], other[96];
     kv_pool *pool;
     record_format format;
-    record record;
+    record record; /* with the span's form */
     int32_t tokens[KV_SPAN_TOKENS];
+    void *form_arrays;
     kv_span *span;
 } record_world;
 
@@ -25,6 +26,10 @@ typedef struct record_plan {
     int32_t n_extra; /* slots that are appended and taken back */
     int32_t from;    /* frees the blocks that no token at this position or later attends to; 0: none */
     uint64_t seed, junk;
+    /* a part of a reduced run of n_slots tokens, of which each head has none, some, or all */
+    bool is_reduced;
+    int32_t part;
+    kv_format encoded; /* in this format, if it is encoded */
 } record_plan;
 
 /* Ends the process if there is no memory or no folder. */
@@ -35,7 +40,7 @@ int record_world_files(const record_world *w, int *n_temporary);
 /* A cipher of 32 equal bytes. */
 record_cipher *forge_cipher(uint8_t byte);
 
-/* Do two spans of a shape have the same KV in the slots of their tokens, and `copy` zeros in the others? */
+/* Do two spans of a shape have the same KV in the slots of their tokens, and `copy` zeros in the others? Of reduced ones also: positions. */
 bool forge_spans_equal(const kv_shape *shape, const kv_span *span, const kv_span *copy);
 
 /* ---- files in memory ---- */
@@ -55,7 +60,7 @@ void forge_header_checksum(uint8_t *bytes, size_t n);
 bool forge_places(const uint8_t *bytes, size_t n, uint64_t *private_bytes, uint64_t *kv_at);
 /* The sizes and offsets that follow from the numbers of a plain record. */
 void forge_sizes(uint8_t *bytes, size_t n);
-/* The checksums of a plain record's layers. */
+/* The checksums of a plain record's layers, as far as they fit. */
 void forge_layer_checksums(uint8_t *bytes, size_t n);
 /* Encrypts the private header and the layers of a plain record, if they can be located; else n is 0. */
 forged forge_encrypt(const uint8_t *bytes, size_t n, const record_cipher *cipher);

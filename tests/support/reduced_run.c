@@ -2,7 +2,10 @@
 /* reduced_run.c: see reduced_run.h. */
 #include "support/reduced_run.h"
 
+#include <string.h>
+
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "support/must.h"
 
 static void fill_bytes(tiny_random *r, void *bytes, size_t n) {
@@ -15,11 +18,31 @@ static void fill_cell(tiny_random *r, kv_span *s, int32_t layer, int32_t block, 
     fill_bytes(r, kv_span_values(s, layer, block, head), kv_shape_value_bytes(&shape));
 }
 
+/* Unused slots of a cell as an encoder leaves them: zeros. */
+static void clear_cell(kv_span *s, int32_t layer, int32_t block, int32_t head, int32_t n_used) {
+    kv_shape one = kv_shape_of_layer(kv_span_shape(s), layer);
+    one.n_kv_heads = 1;
+    const size_t n_keys = kv_shape_key_bytes(&one), n_values = kv_shape_value_bytes(&one);
+    uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head), *cell = base_alloc(n_keys + n_values);
+    if (!cell) must(RP_ERR_MEMORY, &(rp_error){.message = "a cell"});
+    memcpy(cell, keys, n_keys);
+    memcpy(cell + n_keys, values, n_values);
+    kv_block_clear_slots(&one, cell, n_used);
+    kv_block_pack(&one, cell, n_used);
+    kv_block_unpack(&one, cell, n_used);
+    memcpy(keys, cell, n_keys);
+    memcpy(values, cell + n_keys, n_values);
+    base_free(cell);
+}
+
 void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     const kv_shape *shape = kv_span_shape(reduced);
     for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
-        const int32_t layer = i / shape->n_kv_heads, head = i % shape->n_kv_heads;
-        for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(reduced, layer, head); b++) fill_cell(r, reduced, layer, b, head);
+        const int32_t layer = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(reduced, layer, head);
+        for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++) {
+            fill_cell(r, reduced, layer, b, head);
+            if (n < (b + 1) * KV_BLOCK_SLOTS) clear_cell(reduced, layer, b, head, n - b * KV_BLOCK_SLOTS);
+        }
     }
 }
 

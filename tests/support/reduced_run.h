@@ -15,7 +15,7 @@ size_t reduced_run_spans(kv_span *const run[REDUCED_RUN_SPANS]);
 void reduced_run_free(kv_span *run[REDUCED_RUN_SPANS]);
 /* A selection of a run of that many tokens: each head has none, some, or all slots. */
 kv_selection *reduced_run_select(tiny_random *r, const kv_shape *shape, int32_t n_tokens);
-/* Random bytes in all cells of a reduced span, unused slots included. */
+/* Random bytes in all cells of a reduced span; unused slots are zeros, as an encoder leaves them. */
 void reduced_run_fill(tiny_random *r, kv_span *reduced);
 
 #endif
