@@ -309,6 +309,43 @@ static void requests_precede_reductions(void **state) {
     free(schema);
 }
 
+/* ---- disk ---- */
+
+/* After a restart modules with reduced KV on disk are known at once: no prefill, and the same bytes. */
+static void reduced_kv_survives_a_restart(void **state) {
+    static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_K4V2};
+    char *schema = schema_of("");
+    (void)state;
+    for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
+        char dir[STORE_FOLDER_BYTES];
+        store_folder_make(dir);
+        const setting s = {.format = formats[f], .keep = "25%", .dir = dir};
+        rp_engine *e = new_engine(&s, schema);
+        oracle_run r, expected;
+        run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+        assert_true(rp_engine_drain(e, -1));
+        run(&expected, e, BOTH, RP_REUSE_ON);
+        rp_engine_free(e);
+        e = new_engine(&s, schema);
+        run(&r, e, BOTH, RP_REUSE_ON);
+        expect_kept(&r, "a", 0.25f, "kvzip", "disk", "");
+        expect_kept(&r, "b", 0.25f, "kvzip", "disk", "");
+        assert_true(oracle_run_same(&r, &expected));
+        oracle_run_free(&r);
+        rp_engine_free(e);
+        store_folder_flip(dir, ".rps"); /* damaged records are misses, and computed again */
+        e = new_engine(&s, schema);
+        run(&r, e, BOTH, RP_REUSE_ON);
+        expect_kept(&r, "a", 0.25f, "kvzip", "computed", view_of(&r, "a")->reason);
+        assert_true(view_of(&r, "a")->reason[0] != '\0');
+        assert_true(oracle_run_same(&r, &expected));
+        oracle_run_free(&r), oracle_run_free(&expected);
+        rp_engine_free(e);
+        store_folder_remove(dir);
+    }
+    free(schema);
+}
+
 /* ---- options ---- */
 
 static void wrong_shares_and_methods_are_refused(void **state) {
@@ -348,6 +385,7 @@ int main(void) {
         cmocka_unit_test(long_modules_are_repeated_in_chunks),
         cmocka_unit_test(evicted_reduced_kv_is_computed_again),
         cmocka_unit_test(requests_precede_reductions),
+        cmocka_unit_test(reduced_kv_survives_a_restart),
         cmocka_unit_test(wrong_shares_and_methods_are_refused),
     };
     return cmocka_run_group_tests_name("reductions", tests, open_model, close_model);

@@ -90,6 +90,8 @@ rp_engine_options schedule_world_options(const schedule_world *w) {
     o.chunk_tokens = w->most_chunk;
     o.kv_format = w->format;
     if (w->f16_layers[0]) o.kv_f16_layers = w->f16_layers;
+    o.keep_share = w->keep;
+    o.keep_method = w->keep_method;
     return o;
 }
 
@@ -113,6 +115,21 @@ static void run_alone(const schedule_world *w, const schedule_call *c, uint64_t 
     o.kv_budget_bytes = budget;
     rp_engine *engine = schedule_world_engine(w, &o);
     request.no_prefix = true;
+    oracle_run_make(run, engine, &request);
+    rp_engine_free(engine);
+}
+
+/* A request of modules after another that had them reduced. */
+static void run_reduced(const schedule_world *w, const schedule_call *c, oracle_run *run) {
+    rp_engine_options o = schedule_world_options(w);
+    rp_engine *engine = schedule_world_engine(w, &o);
+    rp_request request = c->request;
+    request.reuse = RP_REUSE_ON;
+    request.no_prefix = true;
+    oracle_run_make(run, engine, &request);
+    oracle_run_free(run);
+    rp_engine_drain(engine, -1);
+    request.reuse = c->request.reuse;
     oracle_run_make(run, engine, &request);
     rp_engine_free(engine);
 }
@@ -291,6 +308,7 @@ static void free_call(schedule_call *c) {
     free(c->prompt);
     free(c->forced);
     oracle_run_free(&c->alone);
+    oracle_run_free(&c->reduced);
     *c = (schedule_call){0};
 }
 
@@ -327,6 +345,7 @@ static bool add_call(schedule_world *w) {
         run_alone(w, c, ALONE_BUDGET, &c->alone);
         must(c->alone.rc, &c->alone.err);
     }
+    if (w->keep && c->prompt) run_reduced(w, c, &c->reduced);
     w->n_calls++;
     return true;
 }
@@ -378,6 +397,15 @@ static void choose_f16_layers(schedule_world *w) {
     else snprintf(w->f16_layers, sizeof(w->f16_layers), "%d-%d", (int)first, (int)last);
 }
 
+/* In every third world. */
+static void choose_keep(schedule_world *w) {
+    static const char *const shares[] = {"50%", "25%", "12.5%"};
+    static const char *const methods[] = {NULL, "kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
+    if (!chance(w, 3)) return;
+    w->keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
+    w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
+}
+
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed) {
     static const rp_kv_format formats[] = {RP_KV_F16, RP_KV_F32, RP_KV_INT8, RP_KV_INT8, RP_KV_K8V4, RP_KV_KIVI4, RP_KV_K4V2, RP_KV_KIVI2, RP_KV_FP8};
     *w = (schedule_world){.seed = seed, .model = &models[seed % SCHEDULE_MODELS], .r = {seed}};
@@ -385,6 +413,7 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
     w->pml.dial = w->pml.formats = true;
     w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
     choose_f16_layers(w);
+    choose_keep(w);
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;

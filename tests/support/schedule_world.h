@@ -41,6 +41,7 @@ typedef struct schedule_call {
     char stop[4];
     const char *stops[1];
     oracle_run alone;
+    oracle_run reduced; /* the same after all modules of its prompt were reduced; empty in worlds that keep all */
 } schedule_call;
 
 typedef struct schedule_world {
@@ -54,6 +55,7 @@ typedef struct schedule_world {
     uint64_t small_budget; /* each job alone fits in it, with little to spare, in chunks of up to */
     rp_kv_format format; /* of all engines */
     char f16_layers[16]; /* likewise: rp_engine_options.kv_f16_layers; empty: none */
+    const char *keep, *keep_method; /* likewise: rp_engine_options.keep_share; NULL: all */
     int32_t most_chunk;
 } schedule_world;
 
