@@ -44,7 +44,7 @@ static void put_text(random_pml *p, base_buffer *b) {
     put_white(p, b);
     if (chance(p, 25)) put(b, "<![CDATA[ <&> ]]>");
     if (chance(p, 40)) put(b, "<!-- nothing -->");
-    put_words(p, b, (chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7) / p->shorter);
+    put_words(p, b, (p->longer && chance(p, 3) ? 120 : chance(p, 60) ? 100 : chance(p, 10) ? 40 : 7) / p->shorter);
     put_white(p, b);
 }
 

@@ -43,6 +43,7 @@ typedef struct random_pml {
     int32_t shorter;            /* divisor for the words of a text, 1 by init: for many tokens per word */
     bool dial;                  /* quality="..." here and there: reuse, link, blend and exact; false by init */
     bool formats;               /* kv="..." here and there; false by init */
+    bool longer;                /* a third of the texts has up to 120 words; false by init */
     bool may_be_too_long;       /* placeholders; false by init */
     bool fixed;
     random_pml_module modules[RANDOM_PML_MODULES];

@@ -37,6 +37,9 @@ typedef struct schedule schedule;
 typedef enum tenant { OPERATOR, GUEST, OWNER, NEWCOMER } tenant;
 static const char *const tenants[] = {NULL, "guest", "owner"};
 
+/* What a call's modules may have been when it was planned: all of full KV, all of reduced KV; or some of each, which no run alone has. */
+typedef enum form { FORM_FULL, FORM_REDUCED, N_FORMS, FORM_MIXED = N_FORMS } form;
+
 /* A job under way. */
 typedef struct slot {
     schedule *run;
@@ -55,7 +58,7 @@ typedef struct slot {
     rp_error submit_err;
     /* the engine's thread, until it has ended */
     int32_t n_steps, n_tokens, n_done;
-    int32_t bad_step, bad_token; /* the first that differs; -1 */
+    int32_t bad_step[N_FORMS], bad_token[N_FORMS]; /* the first that differs; -1 */
     char *text; /* n_text bytes and a NUL; not allocated by base/, where allocations may fail */
     size_t n_text;
 } slot;
@@ -160,21 +163,27 @@ static void happen(schedule *s, bool ended) {
     note_submitted(s);
 }
 
+static const oracle_run *alone_of(const slot *c, form f) { return f == FORM_FULL ? &c->call->alone : &c->call->reduced; }
+
 static void on_logits(void *user, const float *logits, int32_t n_vocab) {
     slot *c = user;
-    const oracle_run *alone = &c->call->alone;
     int32_t i = c->n_steps++;
-    bool same = i < alone->n_steps && memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) == 0;
-    if (!same && c->bad_step < 0) c->bad_step = i;
+    for (form f = 0; f < N_FORMS; f++) {
+        const oracle_run *alone = alone_of(c, f);
+        bool same = i < alone->n_steps && memcmp(oracle_run_logits(alone, i), logits, (size_t)n_vocab * sizeof(*logits)) == 0;
+        if (!same && c->bad_step[f] < 0) c->bad_step[f] = i;
+    }
     if (c->victim && i == c->victim_at) cancel(c->victim);
     happen(c->run, false);
 }
 
 static bool on_token(void *user, const rp_token *token) {
     slot *c = user;
-    const rp_result *alone = c->call->alone.result;
     int32_t i = c->n_tokens++;
-    if ((i >= alone->n_tokens || alone->tokens[i] != token->id) && c->bad_token < 0) c->bad_token = i;
+    for (form f = 0; f < N_FORMS; f++) {
+        const rp_result *alone = alone_of(c, f)->result;
+        if ((!alone || i >= alone->n_tokens || alone->tokens[i] != token->id) && c->bad_token[f] < 0) c->bad_token[f] = i;
+    }
     return i != c->stops_at;
 }
 
@@ -314,7 +323,7 @@ static void draw_slots(schedule *s) {
     for (int32_t i = 0; i < s->n_slots; i++) {
         slot *c = &s->slots[i];
         int32_t k = i < w->n_calls ? (start + i) % w->n_calls : below(s, w->n_calls);
-        *c = (slot){.run = s, .call = &w->calls[k], .stops_at = NEVER, .bad_step = -1, .bad_token = -1};
+        *c = (slot){.run = s, .call = &w->calls[k], .stops_at = NEVER, .bad_step = {-1, -1}, .bad_token = {-1, -1}};
     }
     for (int32_t i = s->n_slots - 1; i > 0; i--) { /* in any order */
         int32_t k = below(s, i + 1);
@@ -390,14 +399,14 @@ static bool begins(const char *text, const char *with) { return strncmp(text, wi
 
 /* An answer that ended early is a prefix of the whole; a deadline publishes held-back bytes, which a stop string would
  * have cut. */
-static void check_beginning(const slot *c, const rp_result *got) {
-    const rp_result *alone = c->call->alone.result;
-    if (got->n_tokens > alone->n_tokens || c->n_steps > c->call->alone.n_steps) refuse(c, "a longer answer than alone");
+static void check_beginning(const slot *c, form f, const rp_result *got) {
+    const rp_result *alone = alone_of(c, f)->result;
+    if (got->n_tokens > alone->n_tokens || c->n_steps > alone_of(c, f)->n_steps) refuse(c, "a longer answer than alone");
     if (!begins(alone->text, got->text) && !begins(got->text, alone->text)) refuse(c, "another text: '%s'", got->text);
 }
 
-static void check_whole(const slot *c, const rp_result *got) {
-    const oracle_run *run = &c->call->alone;
+static void check_whole(const slot *c, form f, const rp_result *got) {
+    const oracle_run *run = alone_of(c, f);
     const rp_result *alone = run->result;
     if (c->n_steps != run->n_steps || got->n_tokens != alone->n_tokens)
         refuse(c, "%d tokens by %d logits, alone %d by %d", got->n_tokens, c->n_steps, alone->n_tokens, run->n_steps);
@@ -451,15 +460,35 @@ static bool has_moved(const slot *c, const rp_result *r) {
     return moved && may_move(&c->request);
 }
 
+/* The share of its slots that each view keeps is in the plan. */
+static form form_of(const slot *c, const rp_result *r) {
+    const rp_result *reduced = c->call->reduced.result;
+    bool any = false, all = reduced != NULL;
+    int32_t k = 0; /* views of reduced KV in the other plan */
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        if (r->plan[i].kept >= 1) continue;
+        any = true;
+        while (all && k < reduced->n_plan && reduced->plan[k].kept >= 1) k++;
+        all = all && k < reduced->n_plan && strcmp(reduced->plan[k++].key, r->plan[i].key) == 0;
+    }
+    while (all && k < reduced->n_plan && reduced->plan[k].kept >= 1) k++;
+    return !any ? FORM_FULL : all && k == reduced->n_plan ? FORM_REDUCED : FORM_MIXED;
+}
+
 static void check_answer(schedule *s, const slot *c, const rp_result *r) {
+    const form f = form_of(c, r);
     bool early = strcmp(r->finish_reason, "cancelled") == 0 || strcmp(r->finish_reason, "deadline") == 0;
     check_first(s, c, r);
     if (has_moved(c, r)) {
         s->tally->shifted++;
         return;
     }
-    if (c->bad_step >= 0) refuse(c, "not the same bytes: logits %d of %d", c->bad_step, c->call->alone.n_steps);
-    if (c->bad_token >= 0) refuse(c, "not the same token: %d", c->bad_token);
+    if (f == FORM_MIXED) {
+        s->tally->mixed++;
+        return;
+    }
+    if (c->bad_step[f] >= 0) refuse(c, "not the same bytes%s: logits %d of %d", f ? ", reduced" : "", c->bad_step[f], alone_of(c, f)->n_steps);
+    if (c->bad_token[f] >= 0) refuse(c, "not the same token%s: %d", f ? ", reduced" : "", c->bad_token[f]);
     if (r->n_tokens != c->n_tokens) refuse(c, "%d tokens told, %d given", c->n_tokens, r->n_tokens);
     if (strcmp(c->text ? c->text : "", r->text) != 0) refuse(c, "'%s' told, '%s' given", c->text ? c->text : "", r->text);
     if (r->bytes_copied != 0) refuse(c, "states were copied");
@@ -467,9 +496,10 @@ static void check_answer(schedule *s, const slot *c, const rp_result *r) {
     if (r->cached_tokens + r->fresh_tokens != r->prompt_tokens) refuse(c, "tokens are lost");
     if (looks_for_nothing(&c->request) && r->cached_tokens) refuse(c, "found what was not to be looked for");
     if (early && !c->may_end_early) refuse(c, "ends by '%s'", r->finish_reason);
-    if (early) check_beginning(c, r);
-    else check_whole(c, r);
+    if (early) check_beginning(c, f, r);
+    else check_whole(c, f, r);
     s->tally->logits += (uint64_t)c->n_steps;
+    if (f == FORM_REDUCED) s->tally->reduced_logits += (uint64_t)c->n_steps;
     s->tally->logits_in[s->w->format] += (uint64_t)c->n_steps;
     *(early ? &s->tally->cancelled : &s->tally->compared) += 1;
     count(s, c, r);
@@ -484,7 +514,8 @@ static void check_error(schedule *s, const slot *c, int rc, const rp_error *err)
     else if (no_memory && s->fails) s->tally->failed++;
     else refuse(c, "error: %s", err->message);
     /* a failed job has no plan, which would report shifted KV */
-    if (c->bad_step >= 0 && !may_move(&c->request)) refuse(c, "not the same bytes before its error: logits %d", c->bad_step);
+    if (c->bad_step[FORM_FULL] >= 0 && !c->call->reduced.result && !may_move(&c->request))
+        refuse(c, "not the same bytes before its error: logits %d", c->bad_step[FORM_FULL]);
 }
 
 static void check_slot(schedule *s, slot *c) {
@@ -549,6 +580,7 @@ static void run_pass(schedule *s) {
     submit_rest(s);
     wait_for_all(s);
     base_alloc_fail_at(0, 0);
+    if (s->w->keep) rp_engine_drain(s->engine, -1); /* the next pass meets reduced modules */
     for (int32_t i = 0; i < s->n_slots; i++) check_slot(s, &s->slots[i]);
     for (int32_t i = 0; i < s->n_clients; i++) check_client(s, &s->clients[i]);
     check_store(s);
@@ -652,7 +684,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts},
         {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
         {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
-        {"damaged records", t->disk_faults},
+        {"damaged records", t->disk_faults}, {"rows over reduced modules", t->reduced_logits}, {"answers over some of them", t->mixed},
     };
     printf("%s:", test);
     for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);

@@ -402,6 +402,7 @@ static void choose_keep(schedule_world *w) {
     static const char *const shares[] = {"50%", "25%", "12.5%"};
     static const char *const methods[] = {NULL, "kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
     if (!chance(w, 3)) return;
+    w->pml.longer = true; /* short modules are not reduced */
     w->keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     w->keep_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
 }
