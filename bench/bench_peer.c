@@ -2,7 +2,7 @@
 /* bench_peer.c: Reprise's side of tools/bench_peers: one model, loaded once; reads cells from standard input, one a
  * line, and answers each with a line of JSON on standard output. Public interface only.
  *
- *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME]
+ *   bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
@@ -12,6 +12,8 @@
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
  *   tokens TEXT                the token ids of the rest of the line
  *   memory                     peak resident memory of this process
+ *
+ * With --keep, cells with modules are those of reduced KV; module_s is the time of their prefill, reduction_s that of their reduction.
  *
  * No cell is warm by accident: every text is new; a cell without reuse fails if a token was cached, and a cell with
  * reuse fails if a module was not.
@@ -35,6 +37,7 @@ typedef struct bench {
     unsigned seed; /* of the next text */
     int lead;      /* extra tokens of a text on its own: SentencePiece adds a leading space */
     double runs[MAX_RUNS];
+    double module_s, reduction_s; /* of the last modules that were computed */
     bool has_depth, has_documents; /* loaded schemas */
 } bench;
 
@@ -57,6 +60,16 @@ static rp_result *run(const bench *b, const rp_request *request) {
 static void load_schema(const bench *b, const bench_text *schema) {
     rp_error err;
     if (rp_schema_parse(b->engine, schema->bytes, schema->n, "schema", NULL, NULL, NULL, &err)) bench_die("schema", &err);
+}
+
+/* Computes the modules of a prompt, and their reduced KV, if it is asked for. */
+static void warm(bench *b, const rp_request *q) {
+    const double start = bench_now_s();
+    rp_result *r = run(b, q);
+    const double end = bench_now_s();
+    rp_engine_drain(b->engine, -1);
+    if (r->timings.module_prefill_ms > 0) b->module_s = end - start, b->reduction_s = bench_now_s() - end;
+    rp_result_free(r);
 }
 
 /* A schema of modules m0, m1, ... of n_tokens tokens each. */
@@ -93,8 +106,8 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu}\n", r->cached_tokens, r->fresh_tokens,
-           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes);
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"module_s\":%.3f,\"reduction_s\":%.3f}\n", r->cached_tokens,
+           r->fresh_tokens, r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, b->module_s, b->reduction_s);
 }
 
 /* ---- cells ---- */
@@ -144,7 +157,7 @@ static bool decode(bench *b, const char *line) {
         q.prompt = prompt.bytes;
         q.text = NULL;
         q.max_tokens = 1;
-        rp_result_free(run(b, &q)); /* prefills missing modules */
+        warm(b, &q);
     }
     q.max_tokens = n;
     rp_result *r = NULL;
@@ -179,7 +192,9 @@ static bool documents(bench *b, const char *line) {
         q.max_tokens = 1;
         q.reuse = full ? RP_REUSE_EXACT : RP_REUSE_ON;
         rp_result_free(r);
-        r = run(b, &q);
+        r = NULL;
+        if (i < 0) warm(b, &q);
+        else r = run(b, &q);
         bench_text_free(&prompt);
         if (i < 0) continue;
         if (r->timings.module_prefill_ms > 0) refuse("fresh: a module was computed anew");
@@ -220,7 +235,7 @@ static bool memory(const char *line) {
 
 /* ---- main ---- */
 
-static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_format kv_format) {
+static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_format kv_format, const char *keep) {
     rp_error err;
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_engine_options o = rp_engine_options_defaults();
@@ -228,6 +243,7 @@ static void open_model(bench *b, const char *path, int threads, int ctx, rp_kv_f
     o.n_threads = threads;
     o.n_ctx = ctx;
     o.kv_format = kv_format;
+    o.keep_share = keep;
     if (rp_model_open(&b->model, path, NULL, &err)) bench_die("model", &err);
     opened = bench_now_s();
     if (rp_engine_new(&b->engine, b->model, &o, &err)) bench_die("engine", &err);
@@ -247,11 +263,11 @@ int main(int argc, char **argv) {
     const char *format_name = bench_text_after(argc, argv, "--kv-format", "f16");
     rp_kv_format format;
     if (argc < 2 || argv[1][0] == '-' || threads < 1 || ctx < 0 || !bench_kv_format_parse(format_name, strlen(format_name), &format)) {
-        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME]   (cells on standard input: see "
+        fprintf(stderr, "usage: bench_peer MODEL.gguf [--threads N] [--ctx N] [--kv-format NAME] [--keep SHARE]   (cells on standard input: see "
                         "bench/README.md)\n");
         return 2;
     }
-    open_model(&b, argv[1], threads, ctx, format);
+    open_model(&b, argv[1], threads, ctx, format, bench_text_after(argc, argv, "--keep", NULL));
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         if (!prefill(&b, line) && !decode(&b, line) && !documents(&b, line) && !tokens(&b, line) && !memory(line)) {

@@ -258,7 +258,7 @@ static void add_background(step *s) {
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     const sequence *seq = j ? &j->seq : &c->seq;
     const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), e->chunk_tokens);
-    int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots));
+    int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
     step_add_part(s, j ? NULL : c, j, rows, !j && rows == seq->n - seq->done, NULL, 0);
 }
 

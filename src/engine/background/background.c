@@ -11,6 +11,8 @@
 
 /* If a single row takes longer than BACKGROUND_STEP_US: most of it is loading the weights, which a few rows share. */
 #define ROW_SLACK 1.25
+/* The same of modules that are reduced, which are long: so many rows cost about as much as in the prefill of a prompt, not four times as much. */
+#define MODULE_SLACK 3.0
 
 /* ---- queue ---- */
 
@@ -278,7 +280,9 @@ rp_job *background_next(rp_engine *e, segment_prefill **prefill) {
     return e->background_tasks.current && engine_is_ready(e, &e->background_tasks.current->seq.context) ? e->background_tasks.current : NULL;
 }
 
-double background_step_us(const rp_engine *e, int64_t slots) { return BASE_MAX(BACKGROUND_STEP_US, ROW_SLACK * (double)cost_model_tokens_us(&e->cost, 1, slots)); }
+double background_step_us(const rp_engine *e, int64_t slots, bool of_module) {
+    return BASE_MAX(BACKGROUND_STEP_US, (of_module ? MODULE_SLACK : ROW_SLACK) * (double)cost_model_tokens_us(&e->cost, 1, slots));
+}
 
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits) {
     if (kv_context_has_failed(&c->seq.context)) { /* detected in the step: rows are invalid */

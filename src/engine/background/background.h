@@ -11,7 +11,7 @@
  *
  *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the engine is prepared
  *   steps    have rows of the task only, as many as the cost model predicts for BACKGROUND_STEP_US; where one row takes longer, as many as take
- *            about as long as one. A request that arrives meanwhile waits for one such step at most
+ *            about as long as one; of modules that are reduced, as three. A request that arrives meanwhile waits for one such step at most
  *   memory   is reserved for the whole task, as for requests. A request that may lack memory takes it before it is admitted: the task is requeued,
  *            and hits what it has computed if that was kept
  *   uses     its hits do not count as uses
@@ -92,8 +92,8 @@ bool background_is_due(const rp_engine *e);
 int64_t background_wait_ms(const rp_engine *e);
 /* The task of the next step; NULL: none. Admits a task if none runs. *prefill: the one whose rows it has; NULL: its own. */
 rp_job *background_next(rp_engine *e, struct segment_prefill **prefill);
-/* Longest time of its next step, in us, after so many slots. */
-double background_step_us(const rp_engine *e, int64_t slots);
+/* Longest time of its next step, in us, after so many slots. of_module: of a prefill. */
+double background_step_us(const rp_engine *e, int64_t slots, bool of_module);
 /* Rows were computed. logits: those after the task's last token, or NULL. */
 void background_settle(rp_engine *e, rp_job *c, int32_t n_rows, int rc, const float *logits);
 /* A request that needs up to so many blocks is to be admitted: the running task releases its memory if the free memory could be too little (a number that
