@@ -55,7 +55,8 @@ bool reduction_method_parse(const char *name, reduction_method *out) {
 }
 
 int reduction_options_read(const char *share, const char *method, int32_t *permille, reduction_method *m, rp_error *err) {
-    if (share && !reduction_share_parse(share, permille)) return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", share, REDUCTION_SHARE_ADVICE);
+    if (share && !reduction_share_parse(share, permille))
+        return base_fail(err, RP_ERR_INVALID, "keep_share '%.40s': %s", share, REDUCTION_SHARE_ADVICE);
     if (method && !reduction_method_parse(method, m))
         return base_fail(err, RP_ERR_INVALID, "keep_method '%.40s': give " REDUCTION_METHOD_NAMES, method);
     return RP_OK;

@@ -257,7 +257,8 @@ static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_
 }
 
 static int select_slots(segment_reduction *r, const kv_span *const *run, kv_selection **out, rp_error *err) {
-    const reduction_run in = {.spans = run, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
+    const reduction_run in = {
+        .spans = run, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
     return reduction_select(out, r->engine->backend, r->method, r->segment->keep, &in, err);
 }
 

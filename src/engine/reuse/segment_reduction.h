@@ -39,7 +39,7 @@ int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *
 void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row);
 /* Rows were computed, and counted in seq->done. RP_ERR_MEMORY. */
 int segment_reduction_settle(segment_reduction *r, sequence *seq, rp_error *err);
-/* All tokens are computed: makes the reduced spans, unsealed, in the segment's format. *out: [*n], both the caller's. RP_ERR_MEMORY, RP_ERR_BUDGET. */
+/* All tokens are computed: makes the reduced spans, unsealed, in the segment's format. *out: [*n], the caller's. RP_ERR_MEMORY, RP_ERR_BUDGET. */
 int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out, int32_t *n, rp_error *err);
 
 #endif
