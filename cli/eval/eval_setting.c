@@ -24,14 +24,14 @@ static const setting_word words[] = {
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
 enum { KV_FORMATS = 5, N_GROUPS };
-#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos or a KV format, joined by '+'"
+#define KNOWN "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos or a KV format, joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
     char word[RP_QUALITY_BYTES] = "";
     if (n >= sizeof word || memchr(text, ':', n) == NULL) return false;
     memcpy(word, text, n);
-    *out = (setting_word){.word = "link:K or blend:R"};
+    *out = (setting_word){.word = "link:K, blend:R or focus:R"};
     return rp_quality_parse(word, &out->sets.quality, NULL) == RP_OK;
 }
 
