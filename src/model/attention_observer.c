@@ -42,7 +42,8 @@ int query_record_new(query_record **out, int32_t n_layers, int32_t width, rp_err
 void attention_observer_free(attention_observer *o) { base_free(o); }
 
 static size_t index_of(const attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t slot) {
-    const size_t head = o->measure == ATTENTION_TOTAL ? 0 : (size_t)layer * (size_t)o->n_kv_heads + (size_t)kv_head, i = (head * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
+    const size_t head = o->measure == ATTENTION_TOTAL ? 0 : (size_t)layer * (size_t)o->n_kv_heads + (size_t)kv_head;
+    const size_t i = (head * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
     BASE_DCHECK(view < o->n_views && slot >= 0 && slot < KV_SPAN_TOKENS && i < o->n);
     return i;
 }

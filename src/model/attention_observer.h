@@ -32,11 +32,12 @@ typedef struct attention_observer {
     double one;                 /* of sums: the number of a weight of 1, a power of two */
     size_t first_view, n_views; /* of the rows' context, which may not have all of them yet */
     size_t n;
-    atomic_uint_least64_t weights[]; /* [n]: [layers][KV heads][n_views][KV_SPAN_TOKENS], total: [n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
+    /* [n]: [layers][KV heads][n_views][KV_SPAN_TOKENS], total: [n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
+    atomic_uint_least64_t weights[];
 } attention_observer;
 
-/* All weights are 0. most: weights of a slot that are joined, query heads that share a KV head (total: of all layers) times rows of all steps; not for maxima.
- * RP_ERR_MEMORY. */
+/* All weights are 0. most: weights of a slot that are joined, query heads that share a KV head (total: of all layers) times
+ * rows of all steps; not for maxima. RP_ERR_MEMORY. */
 int attention_observer_new(attention_observer **out, const kv_shape *shape, attention_measure measure, int64_t most, size_t first_view,
                            size_t n_views, rp_error *err);
 void attention_observer_free(attention_observer *o); /* NULL is fine */

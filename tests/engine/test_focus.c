@@ -123,8 +123,8 @@ static void slow_open(slow *s, const rp_model *m, const char *pml, const char *p
     const base_key salt = {{0}};
     *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->hp.n_vocab)};
     must(base_cpu_detect(&level, &err), &err);
-    must(cpu_backend_new(&s->backend, m, &(cpu_backend_options){.format = KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1}, &err),
-         &err);
+    const cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
+    must(cpu_backend_new(&s->backend, m, &o, &err), &err);
     must(model_forward_new(&s->forward, m, s->backend, 1, 1, &err), &err);
     must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
     must(pml_schema_parse(&s->schema, pml, strlen(pml), "schema", NULL, NULL, &err), &err);
@@ -311,8 +311,8 @@ static void an_uncertain_token_is_predicted_again(void **state) {
 /* Models with random weights are uncertain from the first token on: the last row of the prompt. */
 static void the_first_token_is_predicted_again(void **state) {
     static const char own[] =
-        "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the old mill.</module><module name='b'>People say that the "
-        "harbour was built by two brothers, one of whom never saw it.</module></schema>";
+        "<schema name='s'>Here is what is known. <module name='a'>The river runs slowly past the old mill.</module><module name='b'>People say "
+        "that the harbour was built by two brothers, one of whom never saw it.</module></schema>";
     static const char prompt[] = "<prompt schema='s'><a/><b/> And the horse?</prompt>";
     static const char *const names[] = {"llama", "bloom", "qwen3", "gemma3", "gpt-oss"};
     (void)state;
@@ -344,7 +344,8 @@ static void the_bytes_do_not_depend_on_what_is_cached(void **state) {
     for (int32_t threads = 1; threads <= 4; threads++) {
         oracle_run r;
         o.n_threads = threads;
-        o.chunk_tokens = threads == 3 ? 1 : threads == 4 ? 7 : 256;
+        o.chunk_tokens = threads == 3 ? 1 : threads == 4 ? 7
+                                                         : 256;
         e = open_with(m, &o, schema);
         for (int i = 0; i < 5; i++) {
             rp_request q = request_of(prinfield, focus15);
@@ -380,7 +381,8 @@ static void the_bytes_do_not_depend_on_the_disk(void **state) {
         run(e, prinfield, focus15, &warm);
         assert_true(oracle_run_same(&cold, &warm) && oracle_run_same_choice(&cold, &warm));
         int32_t from_disk = 0;
-        for (int32_t k = 0; k < warm.result->n_plan; k++) from_disk += strcmp(warm.result->plan[k].tier, "disk") == 0 ? warm.result->plan[k].n_tokens : 0;
+        for (int32_t k = 0; k < warm.result->n_plan; k++)
+            from_disk += strcmp(warm.result->plan[k].tier, "disk") == 0 ? warm.result->plan[k].n_tokens : 0;
         assert_true(from_disk > 0);
         oracle_run_free(&warm);
         rp_engine_free(e);
@@ -431,7 +433,8 @@ static void others_hit_what_plain_reuse_computed(void **state) {
     rp_engine *e = open_with(m, &o, schema);
     run(e, prinfield, focus15, &focused);
     snprintf(longer, sizeof(longer), "<prompt schema='persona'><d1/><d2/><d3/><user>What should the reader see in Prinfield?</user><assistant>%s"
-             "</assistant><user>Where is the train yard?</user></prompt>", focused.result->text);
+                                     "</assistant><user>Where is the train yard?</user></prompt>",
+             focused.result->text);
     run(e, longer, reuse, &hit);
     int32_t modules = 0;
     for (int32_t i = 0; i < hit.result->n_plan; i++) modules += strcmp(hit.result->plan[i].module, "prompt") ? hit.result->plan[i].n_tokens : 0;
@@ -502,7 +505,8 @@ static void check_nothing_is_recomputed(rp_engine *e, const char *pml, const cha
 static void certain_answers_and_exact_modules_are_left(void **state) {
     static const char bridges[] =
         "<schema name='bridges'><system>Read the documents. <module name='d1'>The reader is an engineer.</module> <module name='d2'>The bridge of "
-        "Ivorbeck is as high as eight houses: 315 metres high.</module> <module name='d3'>The crane of Haskshaw is as long as ten whales: 539 metres long.</module></system></schema>";
+        "Ivorbeck is as high as eight houses: 315 metres high.</module> <module name='d3'>The crane of Haskshaw is as long as "
+        "ten whales: 539 metres long.</module></system></schema>";
     (void)state;
     rp_model *m = open_bundled();
     const rp_engine_options o = engine_options();

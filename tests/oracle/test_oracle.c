@@ -210,8 +210,9 @@ static void random_prompts_give_the_reference_logits(void **state) {
         oracle_model_open(&models[i], &shape, chat);
     }
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
-    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d for an uncertain token, %d take joint ones, %d do not fit; %d schemas do not), "
-           "deviation:", t.prompts, t.reused, t.again, t.blended, t.focused, t.joint, t.too_long, t.refused);
+    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d for an uncertain token, "
+           "%d take joint ones, %d do not fit; %d schemas do not), deviation:",
+           t.prompts, t.reused, t.again, t.blended, t.focused, t.joint, t.too_long, t.refused);
     for (int format = 0; format < N_FORMATS; format++) {
         double mean = t.sum[format] / BASE_MAX(t.n_logits[format], 1);
         printf(" %s %.2g, mean %.2g;", format_names[format], t.worst[format], mean);

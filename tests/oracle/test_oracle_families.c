@@ -291,8 +291,8 @@ static void every_family_gives_the_reference_logits(void **state) {
         check_file(copies[i].name, path, seed, &sum);
         unlink(path);
     }
-    printf("oracle_families: %d models, %d prompts (%d reuse states, %d compute some for an uncertain token, %d modules past the window, %d take joint states, %d do not fit, %d "
-           "undecided), worst deviation %.2g\n",
+    printf("oracle_families: %d models, %d prompts (%d reuse states, %d compute some for an uncertain token, %d modules past the window, "
+           "%d take joint states, %d do not fit, %d undecided), worst deviation %.2g\n",
            sum.models, sum.prompts, sum.reused, sum.focused, sum.past_window, sum.joint, sum.too_long, sum.undecided, sum.worst);
     assert_true(sum.models > 0);
     if (sum.models > 1) assert_true(sum.reused > 0 && sum.focused > 0 && sum.past_window > 0 && 5 * sum.undecided < sum.prompts);

@@ -36,11 +36,11 @@ typedef enum focus_stage {
 
 /* A token of a module. */
 typedef struct focus_token {
-    size_t item;     /* of the plan, a view; */
-    int32_t need;    /* of the job's needs */
-    int32_t slot;    /* of the segment */
-    size_t view;     /* of the context */
-    double weight;   /* of its slot, summed over all heads of all layers */
+    size_t item;   /* of the plan, a view; */
+    int32_t need;  /* of the job's needs */
+    int32_t slot;  /* of the segment */
+    size_t view;   /* of the context */
+    double weight; /* of its slot, summed over all heads of all layers */
 } focus_token;
 
 /* The job's part of a sequence's fields, while others are computed. */
@@ -50,11 +50,11 @@ typedef struct focus_own {
 } focus_own;
 
 typedef struct job_focus {
-    int32_t most;        /* maximum number of chosen tokens; 0: no module has this quality */
+    int32_t most; /* maximum number of chosen tokens; 0: no module has this quality */
     focus_stage stage;
-    int32_t n_forgotten; /* tokens whose context left their module's windows: never chosen */
-    int32_t answer_token; /* the answer's token, from 1, whose prediction was uncertain; 0: none was */
-    bool missed;         /* a module that the result does not list, all of it being recomputed, was prefilled for the job */
+    int32_t n_forgotten;   /* tokens whose context left their module's windows: never chosen */
+    int32_t answer_token;  /* the answer's token, from 1, whose prediction was uncertain; 0: none was */
+    bool missed;           /* a module that the result does not list, all of it being recomputed, was prefilled for the job */
     uint64_t start_us, us; /* us: from the uncertain logits to the new ones */
     attention_observer *observer;
     focus_token *chosen; /* [n_chosen], by rising position; a plan's items as they were before they are described */
