@@ -323,12 +323,15 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     }
     c->seq.done -= again;
     sequence_settle(&c->seq, n_drafts - right + again, c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
-    if (!rc && again) rc = focus_begin(c, err);
-    if (rc || again) return rc;
-    if (!c->answer.over) push_token(c, token);
-    prompt_lookup_learn(&c->prompt_lookup, right, token);
+    if (rc) return rc;
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
+    if (again) {
+        c->prompt_lookup.n_guessed = c->prompt_lookup.n_tokens = 0; /* whether the guess goes on right is not known */
+        return focus_begin(c, err);
+    }
+    if (!c->answer.over) push_token(c, token);
+    prompt_lookup_learn(&c->prompt_lookup, right, token);
     return RP_OK;
 }
 
