@@ -405,8 +405,9 @@ RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_q
  *   link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al., 2025)
  *   blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
  *              deviation in the second layer (CacheBlend; Yao et al., 2025)
- *   focus:R    decode over the cached modules; where the answer is uncertain for the first time, recompute the R per cent of
- *              the modules' tokens that this prediction attends to most, and predict again. Certain answers cost nothing
+ *   focus:R    decode over the cached modules; where the answer is uncertain for the first time, recompute the R per cent
+ *              of the modules' tokens that this prediction attends to most, and predict again. Certain answers cost one
+ *              pass over their logits
  *   scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
  *              then reuse
  *   exact      every token attends to all tokens before it
