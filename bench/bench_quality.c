@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_quality.c: cost of link and blend, against the cost of the tokens that they recompute.
+/* bench_quality.c: cost of link, blend and focus, against the cost of the tokens that they recompute.
  *
  *   bench_quality MODEL.gguf [--modules N] [--tokens N] [--rounds N] [--threads N] [--clock wall|processor]
  *
@@ -7,7 +7,8 @@
  * was prefilled in, and ends with FRESH tokens of its own. In each of --rounds (9) rounds, in turns:
  *
  *   QUALITY    the prompt with that quality, which recomputes k module tokens
- *   control    the prompt with plain reuse and k more tokens of its own: as many rows over as many slots
+ *   control    the prompt with plain reuse and k more tokens of its own: as many rows over as many slots; for focus, whose first
+ *              token is uncertain with random weights, 2 more: its last row is computed three times
  *   exact      no reuse
  *
  * Cost of the tokens: the control, plus, for blend, one of n layers of an exact prefill, because all module tokens pass
@@ -28,7 +29,7 @@
 #define MAX_MODULES 64
 #define FRESH 20
 
-static const char *const qualities[] = {"link:4", "link:16", "blend:5", "blend:15", "blend:30"};
+static const char *const qualities[] = {"link:4", "link:16", "blend:5", "blend:15", "blend:30", "focus:15"};
 enum { N_QUALITIES = sizeof(qualities) / sizeof(qualities[0]) };
 
 typedef struct bench {
@@ -121,7 +122,7 @@ static void open_subject(const bench *b, subject *s, const char *name) {
     rp_result *r = run(b, &b->prompt, s->quality, &ms);
     s->again = r->quality.recomputed_tokens;
     s->probed = r->quality.probed_tokens;
-    write_prompt(b, &s->control, FRESH + s->again);
+    write_prompt(b, &s->control, FRESH + s->again + (r->quality.focus_token > 0 ? 2 : 0));
     rp_result_free(r);
 }
 

@@ -47,8 +47,8 @@ static const cli_option options[] = {
      .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens (on)"},
     {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality),
      .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
-             "blend:R (the R percent that deviate most), scaffold (all, in the background, for the next such prompt) "
-             "or exact (all); default: from the prompt or the schema"},
+             "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
+             "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (0)"},

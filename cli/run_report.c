@@ -114,6 +114,7 @@ static json_t *quality_object(const rp_quality_report *q) {
     cli_json_set(object, "reason", cli_json_text(q->reason));
     cli_json_set(object, "recomputed_tokens", json_integer(q->recomputed_tokens));
     cli_json_set(object, "probed_tokens", json_integer(q->probed_tokens));
+    cli_json_set(object, "focus_token", json_integer((json_int_t)q->focus_token));
     cli_json_set(object, "ms", cli_json_real(q->ms));
     return object;
 }
@@ -147,7 +148,9 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
     if (q->asked.mode == RP_QUALITY_REUSE && q->used.mode == RP_QUALITY_REUSE) return;
     fprintf(to, "quality %s", rp_quality_text(q->used, used));
     if (q->reason[0] != '\0') fprintf(to, " instead of %s (%s)", rp_quality_text(q->asked, asked), q->reason);
-    fprintf(to, ": %d module tokens recomputed, %d compared, %.1f ms\n", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
+    fprintf(to, ": %d module tokens recomputed, %d compared, %.1f ms", (int)q->recomputed_tokens, (int)q->probed_tokens, q->ms);
+    if (q->focus_token > 0) fprintf(to, ", for token %lld of the answer", (long long)q->focus_token);
+    fputc('\n', to);
 }
 
 static void print_first_token(FILE *to, const rp_timings *t) {

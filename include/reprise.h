@@ -411,6 +411,9 @@ RP_API int rp_engine_set_quota(rp_engine *engine, const char *tenant, const rp_q
  *   link:K     recompute the first K tokens of each module in the prompt (EPIC; Hu et al., 2025)
  *   blend:R    recompute R per cent of the modules' tokens: their beginnings, and the tokens with the largest KV
  *              deviation in the second layer (CacheBlend; Yao et al., 2025)
+ *   focus:R    decode over the cached modules; where the answer is uncertain for the first time, recompute the R per cent
+ *              of the modules' tokens that this prediction attends to most, and predict again. Certain answers cost one
+ *              pass over their logits
  *   scaffold   prefill the combined modules jointly when idle: the next prompt with the same beginning is exact; until
  *              then reuse
  *   exact      every token attends to all tokens before it
@@ -424,16 +427,17 @@ typedef enum rp_quality_mode {
     RP_QUALITY_BLEND,
     RP_QUALITY_SCAFFOLD,
     RP_QUALITY_EXACT,
+    RP_QUALITY_FOCUS, /* between blend and scaffold */
 } rp_quality_mode;
 
 #define RP_MAX_LINK_TOKENS 4096
 
 typedef struct rp_quality {
     rp_quality_mode mode;
-    int32_t amount; /* link: tokens, 1 to RP_MAX_LINK_TOKENS; blend: per cent, 1 to 100; else 0 */
+    int32_t amount; /* link: tokens, 1 to RP_MAX_LINK_TOKENS; blend, focus: per cent, 1 to 100; else 0 */
 } rp_quality;
 
-/* Parses "reuse", "link:8", "blend:15", "scaffold" or "exact". RP_ERR_INVALID. */
+/* Parses "reuse", "link:8", "blend:15", "focus:15", "scaffold" or "exact". RP_ERR_INVALID. */
 RP_API int rp_quality_parse(const char *text, rp_quality *out, rp_error *err);
 #define RP_QUALITY_BYTES 24
 /* Formats a quality into out; "" for as written. Returns out. */
@@ -739,7 +743,7 @@ typedef struct rp_plan_item {
                              "window"   is cached, but without the KV that sliding-window layers need
                              "uncached" the module has cache="false", or it is an argument
                              "shifted"  first tokens after an edit (rp_request.shifted_reuse)
-                             "link", "blend", "exact": module tokens recomputed for quality
+                             "link", "blend", "focus", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
                              "off"      the request disabled the lookup
                              */
@@ -770,11 +774,14 @@ typedef struct rp_quality_report {
                                   "plain" all modules have the KV of a full prefill
                                   "audit" the schema's level was raised (rp_engine_options.audit_raises)
                                   "model" not supported by the model (blend: only one layer has KV)
-                                  "window" blend: sliding-window layers lack KV that tokens inside the modules need */
+                                  "window" blend, focus: sliding-window layers lack KV that tokens inside the modules need
+                                  "certain" focus: no prediction was uncertain */
     int32_t recomputed_tokens; /* recomputed module tokens */
     int32_t probed_tokens;     /* blend: tokens compared to choose them */
-    double ms;                 /* estimated cost: the comparison, and those tokens' share of prompt_prefill_ms */
-    uint64_t reserved[4];      /* 0 */
+    double ms;                 /* estimated cost: the comparison, and those tokens' share of prompt_prefill_ms; focus: from
+                                  the uncertain prediction to the new one */
+    int64_t focus_token;       /* focus: number of the answer's token, from 1, whose prediction was uncertain; 0: none was */
+    uint64_t reserved[3];      /* 0 */
 } rp_quality_report;
 
 /* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;

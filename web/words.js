@@ -64,6 +64,7 @@ const REASONS = {
   shifted: 'first tokens after an edit, recomputed',
   link: 'first tokens of a module, recomputed',
   blend: 'largest deviation, recomputed',
+  focus: 'what an uncertain token looked at, recomputed',
   exact: 'recomputed',
   last: 'last token, recomputed for its logits',
   off: 'reuse is off for the request',

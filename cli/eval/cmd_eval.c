@@ -41,8 +41,9 @@ static const cli_option options[] = {
     {.name = "tasks", .letter = 't', .kind = CLI_LIST, .value = "FILE", .offset = AT(tasks),
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
-     .help = "setting to compare, words joined by '+': exact, off, link:K or blend:R; path or module; packed or "
-             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; may be repeated (exact, path, module, scaffold, path+fixed, module+fixed)"},
+     .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
+             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; may be repeated "
+             "(exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (32)"},
     {.name = "limit", .kind = CLI_INT, .value = "N", .offset = AT(limit), .min = 0, .max = INT32_MAX,
@@ -93,7 +94,7 @@ typedef struct distributions {
 
 /* Outcome of a setting for an item. */
 typedef struct outcome {
-    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, recomputed_tokens, probed_tokens;
+    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, recomputed_tokens, probed_tokens, focused, quality_ms;
 } outcome;
 
 typedef struct eval_state {
@@ -217,7 +218,7 @@ static outcome eval_judge(const eval_state *s, const eval_item *item, const eval
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
     outcome o = {.ttft_ms = r->timings.ttft_ms, .recomputed_tokens = r->quality.recomputed_tokens,
-                 .probed_tokens = r->quality.probed_tokens};
+                 .probed_tokens = r->quality.probed_tokens, .focused = r->quality.focus_token > 0, .quality_ms = r->quality.ms};
     o.score = item->metric == EVAL_PERPLEXITY ? likelihood : eval_score(item->metric, r->text, item->answers, item->n_answers);
     for (int32_t i = 0; i < n; i++) {
         const float *a = p->values + (size_t)i * (size_t)p->n_vocab, *b = q->values + (size_t)i * (size_t)q->n_vocab;
@@ -250,6 +251,8 @@ static void write_item(eval_state *s, const eval_task *t, const eval_item *item,
     cli_json_set(object, "prompt_tokens", json_integer(r->prompt_tokens));
     cli_json_set(object, "recomputed_tokens", json_integer(r->quality.recomputed_tokens));
     cli_json_set(object, "probed_tokens", json_integer(r->quality.probed_tokens));
+    cli_json_set(object, "focus_token", json_integer((json_int_t)r->quality.focus_token));
+    cli_json_set(object, "quality_ms", cli_json_real(r->quality.ms));
     json_dumpf(object, s->items, JSON_COMPACT);
     fputc('\n', s->items);
     json_decref(object);
@@ -298,6 +301,8 @@ static void eval_summarize(const eval_state *s, const eval_task *t, const outcom
         row->kv_bytes += o->kv_bytes / (double)n;
         row->recomputed_tokens += o->recomputed_tokens / (double)n;
         row->probed_tokens += o->probed_tokens / (double)n;
+        row->focused += o->focused / (double)n;
+        row->quality_ms += o->quality_ms / (double)n;
     }
     int resamples = s->options->resamples;
     row->items = n;

@@ -21,7 +21,8 @@ typedef struct eval_row {
     double ttft_ms;       /* median; all modules cached */
     double cached_share;  /* of the prompt's tokens */
     double kv_bytes;   /* KV that was reused, mean of a prompt */
-    double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt */
+    double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt; */
+    double focused, quality_ms; /* share of prompts with an uncertain prediction (focus); mean cost of the quality */
 } eval_row;
 
 typedef struct eval_report {

@@ -25,14 +25,16 @@ static const setting_word words[] = {
 };
 static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
 enum { KV_FORMATS = 5, KEEP, METHOD, N_GROUPS };
-#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, joined by '+'"
+#define KNOWN \
+    "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, " \
+    "joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
     char word[RP_QUALITY_BYTES] = "";
     if (n >= sizeof word || memchr(text, ':', n) == NULL) return false;
     memcpy(word, text, n);
-    *out = (setting_word){.word = "link:K or blend:R"};
+    *out = (setting_word){.word = "link:K, blend:R or focus:R"};
     return rp_quality_parse(word, &out->sets.quality, NULL) == RP_OK;
 }
 

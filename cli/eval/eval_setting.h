@@ -26,7 +26,7 @@ extern const eval_setting eval_reference;
 
 /* Words joined by '+', each kind once:
  *   exact, off         ordinary full prefill; the same plan recomputed (default: KV is reused)
- *   link:K, blend:R    module tokens to recompute (rp_quality; default: the schema's quality)
+ *   link:K, blend:R, focus:R    module tokens to recompute (rp_quality; default: the schema's quality)
  *   path, module       scope of all modules (default: the schema's)
  *   bos                their anchor (for scope module)
  *   scaffold           the modules of each prompt are prefilled jointly

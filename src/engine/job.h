@@ -9,6 +9,7 @@
  *                                           compose: views                                  -> PREFILL
  *                                           blend.c: selects tokens to recompute            -> PROBING, composed again -> PREFILL
  *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
+ *                                           focus.c: an uncertain row again                 -> FOCUS -> DECODE
  *                                           write-through: the store writes its KV          -> FLUSHING
  *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
  *
@@ -28,6 +29,7 @@
 #include "sampling/answer.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/blend.h"
+#include "engine/reuse/focus.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
 #include "engine/reuse/span_prefetch.h"
@@ -47,7 +49,7 @@ typedef enum job_kind {
     JOB_BACKGROUND,     /* without a caller: background.h */
 } job_kind;
 
-typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
+typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_FOCUS, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
 
 /* Tokens after an edit whose KV is reused at shifted positions (shifted_reuse.c). None: n is 0. */
 typedef struct job_moved {
@@ -126,6 +128,7 @@ struct rp_job {
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
     job_blend blend;
+    job_focus focus;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
@@ -158,6 +161,9 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 bool job_reduced_fits(const rp_job *c);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
+
+/* Has its answer begun? It decodes, or a later token is made again (focus.h). */
+static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_FOCUS && c->answer.first_us); }
 
 /* ---- job.c ---- */
 

@@ -148,6 +148,7 @@ static int check_plan(rp_job *c, rp_error *err) {
 
 static int list_tokens(rp_job *c, rp_error *err) {
     c->blend.most = blend_most(c);
+    c->focus.most = focus_most(c);
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
@@ -268,6 +269,8 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
+    /* cached prefixes may lack KV that a token inside them would attend to through a window */
+    if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
     job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;
 }

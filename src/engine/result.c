@@ -95,8 +95,8 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
 
 /* A run, or a module if scopes are ignored: hits and computed tokens. */
 static void describe_run(rp_job *c, const pml_item *item, const char *path) {
-    stretch list[MAX_STRETCHES];
-    int n = list_stretches(c, list);
+    stretch list[MAX_STRETCHES] = {{.end = INT32_MAX}};
+    int n = item->why == focus_reason ? 1 : list_stretches(c, list); /* none of them is in the prefix cache */
     int32_t done = 0, pos = item->pos;
     for (int i = 0; i < n; i++) {
         int32_t until = count_before(c->plan, item, list[i].end);
@@ -257,7 +257,7 @@ static uint64_t result_between(uint64_t at, uint64_t least, uint64_t most) { ret
 static bool has_missed_modules(const rp_job *c) {
     for (int32_t i = 0; i < c->needs.n; i++)
         if (c->needs.items[i].missed) return true;
-    return c->blend.missed;
+    return c->blend.missed || c->focus.missed;
 }
 
 /* Five points in time in their order, from arrival to first token. The four components of TTFT are the intervals
@@ -290,8 +290,9 @@ static bool computes_again(const pml_plan *p) {
 
 /* Why no token was recomputed. */
 static const char *why_not_again(const rp_job *c, rp_quality quality) {
+    if (c->focus.stage != FOCUS_OFF) return "certain";
     if (quality.mode == RP_QUALITY_BLEND && model_probe_layer(c->engine->model) < 0) return "model";
-    return c->blend.n_forgotten > 0 ? "window" : "plain";
+    return c->blend.n_forgotten + c->focus.n_forgotten > 0 ? "window" : "plain";
 }
 
 static void describe_quality(rp_job *c) {
@@ -302,11 +303,14 @@ static void describe_quality(rp_job *c) {
     if (c->plan->raised.mode != RP_QUALITY_AS_WRITTEN) q->used = c->plan->raised, q->reason = "audit";
     if (q->used.mode == RP_QUALITY_SCAFFOLD && c->exact) q->recomputed_tokens = 0;
     else if (q->used.mode == RP_QUALITY_SCAFFOLD) q->used = reuse, q->reason = "new";
-    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan)) q->reason = why_not_again(c, q->used), q->used = reuse;
-    double share = c->result->fresh_tokens > 0 ? (double)q->recomputed_tokens / c->result->fresh_tokens : 0;
+    else if (q->used.mode != RP_QUALITY_REUSE && !c->exact && !computes_again(c->plan) && c->focus.answer_token == 0)
+        q->reason = why_not_again(c, q->used), q->used = reuse;
+    const int32_t n_first = q->recomputed_tokens - c->focus.n_chosen, n_fresh = c->result->fresh_tokens - c->focus.n_chosen;
+    double share = n_first > 0 && n_fresh > 0 ? (double)n_first / n_fresh : 0;
     double probe_ms = (double)c->blend.us / 1e3, rest_ms = BASE_MAX(c->result->timings.prompt_prefill_ms - probe_ms, 0);
     q->probed_tokens = c->blend.n_probed;
-    q->ms = probe_ms + share * rest_ms;
+    q->focus_token = c->focus.answer_token;
+    q->ms = probe_ms + share * rest_ms + (double)c->focus.us / 1e3;
 }
 
 static int describe_stop(rp_job *c, rp_error *err) {
@@ -368,7 +372,8 @@ static uint64_t kv_bytes(const kv_context *c) {
 }
 
 int job_describe(rp_job *c, rp_error *err) {
-    int rc = describe_plan(c, err);
+    int rc = focus_describe(c, err);
+    if (!rc) rc = describe_plan(c, err);
     if (!rc) rc = describe_mismatch(c, err);
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);

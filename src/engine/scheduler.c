@@ -20,7 +20,7 @@
 #define PAUSED_MS 50 /* while all running jobs are paused: deadlines */
 
 /* Is a decoding job paused by its caller? */
-static bool is_paused(const rp_job *c) { return c->phase == JOB_DECODE && job_is_paused(c); }
+static bool is_paused(const rp_job *c) { return job_is_answering(c) && job_is_paused(c); }
 
 static void stop_running(rp_engine *e, const rp_job *c) {
     int32_t i = 0;
@@ -60,7 +60,7 @@ static void scheduler_forget(rp_engine *e, const rp_job *c) {
  * result. */
 static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) {
     rp_error own = {0};
-    bool began = c->phase == JOB_DECODE;
+    bool began = job_is_answering(c);
     BASE_ASSERT(c->phase != JOB_DONE && c->phase != JOB_FLUSHING && c->kind != JOB_BACKGROUND);
     if (rc == RP_OK && c->kind == JOB_REQUEST) {
         sequence_reserve(&c->seq, 0); /* it takes no more blocks */
@@ -115,7 +115,7 @@ static void scheduler_fail(rp_engine *e, rp_job *c, rp_code code, const char *wh
 }
 
 static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
-    if (c->phase == JOB_DECODE) {
+    if (job_is_answering(c)) {
         answer_stop(&c->answer, "deadline", true);
         scheduler_end(e, c, RP_OK, NULL);
         return;
@@ -127,7 +127,7 @@ static void scheduler_expire(rp_engine *e, rp_job *c, uint64_t now) {
 }
 
 static void scheduler_cancel(rp_engine *e, rp_job *c) {
-    if (c->phase != JOB_DECODE) {
+    if (!job_is_answering(c)) {
         scheduler_fail(e, c, RP_ERR_CANCELLED, "cancelled by the caller");
         return;
     }
@@ -183,7 +183,8 @@ static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
-    for (int keeps = c->shares; keeps >= 0; keeps--) {
+    const int least = c->focus.most > 0; /* of a prompt that may be focused on later, all KV */
+    for (int keeps = c->shares || least; keeps >= least; keeps--) {
         int64_t blocks = job_own_blocks(c, n, keeps);
         if (blocks > room) continue;
         c->seq.keeps_windows = keeps;
@@ -238,6 +239,7 @@ static int try_alone(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
 static int begin_phase(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     c->phase = JOB_PREFILL;
+    focus_open(c);
     if (c->blend.most == 0 || c->blend.chosen) return RP_OK;
     if (!(rc = blend_open(c, err)) && c->blend.n > 0) c->phase = JOB_PROBING;
     return rc;
@@ -416,6 +418,7 @@ static void scheduler_accept_queued(rp_engine *e, rp_job *inbox) {
 /* Computed tokens of its prompt: those after the views and, once it is composed, those of the views. */
 static int32_t computed_tokens(const rp_job *c) {
     bool composed = c->phase >= JOB_PREFILL && c->kind == JOB_REQUEST;
+    if (c->phase == JOB_FOCUS || c->phase == JOB_DECODE) return c->plan->n_cached + c->plan->n_fresh;
     int32_t views = composed && !c->exact ? c->plan->n_cached : 0;
     return BASE_MIN(prefix_computed(c), c->n_prompt) + c->moved.n + views;
 }
@@ -427,7 +430,7 @@ static void publish_status(rp_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
         job_status_locked(c)->queue_position = 0;
-        job_status_locked(c)->state = c->phase == JOB_DECODE ? RP_JOB_DECODE : RP_JOB_PREFILL;
+        job_status_locked(c)->state = job_is_answering(c) ? RP_JOB_DECODE : RP_JOB_PREFILL;
         job_status_locked(c)->computed_tokens = computed_tokens(c);
         if (c->result) job_status_locked(c)->answer_tokens = c->result->n_tokens;
     }

@@ -79,6 +79,7 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, boo
     s->load.rows += p->n_rows;
     s->load.slots += (double)sequence_of(p)->slots;
     s->load.row_slots += (double)p->n_rows * ((double)sequence_of(p)->slots - 0.5 * p->n_rows);
+    if (c && c->phase == JOB_FOCUS && p->n_rows > 0) focus_observe(c, &e->rows[s->n_rows - 1]);
     if (!wants_logits) return;
     p->first_logits = s->n_logits;
     s->n_logits += 1 + n_drafts;
@@ -162,6 +163,7 @@ static int compare_turns(const void *a, const void *b) {
 
 /* Does the job have tokens to compute or to probe? */
 static bool has_piece(const rp_job *c) {
+    if (c->phase == JOB_FOCUS) return !job_is_answering(c) || !job_is_paused(c);
     return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && c->blend.done < c->blend.n);
 }
 
@@ -243,7 +245,7 @@ static void add_pieces(step *s) {
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
-        step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over, NULL, 0);
+        step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
@@ -300,25 +302,39 @@ static void steps_notify_first_logits(const rp_engine *e, rp_job *c, const float
         if ((*o)->first_logits) (*o)->first_logits(c, logits);
 }
 
+/* Samples a token from the part's i-th logits. *again: their row has to be computed again first (focus.h). */
+static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i, int32_t *token, bool *again, rp_error *err) {
+    const float *logits = logits_of(e, p, i);
+    const bool first = !c->answer.first_us;
+    if ((*again = focus_is_due(c, logits))) return RP_OK;
+    e->reported_first |= first;
+    int rc = answer_next(&c->answer, logits, token, err);
+    if (first && !rc) steps_notify_first_logits(e, c, logits);
+    return rc;
+}
+
 /* Samples tokens as long as drafts are accepted: the first logits are those after the first of `rows` rows. */
 static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows, rp_error *err) {
-    int32_t right = 0, token, n_drafts = rows - 1;
-    bool first = !c->answer.first_us;
-    e->reported_first |= first;
-    int rc = answer_next(&c->answer, logits_of(e, p, 0), &token, err);
-    if (first && !rc) steps_notify_first_logits(e, c, logits_of(e, p, 0));
-    while (!rc && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
+    int32_t right = 0, token = -1, n_drafts = rows - 1;
+    bool again;
+    int rc = steps_draw_one(e, c, p, 0, &token, &again, err);
+    while (!rc && !again && !c->answer.over && right < n_drafts && token == c->prompt_lookup.tokens[right]) {
         push_token(c, token);
         c->seq.done++;
         right++;
-        rc = answer_next(&c->answer, logits_of(e, p, right), &token, err);
+        rc = steps_draw_one(e, c, p, right, &token, &again, err);
     }
-    sequence_settle(&c->seq, n_drafts - right, c->positions[c->n_found + c->seq.done - 1]);
+    c->seq.done -= again;
+    sequence_settle(&c->seq, n_drafts - right + again, c->positions[BASE_MAX(c->n_found + c->seq.done - 1, 0)]);
     if (rc) return rc;
-    if (!c->answer.over) push_token(c, token);
-    prompt_lookup_learn(&c->prompt_lookup, right, token);
     c->result->drafted_tokens += n_drafts;
     c->result->accepted_tokens += right;
+    if (again) {
+        c->prompt_lookup.n_guessed = c->prompt_lookup.n_tokens = 0; /* whether the guess goes on right is not known */
+        return focus_begin(c, err);
+    }
+    if (!c->answer.over) push_token(c, token);
+    prompt_lookup_learn(&c->prompt_lookup, right, token);
     return RP_OK;
 }
 
@@ -329,9 +345,10 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
         c->seq.done += p->n_rows - n_drafts;
         BASE_ASSERT(c->seq.done <= c->seq.n);
-        if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
-        if (p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
-        else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
+        if (c->phase == JOB_FOCUS) p->rc = focus_settle(c, &p->err);
+        else if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
+        if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
+        else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
     }
     if (p->rc) return STEP_FAILED;

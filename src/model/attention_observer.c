@@ -14,7 +14,8 @@
 int attention_observer_new(attention_observer **out, const kv_shape *shape, attention_measure measure, int64_t most, size_t first_view,
                            size_t n_views, rp_error *err) {
     BASE_ASSERT(most > 0 && most < (int64_t)1 << SUM_BITS);
-    const size_t n = (size_t)shape->n_layers * (size_t)shape->n_kv_heads * n_views * KV_SPAN_TOKENS;
+    const size_t n_heads = measure == ATTENTION_TOTAL ? 1 : (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
+    const size_t n = n_heads * n_views * KV_SPAN_TOKENS;
     const size_t bytes = sizeof(attention_observer) + n * sizeof(atomic_uint_least64_t);
     attention_observer *o = *out = base_alloc(bytes);
     if (!o) return base_fail_memory(err, bytes, "weights of attention");
@@ -41,7 +42,8 @@ int query_record_new(query_record **out, int32_t n_layers, int32_t width, rp_err
 void attention_observer_free(attention_observer *o) { base_free(o); }
 
 static size_t index_of(const attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t slot) {
-    const size_t head = (size_t)layer * (size_t)o->n_kv_heads + (size_t)kv_head, i = (head * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
+    const size_t head = o->measure == ATTENTION_TOTAL ? 0 : (size_t)layer * (size_t)o->n_kv_heads + (size_t)kv_head;
+    const size_t i = (head * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
     BASE_DCHECK(view < o->n_views && slot >= 0 && slot < KV_SPAN_TOKENS && i < o->n);
     return i;
 }
@@ -50,7 +52,7 @@ double attention_observer_weight(const attention_observer *o, int32_t layer, int
     const uint64_t number = atomic_load_explicit(&o->weights[index_of(o, layer, kv_head, view, slot)], memory_order_relaxed);
     const uint32_t bits = (uint32_t)number;
     float weight;
-    if (o->measure == ATTENTION_SUM) return (double)number / o->one;
+    if (o->measure != ATTENTION_MAXIMUM) return (double)number / o->one;
     memcpy(&weight, &bits, sizeof(weight));
     return (double)weight;
 }
@@ -62,7 +64,7 @@ void attention_observer_add(attention_observer *o, int32_t layer, int32_t kv_hea
     for (; slots; slots &= slots - 1) {
         const int i = base_ctz64(slots);
         uint_least64_t seen = atomic_load_explicit(&at[i], memory_order_relaxed);
-        if (o->measure == ATTENTION_SUM) atomic_fetch_add_explicit(&at[i], numbers[i], memory_order_relaxed);
+        if (o->measure != ATTENTION_MAXIMUM) atomic_fetch_add_explicit(&at[i], numbers[i], memory_order_relaxed);
         else
             while (seen < numbers[i] && !atomic_compare_exchange_weak_explicit(&at[i], &seen, numbers[i], memory_order_relaxed,
                                                                                memory_order_relaxed)) {}

@@ -6,7 +6,8 @@
  *
  * The weights that a slot gets from several rows, and from the query heads that share a KV head, are joined: their maximum
  * (KVzip: how much a repetition of the text looks at each slot) or their sum (SnapKV: over the last rows; H2O: over all;
- * TOVA, or one row's focus: of one row). Layers that use another layer's KV count as that layer.
+ * TOVA: of one row), or their sum over all heads of all layers (their total; focus: of one row), which is one number a slot: it is
+ * read as that of head 0 of layer 0. Layers that use another layer's KV count as that layer.
  *
  * Maxima are of floats, sums of fixed-point numbers: both are the same bits in any order, so the weights do not depend on
  * steps, threads, tiles, or rows of other contexts. Sums have 62 bits: those of few rows are finer.
@@ -22,7 +23,8 @@
 #include "kv/span.h"
 
 typedef enum attention_measure { ATTENTION_MAXIMUM,
-                                 ATTENTION_SUM } attention_measure;
+                                 ATTENTION_SUM,
+                                 ATTENTION_TOTAL } attention_measure;
 
 typedef struct attention_observer {
     attention_measure measure;
@@ -30,11 +32,12 @@ typedef struct attention_observer {
     double one;                 /* of sums: the number of a weight of 1, a power of two */
     size_t first_view, n_views; /* of the rows' context, which may not have all of them yet */
     size_t n;
-    atomic_uint_least64_t weights[]; /* [n]: [layers][KV heads][n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
+    /* [n]: [layers][KV heads][n_views][KV_SPAN_TOKENS], total: [n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
+    atomic_uint_least64_t weights[];
 } attention_observer;
 
-/* All weights are 0. most: weights of a slot that are joined, query heads that share a KV head times rows of all steps; sums only.
- * RP_ERR_MEMORY. */
+/* All weights are 0. most: weights of a slot that are joined, query heads that share a KV head (total: of all layers) times
+ * rows of all steps; not for maxima. RP_ERR_MEMORY. */
 int attention_observer_new(attention_observer **out, const kv_shape *shape, attention_measure measure, int64_t most, size_t first_view,
                            size_t n_views, rp_error *err);
 void attention_observer_free(attention_observer *o); /* NULL is fine */
@@ -59,13 +62,13 @@ static inline float *query_record_at(query_record *q, int32_t layer, int32_t slo
 static inline uint64_t attention_observer_number(const attention_observer *o, float weight) {
     uint32_t bits;
     if (!(weight > 0)) return 0;
-    if (o->measure == ATTENTION_SUM) return (uint64_t)((double)weight * o->one + 0.5);
+    if (o->measure != ATTENTION_MAXIMUM) return (uint64_t)((double)weight * o->one + 0.5);
     memcpy(&bits, &weight, sizeof(bits)); /* ordered as the floats */
     return bits;
 }
 
 static inline uint64_t attention_observer_join(const attention_observer *o, uint64_t a, uint64_t b) {
-    if (o->measure == ATTENTION_SUM) return a + b;
+    if (o->measure != ATTENTION_MAXIMUM) return a + b;
     return a > b ? a : b;
 }
 

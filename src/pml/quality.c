@@ -14,6 +14,7 @@ static const struct {
 } modes[] = {
     [RP_QUALITY_AS_WRITTEN] = {"", 0}, [RP_QUALITY_REUSE] = {"reuse", 0},       [RP_QUALITY_LINK] = {"link", RP_MAX_LINK_TOKENS},
     [RP_QUALITY_BLEND] = {"blend", 100}, [RP_QUALITY_SCAFFOLD] = {"scaffold", 0}, [RP_QUALITY_EXACT] = {"exact", 0},
+    [RP_QUALITY_FOCUS] = {"focus", 100},
 };
 
 static bool quality_read_amount(const char *s, int32_t most, int32_t *out) {

@@ -28,6 +28,17 @@ static double log_sum(const float *logits, int32_t n) {
     return highest + log(sum);
 }
 
+double logprobs_entropy(const float *logits, int32_t n) {
+    double highest = -INFINITY, sum = 0, moment = 0;
+    for (int32_t i = 0; i < n; i++) highest = BASE_MAX(highest, (double)logits[i]);
+    for (int32_t i = 0; i < n; i++) {
+        const double below = logits[i] - highest, weight = exp(below);
+        sum += weight;
+        if (weight > 0) moment += weight * below; /* 0 times -infinity is no number */
+    }
+    return log(sum) - moment / sum;
+}
+
 static float logprob_of(float logit, double total) { return logit > -INFINITY ? (float)(logit - total) : -INFINITY; }
 
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top) {

@@ -73,6 +73,8 @@ typedef struct logprobs {
 int logprobs_open(logprobs *l, int32_t n_top, int32_t n_vocab, rp_error *err);
 void logprobs_close(logprobs *l);
 
+/* Entropy of the model's own distribution over n tokens, in nats. A NaN if a logit is one. */
+double logprobs_entropy(const float *logits, int32_t n);
 /* Log-probability of a token, and of of the n_top most likely ones into top. */
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top);
 

@@ -256,6 +256,33 @@ static void a_schema_is_moved_up_until_it_is_near_enough(void **state) {
     rp_engine_free(e);
 }
 
+/* Above focus is exact: the auditor's link:8 and blend:15 would be less. */
+static void a_schema_with_focus_moves_up_to_exact(void **state) {
+    (void)state;
+    rp_engine_options o = options(1, true);
+    rp_schema_options focus = rp_schema_options_defaults();
+    rp_engine *e = open_engine(&o);
+    rp_error err;
+    char pml[4096], prompt[1024], quality[RP_QUALITY_BYTES];
+    focus.quality = (rp_quality){RP_QUALITY_FOCUS, 1};
+    write_schema(APART, pml, sizeof(pml));
+    if (rp_schema_parse(e, pml, strlen(pml), kind_names[APART], NULL, &focus, NULL, &err)) fail_msg("%s", err.message);
+    write_prompt(APART, BOTH(0, 1), 0, true, "", prompt, sizeof(prompt));
+    rp_result *r = ask(e, prompt);
+    assert_string_equal(rp_quality_text(r->quality.asked, quality), "focus:1");
+    rp_result_free(r);
+    assert_true(rp_engine_drain(e, -1));
+    ask_pairs(e, APART, 8);
+    rp_audit *a = audit(e);
+    assert_string_equal(find_schema(a, APART)->raised_to, "exact");
+    rp_audit_free(a);
+    r = ask(e, prompt);
+    assert_string_equal(rp_quality_text(r->quality.used, quality), "exact");
+    assert_string_equal(r->quality.reason, "audit");
+    rp_result_free(r);
+    rp_engine_free(e);
+}
+
 /* ---- sampling, and its effect on answers ---- */
 
 static void one_in_n_modular_requests_is_chosen(void **state) {
@@ -465,6 +492,7 @@ int main(void) {
         cmocka_unit_test(a_schema_that_reuse_spoils_is_found_and_good_ones_are_not),
         cmocka_unit_test(the_pair_that_must_be_read_together_stands_out),
         cmocka_unit_test(a_schema_is_moved_up_until_it_is_near_enough),
+        cmocka_unit_test(a_schema_with_focus_moves_up_to_exact),
         cmocka_unit_test(one_in_n_modular_requests_is_chosen),
         cmocka_unit_test(what_is_chosen_is_compared_or_dropped),
         cmocka_unit_test(values_are_checked),

@@ -47,7 +47,7 @@ static int remove_model(void **state) {
 typedef struct things {
     rp_model *model;
     rp_engine *engine;
-    rp_result *result[4];
+    rp_result *result[5];
     rp_inspection *inspection;
 } things;
 
@@ -68,6 +68,7 @@ static int run(things *t, int i, rp_reuse reuse, rp_error *err) {
     q.n_stops = 2;
     q.n_logprobs = 3;
     if (i == 3) q.quality = (rp_quality){RP_QUALITY_BLEND, 30};
+    if (i == 4) q.quality = (rp_quality){RP_QUALITY_FOCUS, 30};
     if (i == 2) q.grammar = "root ::= word+\nword ::= [a-z\u00E9]{1,9} \" \"?", q.grammar_trigger = "e";
     return rp_engine_run(t->engine, &q, &t->result[i], err);
 }
@@ -79,13 +80,13 @@ static int do_all(things *t, rp_error *err) {
     if ((rc = rp_model_open(&t->model, used_path, NULL, err)) || (rc = rp_engine_new(&t->engine, t->model, &o, err)) ||
         (rc = rp_schema_parse(t->engine, schema_text, strlen(schema_text), "cities.xml", NULL, NULL, NULL, err)) ||
         (rc = run(t, 0, RP_REUSE_ON, err)) || (rc = run(t, 1, RP_REUSE_OFF, err)) || (rc = run(t, 2, RP_REUSE_EXACT, err)) ||
-        (rc = run(t, 3, RP_REUSE_ON, err)))
+        (rc = run(t, 3, RP_REUSE_ON, err)) || (rc = run(t, 4, RP_REUSE_ON, err)))
         return rc;
     return rp_engine_inspect(t->engine, NULL, NULL, prompt_text, NULL, &t->inspection, err);
 }
 
 static void free_all(things *t) {
-    for (int i = 0; i < 4; i++) rp_result_free(t->result[i]);
+    for (int i = 0; i < 5; i++) rp_result_free(t->result[i]);
     rp_inspection_free(t->inspection);
     rp_engine_free(t->engine);
     rp_model_close(t->model);
@@ -99,6 +100,7 @@ static void fail_allocations(uint64_t step) {
     assert_int_equal(do_all(&t, &err), RP_OK);
     uint64_t n = base_alloc_count();
     char *expected = strdup(t.result[0]->text);
+    assert_true(t.result[4]->quality.focus_token > 0);
     assert_int_equal(memcmp(t.result[0]->tokens, t.result[1]->tokens, 4 * sizeof(int32_t)), 0);
     free_all(&t);
     assert_true(n > 100);

@@ -37,7 +37,7 @@
 #define N_STEPS 5
 #define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
 #define MAX_SHIFT 150
-#define MOST_WEIGHTS (64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: at most 64 query heads share a KV head */
+#define MOST_WEIGHTS (64 * 64 * N_STEPS * MAX_ROWS) /* that an observer joins for a slot: of at most 64 query heads of 64 layers */
 
 typedef struct engine {
     backend *backend;
@@ -188,7 +188,7 @@ static void add_view(twin *t, const kv_view *v) {
 static void add_observers(world *w, twin *t) {
     rp_error err = {0};
     const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1), n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
-    const attention_measure measure = one_in(w, 2) ? ATTENTION_MAXIMUM : ATTENTION_SUM;
+    const attention_measure measure = (attention_measure)below(w, 3);
     for (int i = 0; i < w->n_observed; i++)
         must(attention_observer_new(&t->observers[i], kv_pool_shape(w->pool), measure, MOST_WEIGHTS, first, n, &err), &err);
 }
@@ -557,9 +557,9 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
     const attention_observer *o = row->observer;
     const int64_t view = s->view - (o ? (int64_t)o->first_view : 0);
     if (!o || view < 0 || view >= (int64_t)o->n_views) return;
-    const int64_t head = (int64_t)layer * kv_pool_shape(w->pool)->n_kv_heads + kv_head;
+    const int64_t head = o->measure == ATTENTION_TOTAL ? 0 : (int64_t)layer * kv_pool_shape(w->pool)->n_kv_heads + kv_head;
     double *joined = &defined.weights[row->context][(head * (int64_t)o->n_views + view) * KV_SPAN_TOKENS + s->slot];
-    *joined = o->measure == ATTENTION_SUM ? *joined + s->weight : fmax(*joined, s->weight);
+    *joined = o->measure != ATTENTION_MAXIMUM ? *joined + s->weight : fmax(*joined, s->weight);
 }
 
 static void checking_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
@@ -600,7 +600,7 @@ static void check_defined(const rp_model *m, const char *name, kv_format format,
     for (int32_t i = 0; i < w.n_twins; i++) {
         twin *t = &w.twins[i];
         for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
-        const attention_measure measure = (attention_measure)below(&w, 2);
+        const attention_measure measure = (attention_measure)below(&w, 3);
         must(attention_observer_new(&t->observers[0], kv_pool_shape(w.pool), measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
         t->observers[1] = NULL;
         defined.weights[i] = base_calloc(t->observers[0]->n, sizeof(double));
@@ -612,11 +612,12 @@ static void check_defined(const rp_model *m, const char *name, kv_format format,
     for (int32_t i = 0; i < w.n_twins; i++) {
         const attention_observer *o = w.twins[i].observers[0];
         const kv_shape *shape = kv_pool_shape(w.pool);
+        const int32_t n_joined = o->measure == ATTENTION_TOTAL ? shape->n_layers * shape->n_kv_heads : 1;
         for (size_t k = 0; k < o->n; k++) {
             const int32_t head = (int32_t)(k / KV_SPAN_TOKENS / o->n_views), slot = (int32_t)(k % KV_SPAN_TOKENS);
             const size_t view = k / KV_SPAN_TOKENS % o->n_views;
             const double weight = attention_observer_weight(o, head / shape->n_kv_heads, head % shape->n_kv_heads, view, slot);
-            defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]));
+            defined.worst[1] = fmax(defined.worst[1], fabs(weight - defined.weights[i][k]) / n_joined);
         }
         base_free(defined.weights[i]);
     }

@@ -59,7 +59,7 @@ typedef struct round {
 } round;
 
 typedef struct tally {
-    int prompts, too_long, refused, joint, reused, again, blended;
+    int prompts, too_long, refused, joint, reused, again, blended, focused;
     double worst[N_FORMATS], sum[N_FORMATS];
     int n_logits[N_FORMATS], beyond[N_FORMATS]; /* usual_limit */
 } tally;
@@ -108,7 +108,8 @@ static void check_counts(const round *c, const reference_prompt *ref, const orac
 }
 
 static rp_quality random_quality(tiny_random *r) {
-    int kind = (int)tiny_random_below(r, 5);
+    int kind = (int)tiny_random_below(r, 6);
+    if (kind == 5) return (rp_quality){RP_QUALITY_FOCUS, 1 + (int32_t)tiny_random_below(r, 100)};
     if (kind == 0) return (rp_quality){RP_QUALITY_REUSE, 0};
     if (kind < 3) return (rp_quality){RP_QUALITY_BLEND, 1 + (int32_t)tiny_random_below(r, kind == 1 ? 100 : 20)};
     return (rp_quality){RP_QUALITY_LINK, 1 + (int32_t)tiny_random_below(r, 12)};
@@ -141,6 +142,7 @@ static void check_prompt(const round *c, bool exact, rp_quality quality, tally *
     if (!rc) t->reused += reference_prompt_reused(ref) > 0;
     if (!rc) t->again += reference_prompt_again(ref) > 0;
     if (!rc) t->blended += runs[RP_KV_F32].result->quality.used.mode == RP_QUALITY_BLEND;
+    if (!rc) t->focused += runs[RP_KV_F32].result->quality.focus_token > 0;
     if (!rc) compare(c, ref, runs, t);
     for (int format = 0; format < c->n_formats; format++) oracle_run_free(&runs[format]);
     reference_prompt_free(ref);
@@ -208,8 +210,9 @@ static void random_prompts_give_the_reference_logits(void **state) {
         oracle_model_open(&models[i], &shape, chat);
     }
     for (int i = 0; i < rounds; i++) check_schema(models, seed + (uint64_t)i, &t);
-    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d take joint ones, %d do not fit; %d schemas do not), "
-           "deviation:", t.prompts, t.reused, t.again, t.blended, t.joint, t.too_long, t.refused);
+    printf("oracle: %d prompts (%d reuse states, %d compute some again, %d chosen ones, %d for an uncertain token, "
+           "%d take joint ones, %d do not fit; %d schemas do not), deviation:",
+           t.prompts, t.reused, t.again, t.blended, t.focused, t.joint, t.too_long, t.refused);
     for (int format = 0; format < N_FORMATS; format++) {
         double mean = t.sum[format] / BASE_MAX(t.n_logits[format], 1);
         printf(" %s %.2g, mean %.2g;", format_names[format], t.worst[format], mean);
@@ -219,7 +222,7 @@ static void random_prompts_give_the_reference_logits(void **state) {
                      usual_limit[format]);
     }
     printf(" at worst\n");
-    if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.too_long > 0);
+    if (rounds >= 40) assert_true(t.joint > 0 && t.reused > 0 && t.again > 0 && t.blended > 0 && t.focused > 0 && t.too_long > 0);
     for (int i = 0; i < ORACLE_SHAPES; i++) oracle_model_close(&models[i]);
 }
 

@@ -128,14 +128,15 @@ bool oracle_run_same(const oracle_run *a, const oracle_run *b) {
            (logits == 0 || memcmp(a->logits, b->logits, logits) == 0);
 }
 
-/* The next plan line chosen by blend, from i on; n_plan: none. */
+/* The next plan line chosen by blend or focus, from i on; n_plan: none. */
 static int32_t next_choice(const rp_result *r, int32_t i) {
-    while (i < r->n_plan && strcmp(r->plan[i].reason, "blend") != 0) i++;
+    while (i < r->n_plan && strcmp(r->plan[i].reason, "blend") != 0 && strcmp(r->plan[i].reason, "focus") != 0) i++;
     return i;
 }
 
 bool oracle_run_same_choice(const oracle_run *a, const oracle_run *b) {
     const rp_result *x = a->result, *y = b->result;
+    if (x->quality.focus_token != y->quality.focus_token) return false;
     for (int32_t i = -1, k = -1;;) {
         i = next_choice(x, i + 1);
         k = next_choice(y, k + 1);

@@ -52,7 +52,7 @@ const float *oracle_run_logits(const oracle_run *run, int32_t step);
 /* Same steps, same bytes, same tokens? Or both failed with the same code. */
 bool oracle_run_same(const oracle_run *a, const oracle_run *b);
 
-/* Did quality="blend:R" choose the same tokens? Both have results. */
+/* Did quality="blend:R" or "focus:R" choose the same tokens? Both have results. */
 bool oracle_run_same_choice(const oracle_run *a, const oracle_run *b);
 
 /* Is the token of a step the most likely one of its logits? */

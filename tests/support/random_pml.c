@@ -71,8 +71,9 @@ static void note_role(random_pml *p, int32_t module) {
 
 static void quality(random_pml *p, base_buffer *out, int one_in) {
     if (!p->dial || !chance(p, one_in)) return;
-    int kind = below(p, 7);
-    if (kind > 4 && base_buffer_printf(out, " quality=\"blend:%d\"", kind == 5 ? 1 + below(p, 100) : 15)) abort();
+    int kind = below(p, 8);
+    if (kind == 7 && base_buffer_printf(out, " quality=\"focus:%d\"", 1 + below(p, 100))) abort();
+    if (kind > 4 && kind < 7 && base_buffer_printf(out, " quality=\"blend:%d\"", kind == 5 ? 1 + below(p, 100) : 15)) abort();
     if (kind > 4) return;
     if (kind < 2) put(out, kind == 0 ? " quality=\"reuse\"" : " quality=\"exact\"");
     else if (base_buffer_printf(out, " quality=\"link:%d\"", kind == 2 ? 1 : 1 + below(p, 20))) abort();

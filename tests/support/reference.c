@@ -40,6 +40,7 @@ typedef struct entry {
     bool fresh;
     int32_t token;           /* its number in reference_kv */
     bool again;              /* recomputed, as quality requires */
+    bool later;              /* will be, for an uncertain prediction */
 } entry;
 
 /* The attention list of a segment's token. */
@@ -85,7 +86,8 @@ struct reference_prompt {
     sights *seen;        /* [token of reference_kv]; those of segments */
     int32_t n_seen;
     rp_quality quality;  /* the request's */
-    const rp_result *choice; /* blend's, or NULL */
+    const rp_result *choice; /* of blend and focus, or NULL */
+    int64_t n_predicted;     /* tokens of the answer */
     float *logits;
 };
 
@@ -387,7 +389,7 @@ static void open_answer(reference_prompt *p) {
 /* ---- flatten --------------------------------------------------------------------------------------------------- */
 
 static void new_entry(reference_prompt *p, int32_t position, int32_t id, int32_t segment, int32_t offset, bool fresh) {
-    p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1, false};
+    p->entries[p->n_entries++] = (entry){position, id, segment, offset, fresh, -1, false, false};
 }
 
 static void flatten_argument(reference_prompt *p, const item *t, const reference_segment *g, const reference_hole *hole) {
@@ -665,48 +667,53 @@ static void compute_again(reference_prompt *p, const item *t, int32_t most) {
     }
 }
 
-static bool is_chosen(const reference_prompt *p, int32_t position) {
+static bool is_chosen(const reference_prompt *p, const char *reason, int32_t position) {
     for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) {
         const rp_plan_item *t = &p->choice->plan[i];
-        if (strcmp(t->reason, "blend") == 0 && position >= t->position && position < t->position + t->n_tokens) return true;
+        if (strcmp(t->reason, reason) == 0 && position >= t->position && position < t->position + t->n_tokens) return true;
     }
     return false;
 }
 
-static int32_t count_chosen(const reference_prompt *p) {
+static int32_t count_chosen(const reference_prompt *p, const char *reason) {
     int32_t n = 0;
-    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) n += strcmp(p->choice->plan[i].reason, "blend") ? 0 : p->choice->plan[i].n_tokens;
+    for (int32_t i = 0; p->choice && i < p->choice->n_plan; i++) n += strcmp(p->choice->plan[i].reason, reason) ? 0 : p->choice->plan[i].n_tokens;
     return n;
 }
 
-/* Returns their number; adds the maximum number to *all. */
-static int32_t compute_chosen(reference_prompt *p, const item *t, int32_t *all) {
+/* Returns their number; adds the maximum number to *all. Those of focus are computed later. */
+static int32_t compute_chosen(reference_prompt *p, const item *t, rp_quality_mode mode, int32_t *all) {
+    const char *reason = mode == RP_QUALITY_FOCUS ? "focus" : "blend";
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_entries; i++) {
         entry *e = &p->entries[i];
         if (!belongs(e, t) || e->fresh) continue;
-        e->fresh = e->again = is_chosen(p, e->position);
-        n += e->fresh;
+        const bool is = is_chosen(p, reason, e->position);
+        if (mode == RP_QUALITY_FOCUS) e->later = is;
+        else e->fresh = e->again = is;
+        n += is;
         ++*all;
     }
     return n;
 }
 
-/* Blend's choice: in modules that request it and are not plain, and at most its percentage of the tokens of all modules
+/* The choice of blend or focus: in modules that request it and are not plain, and at most its percentage of the tokens of all modules
  * with the same percentage. */
-static void blend(reference_prompt *p, const bool *plain) {
+static void choose(reference_prompt *p, rp_quality_mode mode, const bool *plain) {
+    const char *reason = mode == RP_QUALITY_FOCUS ? "focus" : "blend";
     int32_t all[101] = {0}, chosen[101] = {0}, n = 0;
     for (int32_t i = 0; i < p->n_items; i++) {
         const item *t = &p->items[i];
         rp_quality q = t->segment < 0 ? p->quality : quality_of(p, p->s->segments[t->segment].holder);
-        if (t->segment >= 0 && q.mode == RP_QUALITY_BLEND && !plain[i]) chosen[q.amount] += compute_chosen(p, t, &all[q.amount]);
+        if (t->segment >= 0 && q.mode == mode && !plain[i]) chosen[q.amount] += compute_chosen(p, t, mode, &all[q.amount]);
     }
     for (int32_t r = 1; r <= 100; r++) {
         n += chosen[r];
         if (chosen[r] > (all[r] * r + 99) / 100)
-            p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: blend:%d chose %d of %d tokens", r, chosen[r], all[r]);
+            p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s:%d chose %d of %d tokens", reason, r, chosen[r], all[r]);
     }
-    if (n != count_chosen(p)) p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: blend chose %d tokens, and may have %d", count_chosen(p), n);
+    if (n != count_chosen(p, reason))
+        p->rc = base_fail(p->err, RP_ERR_CONFLICT, "reference: %s chose %d tokens, and may have %d", reason, count_chosen(p, reason), n);
 }
 
 /* Are all modules exact or, without modules, the schema's text? */
@@ -736,8 +743,23 @@ static void turn_the_dial(reference_prompt *p) {
         if (flat || (q.mode == RP_QUALITY_EXACT && !plain[i])) compute_again(p, t, t->n);
         else if (q.mode == RP_QUALITY_LINK && !plain[i]) compute_again(p, t, q.amount);
     }
-    if (!flat) blend(p, plain);
+    if (!flat) choose(p, RP_QUALITY_BLEND, plain);
+    if (!flat && !p->rc) choose(p, RP_QUALITY_FOCUS, plain);
     free(plain);
+}
+
+/* The logits predict the next token of the answer. If they are the uncertain ones, the chosen tokens of modules are computed in the prompt's
+ * context, and then the last token again. All others stay as they are, although they attended to the modules. */
+static void focus(reference_prompt *p) {
+    if (!p->choice || ++p->n_predicted != p->choice->quality.focus_token) return;
+    for (int32_t i = 0; i < p->n_entries; i++) {
+        entry *e = &p->entries[i];
+        if (!e->later) continue;
+        e->fresh = e->again = true;
+        e->later = false;
+        compute_fresh(p, e, false);
+    }
+    compute_fresh(p, &p->entries[p->n_entries - 1], true);
 }
 
 static void compute(reference_prompt *p) {
@@ -748,6 +770,7 @@ static void compute(reference_prompt *p) {
     if (p->d) turn_the_dial(p);
     for (int32_t i = 0; i < p->n_entries; i++)
         if (p->entries[i].fresh) compute_fresh(p, &p->entries[i], i == p->n_entries - 1);
+    focus(p);
 }
 
 /* ---- the interface --------------------------------------------------------------------------------------------- */
@@ -882,6 +905,7 @@ const float *reference_prompt_append(reference_prompt *p, int32_t token) {
     p->entries = more;
     new_entry(p, p->end++, token, -1, 0, true);
     compute_fresh(p, &p->entries[p->n_entries - 1], true);
+    focus(p);
     return p->logits;
 }
 
@@ -889,7 +913,7 @@ int32_t reference_prompt_tokens(const reference_prompt *p) { return p->n_entries
 
 int32_t reference_prompt_reused(const reference_prompt *p) {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->n_entries; i++) n += !p->entries[i].fresh;
+    for (int32_t i = 0; i < p->n_entries; i++) n += !p->entries[i].fresh && !p->entries[i].later;
     return n;
 }
 

@@ -247,7 +247,7 @@ static void random_sampling(schedule_world *w, rp_sampling *s) {
 
 static rp_quality random_quality(schedule_world *w) {
     if (chance(w, 4)) return (rp_quality){chance(w, 2) ? RP_QUALITY_EXACT : RP_QUALITY_REUSE, 0};
-    if (chance(w, 3)) return (rp_quality){RP_QUALITY_BLEND, 1 + below(w, 40)};
+    if (chance(w, 3)) return (rp_quality){chance(w, 2) ? RP_QUALITY_FOCUS : RP_QUALITY_BLEND, 1 + below(w, 40)};
     return (rp_quality){RP_QUALITY_LINK, 1 + below(w, 12)};
 }
 

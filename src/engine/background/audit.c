@@ -50,9 +50,9 @@ static rp_quality quality_of(int32_t step) {
     return steps[step];
 }
 
-/* The number of quality steps of a view. A scaffold that was not computed yet counts as reuse. */
+/* The number of quality steps of a view. A scaffold that was not computed yet counts as reuse; above focus is exact. */
 static int32_t level_of(rp_quality q) {
-    return q.mode == RP_QUALITY_EXACT ? 3 : q.mode == RP_QUALITY_BLEND ? 2 : q.mode == RP_QUALITY_LINK ? 1 : 0;
+    return q.mode == RP_QUALITY_EXACT ? 3 : q.mode == RP_QUALITY_BLEND || q.mode == RP_QUALITY_FOCUS ? 2 : q.mode == RP_QUALITY_LINK ? 1 : 0;
 }
 
 /* ---- tenants ---- */
@@ -117,7 +117,7 @@ static bool is_modular(const rp_job *c) {
 /* Is the answer that of the exact run in the request's formats? */
 static bool is_whole(const rp_job *c) {
     const pml_plan *p = c->plan;
-    if (c->moved.n > 0 || c->blend.most > 0) return false;
+    if (c->moved.n > 0 || c->blend.most > 0 || c->focus.most > 0) return false;
     for (size_t i = 0; i < p->n_items && !c->exact; i++)
         if (is_inexact(&p->items[i])) return false;
     return true;

@@ -9,38 +9,21 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "engine/reuse/module_share.h"
 
-#define MOST_PERCENT 100
 /* The first tokens of modules are chosen first, up to this share of the chosen tokens
  * (docs/decisions/0016-blend-begins-with-beginnings.md). */
 #define BEGINNINGS_PERCENT 75
 #define BEGINNING_TOKENS 8
 
-static bool may_choose_of(const pml_item *item) {
-    return item->is_view && item->quality.mode == RP_QUALITY_BLEND && !item->exact && item->n_again == 0;
-}
-
-static int64_t blend_share_of(int64_t n, int32_t percent) { return (n * percent + 99) / 100; }
+static bool may_choose_of(const pml_item *item) { return module_share_includes(item, RP_QUALITY_BLEND); }
 
 int32_t blend_most(const rp_job *c) {
-    const pml_plan *p = c->plan;
-    int64_t counts[MOST_PERCENT + 1] = {0}, most = 0;
-    if (c->exact || p->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
-    for (size_t i = 0; i < p->n_items; i++)
-        if (may_choose_of(&p->items[i])) counts[p->items[i].quality.amount] += p->items[i].n_counted;
-    for (int32_t percent = 1; percent <= MOST_PERCENT; percent++) most += blend_share_of(counts[percent], percent);
-    return (int32_t)most;
+    if (c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD || model_probe_layer(c->engine->model) < 0) return 0;
+    return module_share_most(c->plan, RP_QUALITY_BLEND);
 }
 
 /* ---- candidates ---- */
-
-/* Layers with a window keep only the KV of a long module that tokens after it attend to; tokens inside it attend to
- * more. */
-static bool segment_need_is_whole(const segment_need *need) {
-    for (int32_t i = 0; i < need->n_spans; i++)
-        if (kv_span_readable_from(need->spans[i]) != INT32_MIN) return false;
-    return true;
-}
 
 static void list_tokens_of(rp_job *c, size_t index, int32_t need) {
     pml_slots slots = pml_item_slots(c->plan, &c->plan->items[index]);
@@ -143,13 +126,13 @@ static size_t list_others(const rp_job *c, const bool *chosen, candidate *all) {
 
 /* Marks the chosen tokens. A token without deviation has the same context here, and is skipped. */
 static int mark_chosen(const rp_job *c, bool *chosen, rp_error *err) {
-    int64_t rooms[MOST_PERCENT + 1] = {0}, of_beginnings[MOST_PERCENT + 1];
+    int64_t rooms[MODULE_SHARE_PERCENT + 1] = {0}, of_beginnings[MODULE_SHARE_PERCENT + 1];
     size_t n = (size_t)c->blend.n;
     candidate *all = base_alloc(n * sizeof(*all));
     if (!all) return base_fail_memory(err, n * sizeof(*all), "tokens that may be recomputed");
     for (int32_t i = 0; i < c->blend.n; i++) rooms[percent_of(c, i)]++;
-    for (int32_t percent = 0; percent <= MOST_PERCENT; percent++) {
-        rooms[percent] = blend_share_of(rooms[percent], percent);
+    for (int32_t percent = 0; percent <= MODULE_SHARE_PERCENT; percent++) {
+        rooms[percent] = module_share_of(rooms[percent], percent);
         of_beginnings[percent] = rooms[percent] * BEGINNINGS_PERCENT / 100;
     }
     choose_first(all, list_beginnings(c, all), of_beginnings, chosen);

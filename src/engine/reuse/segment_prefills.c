@@ -414,6 +414,12 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
     }
 }
 
+bool segment_need_is_whole(const segment_need *need) {
+    for (int32_t i = 0; i < need->n_spans; i++)
+        if (kv_span_readable_from(need->spans[i]) != INT32_MIN) return false;
+    return true;
+}
+
 void segment_needs_remove(segment_needs *needs, int32_t index) {
     segment_need *need = &needs->items[index];
     BASE_ASSERT(needs->n_missing == 0);

@@ -69,6 +69,9 @@ int segment_needs_add(rp_engine *e, segment_needs *needs, rp_schema *schema, con
                       rp_error *err);
 /* Adds the views of all needs to a context; all are met. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_context *c, rp_error *err);
+/* Does a need that is met have all KV that its own tokens attended to? Layers with a window keep only what tokens after a long module attend
+ * to: such tokens cannot be computed again. */
+bool segment_need_is_whole(const segment_need *need);
 /* Releases a need that is met; those after it move. */
 void segment_needs_remove(segment_needs *needs, int32_t index);
 /* Counts their hits as uses. */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "pml/lint/lint_internal.h"
+#include "pml/quality.h"
 
 #define PATH_BYTES 512
 
@@ -82,7 +83,9 @@ bool lint_is_reused(const lint *x, int32_t holder) {
     return (holder == 0 || x->d->nodes[holder].cache) && written_quality(x, holder) != RP_QUALITY_EXACT;
 }
 
-bool lint_is_read_alone(const lint *x, int32_t holder) { return lint_is_reused(x, holder) && written_quality(x, holder) < RP_QUALITY_SCAFFOLD; }
+bool lint_is_read_alone(const lint *x, int32_t holder) {
+    return lint_is_reused(x, holder) && pml_quality_rank(written_quality(x, holder)) < pml_quality_rank(RP_QUALITY_SCAFFOLD);
+}
 
 bool lint_has_seen(const lint *x, int32_t module, int32_t holder) {
     const pml_layout *l = x->l;

@@ -89,9 +89,9 @@ static json_t *report_mismatch(const rp_mismatch *d) {
 
 static json_t *quality_report_quality(const rp_quality_report *q) {
     char asked[RP_QUALITY_BYTES], used[RP_QUALITY_BYTES];
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "asked", rp_quality_text(q->asked, asked), "used", rp_quality_text(q->used, used), "reason",
-                     q->reason, "recomputed_tokens", (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "ms",
-                     report_rounded(q->ms));
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "asked", rp_quality_text(q->asked, asked), "used", rp_quality_text(q->used, used), "reason",
+                     q->reason, "recomputed_tokens", (int)q->recomputed_tokens, "probed_tokens", (int)q->probed_tokens, "focus_token",
+                     (json_int_t)q->focus_token, "ms", report_rounded(q->ms));
 }
 
 static int add_warning(json_t *list, const char *format, const char *what) {

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* focus.c: see focus.h. */
+#include "engine/reuse/focus.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+#include "engine/reuse/module_share.h"
+
+const char focus_reason[] = "focus";
+
+int32_t focus_most(const rp_job *c) {
+    if (c->exact || c->plan->asked.mode == RP_QUALITY_SCAFFOLD) return 0;
+    return module_share_most(c->plan, RP_QUALITY_FOCUS);
+}
+
+/* ---- candidates ---- */
+
+/* The views of modules in the context, in their order (segment_needs_compose). */
+static size_t focus_count_views(const rp_job *c) {
+    size_t n = 0;
+    for (int32_t i = 0; i < c->needs.n; i++) n += (size_t)c->needs.items[i].n_spans;
+    return n;
+}
+
+/* Lists the tokens that may be chosen, in the order of the plan; out NULL: counts them only. */
+static int32_t list_candidates(rp_job *c, focus_token *out) {
+    const pml_plan *p = c->plan;
+    int32_t n = 0, need = -1;
+    size_t view = 0;
+    c->focus.n_forgotten = 0;
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        if (!item->is_view) continue;
+        if (need >= 0) view += (size_t)c->needs.items[need].n_spans;
+        need++;
+        if (!module_share_includes(item, RP_QUALITY_FOCUS)) continue;
+        if (!segment_need_is_whole(&c->needs.items[need])) {
+            c->focus.n_forgotten += item->n_counted;
+            continue;
+        }
+        pml_slots slots = pml_item_slots(p, item);
+        for (int32_t slot; pml_slots_next(&slots, &slot); n++)
+            if (out) out[n] = (focus_token){.item = i, .need = need, .slot = slot, .view = view + (size_t)(slot / KV_SPAN_TOKENS)};
+    }
+    return n;
+}
+
+void focus_open(rp_job *c) {
+    if (c->focus.most > 0 && list_candidates(c, NULL) > 0) c->focus.stage = FOCUS_WATCHES;
+}
+
+/* ---- watching ---- */
+
+bool focus_is_due(const rp_job *c, const float *logits) {
+    return c->focus.stage == FOCUS_WATCHES && logprobs_entropy(logits, c->engine->model->hp.n_vocab) > FOCUS_ENTROPY;
+}
+
+int focus_begin(rp_job *c, rp_error *err) {
+    job_focus *f = &c->focus;
+    const rp_model *m = c->engine->model;
+    BASE_ASSERT(f->stage == FOCUS_WATCHES && c->seq.n - c->seq.done == 1);
+    f->start_us = base_clock_us();
+    f->answer_token = c->result->n_tokens + 1;
+    f->stage = FOCUS_LOOKS;
+    c->phase = JOB_FOCUS;
+    return attention_observer_new(&f->observer, kv_pool_shape(c->engine->pool), ATTENTION_TOTAL, (int64_t)m->hp.n_layers * m->hp.n_heads, 0,
+                                  focus_count_views(c), err);
+}
+
+void focus_observe(const rp_job *c, model_row *row) {
+    if (focus_looks(&c->focus)) row->observer = c->focus.observer;
+}
+
+/* ---- choosing ---- */
+
+static int32_t focus_percent_of(const rp_job *c, const focus_token *t) { return c->plan->items[t->item].quality.amount; }
+
+/* More weight first; equal ones in the order of the plan. */
+static int compare_weights(const void *a, const void *b) {
+    const focus_token *x = a, *y = b;
+    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
+    if (x->item != y->item) return x->item < y->item ? -1 : 1;
+    return x->slot < y->slot ? -1 : 1;
+}
+
+static int compare_items(const void *a, const void *b) {
+    const focus_token *x = a, *y = b;
+    if (x->item != y->item) return x->item < y->item ? -1 : 1;
+    return x->slot < y->slot ? -1 : 1;
+}
+
+/* Moves the chosen ones of n tokens to the front. A token without any weight has no effect, and is skipped. */
+static int32_t choose_tokens(const rp_job *c, focus_token *all, int32_t n) {
+    int64_t rooms[MODULE_SHARE_PERCENT + 1] = {0};
+    int32_t n_chosen = 0;
+    for (int32_t i = 0; i < n; i++) rooms[focus_percent_of(c, &all[i])]++;
+    for (int32_t percent = 0; percent <= MODULE_SHARE_PERCENT; percent++) rooms[percent] = module_share_of(rooms[percent], percent);
+    for (int32_t i = 0; i < n; i++)
+        all[i].weight = attention_observer_weight(c->focus.observer, 0, 0, all[i].view, all[i].slot % KV_SPAN_TOKENS);
+    qsort(all, (size_t)n, sizeof(*all), compare_weights);
+    for (int32_t i = 0; i < n; i++) {
+        int64_t *room = &rooms[focus_percent_of(c, &all[i])];
+        if (*room == 0 || !(all[i].weight > 0)) continue;
+        --*room;
+        all[n_chosen++] = all[i];
+    }
+    qsort(all, (size_t)n_chosen, sizeof(*all), compare_items);
+    return n_chosen;
+}
+
+static int32_t focus_position(const rp_job *c, const focus_token *t) { return c->plan->items[t->item].pos + t->slot; }
+
+static int32_t focus_id(const rp_job *c, const focus_token *t) {
+    const pml_layout *l = c->plan->layout;
+    return pml_segment_tokens(l, &l->segments[c->plan->items[t->item].segment])[t->slot];
+}
+
+/* The tokens that are computed now: the chosen ones, and the row's. */
+static int list_rows(rp_job *c, rp_error *err) {
+    job_focus *f = &c->focus;
+    size_t bytes = ((size_t)f->n_chosen + 1) * sizeof(int32_t);
+    f->tokens = base_alloc(bytes);
+    f->positions = base_alloc(bytes);
+    if (!f->tokens || !f->positions) return base_fail_memory(err, bytes, "tokens to recompute");
+    for (int32_t i = 0; i < f->n_chosen; i++) {
+        f->tokens[i] = focus_id(c, &f->chosen[i]);
+        f->positions[i] = focus_position(c, &f->chosen[i]);
+        BASE_ASSERT(i == 0 || f->positions[i] > f->positions[i - 1]); /* items and slots rise with positions */
+    }
+    f->tokens[f->n_chosen] = c->seq.tokens[c->seq.done];
+    f->positions[f->n_chosen] = sequence_position(&c->seq, c->seq.done);
+    return RP_OK;
+}
+
+/* The context without the KV of the chosen tokens; tokens appended from now on are the job's alone. */
+static void focus_change_context(rp_job *c) {
+    kv_context *context = &c->seq.context;
+    prefix_give(c, true);
+    c->shares = false;
+    kv_context_close(context);
+    context->scatters = true;
+    for (int32_t i = 0; i < c->focus.n_chosen; i++) {
+        const focus_token *t = &c->focus.chosen[i];
+        const int32_t slot = t->slot % KV_SPAN_TOKENS;
+        kv_mask_clear(context->views[t->view].mask, slot, slot + 1);
+    }
+    c->seq.slots -= c->focus.n_chosen;
+}
+
+static void focus_begin_rows(rp_job *c) {
+    job_focus *f = &c->focus;
+    f->own = (focus_own){c->seq.tokens, c->seq.positions, c->seq.n, c->seq.done};
+    c->seq.tokens = f->tokens;
+    c->seq.positions = f->positions;
+    c->seq.n = f->n_chosen + 1;
+    c->seq.done = 0;
+    f->stage = FOCUS_RECOMPUTES;
+}
+
+static int focus_choose(rp_job *c, rp_error *err) {
+    job_focus *f = &c->focus;
+    const int32_t n = list_candidates(c, NULL);
+    f->chosen = base_alloc((size_t)n * sizeof(*f->chosen));
+    if (!f->chosen) return base_fail_memory(err, (size_t)n * sizeof(*f->chosen), "tokens that may be recomputed");
+    list_candidates(c, f->chosen);
+    f->n_chosen = choose_tokens(c, f->chosen, n);
+    BASE_ASSERT(f->n_chosen <= f->most); /* invariant 6 */
+    attention_observer_free(f->observer);
+    f->observer = NULL;
+    BASE_TRACE(ENGINE, "job %llu: token %d of the answer is uncertain: recomputes %d of %d module tokens", (unsigned long long)c->request->number,
+               f->answer_token, f->n_chosen, n);
+    const int rc = list_rows(c, err);
+    if (rc) return rc;
+    focus_change_context(c);
+    focus_begin_rows(c);
+    return RP_OK;
+}
+
+/* ---- its rows ---- */
+
+static void focus_end_rows(rp_job *c) {
+    job_focus *f = &c->focus;
+    c->seq.tokens = f->own.tokens;
+    c->seq.positions = f->own.positions;
+    c->seq.n = f->own.n;
+    c->seq.done = f->own.done + 1;
+    f->us = base_clock_us() - f->start_us;
+    f->stage = FOCUS_OVER;
+    c->phase = JOB_DECODE;
+}
+
+int focus_settle(rp_job *c, rp_error *err) {
+    if (c->seq.done < c->seq.n) return RP_OK;
+    if (!focus_looks(&c->focus)) {
+        focus_end_rows(c);
+        return RP_OK;
+    }
+    c->seq.done--;
+    sequence_settle(&c->seq, 1, sequence_position(&c->seq, c->seq.done));
+    return focus_choose(c, err);
+}
+
+/* ---- the result ---- */
+
+/* Chosen tokens [begin, end) are of one item. slots: buffer. */
+static int describe_item(rp_job *c, int32_t begin, int32_t end, int32_t *slots, rp_error *err) {
+    const focus_token *t = &c->focus.chosen[begin];
+    const int32_t n = end - begin;
+    for (int32_t i = 0; i < n; i++) slots[i] = t[i].slot;
+    const bool all = n == c->plan->items[t->item].n_counted;
+    int rc = pml_plan_again(c->plan, t->item, slots, n, focus_reason, err);
+    if (rc || !all) return rc;
+    c->focus.missed |= c->needs.items[t->need].missed;
+    segment_needs_remove(&c->needs, t->need);
+    return RP_OK;
+}
+
+/* From the last item to the first: indices of earlier items and needs do not change. */
+int focus_describe(rp_job *c, rp_error *err) {
+    const job_focus *f = &c->focus;
+    int32_t *slots;
+    int rc = RP_OK;
+    if (f->n_chosen == 0) return RP_OK;
+    if (!(slots = base_alloc((size_t)f->n_chosen * sizeof(*slots)))) return base_fail_memory(err, (size_t)f->n_chosen * sizeof(*slots), "a result");
+    for (int32_t end = f->n_chosen, begin; end > 0 && !rc; end = begin) {
+        for (begin = end - 1; begin > 0 && f->chosen[begin - 1].item == f->chosen[begin].item; begin--) {}
+        rc = describe_item(c, begin, end, slots, err);
+    }
+    base_free(slots);
+    return rc;
+}
+
+void focus_release(rp_job *c) {
+    attention_observer_free(c->focus.observer);
+    base_free(c->focus.chosen);
+    base_free(c->focus.tokens);
+    base_free(c->focus.positions);
+    c->focus = (job_focus){.most = c->focus.most};
+}
