@@ -43,8 +43,10 @@ typedef struct module {
 static module make_module(const kv_shape *shape, kv_format encoded, uint64_t seed) {
     module m = {.n = 1};
     for (int32_t i = 0; i < m.n; i++) {
-        record_world_open(&m.parts[i], &(record_plan){.shape = shape, .n_slots = RUN_TOKENS, .first_pos = 30, .seed = seed, .is_reduced = true,
-                                                      .part = i, .encoded = encoded});
+        record_plan plan = {.shape = shape, .n_slots = RUN_TOKENS, .first_pos = 30, .seed = seed, .is_reduced = true};
+        plan.part = i;
+        plan.encoded = encoded;
+        record_world_open(&m.parts[i], &plan);
         kv_span *s = m.parts[i].span;
         base_key key = m.parts[0].record.key;
         m.n = kv_span_parts(s);
@@ -93,7 +95,8 @@ static int no_text(void *user, const record_row *row, void **owner, rp_error *er
 static void open_tier(world *w) {
     rp_error err = {0};
     const span_store_disk disk = {.tier = {.dir = w->dir, .format = &w->format, .cipher = w->cipher, .notify = ignore_event},
-                                  .write = SPAN_STORE_WRITE_THROUGH, .budget_bytes = UINT64_C(64) << 20};
+                                  .write = SPAN_STORE_WRITE_THROUGH,
+                                  .budget_bytes = UINT64_C(64) << 20};
     must(kv_pool_new(&w->pool, &w->format.shape, UINT64_C(8) << 20, NULL, &err), &err);
     must(span_store_new(&w->store, w->pool, &err), &err);
     must(span_store_open_disk(w->store, &disk, no_text, NULL, &err), &err);
@@ -141,8 +144,8 @@ static void put_parts(world *w, const module *m) {
         const record *r = &m->parts[i].record;
         kv_span *s = copy_span(w, &m->parts[i]);
         rp_error err = {0};
-        const span_note note = {.kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL,
-                                .terms = {.pin = i == 0}};
+        span_note note = {.kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL};
+        note.terms.pin = i == 0;
         must(span_store_put(w->store, s, NULL, &note, &err), &err);
         kv_span_unref(s);
     }
@@ -231,15 +234,16 @@ static void a_restart_finds_the_same_spans(void **state) {
 
 /* All columns of all rows but the time of the last use, as text. */
 static char *dump_index(const char *dir) {
+    static const char columns[] =
+        "SELECT hex(key), hex(fingerprint), hex(parent), kind, at, first_slot, pos, slots, readable_from, format, hex(kept), hex(tokens), label,"
+        " bytes, cost_us, tenant, uses, pinned, hex(head_slots), end_pos, parts FROM records ORDER BY key";
     char path[STORE_FOLDER_BYTES + 16], *text = NULL;
     sqlite3 *db;
     sqlite3_stmt *s;
     size_t n = 0;
     snprintf(path, sizeof path, "%s/index.db", dir);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, "SELECT hex(key), hex(fingerprint), hex(parent), kind, at, first_slot, pos, slots, readable_from, format, hex(kept),"
-                                            " hex(tokens), label, bytes, cost_us, tenant, uses, pinned, hex(head_slots), end_pos, parts FROM records"
-                                            " ORDER BY key", -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, columns, -1, &s, NULL), SQLITE_OK);
     while (sqlite3_step(s) == SQLITE_ROW)
         for (int i = 0; i < sqlite3_column_count(s); i++) {
             const char *value = (const char *)sqlite3_column_text(s, i);
@@ -359,7 +363,7 @@ static void a_row_that_lies_is_found(void **state) {
         "UPDATE records SET head_slots = (SELECT head_slots FROM records ORDER BY at DESC LIMIT 1), slots = (SELECT slots FROM records ORDER BY at"
         " DESC LIMIT 1), kept = (SELECT kept FROM records ORDER BY at DESC LIMIT 1) WHERE at = 0",
         "UPDATE records SET format = 0",
-        "UPDATE records SET head_slots = x'' WHERE at = 0",      /* no row of a reduced span: */
+        "UPDATE records SET head_slots = x'' WHERE at = 0",       /* no row of a reduced span: */
         "UPDATE records SET head_slots = x'010203' WHERE at = 0", /* they are skipped */
         "UPDATE records SET head_slots = x'ffffffffffffffffffffffff' WHERE at = 0",
         "UPDATE records SET kind = 0 WHERE at = 0",
