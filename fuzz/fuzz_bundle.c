@@ -45,7 +45,7 @@ static void check_item(const record_bundle *b, size_t i) {
     if (rc != loaded) abort();
     if (loaded) return;
     const record *r = record_reader_record(l.reader);
-    if (r->kind != RECORD_MODULE || !record_label_is_below(r->label, b->name) || !base_key_equal(&r->key, &b->items[i].key)) abort();
+    if (!record_is_of_module(r->kind) || !record_label_is_below(r->label, b->name) || !base_key_equal(&r->key, &b->items[i].key)) abort();
     record_loaded_free(&l);
 }
 

@@ -27,8 +27,10 @@ static void check_fault(record_fault fault, const rp_error *err) {
     if (fault == RECORD_FAULT_GONE || fault == RECORD_FAULT_IO || fault == RECORD_FAULT_MEMORY) abort();
 }
 
-static void check_record(const record *r) {
+static void check_record(const record *r, const kv_shape *shape) {
     const kv_span_form *f = &r->form;
+    if ((r->kind == RECORD_REDUCED) != (f->slots != NULL) || !kv_form_is_possible(f, shape)) abort();
+    if (f->slots && (r->at >= f->n_parts || r->n_tokens != 0)) abort();
     if (f->n_tokens < 1 || f->n_tokens > KV_SPAN_TOKENS || f->first_pos < 0 || r->n_tokens < 0 || r->first_slot < 0 ||
         r->first_slot + r->n_tokens > f->n_tokens || strlen(r->label) > RECORD_MAX_LABEL || r->kind >= RECORD_KIND_COUNT)
         abort();
@@ -64,7 +66,7 @@ static void read_record(const char *path, const record_cipher *cipher) {
     check_fault(fault, &err);
     if (fault) return;
     const record_format *format = record_reader_format(r);
-    check_record(record_reader_record(r));
+    check_record(record_reader_record(r), &format->shape);
     fault = record_verify(path, NULL, cipher, &err);
     check_fault(fault, &err);
     bool is_small = kv_shape_most_block_bytes(&format->shape) <= MOST_BLOCK_BYTES && format->shape.n_layers <= MOST_LAYERS;

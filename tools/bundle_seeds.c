@@ -12,18 +12,19 @@
 static const struct {
     const char *file, *name;
     uint8_t mode;
-    size_t n;
+    size_t n, n_reduced;
     bool with_text;
 } seeds[] = {
-    {"one", "cities/plan/miami", 0, 1, false}, {"three", "cities", 0, 3, false}, {"made-right", "cities/plan", 7, 2, false},
-    {"with-a-text", "cities", 3, 2, true},     {"another-module", "paris", 2, 1, false},
+    {"one", "cities/plan/miami", 0, 1, 0, false}, {"three", "cities", 0, 3, 0, false}, {"made-right", "cities/plan", 7, 2, 0, false},
+    {"with-a-text", "cities", 3, 2, 0, true},     {"another-module", "paris", 2, 1, 0, false},
+    {"with-reduced", "cities", 7, 3, 2, false},   {"reduced", "cities/plan", 0, 1, 1, false},
 };
 
 int main(int argc, char **argv) {
     if (argc != 2) return fprintf(stderr, "usage: bundle_seeds DIR\n"), 2;
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
         char path[1024];
-        forged f = bundle_forge(seeds[i].name, seeds[i].n, seeds[i].with_text);
+        forged f = bundle_forge(seeds[i].name, seeds[i].n, seeds[i].n_reduced, seeds[i].with_text);
         uint8_t *out = malloc(f.n + 1);
         if (!out) abort();
         out[0] = seeds[i].mode;

@@ -49,7 +49,7 @@ const cli_command cli_cache_ls = {
     .synopsis = "--store DIR [NAME] [--all] [--sort name|size|use] [--json]",
     .notes = "Works while an engine has the store open. TTL: remaining time to live of a module. USES of a module: uses of its most used record.\n"
              "KV: format of keys and values. Records are grouped by model: an engine uses only those of its own model.\n"
-             "Prompts and answers have no names and share one row.\n",
+             "Prompts and answers have no names and share one row; the reduced KV of a module has a row of its own.\n",
     .options = ls_table,
     .main = ls_main,
 };

@@ -24,6 +24,7 @@
 
 #include "base/compiler.h"
 #include "base/file.h"
+#include "engine/engine_internal.h"
 #include "model/model.h"
 #include "store/fingerprints.h"
 #include "support/cache_world.h"
@@ -437,6 +438,78 @@ static void forged_kv_is_found(void **state) {
     cache_world_close(&w);
 }
 
+/* A module's reduced KV: every second slot of each head. */
+typedef struct reduction {
+    base_key key; /* of the module's span; then of the reduced one */
+    bool is_kept; /* in the engine's store */
+    char path[PATH_BYTES];
+} reduction;
+
+static void choose_module(void *user, const span_about *a) {
+    if (a->kind == RECORD_MODULE && a->n_tokens > 4) *(base_key *)user = a->key;
+}
+
+/* An engine_command_fn: writes the record, and keeps the span. */
+static void make_reduced(rp_engine *e, void *arg) {
+    reduction *r = arg;
+    const kv_shape *shape = &e->states.shape;
+    rp_error err = {0};
+    kv_selection *s;
+    kv_span *reduced;
+    rp_store_entry entry;
+    span_store_each(e->store, choose_module, &r->key);
+    kv_span *whole = span_store_get(e->store, &r->key, NULL);
+    assert_non_null(whole);
+    must(kv_selection_new(&s, shape->n_layers, shape->n_kv_heads, kv_span_tokens(whole), &err), &err);
+    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads * s->n_slots; i += 2)
+        kv_selection_add(s, i / s->n_slots / shape->n_kv_heads, i / s->n_slots % shape->n_kv_heads, i % s->n_slots);
+    must(kv_span_reduce(&reduced, (const kv_span *const *)&whole, 1, s, 0, &err), &err);
+    r->key.bytes[31] ^= 1;
+    kv_span_seal(reduced, &r->key);
+    const record rec = {.key = r->key, .parent = *kv_span_key(whole), .kind = RECORD_REDUCED, .label = "cities/plan"};
+    const span_note note = {.kind = RECORD_REDUCED, .parent = rec.parent, .label = rec.label};
+    base_key_hex(&r->key, entry.key, 64);
+    cache_world_path(dir, &entry, r->path);
+    must(record_write(r->path, &e->states, &rec, reduced, NULL, NULL, &err), &err);
+    if (r->is_kept) must(span_store_put(e->store, reduced, NULL, &note, &err), &err);
+    kv_span_unref(whole);
+    kv_span_unref(reduced);
+    kv_selection_free(s);
+}
+
+static rp_store_recomputed recompute_reduced(const cache_world *w, reduction *r, bool is_forged) {
+    rp_store_recomputed out = {.struct_size = sizeof(out)};
+    rp_error err = {0};
+    rp_engine *e = engine_for(w);
+    must(engine_do(e, make_reduced, r, &err), &err);
+    forged f = forge_load(r->path);
+    f.bytes[f.n - 1] ^= is_forged; /* of the last value */
+    forge_layer_checksums(f.bytes, f.n);
+    forge_header_checksum(f.bytes, f.n);
+    forge_save(r->path, f.bytes, f.n);
+    forge_free(&f);
+    rp_store *c = cache_world_cache(dir, NULL, true);
+    must(rp_store_recompute(c, e, NULL, NULL, NULL, NULL, &out, &err), &err);
+    rp_store_close(c);
+    rp_engine_free(e);
+    return out;
+}
+
+static void reduced_kv_is_compared(void **state) {
+    (void)state;
+    cache_world w;
+    reduction r = {.is_kept = true};
+    cache_world_open(&w, false);
+    cache_world_fill(&w, dir, NULL);
+    const rp_store_recomputed before = recompute(&w), same = recompute_reduced(&w, &r, false), other = recompute_reduced(&w, &r, true);
+    assert_true(same.candidates == before.candidates + 1 && same.checked == before.checked + 1 && same.different == 0);
+    assert_true(other.checked == same.checked && other.different == 1);
+    r.is_kept = false;
+    const rp_store_recomputed unknown = recompute_reduced(&w, &r, false);
+    assert_true(unknown.checked == before.checked && unknown.unknown_module == before.unknown_module + 1);
+    cache_world_close(&w);
+}
+
 static void an_engine_with_a_store_is_refused(void **state) {
     (void)state;
     cache_world w;
@@ -496,6 +569,7 @@ int main(void) {
         TEST(a_change_of_any_part_is_seen),
         TEST(a_byte_of_the_second_part_makes_misses),
         TEST(forged_kv_is_found),
+        TEST(reduced_kv_is_compared),
         TEST(an_engine_with_a_store_is_refused),
         TEST(arithmetic_is_part_of_the_key),
     };

@@ -19,7 +19,7 @@ static forged whole;
 
 static int make(void **state) {
     (void)state;
-    whole = bundle_forge("cities", 3, false);
+    whole = bundle_forge("cities", 3, 1, false);
     return 0;
 }
 
@@ -130,8 +130,8 @@ static void numbers_are_checked(void **state) {
 static void others_are_refused(void **state) {
     (void)state;
     rp_error err;
-    forged text = bundle_forge("cities", 2, true), other = bundle_forge("citie", 2, false), below;
-    below = bundle_forge("cities/plan/miami", 2, false);
+    forged text = bundle_forge("cities", 2, 1, true), other = bundle_forge("citie", 2, 1, false), below;
+    below = bundle_forge("cities/plan/miami", 2, 1, false);
     assert_int_equal(read_all(text.bytes, text.n, &err), RP_ERR_FORMAT);
     assert_non_null(strstr(err.message, "record"));
     assert_int_equal(read_all(other.bytes, other.n, &err), RP_ERR_FORMAT);

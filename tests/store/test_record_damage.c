@@ -420,7 +420,8 @@ static void no_windows_are_windows_of_zero(void **state) {
 /* ---- reduced spans ---- */
 
 /* Part 1 of three: slots of its heads: 256, 88, 82; 0, 101, 256. */
-static const kv_shape pair = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8, .f16_layers = second};
+#define PAIR .n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2
+static const kv_shape pair = {PAIR, .windows = windows, .format = KV_INT8, .f16_layers = second};
 static const record_plan reduced = {.shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
 
 enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES, SLOTS = REDUCED + RECORD_REDUCED_BYTES };

@@ -19,7 +19,7 @@ static int compare_worlds(const void *a, const void *b) {
     return memcmp(((const record_world *)a)->record.key.bytes, ((const record_world *)b)->record.key.bytes, BASE_KEY_BYTES);
 }
 
-forged bundle_forge(const char *name, size_t n, bool with_text) {
+forged bundle_forge(const char *name, size_t n, size_t n_reduced, bool with_text) {
     static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 1, .format = KV_F16};
     static record_world worlds[MOST];
     record_bundle_item items[MOST];
@@ -27,8 +27,11 @@ forged bundle_forge(const char *name, size_t n, bool with_text) {
     char path[128];
     base_io_file file;
     if (n > MOST) die("too many");
-    for (size_t i = 0; i < n; i++) /* even seeds are modules */
-        record_world_open(&worlds[i], &(record_plan){.shape = &shape, .n_slots = 3 + (int32_t)i, .seed = 2 * i + (with_text && i == 0)});
+    for (size_t i = 0; i < n; i++) { /* even seeds are modules */
+        record_plan plan = {.shape = &shape, .n_slots = 3 + (int32_t)i, .seed = 2 * i + (with_text && i == 0)};
+        plan.is_reduced = i + n_reduced >= n;
+        record_world_open(&worlds[i], &plan);
+    }
     qsort(worlds, n, sizeof *worlds, compare_worlds);
     for (size_t i = 0; i < n; i++) { /* sorting moved the entries: restore the pointers into the array */
         worlds[i].record.tokens = worlds[i].tokens;
