@@ -115,6 +115,17 @@ static int32_t first_position(const pml_plan *p, const pml_item *view) {
     return view->pos + slot;
 }
 
+/* The share that is asked for; of auto, the one that its spans have. */
+static float kept_share(const pml_segment *s, const segment_need *need) {
+    if (s->keep != REDUCTION_AUTO) return (float)s->keep / REDUCTION_ALL;
+    const kv_shape *shape = kv_span_shape(need->spans[0]);
+    const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+    int64_t kept = 0;
+    for (int32_t i = 0; i < need->n_spans * n_heads; i++)
+        kept += kv_span_slots(need->spans[i / n_heads], i % n_heads / shape->n_kv_heads, i % shape->n_kv_heads);
+    return (float)kept / (float)((int64_t)n_heads * s->n_tokens);
+}
+
 static void describe_view(rp_job *c, const pml_item *item, const char *path, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
@@ -122,7 +133,7 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
                           .position = first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
-                          .kept = item->reduced ? (float)s->keep / REDUCTION_ALL : 1,
+                          .kept = item->reduced ? kept_share(s, need) : 1,
                           .kept_by = item->reduced ? reduction_method_name(l->formats.method) : ""};
     const base_key key = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(l, s)[s->n_spans - 1];
     base_key_hex(&key, out->key, 16);

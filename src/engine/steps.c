@@ -86,6 +86,15 @@ static void step_add_part(step *s, rp_job *c, segment_prefill *j, int32_t n, boo
     for (int32_t i = 0; i <= n_drafts; i++) e->rows[s->n_rows - 1 - i].wants_logits = true;
 }
 
+/* The last part wants the logits of all of its rows. */
+static void step_want_all(step *s) {
+    step_part *p = &s->e->parts[s->n_parts - 1];
+    if (p->n_rows == 0) return;
+    p->first_logits = s->n_logits;
+    s->n_logits += p->n_rows;
+    for (int32_t i = 0; i < p->n_rows; i++) s->e->rows[p->first_row + i].wants_logits = true;
+}
+
 /* A load with more rows of one of its contexts, which has `slots` slots. */
 static cost_load with_rows(cost_load load, int32_t rows, double slots) {
     load.rows += rows;
@@ -241,11 +250,15 @@ static void add_pieces(step *s) {
             if (!add_probe(s, p.job, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
             continue;
         }
+        const bool all = p.prefill && segment_prefill_wants_logits(p.prefill);
         int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
+        if (all) most = BASE_MIN(most, e->max_logits - s->n_logits - BASE_MAX(places, 0)); /* other jobs may need one each */
+        if (most <= 0) continue;
         int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
         step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
+        if (all) step_want_all(s);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
@@ -259,9 +272,11 @@ static void add_background(step *s) {
     if (!c) return;
     BASE_ASSERT(e->n_running == 0 && !e->waiting); /* invariant 8 */
     const sequence *seq = j ? &j->seq : &c->seq;
-    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), e->chunk_tokens);
+    const bool all = j && segment_prefill_wants_logits(j);
+    const int32_t most = BASE_MIN(j ? segment_prefill_most_rows(j) : background_most_rows(c), all ? e->max_logits : e->chunk_tokens);
     int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, background_step_us(e, seq->slots, j != NULL));
     step_add_part(s, j ? NULL : c, j, rows, !j && rows == seq->n - seq->done, NULL, 0);
+    if (all) step_want_all(s);
 }
 
 /* ---- outcome ---- */
@@ -289,7 +304,7 @@ static void settle_prefill(rp_engine *e, segment_prefill *j, const step_part *p)
         BASE_ASSERT(j->seq.done <= j->seq.n);
         sequence_settle(&j->seq, 0, sequence_position(&j->seq, j->seq.done - 1));
         if (asker) asker->prefill_done += (uint64_t)p->n_rows;
-        rc = segment_prefill_settle(j, &err);
+        rc = segment_prefill_settle(j, p->n_rows, p->first_logits >= 0 ? logits_of(e, p, 0) : NULL, &err);
         if (!rc && j->seq.done == j->seq.n) rc = segment_prefill_finish(e, j, &err);
     }
     if (rc) segment_prefill_fail(e, j, &err);

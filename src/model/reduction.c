@@ -29,6 +29,10 @@ bool reduction_method_needs_queries(reduction_method m) { return methods[m].need
 
 bool reduction_share_parse(const char *text, int32_t *permille) {
     int32_t n = 0, digits = 0;
+    if (strcmp(text, "auto") == 0) {
+        *permille = REDUCTION_AUTO;
+        return true;
+    }
     for (; *text >= '0' && *text <= '9' && digits < 3; text++, digits++) n = n * 10 + (*text - '0');
     if (digits == 0) return false;
     n *= 10;
@@ -39,8 +43,9 @@ bool reduction_share_parse(const char *text, int32_t *permille) {
 
 char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]) {
     const int32_t whole = permille / 10, tenths = permille % 10;
-    BASE_ASSERT(permille >= 0 && permille <= REDUCTION_ALL);
-    if (tenths) snprintf(out, REDUCTION_SHARE_BYTES, "%d.%d%%", (int)whole, (int)tenths);
+    BASE_ASSERT(permille >= 0 && permille <= REDUCTION_AUTO);
+    if (permille == REDUCTION_AUTO) snprintf(out, REDUCTION_SHARE_BYTES, "auto");
+    else if (tenths) snprintf(out, REDUCTION_SHARE_BYTES, "%d.%d%%", (int)whole, (int)tenths);
     else snprintf(out, REDUCTION_SHARE_BYTES, "%d%%", (int)whole);
     return out;
 }
@@ -157,21 +162,38 @@ static int score_all(reduction_method m, backend *b, reduction_head *h, float *o
     return rc;
 }
 
-int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err) {
+static int32_t slots_of(const reduction_run *run) { return kv_span_end(run->spans[run->n_spans - 1]) - kv_span_position(run->spans[0]); }
+
+int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err) {
     const kv_shape *shape = kv_span_shape(run->spans[0]);
-    reduction_head h = {.run = run, .n_slots = kv_span_end(run->spans[run->n_spans - 1]) - kv_span_position(run->spans[0])};
+    reduction_head h = {.run = run, .n_slots = slots_of(run), .key_dim = shape->key_dim, .value_dim = shape->value_dim};
     const size_t bytes = sizeof(float) * (size_t)shape->n_layers * (size_t)shape->n_kv_heads * (size_t)h.n_slots;
-    float *scores = base_alloc(bytes);
-    *out = NULL;
+    float *scores = *out = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
     BASE_ASSERT(run->observer != NULL || methods[m].rows == REDUCTION_ROWS_NONE);
     BASE_ASSERT(!run->observer || run->observer->n_views == run->n_spans);
     BASE_ASSERT(run->queries != NULL || !methods[m].needs_queries);
-    h.key_dim = shape->key_dim;
-    h.value_dim = shape->value_dim;
-    int rc = score_all(m, b, &h, scores, err);
-    if (!rc) rc = kv_selection_new(out, shape->n_layers, shape->n_kv_heads, h.n_slots, err);
+    const int rc = score_all(m, b, &h, scores, err);
+    if (rc) {
+        base_free(scores);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run, const float *scores, rp_error *err) {
+    const kv_shape *shape = kv_span_shape(run->spans[0]);
+    const int rc = kv_selection_new(out, shape->n_layers, shape->n_kv_heads, slots_of(run), err);
     if (!rc) kv_selection_highest(*out, scores, methods[m].budget, permille);
+    return rc;
+}
+
+int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err) {
+    float *scores;
+    *out = NULL;
+    int rc = reduction_score(&scores, b, m, run, err);
+    if (rc) return rc;
+    rc = reduction_select_scored(out, m, permille, run, scores, err);
     base_free(scores);
     return rc;
 }

@@ -56,10 +56,11 @@ typedef enum reduction_rows { REDUCTION_ROWS_NONE,
 
 /* Shares of slots, in 1/1000. */
 #define REDUCTION_ALL 1000
+#define REDUCTION_AUTO 1001 /* calibrated by the module's own text */
 #define REDUCTION_SHARE_BYTES 8
-#define REDUCTION_SHARE_ADVICE "write a share from 0.1% to 100%: \"25%\""
+#define REDUCTION_SHARE_ADVICE "write a share from 0.1% to 100%, \"25%\", or auto"
 #define REDUCTION_METHOD_NAMES "kvzip, expected, compactor, snapkv, knorm, sinks or random" /* for messages */
-/* "12.5%": 125. false: it is not a share. */
+/* "12.5%": 125; "auto". false: it is not a share. */
 bool reduction_share_parse(const char *text, int32_t *permille);
 char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]);
 
@@ -90,7 +91,11 @@ typedef struct reduction_run {
     const bool *left_out;               /* [slots of the run]: not selected, whatever their scores; NULL: none */
 } reduction_run;
 
-/* Selects a share of the slots that the run has, in 1/1000, rounded up. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* The scores of all slots of a run: *out [layers][KV heads][slots], the caller's (base_free); -INFINITY: not there, or left out. RP_ERR_MEMORY. */
+int reduction_score(float **out, backend *b, reduction_method m, const reduction_run *run, rp_error *err);
+/* Selects a share of the slots by their scores, in 1/1000, rounded up. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int reduction_select_scored(kv_selection **out, reduction_method m, int32_t permille, const reduction_run *run, const float *scores, rp_error *err);
+/* Both. */
 int reduction_select(kv_selection **out, backend *b, reduction_method m, int32_t permille, const reduction_run *run, rp_error *err);
 
 #endif

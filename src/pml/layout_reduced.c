@@ -35,7 +35,7 @@ static int32_t own_tokens(const pml_layout *l, const pml_segment *s) {
 static bool is_reduced(const pml_layout *l, const pml_segment *s) {
     if (l->formats.falls_back || s->joint_of >= 0 || s->holder <= 0 || !l->schema->nodes[s->holder].cache) return false;
     const int32_t keep = keep_of(l, s->holder);
-    return keep > 0 && keep < REDUCTION_ALL && own_tokens(l, s) > KV_BLOCK_SLOTS;
+    return keep > 0 && keep != REDUCTION_ALL && own_tokens(l, s) > KV_BLOCK_SLOTS;
 }
 
 void pml_layout_reduce(pml_layout *l) {

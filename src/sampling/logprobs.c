@@ -39,6 +39,8 @@ double logprobs_entropy(const float *logits, int32_t n) {
     return log(sum) - moment / sum;
 }
 
+double logprobs_token(const float *logits, int32_t n, int32_t token) { return (double)logits[token] - log_sum(logits, n); }
+
 static float logprob_of(float logit, double total) { return logit > -INFINITY ? (float)(logit - total) : -INFINITY; }
 
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top) {

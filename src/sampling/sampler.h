@@ -75,6 +75,8 @@ void logprobs_close(logprobs *l);
 
 /* Entropy of the model's own distribution over n tokens, in nats. A NaN if a logit is one. */
 double logprobs_entropy(const float *logits, int32_t n);
+/* The log-probability of a token in the model's own distribution. */
+double logprobs_token(const float *logits, int32_t n, int32_t token);
 /* Log-probability of a token, and of of the n_top most likely ones into top. */
 float logprobs_measure(const logprobs *l, const float *logits, int32_t token, rp_token_logprob *top);
 

@@ -197,6 +197,38 @@ static void hits_equal_misses(void **state) {
     free(schema);
 }
 
+/* A calibrated share is the same for every engine and on a miss; other methods, formats and texts have others. */
+static void shares_are_calibrated(void **state) {
+    static const struct {
+        rp_kv_format format;
+        const char *method;
+    } cases[] = {{RP_KV_F16, "kvzip"}, {RP_KV_KIVI4, "kvzip"}, {RP_KV_INT8, "snapkv"}, {RP_KV_F16, "random"}};
+    char *schema = schema_of(" keep=\"auto\"");
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const setting s = {.format = cases[i].format, .method = cases[i].method, .threads = 2, .chunk = 64};
+        const setting t = {.format = cases[i].format, .method = cases[i].method, .threads = 1, .chunk = 17};
+        rp_engine *e = new_engine(&s, schema), *other = new_engine(&t, schema);
+        oracle_run r, first;
+        run(&r, e, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+        run(&r, other, BOTH, RP_REUSE_ON), oracle_run_free(&r);
+        assert_true(rp_engine_drain(e, -1) && rp_engine_drain(other, -1));
+        run(&first, e, BOTH, RP_REUSE_ON);
+        const float kept = view_of(&first, "a")->kept;
+        assert_true(kept > 0.03f && kept <= 1);
+        assert_string_equal(view_of(&first, "a")->kept_by, cases[i].method);
+        for (int k = 0; k < 3; k++) {
+            run(&r, k < 2 ? other : e, BOTH, k % 2 ? RP_REUSE_OFF : RP_REUSE_ON);
+            assert_true(view_of(&r, "a")->kept == kept);
+            assert_true(oracle_run_same(&first, &r));
+            oracle_run_free(&r);
+        }
+        oracle_run_free(&first);
+        rp_engine_free(e), rp_engine_free(other);
+    }
+    free(schema);
+}
+
 /* Of a module longer than a chunk of a repetition: n_ctx leaves few positions after it. */
 static void long_modules_are_repeated_in_chunks(void **state) {
     char *schema = schema_of(" keep=\"50%\"");
@@ -352,7 +384,7 @@ static void wrong_shares_and_methods_are_refused(void **state) {
     static const struct {
         const char *keep, *method, *words;
     } cases[] = {
-        {"25", NULL, "keep_share '25': write a share from 0.1% to 100%"},
+        {"25", NULL, "keep_share '25': write a share from 0.1% to 100%, \"25%\", or auto"},
         {"0%", NULL, "keep_share '0%'"},
         {"101%", NULL, "keep_share '101%'"},
         {"12.55%", NULL, "keep_share '12.55%'"},
@@ -382,6 +414,7 @@ int main(void) {
         cmocka_unit_test(what_changes_a_view_in_part_uses_full_kv),
         cmocka_unit_test(attributes_override_the_option),
         cmocka_unit_test(hits_equal_misses),
+        cmocka_unit_test(shares_are_calibrated),
         cmocka_unit_test(long_modules_are_repeated_in_chunks),
         cmocka_unit_test(evicted_reduced_kv_is_computed_again),
         cmocka_unit_test(requests_precede_reductions),

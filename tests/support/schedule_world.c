@@ -399,7 +399,7 @@ static void choose_f16_layers(schedule_world *w) {
 
 /* In every third world. */
 static void choose_keep(schedule_world *w) {
-    static const char *const shares[] = {"50%", "25%", "12.5%"};
+    static const char *const shares[] = {"50%", "25%", "12.5%", "auto"};
     static const char *const methods[] = {NULL, "kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
     if (!chance(w, 3)) return;
     w->pml.longer = true; /* short modules are not reduced */

@@ -145,8 +145,12 @@ void segment_prefill_observe(segment_prefill *prefill, int32_t k, model_row *row
     if (prefill->reduction) segment_reduction_observe(prefill->reduction, k, row);
 }
 
-int segment_prefill_settle(segment_prefill *prefill, rp_error *err) {
-    return prefill->reduction ? segment_reduction_settle(prefill->reduction, &prefill->seq, err) : RP_OK;
+bool segment_prefill_wants_logits(const segment_prefill *prefill) {
+    return prefill->reduction && segment_reduction_wants_logits(prefill->reduction);
+}
+
+int segment_prefill_settle(segment_prefill *prefill, int32_t n_rows, const float *logits, rp_error *err) {
+    return prefill->reduction ? segment_reduction_settle(prefill->reduction, &prefill->seq, n_rows, logits, err) : RP_OK;
 }
 
 int segment_prefill_requeue(rp_engine *e, segment_prefill *prefill, rp_error *err) {

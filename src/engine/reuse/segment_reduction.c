@@ -2,8 +2,11 @@
 /* segment_reduction.c: see segment_reduction.h. */
 #include "engine/reuse/segment_reduction.h"
 
+#include <math.h>
+
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
@@ -32,7 +35,19 @@ struct segment_reduction {
     reduction_queries *queries;
     query_record *record;    /* of a span */
     bool *left_out;          /* placeholders; NULL: none */
+    /* auto: a candidate share of shares[low..high], the highest of which is good enough */
+    int32_t repeated, judged;   /* piece of the first repetition, and its first token that the text has; */
+    int32_t low, high, n_candidates;
+    bool judges;                /* a candidate is computed; */
+    double full_nll, nll;       /* sums over the judged tokens: of full KV, and of what is computed now */
+    float *scores;
+    kv_span **run;              /* [n_spans] references to the full spans */
 };
+
+static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
+#define LAST_SHARE ((int32_t)BASE_ARRAY_LEN(shares) - 1)
+
+static bool is_auto(const segment_reduction *r) { return r->segment->keep == REDUCTION_AUTO; }
 
 /* That of the rows that it computes. */
 static kv_format open_format(const rp_engine *e, const pml_segment *s) { return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format; }
@@ -76,6 +91,7 @@ static int list_own(segment_reduction *r, rp_error *err) {
 
 static int list_chunk(segment_reduction *r, int32_t begin, int32_t n, rp_error *err) {
     int rc = pml_append_asking(r->layout, r->segment, begin, &r->tokens, err);
+    if (begin == 0) r->repeated = r->n_pieces, r->judged = (int32_t)r->tokens.n;
     if (!rc) rc = append_tokens(r, begin, begin + n, false, err);
     return rc ? rc : add_piece(r, false, err);
 }
@@ -119,7 +135,7 @@ int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layou
     r->recomputes = kv_format_is_encoded(s->format) || reduction_method_rows(r->method) != REDUCTION_ROWS_REPETITION;
     int rc = list_left_out(r, err);
     if (!rc && r->recomputes) rc = list_own(r, err);
-    if (!rc && reduction_method_rows(r->method) == REDUCTION_ROWS_REPETITION) rc = list_repetitions(r, err);
+    if (!rc && (is_auto(r) || reduction_method_rows(r->method) == REDUCTION_ROWS_REPETITION)) rc = list_repetitions(r, err);
     if (!rc) rc = list_positions(r, err);
     if (!rc) return RP_OK;
     segment_reduction_free(r);
@@ -131,6 +147,13 @@ static void forget_scores(segment_reduction *r) {
     attention_observer_free(r->observer);
     reduction_queries_free(r->queries);
     base_free(r->record);
+    base_free(r->scores);
+    for (int32_t i = 0; i < r->segment->n_spans && r->run; i++) kv_span_unref(r->run[i]);
+    base_free(r->run);
+    r->scores = NULL;
+    r->run = NULL;
+    r->judges = false;
+    r->full_nll = r->nll = 0;
     r->observer = NULL;
     r->queries = NULL;
     r->record = NULL;
@@ -150,8 +173,9 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
     const kv_format open = open_format(e, s);
     const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
     int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
-    blocks += kv_reduced_blocks(e->pool, open, s->n_tokens, s->keep);
-    return blocks + (s->format != open ? kv_reduced_blocks(e->pool, s->format, s->n_tokens, s->keep) : 0);
+    const int32_t most = BASE_MIN(s->keep, REDUCTION_ALL); /* auto: of a candidate, and of the chosen share */
+    blocks += kv_reduced_blocks(e->pool, open, s->n_tokens, most) * (s->keep == REDUCTION_AUTO ? 2 : 1);
+    return blocks + (s->format != open ? kv_reduced_blocks(e->pool, s->format, s->n_tokens, most) : 0);
 }
 
 /* ---- rows ---- */
@@ -185,6 +209,7 @@ void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row) 
     const bool is_own = r->pieces[r->piece].is_own;
     const bool is_last = is_own && k >= r->segment->n_tokens - REDUCTION_WINDOW;
     const reduction_rows rows = reduction_method_rows(r->method);
+    if (r->judges) return;
     if (rows == REDUCTION_ROWS_REPETITION ? !is_own : rows == REDUCTION_ROWS_LAST && is_last) row->observer = r->observer;
     if (is_own) row->queries = r->record;
 }
@@ -204,27 +229,125 @@ static void end_own(segment_reduction *r, sequence *seq) {
                           holes[i].offset + holes[i].len - v * KV_SPAN_TOKENS);
 }
 
-/* A repetition is complete: its KV is dropped, and its blocks are reserved for the next one. */
-static void drop_repetition(segment_reduction *r, sequence *seq) {
+/* Drops the views from `first` on; what this frees is reserved for the rows that follow. */
+static void drop_views(segment_reduction *r, sequence *seq, size_t first) {
     kv_context *c = &seq->context;
-    const size_t first = r->first_view + (size_t)r->segment->n_spans;
     uint64_t bytes = 0;
-    for (size_t i = first; i < c->n_views; i++) bytes += kv_span_bytes(c->views[i].span), seq->slots -= kv_span_tokens(c->views[i].span);
+    for (size_t i = first; i < c->n_views; i++)
+        if (kv_span_is_unshared(c->views[i].span)) bytes += kv_span_bytes(c->views[i].span);
     kv_context_drop(c, c->n_views - first);
+    seq->slots = kv_context_slots(c);
     sequence_reserve(seq, seq->reserved + (int64_t)(bytes / kv_pool_block_bytes(r->engine->pool)));
 }
 
-int segment_reduction_settle(segment_reduction *r, sequence *seq, rp_error *err) {
+/* ---- auto ---- */
+
+bool segment_reduction_wants_logits(const segment_reduction *r) { return is_auto(r) && r->piece == r->repeated; }
+
+/* Adds the negative log-likelihood of the text's tokens that the rows [first, first + n) predict. */
+static void add_likelihood(segment_reduction *r, int32_t first, int32_t n, const float *logits) {
+    const int32_t n_vocab = r->engine->model->hp.n_vocab, end = r->pieces[r->repeated].end;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t next = first + i + 1;
+        if (next >= r->judged && next < end) r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);
+    }
+}
+
+static const kv_span *const *full_spans(const segment_reduction *r) { return (const kv_span *const *)r->run; }
+
+static reduction_run run_of(const segment_reduction *r, const kv_span *const *spans) {
+    return (reduction_run){
+        .spans = spans, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
+}
+
+/* Adds views of the slots that a candidate share keeps, in the place of the full spans. */
+static int add_candidate(segment_reduction *r, sequence *seq, int32_t permille, rp_error *err) {
+    static const base_key key; /* nobody looks for it */
+    const reduction_run run = run_of(r, full_spans(r));
+    kv_selection *selection = NULL;
+    int rc = reduction_select_scored(&selection, r->method, permille, &run, r->scores, err);
+    const int32_t n = r->n_candidates = rc ? 0 : kv_reduced_spans(selection);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        kv_span *span;
+        if ((rc = kv_span_reduce(&span, full_spans(r), (size_t)r->segment->n_spans, selection, i, err))) break;
+        sequence_reserve(seq, BASE_MAX(seq->reserved - (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(r->engine->pool)), 0));
+        kv_span_seal(span, &key);
+        rc = kv_context_add(&seq->context, span, 0, NULL, err);
+        kv_span_unref(span);
+    }
+    kv_selection_free(selection);
+    return rc;
+}
+
+/* The next candidate is judged by the first repetition; after the last one, all tokens are computed. */
+static int next_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
+    drop_views(r, seq, r->first_view);
+    r->judges = r->low < r->high;
+    r->nll = 0;
+    seq->done = seq->n = (int32_t)r->tokens.n;
+    if (!r->judges) return RP_OK;
+    r->piece = r->repeated;
+    seq->n = r->pieces[r->repeated].end;
+    seq->done = r->repeated > 0 ? r->pieces[r->repeated - 1].end : 0;
+    const int rc = add_candidate(r, seq, shares[(r->low + r->high) / 2], err);
+    seq->slots = kv_context_slots(&seq->context);
+    return rc;
+}
+
+/* All slots are scored: the search begins. */
+static int begin_search(segment_reduction *r, sequence *seq, rp_error *err) {
+    static const base_key key;
+    const size_t n = (size_t)r->segment->n_spans;
+    r->run = base_alloc(n * sizeof(*r->run));
+    if (!r->run) return base_fail_memory(err, n * sizeof(*r->run), "a module to reduce");
+    for (size_t i = 0; i < n; i++) {
+        kv_span *span = seq->context.views[r->first_view + i].span;
+        if (!kv_span_is_sealed(span)) kv_span_seal(span, &key); /* its own, of this reduction only */
+        r->run[i] = kv_span_ref(span);
+    }
+    const reduction_run run = run_of(r, full_spans(r));
+    r->low = 0;
+    r->high = LAST_SHARE;
+    const int rc = reduction_score(&r->scores, r->engine->backend, r->method, &run, err);
+    return rc ? rc : next_candidate(r, seq, err);
+}
+
+/* A candidate is computed: is it good enough? */
+static int end_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
+    const int32_t middle = (r->low + r->high) / 2, n = r->pieces[r->repeated].end - r->judged;
+    const bool is_good = r->nll - r->full_nll <= -log(SEGMENT_REDUCTION_LIKELIHOOD) * n;
+    if (is_good) r->high = middle;
+    else r->low = middle + 1;
+    return next_candidate(r, seq, err);
+}
+
+/* ---- the end of a piece ---- */
+
+/* Views of the repetition's rows: those after the segment's full or reduced spans. */
+static size_t own_views(const segment_reduction *r, const sequence *seq) {
+    return seq->context.n_views - r->first_view - (r->judges ? (size_t)r->n_candidates : (size_t)r->segment->n_spans);
+}
+
+static int end_repetition(segment_reduction *r, sequence *seq, rp_error *err) {
+    const int32_t piece = r->piece++;
+    drop_views(r, seq, seq->context.n_views - own_views(r, seq));
+    if (r->judges) return end_candidate(r, seq, err);
+    if (piece == r->repeated) r->full_nll = r->nll;
+    return is_auto(r) && r->piece == r->n_pieces ? begin_search(r, seq, err) : RP_OK;
+}
+
+int segment_reduction_settle(segment_reduction *r, sequence *seq, int32_t n_rows, const float *logits, rp_error *err) {
     const reduction_piece *p = &r->pieces[r->piece];
+    if (logits) add_likelihood(r, seq->done - n_rows, n_rows, logits);
     if (seq->done < p->end) return RP_OK;
     BASE_ASSERT(seq->done == p->end); /* steps end with pieces */
-    if (!p->is_own) drop_repetition(r, seq);
-    else if (r->queries) {
+    if (!p->is_own) return end_repetition(r, seq, err);
+    if (r->queries) {
         const kv_span *last = seq->context.views[seq->context.n_views - 1].span;
         int rc = reduction_queries_add(r->queries, r->engine->backend, last, r->record, err);
         if (rc) return rc;
     }
-    if (p->is_own && p->end == r->segment->n_tokens) end_own(r, seq);
+    if (p->end == r->segment->n_tokens) end_own(r, seq);
     r->piece++;
     return RP_OK;
 }
@@ -256,10 +379,11 @@ static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_
     return rc;
 }
 
-static int select_slots(segment_reduction *r, const kv_span *const *run, kv_selection **out, rp_error *err) {
-    const reduction_run in = {
-        .spans = run, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
-    return reduction_select(out, r->engine->backend, r->method, r->segment->keep, &in, err);
+static int select_slots(segment_reduction *r, const kv_span *const *spans, kv_selection **out, rp_error *err) {
+    const reduction_run run = run_of(r, spans);
+    if (!is_auto(r)) return reduction_select(out, r->engine->backend, r->method, r->segment->keep, &run, err);
+    BASE_TRACE(ENGINE, "a module of %d tokens keeps %d of 1000 slots", r->segment->n_tokens, shares[r->low]);
+    return reduction_select_scored(out, r->method, shares[r->low], &run, r->scores, err);
 }
 
 int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out, int32_t *n, rp_error *err) {
@@ -269,7 +393,7 @@ int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out
     *out = NULL;
     *n = 0;
     if (!run) return base_fail_memory(err, n_run * sizeof(*run), "a module to reduce");
-    for (size_t i = 0; i < n_run; i++) run[i] = seq->context.views[r->first_view + i].span;
+    for (size_t i = 0; i < n_run; i++) run[i] = r->run ? r->run[i] : seq->context.views[r->first_view + i].span;
     int rc = select_slots(r, run, &selection, err);
     const int32_t n_spans = rc ? 0 : kv_reduced_spans(selection);
     kv_span **spans = rc ? NULL : base_calloc((size_t)n_spans + 1, sizeof(*spans));

@@ -8,6 +8,9 @@
  *   context   [scope]                                                   where the method needs the segment's own rows, or its format is encoded
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
+ * With REDUCTION_AUTO the share is calibrated: the repetition, up to its first chunk, is computed again over the slots that candidates keep. The smallest
+ * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the mean likelihood of a repeated token by 5 % at most.
+ *
  * Rows report to an observer. After the last one, slots of the segment are selected (model/reduction.h) and copied to reduced spans. Nothing else
  * of it is kept. The spans depend on the segment, its scope and the options of its layout only. Engine's thread.
  */
@@ -18,6 +21,9 @@
 #include "pml/layout.h"
 
 #define SEGMENT_REDUCTION_CHUNK 2048 /* tokens of a repetition, as in KVzip's implementation */
+
+#define SEGMENT_REDUCTION_SHARES {50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL} /* of auto, in 1/1000 */
+#define SEGMENT_REDUCTION_LIKELIHOOD 0.95 /* tau of Compactor's context calibration */
 
 typedef struct segment_reduction segment_reduction;
 
@@ -37,8 +43,10 @@ int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err);
 int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq);
 /* The k-th token of the sequence is computed by this row. */
 void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row);
-/* Rows were computed, and counted in seq->done. RP_ERR_MEMORY. */
-int segment_reduction_settle(segment_reduction *r, sequence *seq, rp_error *err);
+/* Do the next rows want their logits? */
+bool segment_reduction_wants_logits(const segment_reduction *r);
+/* n_rows rows were computed, and counted in seq->done, with these logits, or NULL. seq->done may be lower afterwards. RP_ERR_MEMORY. */
+int segment_reduction_settle(segment_reduction *r, sequence *seq, int32_t n_rows, const float *logits, rp_error *err);
 /* All tokens are computed: makes the reduced spans, unsealed, in the segment's format. *out: [*n], the caller's. RP_ERR_MEMORY, RP_ERR_BUDGET. */
 int segment_reduction_finish(segment_reduction *r, sequence *seq, kv_span ***out, int32_t *n, rp_error *err);
 
