@@ -306,7 +306,7 @@ typedef struct rp_engine_options {
                                     "0,1,27", "0-2", and "windows" for all layers with a sliding window; the model's layers,
                                     from 0. NULL: none. RP_ERR_INVALID: with RP_KV_F16 or RP_KV_F32. Borrowed until
                                     rp_engine_new returns */
-    const char *keep_share;      /* "25%": reduced KV of modules: each keeps this share of its slots, those that its tokens
+    const char *keep_share;      /* "25%" or "auto": reduced KV of modules: each keeps this share of its slots, those that its tokens
                                     need most, chosen by layer and head; computed in the background after the full KV, and
                                     used from then on (docs/quality.md). A schema's or module's keep="..." overrides it;
                                     "100%": none. NULL: none. Borrowed until rp_engine_new returns */

@@ -9,7 +9,8 @@
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
  * With REDUCTION_AUTO the share is calibrated: the repetition, up to its first chunk, is computed again over the slots that candidates keep. The smallest
- * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the mean likelihood of a repeated token by 5 % at most.
+ * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
+ * most.
  *
  * Rows report to an observer. After the last one, slots of the segment are selected (model/reduction.h) and copied to reduced spans. Nothing else
  * of it is kept. The spans depend on the segment, its scope and the options of its layout only. Engine's thread.
@@ -23,7 +24,7 @@
 #define SEGMENT_REDUCTION_CHUNK 2048 /* tokens of a repetition, as in KVzip's implementation */
 
 #define SEGMENT_REDUCTION_SHARES {50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL} /* of auto, in 1/1000 */
-#define SEGMENT_REDUCTION_LIKELIHOOD 0.95 /* tau of Compactor's context calibration */
+#define SEGMENT_REDUCTION_LIKELIHOOD 0.97 /* Compactor's context calibration has 0.95; docs/quality.md compares them */
 
 typedef struct segment_reduction segment_reduction;
 
