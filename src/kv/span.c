@@ -109,7 +109,7 @@ static int64_t reduced_blocks(const kv_shape *pool, const kv_span_form *form, in
     int64_t n_cells = 0, n_f16 = 0;
     for (int32_t i = 0; i < pool->n_layers * pool->n_kv_heads; i++)
         *(kv_shape_layer_format(&own, i / pool->n_kv_heads) == form->format ? &n_cells : &n_f16) += cells_of(form->slots[i]);
-    BASE_ASSERT(packing.per_block > 0);
+    BASE_ASSERT(packing.per_block > 0 && form->n_kv_heads == pool->n_kv_heads);
     *first_f16 = blocks_of_cells(&packing, n_cells);
     return *first_f16 + (n_f16 > 0 ? blocks_of_cells(&f16_packing, n_f16) : 0);
 }
