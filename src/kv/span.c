@@ -504,10 +504,11 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
         return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
     if (!kv_pool_takes(pool, form->format)) return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
     int rc = new_of_form(out, pool, form, err);
-    if (rc) return rc;
-    atomic_init(&(*out)->ready, 0);
-    (*out)->key = *key;
-    (*out)->sealed = true;
+    kv_span *s = *out;
+    if (!s) return rc;
+    atomic_init(&s->ready, 0);
+    s->key = *key;
+    s->sealed = true;
     return RP_OK;
 }
 
