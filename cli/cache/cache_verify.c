@@ -13,7 +13,7 @@
 
 typedef struct verify_options {
     cache_store_args store;
-    const char *model, *chat_format, *tenant, *kv_f16_layers;
+    const char *model, *chat_format, *tenant, *kv_f16_layers, *keep, *keep_method;
     cli_list schemas;
     int32_t sample, seed, ctx, threads, states;
     bool json;
@@ -39,6 +39,9 @@ static const cli_option table[] = {
      .help = "with --model: KV cache format of the recomputation (f16)"},
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(verify_options, kv_f16_layers),
      .help = "with --model: " CLI_KV_F16_HELP},
+    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(verify_options, keep), .help = "with --model: " CLI_KEEP_HELP},
+    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(verify_options, keep_method),
+     .help = "with --model: " CLI_KEEP_METHOD_HELP},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(verify_options, chat_format),
      .help = "with --model: chat template name (from the model's metadata)"},
     {.name = "json", .kind = CLI_FLAG, .offset = offsetof(verify_options, json), .help = "print JSON"},
@@ -142,7 +145,8 @@ static int cache_verify_recompute(const verify_options *o, rp_store *cache, veri
     cli_loaded l = {0};
     rp_error err;
     const char *fingerprint;
-    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states, .kv_f16_layers = o->kv_f16_layers};
+    cli_engine_args args = {.ctx = o->ctx, .threads = o->threads, .states = o->states, .kv_f16_layers = o->kv_f16_layers,
+                            .keep = o->keep, .keep_method = o->keep_method};
     rp_engine_options engine = cli_engine_options(&args);
     rp_store_recompute_options options = {.struct_size = sizeof(options), .sample = (size_t)o->sample, .seed = (uint64_t)o->seed, .tenant = o->tenant};
     int status = cli_load_model(&l, o->model, o->chat_format);
@@ -154,6 +158,7 @@ static int cache_verify_recompute(const verify_options *o, rp_store *cache, veri
             rp_schema_prefill(l.engine, o->tenant, rp_schema_name(l.schema), NULL, NULL, &err) != RP_OK)
             status = cli_fail_library(&err);
     }
+    if (status == CLI_OK) rp_engine_drain(l.engine, -1); /* reduces them */
     s->progress.what = "computing";
     if (status == CLI_OK && rp_store_recompute(cache, l.engine, &options, cache_on_progress, on_finding, s, out, &err) != RP_OK)
         status = cache_store_fail(&err);

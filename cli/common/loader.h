@@ -46,7 +46,7 @@ extern const char *const cli_write_names[]; /* in the order of rp_store_write */
     {.name = "kv-format", .kind = CLI_CHOICE, .value = CLI_KV_FORMATS, .offset = offsetof(type, field.states), .choices = cli_kv_formats, \
      .help = "KV cache format; int8 takes half the memory of f16, for nearly the same answers; the smaller ones are for modules (f16)"}, \
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = offsetof(type, field.kv_f16_layers), .help = CLI_KV_F16_HELP}, \
-    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE", .offset = offsetof(type, field.keep), .help = CLI_KEEP_HELP}, \
+    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = offsetof(type, field.keep), .help = CLI_KEEP_HELP}, \
     {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = offsetof(type, field.keep_method), .help = CLI_KEEP_METHOD_HELP}, \
     {.name = "ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.ram), \
      .help = "total memory limit of the process; the KV cache gets the memory that weights leave; suffixes: K, M, G, T (none)"}, \

@@ -109,7 +109,7 @@ static int64_t reduced_blocks(const kv_shape *pool, const kv_span_form *form, in
     int64_t n_cells = 0, n_f16 = 0;
     for (int32_t i = 0; i < pool->n_layers * pool->n_kv_heads; i++)
         *(kv_shape_layer_format(&own, i / pool->n_kv_heads) == form->format ? &n_cells : &n_f16) += cells_of(form->slots[i]);
-    BASE_ASSERT(packing.per_block > 0);
+    BASE_ASSERT(packing.per_block > 0 && form->n_kv_heads == pool->n_kv_heads);
     *first_f16 = blocks_of_cells(&packing, n_cells);
     return *first_f16 + (n_f16 > 0 ? blocks_of_cells(&f16_packing, n_f16) : 0);
 }
@@ -514,10 +514,11 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
         return base_fail(err, RP_ERR_FORMAT, "a span of %d tokens at %d", form->n_tokens, form->first_pos);
     if (!kv_pool_takes(pool, form->format)) return base_fail(err, RP_ERR_FORMAT, "a span in %s", kv_format_name(form->format));
     int rc = new_of_form(out, pool, form, err);
-    if (rc) return rc;
-    atomic_init(&(*out)->ready, 0);
-    (*out)->key = *key;
-    (*out)->sealed = true;
+    kv_span *s = *out;
+    if (!s) return rc;
+    atomic_init(&s->ready, 0);
+    s->key = *key;
+    s->sealed = true;
     return RP_OK;
 }
 
