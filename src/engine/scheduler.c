@@ -322,7 +322,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
 }
 
 static bool still_waits(const rp_job *c) {
-    return c->waits_for && c->waits_for->phase != JOB_DECODE && prefix_computed(c->waits_for) < c->waits_until;
+    return c->waits_for && c->waits_for->phase < JOB_FOCUS && prefix_computed(c->waits_for) < c->waits_until;
 }
 
 static bool has_ended_prefill(const rp_job *c) {

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -566,6 +567,73 @@ static void every_module_has_its_own_share(void **state) {
     rp_model_close(m);
 }
 
+/* ---- callers in between ---------------------------------------------------------------------------------------------- */
+
+/* Stops a job in the step in which its uncertain row is looked at: the first prompt's step after one of its answer. */
+typedef struct stopper {
+    _Atomic(rp_job *) job;
+    bool pauses; /* else: cancels */
+    bool has_decoded, has_stopped;
+} stopper;
+
+static void stop_in_between(void *user, const rp_step *step) {
+    stopper *s = user;
+    rp_job *job;
+    while (!(job = atomic_load(&s->job))) {} /* it is being submitted */
+    for (int32_t i = 0; i < step->n_parts && !s->has_stopped; i++) {
+        if (step->parts[i].job != rp_job_number(job)) continue;
+        s->has_decoded |= step->parts[i].kind == RP_STEP_DECODE;
+        if (!s->has_decoded || step->parts[i].kind != RP_STEP_PREFILL) continue;
+        s->has_stopped = true;
+        if (s->pauses) rp_job_pause(job);
+        else rp_job_cancel(job);
+    }
+}
+
+static void callers_stop_it_as_an_answer(void **state) {
+    (void)state;
+    rp_model *m = open_bundled();
+    oracle_run whole, stopped, other;
+    rp_engine_options o = engine_options();
+    rp_engine *e = open_with(m, &o, schema);
+    run(e, prinfield, focus15, &whole);
+    rp_engine_free(e);
+    for (int pauses = 0; pauses < 2; pauses++) {
+        stopper s = {.pauses = pauses};
+        rp_error err = {0};
+        rp_job *job;
+        const rp_request q = request_of(prinfield, focus15);
+        o.on_step = stop_in_between;
+        o.step_user = &s;
+        e = open_with(m, &o, schema);
+        must(oracle_run_submit(&stopped, e, &q, &job), &stopped.err);
+        atomic_store(&s.job, job);
+        if (pauses) {
+            run(e, prinfield, reuse, &other); /* many steps later, although it has the same prefix */
+            oracle_run_free(&other);
+            run(e, orlford, reuse, &other);
+            oracle_run_free(&other);
+            rp_job_status status = {.struct_size = sizeof(status)};
+            must(rp_job_get_status(job, &status), &err);
+            assert_int_equal(status.state, RP_JOB_DECODE);
+            assert_false(rp_job_wait(job, 0));
+            rp_job_resume(job);
+        }
+        oracle_run_finish(&stopped, job);
+        must(stopped.rc, &stopped.err);
+        assert_true(s.has_stopped);
+        if (pauses) assert_true(oracle_run_same(&whole, &stopped) && oracle_run_same_choice(&whole, &stopped));
+        else assert_string_equal(stopped.result->finish_reason, "cancelled");
+        if (!pauses) assert_int_equal(stopped.result->n_tokens, 1); /* " the" */
+        oracle_run_free(&stopped);
+        rp_engine_free(e);
+    }
+    oracle_run_free(&whole);
+    rp_model_close(m);
+}
+
+/* ---- the budget ------------------------------------------------------------------------------------------------------- */
+
 /* A share of 100 per cent of a budget that holds it exactly: every block was reserved. */
 static void what_it_may_take_is_reserved(void **state) {
     (void)state;
@@ -606,6 +674,7 @@ int main(void) {
         cmocka_unit_test(certain_answers_and_exact_modules_are_left),
         cmocka_unit_test(windows_forget_what_tokens_inside_modules_saw),
         cmocka_unit_test(every_module_has_its_own_share),
+        cmocka_unit_test(callers_stop_it_as_an_answer),
         cmocka_unit_test(what_it_may_take_is_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     int rc = prefix_match(e, c, err);
     rp_job *ahead = rc ? NULL : find_ahead(e, c, &common);
     if (!ahead) return rc;
-    if (prefix_computed(ahead) < common && ahead->phase != JOB_DECODE) {
+    if (prefix_computed(ahead) < common && ahead->phase < JOB_FOCUS) {
         c->waits_for = ahead;
         c->waits_until = common;
         *wait = true;
