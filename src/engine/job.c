@@ -61,6 +61,7 @@ rp_job_status *job_status_locked(rp_job *c) { return &c->shared->status; }
 void job_release(rp_job *c) {
     prefetch_release(c);
     blend_release(c);
+    reduction_release(c);
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);

@@ -89,8 +89,9 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_pool *pool = c->engine->pool;
-    if (c->blend.most > 0) return sequence_blocks_in(pool, c->format, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
-    return sequence_blocks_in(pool, c->format, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
+    const int64_t reduced = reduction_blocks(c);
+    if (c->blend.most > 0) return reduced + sequence_blocks_in(pool, c->format, n + (c->blend.chosen ? 0 : c->blend.most), 1, 0, true);
+    return reduced + sequence_blocks_in(pool, c->format, n, c->n_runs + (c->moved.n > 0), c->engine->chunk_tokens, keeps_windows);
 }
 
 /* A lower bound of the blocks that a module's segment takes. */

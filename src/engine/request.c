@@ -57,12 +57,13 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, messages,
- * tokens and text are used before. */
+/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
+ * kv_method, messages, tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
+    own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
     own->built = NULL;
     own->tokens = NULL;
@@ -263,7 +264,8 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = reduction_read(&c->reduction, o->kv_keep, o->kv_method, err)) ||
+        (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;

@@ -59,6 +59,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
+        row->observer = p->job ? reduction_observer(p->job, p->job->n_found + k) : NULL;
     }
     return rc;
 }
@@ -330,6 +331,7 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         if (p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
+        if (!p->rc && !decodes && c->phase == JOB_DECODE && !c->answer.over) p->rc = reduction_apply(c, &p->err);
     }
     if (p->rc) return STEP_FAILED;
     return c->phase == JOB_DECODE && c->answer.over ? STEP_ENDED : STEP_CONTINUES;

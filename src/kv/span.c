@@ -351,41 +351,61 @@ static int32_t list_selected(const kv_selection *selection, int32_t layer, int32
     return listed;
 }
 
-static void copy_slots(const kv_span *const *from, kv_span *to, int32_t layer, int32_t kv_head) {
-    const int32_t *positions = kv_span_positions(to, layer, kv_head);
+/* indices: of the head's slots, in from. */
+static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head) {
     const kv_shape shape = kv_shape_of_layer(&to->shape, layer);
     for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
-        const int32_t in_run = positions[slot] - from[0]->first_pos, block = in_run % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
-        const kv_span *s = from[in_run / KV_SPAN_TOKENS];
+        const kv_span *s = from[indices[slot]].span;
+        const int32_t slot_from = from[indices[slot]].slot, block = slot_from / KV_BLOCK_SLOTS;
         BASE_ASSERT(kv_span_has(s, layer, block));
-        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
-        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
     }
 }
 
-int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err) {
     const int32_t n_layers = selection->n_layers, n_kv_heads = selection->n_kv_heads, n_heads = n_layers * n_kv_heads;
-    const size_t most = (size_t)n_heads * (KV_SPAN_TOKENS + 1) + 1;
-    int32_t *first_slots = base_alloc(sizeof(*first_slots) * most), *positions = first_slots ? first_slots + n_heads + 1 : NULL;
+    const size_t most = (size_t)n_heads * (2 * KV_SPAN_TOKENS + 1) + 1;
+    const kv_span *any = from[0].span;
+    int32_t *first_slots = base_alloc(sizeof(*first_slots) * most);
     *out = NULL;
     if (!first_slots) return base_fail_memory(err, sizeof(*first_slots) * most, "a span");
-    BASE_ASSERT((int64_t)from[0]->n_layers == n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
-    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
-    BASE_ASSERT(!kv_format_is_encoded(from[0]->format));
+    int32_t *positions = first_slots + n_heads + 1, *indices = positions + (size_t)n_heads * KV_SPAN_TOKENS;
+    BASE_ASSERT((int64_t)any->n_layers == n_layers && any->shape.n_kv_heads == n_kv_heads && !kv_format_is_encoded(any->format));
     first_slots[0] = 0;
     for (int32_t head = 0; head < n_heads; head++)
         first_slots[head + 1] = first_slots[head] + list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS,
-                                                                  (i + 1) * KV_SPAN_TOKENS, positions + first_slots[head]);
-    for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] += from[0]->first_pos;
+                                                                  (i + 1) * KV_SPAN_TOKENS, indices + first_slots[head]);
+    for (int32_t k = 0; k < first_slots[n_heads]; k++) positions[k] = kv_span_slot_position(from[indices[k]].span, from[indices[k]].slot);
     kv_span *s;
-    const int rc = new_reduced(&s, from[0]->pool, from[0]->format, first_slots, positions, err);
+    const int rc = new_reduced(&s, any->pool, any->format, first_slots, positions, err);
+    for (int32_t head = 0; s && head < n_heads; head++) copy_slots(from, indices + first_slots[head], s, head / n_kv_heads, head % n_kv_heads);
+    for (int32_t k = 0; s && k < selection->n_slots; k++) s->readable_from = BASE_MAX(s->readable_from, from[k].span->readable_from);
     base_free(first_slots);
-    for (int32_t head = 0; s && head < n_heads; head++) copy_slots(from, s, head / n_kv_heads, head % n_kv_heads);
-    for (size_t k = 0; s && k < n_from; k++) s->readable_from = BASE_MAX(s->readable_from, from[k]->readable_from);
     *out = s;
     return rc;
+}
+
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+    const size_t bytes = sizeof(kv_source) * (size_t)selection->n_slots;
+    kv_source *sources = base_alloc(bytes);
+    *out = NULL;
+    if (!sources) return base_fail_memory(err, bytes, "a span");
+    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
+    for (int32_t slot = 0; slot < selection->n_slots; slot++) sources[slot] = (kv_source){from[slot / KV_SPAN_TOKENS], slot % KV_SPAN_TOKENS};
+    const int rc = kv_span_collect(out, sources, selection, i, err);
+    base_free(sources);
+    return rc;
+}
+
+int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans) {
+    const kv_shape own = kv_shape_in(pool, format);
+    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const int64_t blocks = blocks_of_cells(&packing, n_cells) + n_spans;
+    if (!kv_shape_mixes(&own)) return blocks;
+    return BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells) + n_spans) + n_spans; /* at worst all are in f16 */
 }
 
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {
@@ -450,6 +470,11 @@ int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) {
 
 const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) {
     return s->first_slots ? s->head_positions + s->first_slots[head_index(s, layer, kv_head)] : s->positions;
+}
+
+int32_t kv_span_slot_position(const kv_span *s, int32_t slot) {
+    BASE_DCHECK(!s->first_slots);
+    return s->positions ? s->positions[slot] : s->first_pos + slot;
 }
 
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
