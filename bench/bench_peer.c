@@ -6,7 +6,7 @@
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
- *                              modules
+ *                              modules; with KEEP and METHOD after RUNS, over as much of it (rp_request.kv_keep)
  *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
@@ -131,7 +131,8 @@ static bool prefill(bench *b, const char *line) {
 
 static bool decode(bench *b, const char *line) {
     int depth, n, n_runs;
-    if (sscanf(line, "decode %d %d %d", &depth, &n, &n_runs) != 3 || depth < 0 || depth % DEPTH_TOKENS ||
+    char keep[16] = "", method[16] = "snapkv";
+    if (sscanf(line, "decode %d %d %d %15s %15s", &depth, &n, &n_runs, keep, method) < 3 || depth < 0 || depth % DEPTH_TOKENS ||
         depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
         return false;
     bench_text prompt = {0};
@@ -147,6 +148,7 @@ static bool decode(bench *b, const char *line) {
         rp_result_free(run(b, &q)); /* prefills missing modules */
     }
     q.max_tokens = n;
+    if (keep[0]) q.kv_keep = keep, q.kv_method = method;
     rp_result *r = NULL;
     for (int i = 0; i < n_runs; i++) {
         rp_result_free(r);

@@ -650,7 +650,7 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
         {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
         {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
-        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts},
+        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts}, {"with reduced KV", t->reduced},
         {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
         {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
         {"damaged records", t->disk_faults},
