@@ -23,8 +23,8 @@ static const setting_word words[] = {
     {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-enum { KV_FORMATS = 5, N_GROUPS };
-#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos or a KV format, joined by '+'"
+enum { KV_FORMATS = 5, KV_KEEP, N_GROUPS };
+#define KNOWN "give exact, off, link:K, blend:R, path, module, packed, fixed, scaffold, bos, keep:N, keep:N:METHOD or a KV format, joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -44,13 +44,28 @@ static bool eval_setting_read_format(const char *text, size_t n, setting_word *o
     return false;
 }
 
+/* The engine judges share and method. */
+static bool eval_setting_read_keep(const char *text, size_t n, setting_word *out) {
+    const size_t prefix = strlen("keep:");
+    if (n <= prefix || memcmp(text, "keep:", prefix) != 0) return false;
+    text += prefix;
+    n -= prefix;
+    const char *method = memchr(text, ':', n);
+    const size_t n_keep = method != NULL ? (size_t)(method - text) : n, n_method = method != NULL ? n - n_keep - 1 : 0;
+    *out = (setting_word){.word = "keep:N", .group = KV_KEEP};
+    if (n_keep == 0 || n_keep >= sizeof out->sets.kv_keep || n_method >= sizeof out->sets.kv_method) return false;
+    memcpy(out->sets.kv_keep, text, n_keep);
+    if (n_method > 0) memcpy(out->sets.kv_method, method + 1, n_method);
+    return true;
+}
+
 static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
         *out = words[i];
         return true;
     }
-    return eval_setting_read_format(text, n, out) || eval_setting_read_amount(text, n, out);
+    return eval_setting_read_keep(text, n, out) || eval_setting_read_format(text, n, out) || eval_setting_read_amount(text, n, out);
 }
 
 int eval_setting_parse(eval_setting *s, const char *text) {
@@ -70,6 +85,10 @@ int eval_setting_parse(eval_setting *s, const char *text) {
         if (w.sets.layout) s->layout = w.sets.layout;
         if (w.sets.scaffold) s->scaffold = true;
         if (w.sets.has_kv_format) s->has_kv_format = true, s->kv_format = w.sets.kv_format;
+        if (w.sets.kv_keep[0]) {
+            memcpy(s->kv_keep, w.sets.kv_keep, sizeof s->kv_keep);
+            memcpy(s->kv_method, w.sets.kv_method, sizeof s->kv_method);
+        }
         p += n;
         if (*p == '\0') return CLI_OK;
     }

@@ -17,6 +17,7 @@ typedef struct eval_setting {
     bool scaffold;    /* the modules that a prompt imports are prefilled jointly */
     bool has_kv_format; /* else --kv-format's */
     rp_kv_format kv_format;
+    char kv_keep[16], kv_method[16]; /* rp_request; "": none */
 } eval_setting;
 
 /* The reference for all other settings: exact prefill, packed layout. */
@@ -30,6 +31,8 @@ extern const eval_setting eval_reference;
  *   scaffold           the modules of each prompt are prefilled jointly
  *   packed, fixed      layout (default: the schema's)
  *   f16, f32, int8     KV format (default: --kv-format)
+ *   keep:N             KV reduction: slots or a share that are kept for the answer (keep:12.5%), by snapkv
+ *   keep:N:METHOD      the same by another method (keep:12.5%:h2o)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);
 

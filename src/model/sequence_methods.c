@@ -42,7 +42,8 @@ typedef struct head {
     const sequence_slots *in;
     sequence_method method;
     int32_t mean, layer, kv_head, window;
-    double *weights; /* [n] scratch */
+    const bool *is_kept; /* [n] besides the budget */
+    double *weights;     /* [n] scratch */
 } head;
 
 static double weight_of(const head *h, int32_t kv_head, int32_t i) {
@@ -53,22 +54,16 @@ static double weight_of(const head *h, int32_t kv_head, int32_t i) {
 /* Does a row at position pos see the slot in this layer? */
 static bool sees(const head *h, int32_t pos, const sequence_slot *s) { return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window); }
 
-/* The last observed rows, as far as half of the budget goes, are kept whatever their weights; the others get the highest
- * weight of their neighbours, without the kept ones. */
+/* The highest weight of a slot's neighbours; kept slots are nobody's. */
 static void score_by_window(const head *h, float *scores) {
     const sequence_slots *in = h->in;
-    const int32_t radius = methods[h->method].pool / 2, n_recent = BASE_MIN(in->n_rows, h->mean / 2);
-    const int32_t *recent = in->rows + in->n_rows - n_recent;
+    const int32_t radius = methods[h->method].pool / 2;
     int32_t n = 0;
-    for (int32_t i = 0, row = 0; i < in->n; i++) {
-        while (row < n_recent && recent[row] < in->slots[i].pos) row++;
-        const bool is_recent = row < n_recent && recent[row] == in->slots[i].pos;
-        scores[i] = is_recent ? INFINITY : 0;
-        if (!is_recent) h->weights[n++] = weight_of(h, h->kv_head, i);
-    }
+    for (int32_t i = 0; i < in->n; i++)
+        if (!h->is_kept[i]) h->weights[n++] = weight_of(h, h->kv_head, i);
     for (int32_t i = 0, k = 0; i < in->n; i++) {
         double highest = 0;
-        if (scores[i] > 0) continue;
+        if (h->is_kept[i]) continue;
         for (int32_t j = BASE_MAX(k - radius, 0); j <= k + radius && j < n; j++) highest = fmax(highest, h->weights[j]);
         scores[i] = (float)highest;
         k++;
@@ -78,12 +73,15 @@ static void score_by_window(const head *h, float *scores) {
 /* Rows that could see each slot: those at its position or after it, and within the window. */
 static void score_h2o(const head *h, float *scores) {
     const sequence_slots *in = h->in;
-    const int32_t first_recent = in->n - h->mean / 2;
     for (int32_t i = 0, begin = 0, end = 0; i < in->n; i++) {
         const int32_t pos = in->slots[i].pos;
         while (begin < in->n_rows && in->rows[begin] < pos) begin++;
         while (end < in->n_rows && (h->window == 0 || in->rows[end] - pos < h->window)) end++;
-        scores[i] = i >= first_recent ? INFINITY : (float)(weight_of(h, h->kv_head, i) / BASE_MAX(end - begin, 1));
+        scores[i] = (float)(weight_of(h, h->kv_head, i) / BASE_MAX(end - begin, 1));
+    }
+    for (int32_t i = in->n - 1, recent = h->mean / 2; i >= 0 && recent > 0; i--) {
+        scores[i] = INFINITY;
+        recent -= !h->is_kept[i];
     }
 }
 
@@ -99,9 +97,13 @@ static void score_tova(const head *h, float *scores) {
     }
 }
 
-/* Returns the number of slots that the first later row sees; the others get no score. */
-static int32_t score_head(const head *h, float *scores) {
-    int32_t n = 0;
+/* A head's slots that the first later row sees; of them, those that are kept. */
+typedef struct counts {
+    int32_t seen, kept;
+} counts;
+
+static counts score_head(const head *h, float *scores) {
+    counts n = {0, 0};
     switch (h->method) {
     case SEQUENCE_SNAPKV:
     case SEQUENCE_SNAPKV_PAPER:
@@ -114,21 +116,22 @@ static int32_t score_head(const head *h, float *scores) {
     for (int32_t i = 0; i < h->in->n; i++) {
         const bool is_seen = sees(h, h->in->end, &h->in->slots[i]);
         if (!is_seen) scores[i] = -INFINITY;
-        n += is_seen;
+        else if (h->is_kept[i]) scores[i] = INFINITY;
+        n.seen += is_seen;
+        n.kept += is_seen && h->is_kept[i];
     }
     return n;
 }
 
 /* ---- budgets ---- */
 
-/* Slots of a head of a layer: PyramidKV's line, as its implementation rounds it. Its window is part of the mean. */
+/* Slots of a head of a layer: PyramidKV's line, as its implementation rounds it. */
 static int32_t budget_of_layer(const head *h) {
-    const int32_t last = h->in->shape->n_layers - 1, window = BASE_MIN(h->in->n_rows, h->mean / 2);
-    const int32_t mean = h->mean - window, most = h->in->n - window;
-    int32_t top = mean / PYRAMID_BETA, bottom = 2 * mean - top;
+    const int32_t last = h->in->shape->n_layers - 1, most = h->in->n - h->in->n_kept;
+    int32_t top = h->mean / PYRAMID_BETA, bottom = 2 * h->mean - top;
     if (methods[h->method].budget != BUDGET_LAYER || last == 0) return h->mean;
-    if (bottom >= most) bottom = most, top = 2 * mean - bottom;
-    return bottom - h->layer * ((bottom - top) / last) + window;
+    if (bottom >= most) bottom = most, top = 2 * h->mean - bottom;
+    return bottom - h->layer * ((bottom - top) / last);
 }
 
 static void select_all(kv_selection *s, head *h, float *scores) {
@@ -138,24 +141,35 @@ static void select_all(kv_selection *s, head *h, float *scores) {
         h->window = h->in->shape->windows ? h->in->shape->windows[h->layer] : 0;
         for (h->kv_head = 0; h->kv_head < n_heads; h->kv_head++) {
             const int64_t i = h->layer * n_heads + h->kv_head;
-            const int32_t most = score_head(h, scores + i * n);
-            if (methods[h->method].budget == BUDGET_ALL) total += BASE_MIN(most, h->mean);
-            else kv_selection_add_highest(s, scores, i, i + 1, budget_of_layer(h));
+            const counts c = score_head(h, scores + i * n);
+            const int64_t own = BASE_MIN(c.kept + budget_of_layer(h), c.seen);
+            total += own;
+            if (methods[h->method].budget != BUDGET_ALL) kv_selection_add_highest(s, scores, i, i + 1, own);
         }
     }
     if (methods[h->method].budget == BUDGET_ALL) kv_selection_add_highest(s, scores, 0, h->in->shape->n_layers * n_heads, total);
 }
 
+static void mark_kept(const sequence_slots *in, bool *is_kept) {
+    for (int32_t i = 0, k = 0; i < in->n; i++) {
+        while (k < in->n_kept && in->kept[k] < in->slots[i].pos) k++;
+        is_kept[i] = k < in->n_kept && in->kept[k] == in->slots[i].pos;
+    }
+}
+
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err) {
     const size_t n_scores = (size_t)in->shape->n_layers * (size_t)in->shape->n_kv_heads * (size_t)in->n;
-    const size_t bytes = sizeof(double) * (size_t)in->n + sizeof(float) * n_scores;
+    const size_t bytes = (sizeof(double) + sizeof(bool)) * (size_t)in->n + sizeof(float) * n_scores;
     double *weights = base_alloc(bytes);
     *out = NULL;
     if (!weights) return base_fail_memory(err, bytes, "scores of slots");
     BASE_ASSERT(mean > 0 && in->n > 0 && (in->observer != NULL) == (methods[m].rows > 0));
-    head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n), .weights = weights};
+    float *scores = (float *)(weights + in->n);
+    bool *is_kept = (bool *)(scores + n_scores);
+    head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
+    mark_kept(in, is_kept);
     const int rc = kv_selection_new(out, in->shape->n_layers, in->shape->n_kv_heads, in->n, err);
-    if (!rc) select_all(*out, &h, (float *)(weights + in->n));
+    if (!rc) select_all(*out, &h, scores);
     base_free(weights);
     return rc;
 }

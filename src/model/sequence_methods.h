@@ -10,13 +10,14 @@
  *   snapkv-paper  the same with the paper's neighbours, and a budget for each head
  *   pyramidkv     the same with PYRAMID_WINDOW rows, and budgets that fall from the first layer to the last (PyramidKV; Cai et al., 2024)
  *   h2o           the weights of all rows, divided by the number of rows that could see the slot; half of the budget is for the
- *                 last slots (H2O; Zhang et al., 2023; the division: kvpress)
+ *                 last slots before the kept ones (H2O; Zhang et al., 2023; the division: kvpress)
  *   sinks         the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
  *   tova          the weights of the last row, added over the heads of a layer, whose heads keep the same slots (TOVA; Oren et al., 2024;
  *                 the paper drops a slot at each step, here all are dropped at the end of the prompt)
  *
- * The slots of the observed rows themselves, as far as half of the budget goes, are kept by the first three. In
- * layers with a window, slots that no later row sees are never kept. The same input gives the same selection everywhere.
+ * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all methods, besides the
+ * budget (in the papers, within it). In layers with a window, slots that no later row sees are never kept. The same input gives
+ * the same selection everywhere.
  */
 #ifndef MODEL_SEQUENCE_METHODS_H
 #define MODEL_SEQUENCE_METHODS_H
@@ -65,11 +66,13 @@ typedef struct sequence_slots {
     const attention_observer *observer; /* sums of the observed rows; NULL: the method observes none */
     const int32_t *rows;                /* [n_rows] positions of the observed rows, rising */
     int32_t n_rows;
+    const int32_t *kept;                /* [n_kept] positions of slots that are kept besides the budget, rising */
+    int32_t n_kept;
     int32_t end; /* position of the first row that sees what is kept only */
 } sequence_slots;
 
-/* Selects `mean` slots in the mean of all heads, 1 <= mean; heads of layers with a window at most those within its reach. RP_ERR_MEMORY,
- * RP_ERR_LIMIT. */
+/* Selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its
+ * reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct world {
     kv_shape shape;
     int32_t windows[MOST_LAYERS];
     sequence_slot slots[MOST_SLOTS];
-    int32_t rows[MOST_SLOTS];
+    int32_t rows[MOST_SLOTS], kept[SEQUENCE_WINDOW];
     sequence_slots in;
     attention_observer *observer;
     double weights[MOST_LAYERS][MOST_HEADS][MOST_SLOTS]; /* sums over the rows */
@@ -46,7 +46,7 @@ static void draw_slots(world *w, tiny_random *r) {
     const int32_t n_views = 1 + below(r, MOST_VIEWS);
     int32_t n = 0, pos = below(r, 3);
     for (int32_t k = 0; k < n_views; k++) /* the last view's slots first: order is that of positions */
-        for (int32_t slot = below(r, 40), end = BASE_MIN(slot + 5 + below(r, 200), KV_SPAN_TOKENS); slot < end; slot++) {
+        for (int32_t slot = below(r, 40), end = slot + 5 + below(r, 200); slot < end && slot < KV_SPAN_TOKENS; slot++) {
             if (below(r, 9) == 0) continue; /* masked */
             w->slots[n++] = (sequence_slot){n_views - 1 - k, slot, pos};
             pos += 1 + (below(r, 30) == 0) * below(r, 5);
@@ -56,12 +56,22 @@ static void draw_slots(world *w, tiny_random *r) {
 
 /* Rows that are observed: the slots of the last own tokens; tokens of a module may be between them. */
 static void draw_rows(world *w, sequence_method m, tiny_random *r) {
-    const int32_t most = BASE_MIN(sequence_method_rows(m), 1 + below(r, w->in.n));
+    const int32_t drawn = 1 + below(r, w->in.n), most = BASE_MIN(sequence_method_rows(m), drawn);
     int32_t n = 0;
     for (int32_t i = w->in.n - 1; i >= 0 && n < most; i--)
         if (n == 0 || below(r, 6)) w->rows[MOST_SLOTS - 1 - n++] = w->slots[i].pos;
     w->in.rows = w->rows + MOST_SLOTS - n;
     w->in.n_rows = n;
+}
+
+/* The last own tokens, whether observed or not. */
+static void draw_kept(world *w, tiny_random *r) {
+    const int32_t drawn = 1 + below(r, w->in.n), most = BASE_MIN(SEQUENCE_WINDOW, drawn);
+    int32_t n = 0;
+    for (int32_t i = w->in.n - 1; i >= 0 && n < most; i--)
+        if (n == 0 || below(r, 6)) w->kept[SEQUENCE_WINDOW - 1 - n++] = w->slots[i].pos;
+    w->in.kept = w->kept + SEQUENCE_WINDOW - n;
+    w->in.n_kept = n;
 }
 
 static bool sees(const world *w, int32_t layer, int32_t pos, int32_t slot) {
@@ -82,7 +92,8 @@ static void draw_weights(world *w, bool few, tiny_random *r) {
             uint64_t numbers[KV_BLOCK_SLOTS] = {0};
             const sequence_slot *s = &w->slots[slot];
             numbers[s->slot % KV_BLOCK_SLOTS] = attention_observer_number(w->observer, weight);
-            attention_observer_add(w->observer, layer, head, (size_t)s->view, s->slot / KV_BLOCK_SLOTS, UINT64_C(1) << s->slot % KV_BLOCK_SLOTS, numbers);
+            attention_observer_add(w->observer, layer, head, (size_t)s->view, s->slot / KV_BLOCK_SLOTS, UINT64_C(1) << s->slot % KV_BLOCK_SLOTS,
+                                   numbers);
             w->weights[layer][head][slot] += (double)weight;
         }
     }
@@ -91,20 +102,18 @@ static void draw_weights(world *w, bool few, tiny_random *r) {
 
 /* ---- references ---- */
 
-static bool is_row(const world *w, int32_t slot, int32_t n_last) {
-    for (int32_t k = w->in.n_rows - n_last; k < w->in.n_rows; k++)
-        if (w->in.rows[k] == w->slots[slot].pos) return true;
+static bool is_kept(const world *w, int32_t slot) {
+    for (int32_t k = 0; k < w->in.n_kept; k++)
+        if (w->in.kept[k] == w->slots[slot].pos) return true;
     return false;
 }
 
 /* SnapKV, Listing 1: max_pool1d over the prefix before the observation window, which is kept. */
-static double naive_snapkv(const world *w, int32_t kernel, int32_t mean, int32_t layer, int32_t head, int32_t slot) {
-    const int32_t n_last = BASE_MIN(w->in.n_rows, mean / 2);
+static double naive_snapkv(const world *w, int32_t kernel, int32_t layer, int32_t head, int32_t slot) {
     double highest = 0;
-    if (is_row(w, slot, n_last)) return INFINITY;
     for (int32_t direction = -1; direction <= 1; direction += 2)
         for (int32_t i = slot, n = 0; i >= 0 && i < w->in.n && n <= kernel / 2; i += direction) {
-            if (is_row(w, i, n_last)) continue;
+            if (is_kept(w, i)) continue;
             highest = fmax(highest, w->weights[layer][head][i]);
             n++;
         }
@@ -112,17 +121,19 @@ static double naive_snapkv(const world *w, int32_t kernel, int32_t mean, int32_t
 }
 
 static double naive_h2o(const world *w, int32_t mean, int32_t layer, int32_t head, int32_t slot) {
-    int32_t n = 0;
+    int32_t n = 0, n_after = 0;
     for (int32_t k = 0; k < w->in.n_rows; k++) n += sees(w, layer, w->in.rows[k], slot);
-    return slot >= w->in.n - mean / 2 ? INFINITY : w->weights[layer][head][slot] / (n > 0 ? n : 1);
+    for (int32_t i = slot + 1; i < w->in.n; i++) n_after += !is_kept(w, i);
+    return n_after < mean / 2 ? INFINITY : w->weights[layer][head][slot] / (n > 0 ? n : 1);
 }
 
 static double naive_score(const world *w, sequence_method m, int32_t mean, int32_t layer, int32_t head, int32_t slot) {
     double sum = 0;
+    if (is_kept(w, slot)) return INFINITY;
     switch (m) {
-    case SEQUENCE_SNAPKV: return naive_snapkv(w, 15, mean, layer, head, slot);
+    case SEQUENCE_SNAPKV: return naive_snapkv(w, 15, layer, head, slot);
     case SEQUENCE_SNAPKV_PAPER:
-    case SEQUENCE_PYRAMIDKV: return naive_snapkv(w, 7, mean, layer, head, slot);
+    case SEQUENCE_PYRAMIDKV: return naive_snapkv(w, 7, layer, head, slot);
     case SEQUENCE_H2O: return naive_h2o(w, mean, layer, head, slot);
     case SEQUENCE_SINKS: return slot < 4 ? INFINITY : slot;
     case SEQUENCE_TOVA:
@@ -135,13 +146,13 @@ static double naive_score(const world *w, sequence_method m, int32_t mean, int32
 
 /* PyramidKV, pyramidkv_utils.py: min_num, max_num and steps. */
 static int32_t naive_pyramid(const world *w, int32_t mean, int32_t layer) {
-    const int32_t window = BASE_MIN(w->in.n_rows, mean / 2), n_layers = w->shape.n_layers;
-    int32_t min_num = (mean - window) / 20, max_num = (mean - window) * 2 - min_num;
-    if (max_num >= w->in.n - window) {
-        max_num = w->in.n - window;
-        min_num = (mean - window) * 2 - max_num;
+    const int32_t n_layers = w->shape.n_layers;
+    int32_t min_num = mean / 20, max_num = mean * 2 - min_num;
+    if (max_num >= w->in.n - w->in.n_kept) {
+        max_num = w->in.n - w->in.n_kept;
+        min_num = mean * 2 - max_num;
     }
-    return n_layers == 1 ? mean : max_num - layer * ((max_num - min_num) / (n_layers - 1)) + window;
+    return n_layers == 1 ? mean : max_num - layer * ((max_num - min_num) / (n_layers - 1));
 }
 
 /* Heads [first, end) keep the first n of their slots, sorted. */
@@ -162,17 +173,18 @@ static void check_heads(const world *w, sequence_method m, int32_t mean, const k
 }
 
 static void check_method(const world *w, sequence_method m, int32_t mean, const kv_selection *s) {
-    const int32_t n_heads = w->shape.n_layers * w->shape.n_kv_heads, kept = BASE_MIN(mean, w->in.n);
+    const int32_t n_heads = w->shape.n_layers * w->shape.n_kv_heads, own = BASE_MIN(mean, w->in.n - w->in.n_kept);
     int32_t total = 0;
     for (int32_t head = 0; head < n_heads; head++) {
         const int32_t layer = head / w->shape.n_kv_heads;
-        int32_t there = 0;
+        int32_t there = 0, kept = 0;
         for (int32_t slot = 0; slot < w->in.n; slot++) there += sees(w, layer, w->in.end, slot);
-        total += BASE_MIN(there, kept);
+        for (int32_t slot = 0; slot < w->in.n; slot++) kept += is_kept(w, slot) && sees(w, layer, w->in.end, slot);
+        total += BASE_MIN(there, kept + own);
         if (m == SEQUENCE_SNAPKV) continue;
-        check_heads(w, m, kept, s, head, head + 1, m == SEQUENCE_PYRAMIDKV ? naive_pyramid(w, kept, layer) : kept);
+        check_heads(w, m, own, s, head, head + 1, kept + (m == SEQUENCE_PYRAMIDKV ? naive_pyramid(w, own, layer) : own));
     }
-    if (m == SEQUENCE_SNAPKV) check_heads(w, m, kept, s, 0, n_heads, total);
+    if (m == SEQUENCE_SNAPKV) check_heads(w, m, own, s, 0, n_heads, total);
 }
 
 /* ---- tests ---- */
@@ -203,6 +215,7 @@ static void methods_choose_what_their_papers_say(void **state) {
         for (int m = 0; m < SEQUENCE_N_METHODS; m++) {
             draw_slots(&w, &r);
             draw_rows(&w, (sequence_method)m, &r);
+            draw_kept(&w, &r);
             draw_weights(&w, below(&r, 3) == 0, &r);
             const int32_t mean = 1 + below(&r, below(&r, 3) ? w.in.n : w.in.n + 50);
             kv_selection *s = select_slots(&w, (sequence_method)m, mean);
@@ -223,6 +236,7 @@ static void no_two_methods_choose_the_same(void **state) {
     while (w.in.n < 300);
     draw_rows(&w, SEQUENCE_H2O, &r);
     w.in.rows = w.rows + MOST_SLOTS - (w.in.n_rows = BASE_MIN(w.in.n_rows, SEQUENCE_WINDOW));
+    draw_kept(&w, &r);
     draw_weights(&w, false, &r);
     for (int32_t mean = 80; mean <= 200; mean += 40) {
         kv_selection *s[SEQUENCE_N_METHODS];

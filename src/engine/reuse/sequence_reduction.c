@@ -50,7 +50,10 @@ static int32_t observed_rows(const rp_job *c) {
 
 int32_t reduction_most_found(const rp_job *c) { return c->n_prompt - BASE_MAX(observed_rows(c), 1); }
 
-/* Slots to keep of n, in the mean of all heads. */
+/* The last tokens of the own text, which stay. */
+static int32_t kept_tokens(const rp_job *c) { return BASE_MIN(SEQUENCE_WINDOW, c->n_prompt); }
+
+/* Slots to keep of n others, in the mean of all heads. */
 static int32_t mean_of(const job_reduction *r, int32_t n) {
     if (r->slots > 0) return BASE_MIN(r->slots, n);
     return (int32_t)(((int64_t)n * r->permille + 999) / 1000);
@@ -64,8 +67,8 @@ static int32_t most_runs(const rp_job *c) {
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         const pml_item *item = &p->items[i];
         if (!item->is_view) continue;
-        const bool follows = before && before->shift == item->shift && p->layout->segments[before->segment].format == p->layout->segments[item->segment].format;
-        n += !follows;
+        const kv_format format = p->layout->segments[item->segment].format;
+        n += !before || before->shift != item->shift || p->layout->segments[before->segment].format != format;
         before = item;
     }
     return n;
@@ -74,10 +77,10 @@ static int32_t most_runs(const rp_job *c) {
 int64_t reduction_blocks(const rp_job *c) {
     const kv_pool *pool = c->engine->pool;
     const kv_shape *shape = kv_pool_shape(pool);
-    const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
     const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads;
     if (!c->reduction.asked) return 0;
-    const int64_t n_cells = n_heads * mean_of(&c->reduction, n) / KV_BLOCK_SLOTS + (runs + 1) * n_heads; /* a head's last cell may be partly filled */
+    const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
+    const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads; /* a head's last cell may be partly filled */
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
     int64_t most = 0;
     for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
@@ -244,7 +247,8 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     job_reduction *r = &c->reduction;
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const sequence_slots in = {.shape = shape, .slots = l->slots, .n = l->n, .observer = r->observer, .end = c->plan->end,
-                               .rows = c->positions + c->n_prompt - r->n_rows, .n_rows = r->n_rows};
+                               .rows = c->positions + c->n_prompt - r->n_rows, .n_rows = r->n_rows,
+                               .kept = c->positions + c->n_prompt - kept_tokens(c), .n_kept = kept_tokens(c)};
     kv_selection *selection;
     kv_context to;
     kv_context_init(&to, c->engine->pool);
@@ -275,10 +279,10 @@ int reduction_apply(rp_job *c, rp_error *err) {
     int rc = job_describe_plan(c, err);
     if (!rc) rc = listing_open(&l, &c->seq.context, err);
     if (!rc) {
-        const int32_t mean = mean_of(r, l.n);
+        const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);
         r->bytes_before = job_kv_bytes(c);
         r->share = 1;
-        if (mean < l.n) rc = reduce(c, &l, mean, err);
+        if (mean < n_others) rc = reduce(c, &l, mean, err);
         r->bytes = job_kv_bytes(c);
         r->done = !rc;
         BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes", (unsigned long long)c->request->number, r->share, l.n,
