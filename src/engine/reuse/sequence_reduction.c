@@ -168,10 +168,10 @@ static int listing_open(listing *l, const kv_context *context, rp_error *err) {
     return RP_OK;
 }
 
-/* A view's slots may share reduced spans with those before it: one format, one shift, rising positions. */
-static bool continues_run(const kv_view *before, const kv_view *v) {
-    return !stays_whole(v) && before->shift == v->shift && kv_span_format(before->span) == kv_span_format(v->span) &&
-           kv_span_end(before->span) <= kv_span_position(v->span);
+/* A view's slots may share reduced spans with those before it, n_before in the context's order: one format, one shift, rising positions. */
+static bool continues_run(const listing *l, int32_t n_before, const kv_view *before, const kv_view *v) {
+    if (stays_whole(v) || before->shift != v->shift || kv_span_format(before->span) != kv_span_format(v->span)) return false;
+    return n_before == 0 || n_before == l->n || l->ranks[n_before - 1] < l->ranks[n_before];
 }
 
 /* The part of the selection that n sources from `first` on have. */
@@ -218,7 +218,7 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
             rc = kv_context_add(to, views[i].span, views[i].shift, kv_span_is_reduced(views[i].span) ? NULL : views[i].mask, err);
             continue;
         }
-        for (; end < n_views && continues_run(&views[end - 1], &views[end]); end++) n += kv_mask_count(views[end].mask);
+        for (; end < n_views && continues_run(l, first + n, &views[end - 1], &views[end]); end++) n += kv_mask_count(views[end].mask);
         if (n > 0) rc = add_run(c, to, all, l, first, n, views[i].shift, err);
         first += n;
     }
