@@ -6,7 +6,8 @@
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
- *                              modules; with KEEP and METHOD after RUNS, over as much of it (rp_request.kv_keep)
+ *                              modules; with KEEP and METHOD after RUNS, over as much of it (rp_request.kv_keep),
+ *                              without the reduction itself
  *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
@@ -93,8 +94,8 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu}\n", r->cached_tokens, r->fresh_tokens,
-           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes);
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"reduction_ms\":%.2f}\n", r->cached_tokens, r->fresh_tokens,
+           r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, r->kv_reduction.ms);
 }
 
 /* ---- cells ---- */
@@ -155,7 +156,7 @@ static bool decode(bench *b, const char *line) {
         r = run(b, &q);
         if (r->n_tokens != n) refuse("decode: fewer tokens than asked for: raise --ctx");
         if (r->timings.module_prefill_ms > 0) refuse("decode: a module was computed anew");
-        b->runs[i] = r->timings.decode_ms / (n - 1);
+        b->runs[i] = (r->timings.decode_ms - r->kv_reduction.ms) / (n - 1);
     }
     print_result(b, n_runs, r);
     rp_result_free(r);

@@ -122,6 +122,7 @@ static json_t *reduction_object(const rp_kv_reduction *k) {
     cli_json_set(object, "share", cli_json_real(k->share));
     cli_json_set(object, "bytes_before", json_integer((json_int_t)k->bytes_before));
     cli_json_set(object, "bytes", json_integer((json_int_t)k->bytes));
+    cli_json_set(object, "ms", cli_json_real(k->ms));
     return object;
 }
 
@@ -160,7 +161,7 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
 
 static void print_reduction(FILE *to, const rp_kv_reduction *k) {
     if (k->method[0] == '\0') return;
-    fprintf(to, "kv-keep %s: %.1f%% of the slots, %.1f of %.1f KiB\n", k->method, 100 * k->share, (double)k->bytes / 1024, (double)k->bytes_before / 1024);
+    fprintf(to, "kv-keep %s: %.1f%% of the slots, %.1f of %.1f KiB, %.1f ms\n", k->method, 100 * k->share, (double)k->bytes / 1024, (double)k->bytes_before / 1024, k->ms);
 }
 
 static void print_first_token(FILE *to, const rp_timings *t) {

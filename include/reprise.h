@@ -781,6 +781,7 @@ typedef struct rp_kv_reduction {
     double share;          /* kept slots, of all heads, of those that could be dropped; 1: all */
     uint64_t bytes_before; /* KV of the complete prompt, its modules included, */
     uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes */
+    double ms;             /* time to choose and copy the slots, part of decode_ms */
     uint64_t reserved[4];  /* 0 */
 } rp_kv_reduction;
 

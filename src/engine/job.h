@@ -182,8 +182,6 @@ void job_publish(rp_job *c, int rc, const rp_error *err);
 int32_t job_count_found(rp_job *c);
 /* Fills in the plan of a result, and the divergence, once; the job still holds its path. RP_ERR_MEMORY. */
 int job_describe_plan(rp_job *c, rp_error *err);
-/* KV bytes of the job's context, shared modules included. */
-uint64_t job_kv_bytes(const rp_job *c);
 /* Fills in the result of a complete answer: plan, counts, timings. RP_ERR_MEMORY. */
 int job_describe(rp_job *c, rp_error *err);
 

@@ -345,17 +345,10 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-uint64_t job_kv_bytes(const rp_job *c) {
-    const kv_context *context = &c->seq.context;
-    uint64_t n = 0;
-    for (size_t i = 0; i < context->n_views; i++) n += kv_span_bytes(context->views[i].span);
-    return n;
-}
-
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
     c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes};
-    if (r->done) c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, {0}};
+    if (r->done) c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, {0}};
 }
 
 int job_describe_plan(rp_job *c, rp_error *err) {
@@ -369,7 +362,7 @@ int job_describe(rp_job *c, rp_error *err) {
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
-    c->result->kv_bytes = job_kv_bytes(c);
+    c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     describe_reduction(c);
     fill_timings(c);
     describe_quality(c);

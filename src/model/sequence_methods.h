@@ -66,7 +66,7 @@ typedef struct sequence_slots {
     const attention_observer *observer; /* sums of the observed rows; NULL: the method observes none */
     const int32_t *rows;                /* [n_rows] positions of the observed rows, rising */
     int32_t n_rows;
-    const int32_t *kept;                /* [n_kept] positions of slots that are kept besides the budget, rising */
+    const int32_t *kept; /* [n_kept] positions of slots that are kept besides the budget, rising */
     int32_t n_kept;
     int32_t end; /* position of the first row that sees what is kept only */
 } sequence_slots;

@@ -378,9 +378,10 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
     printf("REPRISE_TEST_SEED=%llu (%s)\n", (unsigned long long)s->w->seed, s->w->model->name);
     printf("engine: %d threads, chunks of %d, %d sequences, goal %g ms, budget %llu\n", o->n_threads, o->chunk_tokens, o->max_sequences,
            (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
-    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, temperature %g\n%s\n",
-           q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens, q->forced ? q->n_forced : 0,
-           q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", (double)q->sampling.temperature, q->prompt ? q->prompt : q->text);
+    printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, "
+           "temperature %g\n%s\n", q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
+           q->forced ? q->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", (double)q->sampling.temperature,
+           q->prompt ? q->prompt : q->text);
     if (q->prompt) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
     abort();

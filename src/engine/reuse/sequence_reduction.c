@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
@@ -80,7 +81,8 @@ int64_t reduction_blocks(const rp_job *c) {
     const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads;
     if (!c->reduction.asked) return 0;
     const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
-    const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads; /* a head's last cell may be partly filled */
+    /* a head's last cell of a run may be partly filled */
+    const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
     int64_t most = 0;
     for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
@@ -116,9 +118,9 @@ void reduction_release(rp_job *c) {
 
 /* The slots of a context that may be dropped, in its order, and by position. */
 typedef struct listing {
-    kv_source *sources;    /* [n] in the context's order */
-    int32_t *ranks;        /* [n] of each source: its place among all by position */
-    sequence_slot *slots;  /* [n] by position */
+    kv_source *sources;   /* [n] in the context's order */
+    int32_t *ranks;       /* [n] of each source: its place among all by position */
+    sequence_slot *slots; /* [n] by position */
     int32_t n;
 } listing;
 
@@ -246,9 +248,17 @@ static void take_context(rp_job *c, kv_context *to) {
 static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     job_reduction *r = &c->reduction;
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    const sequence_slots in = {.shape = shape, .slots = l->slots, .n = l->n, .observer = r->observer, .end = c->plan->end,
-                               .rows = c->positions + c->n_prompt - r->n_rows, .n_rows = r->n_rows,
-                               .kept = c->positions + c->n_prompt - kept_tokens(c), .n_kept = kept_tokens(c)};
+    const sequence_slots in = {
+        .shape = shape,
+        .slots = l->slots,
+        .n = l->n,
+        .observer = r->observer,
+        .rows = c->positions + c->n_prompt - r->n_rows,
+        .n_rows = r->n_rows,
+        .kept = c->positions + c->n_prompt - kept_tokens(c),
+        .n_kept = kept_tokens(c),
+        .end = c->plan->end,
+    };
     kv_selection *selection;
     kv_context to;
     kv_context_init(&to, c->engine->pool);
@@ -269,24 +279,24 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
 
 int reduction_apply(rp_job *c, rp_error *err) {
     job_reduction *r = &c->reduction;
+    const uint64_t start = base_clock_us();
     listing l = {0};
     if (!r->asked) return RP_OK;
     BASE_ASSERT(!r->observer || c->seq.context.n_views <= r->observer->n_views);
-    prefix_give(c, true);
-    c->shares = false; /* tokens that attend to reduced KV are nobody else's */
+    BASE_ASSERT(!c->shares);
     kv_context_close(&c->seq.context);
     kv_context_wait(&c->seq.context, c->engine->states.shape.n_layers);
-    int rc = job_describe_plan(c, err);
-    if (!rc) rc = listing_open(&l, &c->seq.context, err);
+    int rc = listing_open(&l, &c->seq.context, err);
     if (!rc) {
         const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);
-        r->bytes_before = job_kv_bytes(c);
+        r->bytes_before = kv_context_bytes(&c->seq.context);
         r->share = 1;
         if (mean < n_others) rc = reduce(c, &l, mean, err);
-        r->bytes = job_kv_bytes(c);
+        r->bytes = kv_context_bytes(&c->seq.context);
         r->done = !rc;
-        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes", (unsigned long long)c->request->number, r->share, l.n,
-                   sequence_method_name(r->method), (unsigned long long)r->bytes, (unsigned long long)r->bytes_before);
+        r->us = base_clock_us() - start;
+        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us", (unsigned long long)c->request->number, r->share, l.n,
+                   sequence_method_name(r->method), (unsigned long long)r->bytes, (unsigned long long)r->bytes_before, (unsigned long long)r->us);
     }
     base_free(l.sources);
     return rc;

@@ -25,11 +25,12 @@ struct rp_job;
 typedef struct job_reduction {
     bool asked;
     sequence_method method;
-    int32_t slots, permille; /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
+    int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
     attention_observer *observer; /* of a composed job whose method needs one; else NULL */
-    int32_t n_rows; /* observed rows: the last ones of the prompt */
+    int32_t n_rows;               /* observed rows: the last ones of the prompt */
     bool done;
     uint64_t bytes_before, bytes; /* KV of the context before and after */
+    uint64_t us;                  /* time it took */
     double share;                 /* kept slots, of all heads */
 } job_reduction;
 
@@ -44,8 +45,9 @@ int64_t reduction_blocks(const struct rp_job *c);
 int reduction_open(struct rp_job *c, rp_error *err);
 /* Observer of the job's token of that index; NULL: none. */
 attention_observer *reduction_observer(const struct rp_job *c, int32_t token);
-/* The prompt is complete, and its first token drawn: replaces the context's views, and reserves what the answer takes. Without
- * effect on other jobs, or if all slots are kept. RP_ERR_MEMORY, RP_ERR_LIMIT: the job must fail. */
+/* The prompt is complete, its first token drawn, its KV in the prefix tree, and its plan described; it shares nothing from now
+ * on. Replaces the context's views, and reserves what the answer takes. Without effect on other jobs, or if all slots are
+ * kept. RP_ERR_MEMORY, RP_ERR_LIMIT: the job must fail. */
 int reduction_apply(struct rp_job *c, rp_error *err);
 void reduction_release(struct rp_job *c);
 

@@ -27,8 +27,8 @@ typedef struct server_prompt {
 
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
-    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality kv_keep kv_method cache_salt " \
-    "grammar grammar_trigger "
+    "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
+    "kv_keep kv_method cache_salt grammar grammar_trigger "
 
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
