@@ -94,7 +94,8 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"reduction_ms\":%.2f}\n", r->cached_tokens, r->fresh_tokens,
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"reduction_ms\":%.2f}\n",
+           r->cached_tokens, r->fresh_tokens,
            r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, r->kv_reduction.ms);
 }
 

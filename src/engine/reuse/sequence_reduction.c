@@ -295,8 +295,9 @@ int reduction_apply(rp_job *c, rp_error *err) {
         r->bytes = kv_context_bytes(&c->seq.context);
         r->done = !rc;
         r->us = base_clock_us() - start;
-        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us", (unsigned long long)c->request->number, r->share, l.n,
-                   sequence_method_name(r->method), (unsigned long long)r->bytes, (unsigned long long)r->bytes_before, (unsigned long long)r->us);
+        BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us", (unsigned long long)c->request->number,
+                   r->share, l.n, sequence_method_name(r->method), (unsigned long long)r->bytes, (unsigned long long)r->bytes_before,
+                   (unsigned long long)r->us);
     }
     base_free(l.sources);
     return rc;
