@@ -6,7 +6,8 @@
  *
  *   prefill N RUNS             ms to the first token of N new tokens
  *   decode DEPTH N RUNS        ms a token, N tokens after a context of DEPTH, a multiple of DEPTH_TOKENS, in cached
- *                              modules
+ *                              modules; with KEEP and METHOD after RUNS, over as much of it (rp_request.kv_keep),
+ *                              without the reduction itself
  *   fresh CACHED N RUNS ORDER  ms to the first token of N new tokens after CACHED ones, in cached modules; ORDER is
  *                              forward or backward
  *   full CACHED N RUNS         the same prompt as one full prefill, without reuse
@@ -106,8 +107,10 @@ static void print_runs(const bench *b, int n_runs) {
 
 static void print_result(const bench *b, int n_runs, const rp_result *r) {
     print_runs(b, n_runs);
-    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"module_s\":%.3f,\"reduction_s\":%.3f}\n", r->cached_tokens,
-           r->fresh_tokens, r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, b->module_s, b->reduction_s);
+    printf(",\"cached\":%d,\"fresh\":%d,\"plan_ms\":%.4f,\"bytes_copied\":%llu,\"kv_bytes\":%llu,\"module_s\":%.3f,\"reduction_s\":%.3f,"
+           "\"reduction_ms\":%.2f}\n",
+           r->cached_tokens, r->fresh_tokens, r->timings.plan_ms, (unsigned long long)r->bytes_copied, (unsigned long long)r->kv_bytes, b->module_s,
+           b->reduction_s, r->kv_reduction.ms);
 }
 
 /* ---- cells ---- */
@@ -144,7 +147,8 @@ static bool prefill(bench *b, const char *line) {
 
 static bool decode(bench *b, const char *line) {
     int depth, n, n_runs;
-    if (sscanf(line, "decode %d %d %d", &depth, &n, &n_runs) != 3 || depth < 0 || depth % DEPTH_TOKENS ||
+    char keep[16] = "", method[16] = "snapkv";
+    if (sscanf(line, "decode %d %d %d %15s %15s", &depth, &n, &n_runs, keep, method) < 3 || depth < 0 || depth % DEPTH_TOKENS ||
         depth > DEPTH_TOKENS * DEPTH_MODULES || n < 2 || n_runs < 1 || n_runs > MAX_RUNS)
         return false;
     bench_text prompt = {0};
@@ -160,13 +164,14 @@ static bool decode(bench *b, const char *line) {
         warm(b, &q);
     }
     q.max_tokens = n;
+    if (keep[0]) q.kv_keep = keep, q.kv_method = method;
     rp_result *r = NULL;
     for (int i = 0; i < n_runs; i++) {
         rp_result_free(r);
         r = run(b, &q);
         if (r->n_tokens != n) refuse("decode: fewer tokens than asked for: raise --ctx");
         if (r->timings.module_prefill_ms > 0) refuse("decode: a module was computed anew");
-        b->runs[i] = r->timings.decode_ms / (n - 1);
+        b->runs[i] = (r->timings.decode_ms - r->kv_reduction.ms) / (n - 1);
     }
     print_result(b, n_runs, r);
     rp_result_free(r);

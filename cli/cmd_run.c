@@ -15,7 +15,7 @@
 #include "common/text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality;
+    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
@@ -49,6 +49,11 @@ static const cli_option options[] = {
      .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
              "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "
              "scaffold (all, in the background, for the next such prompt) or exact (all); default: from the prompt or the schema"},
+    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
+     .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
+             "answer (all)"},
+    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
+     .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova (snapkv)"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (0)"},
@@ -214,6 +219,8 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.text = in->text;
     r.reuse = (rp_reuse)o->reuse;
     r.quality = s->quality;
+    r.kv_keep = o->kv_keep;
+    r.kv_method = o->kv_method;
     r.max_tokens = o->max_tokens;
     cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
     r.grammar = s->grammar;

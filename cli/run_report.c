@@ -119,6 +119,16 @@ static json_t *quality_object(const rp_quality_report *q) {
     return object;
 }
 
+static json_t *reduction_object(const rp_kv_reduction *k) {
+    json_t *object = json_object();
+    cli_json_set(object, "method", cli_json_text(k->method));
+    cli_json_set(object, "share", cli_json_real(k->share));
+    cli_json_set(object, "bytes_before", json_integer((json_int_t)k->bytes_before));
+    cli_json_set(object, "bytes", json_integer((json_int_t)k->bytes));
+    cli_json_set(object, "ms", cli_json_real(k->ms));
+    return object;
+}
+
 int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
@@ -129,6 +139,7 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "usage", usage_object(r));
     cli_json_set(object, "bytes_copied", json_integer((json_int_t)r->bytes_copied));
     cli_json_set(object, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
+    cli_json_set(object, "kv_reduction", reduction_object(&r->kv_reduction));
     cli_json_set(object, "timings", timings_object(&r->timings, load_ms));
     cli_json_set(object, "memory", run_report_memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
@@ -153,6 +164,11 @@ static void print_quality(FILE *to, const rp_quality_report *q) {
     fputc('\n', to);
 }
 
+static void print_reduction(FILE *to, const rp_kv_reduction *k) {
+    if (k->method[0] == '\0') return;
+    fprintf(to, "kv-keep %s: %.1f%% of the slots, %.1f of %.1f KiB, %.1f ms\n", k->method, 100 * k->share, (double)k->bytes / 1024, (double)k->bytes_before / 1024, k->ms);
+}
+
 static void print_first_token(FILE *to, const rp_timings *t) {
     fprintf(to, "first token %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)", t->ttft_ms, t->queue_ms, t->module_prefill_ms,
             t->plan_ms, t->prompt_prefill_ms);
@@ -164,6 +180,7 @@ void run_report_summary(FILE *to, const rp_result *r) {
     print_first_token(to, t);
     fprintf(to, "; answer %d tokens, %.1f tokens/s\n", (int)r->n_tokens, t->decode_tokens_per_second);
     print_quality(to, &r->quality);
+    print_reduction(to, &r->kv_reduction);
 }
 
 /* A short text of a document, on one line. */

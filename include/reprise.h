@@ -716,6 +716,13 @@ typedef struct rp_request {
 #endif
     const char *kv_format;   /* "int8", ...: KV of the modules of its own schema or of its documents, if they name none (kv); a tenant's default.
                                 NULL: the engine's (default) */
+    const char *kv_keep;     /* KV reduction: when the prompt is complete, keep so much of its KV for the answer: "1024" slots in the mean of
+                                all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
+                                cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
+                                NULL: all of it (default) */
+    const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks
+                                compute the rows again whose attention selects the slots, even if they are cached: the last 32
+                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -745,6 +752,7 @@ typedef struct rp_plan_item {
                              "shifted"  first tokens after an edit (rp_request.shifted_reuse)
                              "link", "blend", "focus", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
+                             "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
                              "off"      the request disabled the lookup
                              */
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
@@ -783,6 +791,16 @@ typedef struct rp_quality_report {
     int64_t focus_token;       /* focus: number of the answer's token, from 1, whose prediction was uncertain; 0: none was */
     uint64_t reserved[3];      /* 0 */
 } rp_quality_report;
+
+/* What was kept of a prompt's KV for its answer (rp_request.kv_keep). */
+typedef struct rp_kv_reduction {
+    const char *method;    /* static; "": not reduced */
+    double share;          /* kept slots, of all heads, of those that could be dropped; 1: all */
+    uint64_t bytes_before; /* KV of the complete prompt, its modules included, */
+    uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes */
+    double ms;             /* time to choose and copy the slots, part of decode_ms */
+    uint64_t reserved[4];  /* 0 */
+} rp_kv_reduction;
 
 /* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;
  * in the server: the last byte of its body) to its first token, queueing and prefill of missing modules included. For
@@ -829,6 +847,7 @@ typedef struct rp_result {
                                   the training context. At most RP_MAX_WARNINGS; the last one counts the omitted ones */
     int32_t n_warnings;
     void *owner;               /* internal */
+    rp_kv_reduction kv_reduction;
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

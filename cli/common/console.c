@@ -65,6 +65,8 @@ static const struct {
     {"weights_budget_bytes", "--weights-cache"},
     {"max_queue", "--queue"},
     {"shifted_reuse", "--shifted-reuse"},
+    {"kv_keep", "--kv-keep"},
+    {"kv_method", "--kv-method"},
     {"max_divergence", "--max-divergence"},
     {"audit_every", "--audit"},
     {"api_keys", "--api-keys"},

@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
      .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
-             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; may be repeated "
+             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; may be repeated "
              "(exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (32)"},
@@ -201,6 +201,8 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
     rp_result_free(*result);
     *result = NULL;
     r.quality = setting->quality;
+    r.kv_keep = setting->kv_keep[0] ? setting->kv_keep : NULL;
+    r.kv_method = setting->kv_method[0] ? setting->kv_method : NULL;
     r.max_tokens = s->options->max_tokens;
     r.forced = forced;
     r.n_forced = (int32_t)n;

@@ -24,10 +24,10 @@ static const setting_word words[] = {
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
 static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
-enum { KV_FORMATS = 5, KEEP, METHOD, N_GROUPS };
+enum { KV_FORMATS = 5, KEEP, METHOD, KV_KEEP, N_GROUPS };
 #define KNOWN \
     "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, " \
-    "joined by '+'"
+    "kv-keep:N or kv-keep:N:METHOD, joined by '+'"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -63,13 +63,29 @@ static bool eval_setting_read_keep(const char *text, size_t n, setting_word *out
     return false;
 }
 
+/* The engine judges share and method. */
+static bool eval_setting_read_kv_keep(const char *text, size_t n, setting_word *out) {
+    const size_t prefix = strlen("kv-keep:");
+    if (n <= prefix || memcmp(text, "kv-keep:", prefix) != 0) return false;
+    text += prefix;
+    n -= prefix;
+    const char *method = memchr(text, ':', n);
+    const size_t n_keep = method != NULL ? (size_t)(method - text) : n, n_method = method != NULL ? n - n_keep - 1 : 0;
+    *out = (setting_word){.word = "kv-keep:N", .group = KV_KEEP};
+    if (n_keep == 0 || n_keep >= sizeof out->sets.kv_keep || n_method >= sizeof out->sets.kv_method) return false;
+    memcpy(out->sets.kv_keep, text, n_keep);
+    if (n_method > 0) memcpy(out->sets.kv_method, method + 1, n_method);
+    return true;
+}
+
 static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strlen(words[i].word) != n || memcmp(words[i].word, text, n) != 0) continue;
         *out = words[i];
         return true;
     }
-    return eval_setting_read_format(text, n, out) || eval_setting_read_keep(text, n, out) || eval_setting_read_amount(text, n, out);
+    return eval_setting_read_format(text, n, out) || eval_setting_read_keep(text, n, out) || eval_setting_read_kv_keep(text, n, out) ||
+           eval_setting_read_amount(text, n, out);
 }
 
 int eval_setting_parse(eval_setting *s, const char *text) {
@@ -91,6 +107,10 @@ int eval_setting_parse(eval_setting *s, const char *text) {
         if (w.sets.keep[0]) memcpy(s->keep, w.sets.keep, sizeof s->keep);
         if (w.sets.keep_method) s->keep_method = w.sets.keep_method;
         if (w.sets.has_kv_format) s->has_kv_format = true, s->kv_format = w.sets.kv_format;
+        if (w.sets.kv_keep[0]) {
+            memcpy(s->kv_keep, w.sets.kv_keep, sizeof s->kv_keep);
+            memcpy(s->kv_method, w.sets.kv_method, sizeof s->kv_method);
+        }
         p += n;
         if (*p == '\0') return CLI_OK;
     }

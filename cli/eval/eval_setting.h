@@ -19,6 +19,7 @@ typedef struct eval_setting {
     rp_kv_format kv_format;
     char keep[8];            /* "25%": share of their KV that modules keep; "": --keep's */
     const char *keep_method; /* NULL: --keep-method's */
+    char kv_keep[16], kv_method[16]; /* rp_request; "": none */
 } eval_setting;
 
 /* The reference for all other settings: exact prefill, packed layout. */
@@ -33,6 +34,8 @@ extern const eval_setting eval_reference;
  *   packed, fixed      layout (default: the schema's)
  *   f16, f32, int8     KV format (default: --kv-format)
  *   keep:25%, snapkv   reduced KV of modules and the method that chooses it (default: --keep, --keep-method)
+ *   kv-keep:N          KV reduction of the request: slots or a share that are kept for the answer (kv-keep:12.5%), by snapkv
+ *   kv-keep:N:METHOD   the same by another method (kv-keep:12.5%:h2o)
  * Returns an exit status. */
 int eval_setting_parse(eval_setting *setting, const char *text);
 

@@ -62,6 +62,7 @@ void job_release(rp_job *c) {
     prefetch_release(c);
     blend_release(c);
     focus_release(c);
+    reduction_release(c);
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);

@@ -10,6 +10,7 @@
  *                                           blend.c: selects tokens to recompute            -> PROBING, composed again -> PREFILL
  *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
  *                                           focus.c: an uncertain row again                 -> FOCUS -> DECODE
+ *                                           sequence_reduction.c: replaces the views by reduced ones, if asked to
  *                                           write-through: the store writes its KV          -> FLUSHING
  *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
  *
@@ -30,6 +31,7 @@
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/blend.h"
 #include "engine/reuse/focus.h"
+#include "engine/reuse/sequence_reduction.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
 #include "engine/reuse/span_prefetch.h"
@@ -129,6 +131,7 @@ struct rp_job {
     job_moved moved;
     job_blend blend;
     job_focus focus;
+    job_reduction reduction;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
@@ -185,6 +188,8 @@ void job_publish(rp_job *c, int rc, const rp_error *err);
 
 /* The job is composed: returns its cached tokens, and sets saved_us. */
 int32_t job_count_found(rp_job *c);
+/* Fills in the plan of a result, and the divergence, once; the job still holds its path. RP_ERR_MEMORY. */
+int job_describe_plan(rp_job *c, rp_error *err);
 /* Fills in the result of a complete answer: plan, counts, timings. RP_ERR_MEMORY. */
 int job_describe(rp_job *c, rp_error *err);
 

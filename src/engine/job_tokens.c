@@ -92,8 +92,10 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_pool *pool = c->engine->pool;
     const bool focuses = c->focus.most > 0; /* chosen tokens begin a new span, and attend to any token before them: windows are kept */
     const int32_t most = n + c->focus.most, runs = c->n_runs + (c->moved.n > 0) + focuses;
-    if (c->blend.most > 0) return sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + focuses, 0, true);
-    return sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
+    const int64_t reduced = reduction_blocks(c);
+    if (c->blend.most > 0)
+        return reduced + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + focuses, 0, true);
+    return reduced + sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
 }
 
 /* Upper bound of the blocks that a segment's reduced KV takes where nothing is cached. */

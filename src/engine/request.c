@@ -57,12 +57,13 @@ static bool copy_stops(job_request *q, const rp_request *o) {
     return q->stops != NULL;
 }
 
-/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, messages,
- * tokens and text are used before. */
+/* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
+ * kv_method, messages, tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
+    own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
     own->built = NULL;
     own->tokens = NULL;
@@ -142,6 +143,12 @@ static int check_plan(rp_job *c, rp_error *err) {
                          (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
     pml_plan_move(c->plan, first);
     return RP_OK;
+}
+
+/* The answer over reduced KV and the tokens that focus recomputes would replace one another's. */
+static int check_reduction(const rp_job *c, rp_error *err) {
+    if (!c->reduction.asked || c->focus.most == 0) return RP_OK;
+    return base_fail(err, RP_ERR_CONFLICT, "kv_keep contradicts quality 'focus': give one of them");
 }
 
 /* ---- tokens after the views ---- */
@@ -264,8 +271,10 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = request_check_options(c->engine, o, err)) || (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) ||
-        (rc = check_plan(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) || (rc = reduction_read(&c->reduction, o->kv_keep, o->kv_method, err)) ||
+        (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
+        (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_reduction(c, err)) || (rc = open_answer(c, o, err)) ||
+        (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */

@@ -49,6 +49,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
     if (item->holder >= 0 && !c->exact) return "uncached";
     if (c->blend.most > 0) return "new"; /* no lookup is made */
+    if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == reduction_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
@@ -375,21 +376,27 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* KV bytes of the job's context, shared modules included. */
-static uint64_t kv_bytes(const kv_context *c) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
-    return n;
+static void describe_reduction(rp_job *c) {
+    const job_reduction *r = &c->reduction;
+    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes};
+    if (!r->done) return;
+    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, {0}};
+}
+
+int job_describe_plan(rp_job *c, rp_error *err) {
+    if (c->result->owner) return RP_OK;
+    const int rc = describe_plan(c, err);
+    return rc ? rc : describe_mismatch(c, err);
 }
 
 int job_describe(rp_job *c, rp_error *err) {
     int rc = focus_describe(c, err);
-    if (!rc) rc = describe_plan(c, err);
-    if (!rc) rc = describe_mismatch(c, err);
+    if (!rc) rc = job_describe_plan(c, err);
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
-    c->result->kv_bytes = kv_bytes(&c->seq.context);
+    c->result->kv_bytes = kv_context_bytes(&c->seq.context);
+    describe_reduction(c);
     fill_timings(c);
     describe_quality(c);
     return rc;

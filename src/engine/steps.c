@@ -60,6 +60,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
         if (p->prefill && !rc) segment_prefill_observe(p->prefill, k, row);
+        if (p->job) row->observer = reduction_observer(p->job, p->job->n_found + k);
     }
     return rc;
 }
@@ -353,6 +354,15 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     return RP_OK;
 }
 
+/* The prompt is complete: its KV is reduced for the answer, whose tokens are nobody else's then. */
+static int steps_reduce(rp_job *c, rp_error *err) {
+    if (!c->reduction.asked) return RP_OK;
+    prefix_give(c, true);
+    c->shares = false;
+    const int rc = job_describe_plan(c, err);
+    return rc ? rc : reduction_apply(c, err);
+}
+
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     bool decodes = c->phase == JOB_DECODE;
     if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
@@ -365,6 +375,7 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
+        if (!p->rc && !decodes && c->phase == JOB_DECODE && !c->answer.over) p->rc = steps_reduce(c, &p->err);
     }
     if (p->rc) return STEP_FAILED;
     return c->phase == JOB_DECODE && c->answer.over ? STEP_ENDED : STEP_CONTINUES;

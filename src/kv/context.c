@@ -134,3 +134,9 @@ int64_t kv_context_slots(const kv_context *c) {
         n += kv_mask_count(c->views[i].mask);
     return n;
 }
+
+uint64_t kv_context_bytes(const kv_context *c) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->n_views; i++) n += kv_span_bytes(c->views[i].span);
+    return n;
+}

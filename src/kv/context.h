@@ -68,5 +68,7 @@ bool kv_context_has_failed(const kv_context *c);
 
 /* Number of selected slots of all views, of reduced ones in the head that has most: an upper bound of the slots that a token sees. */
 int64_t kv_context_slots(const kv_context *c);
+/* Bytes of the spans of all views, shared ones included. */
+uint64_t kv_context_bytes(const kv_context *c);
 
 #endif

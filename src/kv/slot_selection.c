@@ -76,14 +76,13 @@ static uint32_t nth_rank(const float *scores, int64_t n_scores, int64_t *n) {
     return prefix;
 }
 
-/* Heads [first, end) of all layers' heads, counted together. */
-static void select_heads(kv_selection *s, const float *scores, int64_t first, int64_t end, int32_t permille) {
+void kv_selection_add_highest(kv_selection *s, const float *scores, int64_t first, int64_t end, int64_t n) {
     const float *from = scores + first * s->n_slots;
     const int64_t n_scores = (end - first) * s->n_slots, words = kv_selection_words(s);
     int64_t there = 0;
     for (int64_t i = 0; i < n_scores; i++) there += rank_of(from[i]) != ABSENT;
-    int64_t n = (there * permille + 999) / 1000;
-    if (n == 0) return;
+    n = BASE_MIN(n, there);
+    if (n <= 0) return;
     const uint32_t least = nth_rank(from, n_scores, &n); /* n of them are kept */
     for (int32_t slot = 0; slot < s->n_slots; slot++)
         for (int64_t head = first; head < end; head++) {
@@ -93,9 +92,15 @@ static void select_heads(kv_selection *s, const float *scores, int64_t first, in
         }
 }
 
+static void select_share(kv_selection *s, const float *scores, int64_t first, int64_t end, int32_t permille) {
+    int64_t there = 0;
+    for (int64_t i = first * s->n_slots; i < end * s->n_slots; i++) there += rank_of(scores[i]) != ABSENT;
+    kv_selection_add_highest(s, scores, first, end, (there * permille + 999) / 1000);
+}
+
 void kv_selection_highest(kv_selection *s, const float *scores, kv_selection_budget budget, int32_t permille) {
     const int64_t n_heads = (int64_t)s->n_layers * s->n_kv_heads, step = budget == KV_BUDGET_ALL ? n_heads : 1;
     BASE_ASSERT(permille >= 0 && permille <= 1000);
     memset(s->bits, 0, sizeof(*s->bits) * (size_t)(n_heads * kv_selection_words(s)));
-    for (int64_t head = 0; head < n_heads; head += step) select_heads(s, scores, head, head + step, permille);
+    for (int64_t head = 0; head < n_heads; head += step) select_share(s, scores, head, head + step, permille);
 }

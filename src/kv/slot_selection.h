@@ -52,5 +52,8 @@ int32_t kv_selection_most(const kv_selection *s);
  * slot is not there, or must not be kept. permille: share of the others that is kept, rounded up; 0 to 1000. A NaN is lower than every
  * number. */
 void kv_selection_highest(kv_selection *s, const float *scores, kv_selection_budget budget, int32_t permille);
+/* Adds the n highest scores of the heads [first, end), counted over all layers, or all that are there. None of these heads has
+ * a slot yet. */
+void kv_selection_add_highest(kv_selection *s, const float *scores, int64_t first, int64_t end, int64_t n);
 
 #endif

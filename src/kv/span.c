@@ -430,16 +430,6 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
 
 int32_t kv_reduced_spans(const kv_selection *selection) { return (kv_selection_most(selection) + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS; }
 
-int64_t kv_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n_slots, int32_t permille) {
-    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
-    const kv_packing packing = kv_shape_packing(shape, format), f16_packing = kv_shape_packing(shape, KV_F16);
-    const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads, kept = (n_slots * (int64_t)permille + 999) / 1000;
-    const int64_t n_cells = n_heads * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, cells_of(n_slots)), n_spans = (n_slots + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS;
-    int64_t blocks = blocks_of_cells(&packing, n_cells);
-    if (kv_shape_mixes(&own)) blocks = BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells));
-    return blocks + 2 * n_spans; /* a span begins with a block of its own, and so do its layers in f16 */
-}
-
 /* Slots of the run: selected ones [begin, end) of a head. Returns their number. */
 static int32_t list_selected(const kv_selection *selection, int32_t layer, int32_t kv_head, int32_t begin, int32_t end, int32_t *out) {
     const uint64_t *bits = kv_selection_head(selection, layer, kv_head);
@@ -450,23 +440,24 @@ static int32_t list_selected(const kv_selection *selection, int32_t layer, int32
     return listed;
 }
 
-static void copy_slots(const kv_span *const *from, kv_span *to, int32_t layer, int32_t kv_head) {
-    const int32_t *positions = kv_span_positions(to, layer, kv_head);
+/* indices: of the head's slots, in from. */
+static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head) {
     const kv_shape shape = kv_shape_of_layer(&to->shape, layer);
     for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
-        const int32_t in_run = positions[slot] - from[0]->first_pos, block = in_run % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
-        const kv_span *s = from[in_run / KV_SPAN_TOKENS];
+        const kv_span *s = from[indices[slot]].span;
+        const int32_t slot_from = from[indices[slot]].slot, block = slot_from / KV_BLOCK_SLOTS;
         BASE_ASSERT(kv_span_has(s, layer, block));
-        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
-        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), in_run % KV_BLOCK_SLOTS,
+        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
     }
 }
 
 /* The slots of each head, and the lowest and highest position. */
 static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
-    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
+    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots,
+                      .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
     for (int32_t i = 0; i < selection->n_layers * selection->n_kv_heads; positions += slots[i++]) {
         if (slots[i] == 0) continue;
         f.n_tokens = BASE_MAX(f.n_tokens, slots[i]);
@@ -476,27 +467,47 @@ static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selec
     return f;
 }
 
-int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err) {
     const int32_t n_kv_heads = selection->n_kv_heads, n_heads = selection->n_layers * n_kv_heads;
-    const size_t most = (size_t)n_heads * (sizeof(int32_t) * KV_SPAN_TOKENS + sizeof(uint16_t));
+    const size_t n_most = (size_t)n_heads * KV_SPAN_TOKENS, bytes = n_most * 2 * sizeof(int32_t) + (size_t)n_heads * sizeof(uint16_t);
+    const kv_span *any = from[0].span;
     *out = NULL;
     if (n_heads > KV_REDUCED_MAX_HEADS) return base_fail(err, RP_ERR_LIMIT, "a reduced span of %d heads: at most %d", n_heads, KV_REDUCED_MAX_HEADS);
-    int32_t *positions = base_alloc(most), n = 0;
-    if (!positions) return base_fail_memory(err, most, "a span");
-    uint16_t *slots = (uint16_t *)(positions + (size_t)n_heads * KV_SPAN_TOKENS);
-    BASE_ASSERT(from[0]->n_layers == selection->n_layers && from[0]->shape.n_kv_heads == n_kv_heads);
-    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
-    BASE_ASSERT(!kv_format_is_encoded(from[0]->format) && i < kv_reduced_spans(selection));
+    int32_t *positions = base_alloc(bytes), *indices = positions ? positions + n_most : NULL, n = 0;
+    if (!positions) return base_fail_memory(err, bytes, "a span");
+    uint16_t *slots = (uint16_t *)(indices + n_most);
+    BASE_ASSERT(any->n_layers == selection->n_layers && any->shape.n_kv_heads == n_kv_heads);
+    BASE_ASSERT(!kv_format_is_encoded(any->format) && i < kv_reduced_spans(selection));
     for (int32_t head = 0; head < n_heads; n += slots[head++])
-        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS, (i + 1) * KV_SPAN_TOKENS, positions + n);
-    for (int32_t k = 0; k < n; k++) positions[k] += from[0]->first_pos;
-    kv_span_form form = form_of_lists(from[0], selection, slots, positions);
-    for (size_t k = 0; k < n_from; k++) form.readable_from = BASE_MAX(form.readable_from, from[k]->readable_from);
-    const int rc = new_reduced(out, from[0]->pool, &form, err);
+        slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS, (i + 1) * KV_SPAN_TOKENS, indices + n);
+    for (int32_t k = 0; k < n; k++) positions[k] = kv_span_slot_position(from[indices[k]].span, from[indices[k]].slot);
+    kv_span_form form = form_of_lists(any, selection, slots, positions);
+    for (int32_t k = 0; k < selection->n_slots; k++) form.readable_from = BASE_MAX(form.readable_from, from[k].span->readable_from);
+    const int rc = new_reduced(out, any->pool, &form, err);
     if (!rc) memcpy((*out)->head_positions, positions, sizeof(*positions) * (size_t)n);
-    for (int32_t head = 0; !rc && head < n_heads; head++) copy_slots(from, *out, head / n_kv_heads, head % n_kv_heads);
+    for (int32_t head = 0, k = 0; !rc && head < n_heads; k += slots[head++]) copy_slots(from, indices + k, *out, head / n_kv_heads, head % n_kv_heads);
     base_free(positions);
     return rc;
+}
+
+int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err) {
+    const size_t bytes = sizeof(kv_source) * (size_t)selection->n_slots;
+    kv_source *sources = base_alloc(bytes);
+    *out = NULL;
+    if (!sources) return base_fail_memory(err, bytes, "a span");
+    BASE_ASSERT(selection->n_slots == (int32_t)(n_from - 1) * KV_SPAN_TOKENS + from[n_from - 1]->n_tokens);
+    for (int32_t slot = 0; slot < selection->n_slots; slot++) sources[slot] = (kv_source){from[slot / KV_SPAN_TOKENS], slot % KV_SPAN_TOKENS};
+    const int rc = kv_span_collect(out, sources, selection, i, err);
+    base_free(sources);
+    return rc;
+}
+
+int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans) {
+    const kv_shape own = kv_shape_in(pool, format);
+    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const int64_t blocks = blocks_of_cells(&packing, n_cells) + n_spans;
+    if (!kv_shape_mixes(&own)) return blocks;
+    return BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells) + n_spans) + n_spans; /* at worst all are in f16 */
 }
 
 int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
@@ -574,6 +585,11 @@ int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) {
 
 const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head) {
     return s->first_slots ? s->head_positions + s->first_slots[head_index(s, layer, kv_head)] : s->positions;
+}
+
+int32_t kv_span_slot_position(const kv_span *s, int32_t slot) {
+    BASE_DCHECK(!s->first_slots);
+    return s->positions ? s->positions[slot] : s->first_pos + slot;
 }
 
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }

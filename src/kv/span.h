@@ -66,8 +66,15 @@ int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_
 int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, const kv_selection *selection, int32_t i, rp_error *err);
 /* Spans that the selection's slots take: the parts of a reduced run. */
 int32_t kv_reduced_spans(const kv_selection *selection);
-/* Upper bound of the pool's blocks that a share of the slots of a run of tokens takes, in 1/1000, in reduced spans of a format. */
-int64_t kv_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n_slots, int32_t permille);
+/* A slot of a span that is neither encoded nor reduced. */
+typedef struct kv_source {
+    const kv_span *span;
+    int32_t slot;
+} kv_source;
+/* The same as kv_span_reduce, of the slots of any spans of one format, open ones too: from[selection->n_slots], by rising position. */
+int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err);
+/* Upper bound of the blocks of a pool of this shape that n_spans reduced spans with n_cells times 64 slots of a head take. */
+int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans);
 /* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
 int32_t kv_span_parts(const kv_span *s);
 /* Of an unsealed reduced span; 1 to KV_REDUCED_MAX_PARTS. */
@@ -160,6 +167,8 @@ bool kv_span_is_reduced(const kv_span *s);
 int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head);
 /* Scattered or reduced: positions of a head's slots, ascending; NULL: kv_span_position + slot. Borrowed. */
 const int32_t *kv_span_positions(const kv_span *s, int32_t layer, int32_t kv_head);
+/* Position of a slot; not of reduced spans. */
+int32_t kv_span_slot_position(const kv_span *s, int32_t slot);
 const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 

@@ -251,6 +251,14 @@ static rp_quality random_quality(schedule_world *w) {
     return (rp_quality){RP_QUALITY_LINK, 1 + below(w, 12)};
 }
 
+/* KV that is reduced for the answer: also to a slot or two, and to all of it. */
+static void random_reduction(schedule_world *w, rp_request *q) {
+    static const char *const shares[] = {"12.5%", "50%", "3", "40", "100%"};
+    static const char *const methods[] = {NULL, "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova"};
+    q->kv_keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
+    q->kv_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
+}
+
 static rp_request random_request(schedule_world *w) {
     rp_request q = rp_request_defaults();
     q.max_tokens = chance(w, 12) ? 0 : 1 + below(w, chance(w, 3) ? MOST_TOKENS : 12);
@@ -259,6 +267,7 @@ static rp_request random_request(schedule_world *w) {
     q.ignore_eos = !chance(w, 3);
     q.n_logprobs = chance(w, 6) ? 3 : 0;
     random_sampling(w, &q.sampling);
+    if (chance(w, 3)) random_reduction(w, &q);
     return q;
 }
 

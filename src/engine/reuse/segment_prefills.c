@@ -431,6 +431,11 @@ void segment_needs_remove(segment_needs *needs, int32_t index) {
     memmove(need, need + 1, (size_t)(--needs->n - index) * sizeof(*need));
 }
 
+void segment_needs_drop_spans(segment_needs *needs) {
+    BASE_ASSERT(needs->n_missing == 0);
+    for (int32_t i = 0; i < needs->n; i++) forget_spans(&needs->items[i]);
+}
+
 /* Frees a prefill without waiters. */
 static void stop_waiting(rp_engine *e, segment_need *need) {
     segment_need **link = &need->prefill->waiters;

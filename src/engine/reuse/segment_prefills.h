@@ -74,6 +74,8 @@ int segment_needs_compose(const segment_needs *needs, const pml_layout *l, kv_co
 bool segment_need_is_whole(const segment_need *need);
 /* Releases a need that is met; those after it move. */
 void segment_needs_remove(segment_needs *needs, int32_t index);
+/* Releases the spans of all needs, which are met; what was found of them stays. */
+void segment_needs_drop_spans(segment_needs *needs);
 /* Counts their hits as uses. */
 void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layout *l);
 /* Releases all needs. Zero-initialised ones are fine. */

@@ -169,13 +169,21 @@ void segment_reduction_free(segment_reduction *r) {
     base_free(r);
 }
 
+/* Upper bound of the blocks that a share of the slots of n tokens takes, in 1/1000: a head has a partly filled cell. */
+static int64_t most_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n, int32_t permille) {
+    const kv_shape *shape = kv_pool_shape(pool);
+    const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    const int64_t n_cells = (int64_t)shape->n_layers * shape->n_kv_heads * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
+    return kv_reduced_blocks(shape, format, n_cells, (n + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS);
+}
+
 int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
     const kv_format open = open_format(e, s);
     const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
     int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
     const int32_t most = BASE_MIN(s->keep, REDUCTION_ALL); /* auto: of a candidate, and of the chosen share */
-    blocks += kv_reduced_blocks(e->pool, open, s->n_tokens, most) * (s->keep == REDUCTION_AUTO ? 2 : 1);
-    return blocks + (s->format != open ? kv_reduced_blocks(e->pool, s->format, s->n_tokens, most) : 0);
+    blocks += most_reduced_blocks(e->pool, open, s->n_tokens, most) * (s->keep == REDUCTION_AUTO ? 2 : 1);
+    return blocks + (s->format != open ? most_reduced_blocks(e->pool, s->format, s->n_tokens, most) : 0);
 }
 
 /* ---- rows ---- */
@@ -374,7 +382,6 @@ static int make_spans(segment_reduction *r, const kv_span *const *run, const kv_
     for (int32_t i = 0; i < n && !rc; i++) {
         rc = kv_span_reduce(&out[i], run, (size_t)r->segment->n_spans, selection, i, err);
         if (!rc) rc = encode_reduced(r, &out[i], err);
-        if (!rc) kv_span_set_parts(out[i], n);
     }
     return rc;
 }

@@ -94,6 +94,11 @@ static json_t *quality_report_quality(const rp_quality_report *q) {
                      (json_int_t)q->focus_token, "ms", report_rounded(q->ms));
 }
 
+static json_t *report_reduction(const rp_kv_reduction *k) {
+    return json_pack("{s:s, s:f, s:I, s:I, s:f}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
+                     (json_int_t)k->bytes, "ms", report_rounded(k->ms));
+}
+
 static int add_warning(json_t *list, const char *format, const char *what) {
     json_t *line = json_sprintf(format, what);
     return line ? json_array_append_new(list, line) : -1;
@@ -131,8 +136,9 @@ static json_t *report_warnings(const server_request *x, const rp_result *r) {
 json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
-                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality_report_quality(&r->quality), "parts", result_parts(r), "mismatch",
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "quality", quality_report_quality(&r->quality), "kv_reduction",
+                     report_reduction(&r->kv_reduction), "parts", result_parts(r), "mismatch",
                      report_mismatch(&r->mismatch), "hints", hints_of(x), "ms", report_timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", report_warnings(x, r));
 }
 

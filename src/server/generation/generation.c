@@ -412,6 +412,8 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
     server_field_int(f, "n_draft", RP_DRAFT_AUTO, RP_MAX_DRAFT, &gen->n_draft);
     server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
+    server_field_text(f, "kv_keep", &gen->kv_keep);
+    server_field_text(f, "kv_method", &gen->kv_method);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
     parse_quality(gen, f);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequence_reduction.h: a request's KV is reduced for its decode alone, once its prompt is complete (rp_request.kv_keep).
+ *
+ *   prompt    [view of a module][view of a prefix][own spans ......... | observed rows]   first token drawn from these
+ *                    |                  |               |                                  prefix tree: the own spans
+ *   decode    [reduced span][reduced span] ...                          [own: answer]      of the job alone
+ *
+ * The slots that each head keeps are copied into reduced spans, and the context's views are dropped: the store may evict
+ * them. Views of encoded or reduced spans stay whole. What the prompt computed enters the prefix tree before; nothing after it
+ * does.
+ *
+ * Hit = miss: methods score slots by the weights of the prompt's last own rows (model/sequence_methods.h), so these are computed
+ * whatever is cached; h2o observes all of the prompt's own rows, and none of them is a hit. The order of slots is that
+ * of positions, whatever spans they are in.
+ *
+ * Engine's thread, except reduction_read.
+ */
+#ifndef ENGINE_SEQUENCE_REDUCTION_H
+#define ENGINE_SEQUENCE_REDUCTION_H
+
+#include "model/sequence_methods.h"
+
+struct rp_job;
+
+typedef struct job_reduction {
+    bool asked;
+    sequence_method method;
+    int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
+    attention_observer *observer; /* of a composed job whose method needs one; else NULL */
+    int32_t n_rows;               /* observed rows: the last ones of the prompt */
+    bool done;
+    uint64_t bytes_before, bytes; /* KV of the context before and after */
+    uint64_t us;                  /* time it took */
+    double share;                 /* kept slots, of all heads */
+} job_reduction;
+
+/* Submitting thread: reads kv_keep and kv_method. RP_ERR_INVALID. */
+int reduction_read(job_reduction *r, const char *keep, const char *method, rp_error *err);
+
+/* Most tokens of the prompt that may be hits: the last one is always computed, and the observed rows as well. */
+int32_t reduction_most_found(const struct rp_job *c);
+/* Blocks that the reduced KV takes at most, while the job holds its complete KV too; 0 for other jobs. */
+int64_t reduction_blocks(const struct rp_job *c);
+/* A composed job: begins to observe. RP_ERR_MEMORY. */
+int reduction_open(struct rp_job *c, rp_error *err);
+/* Observer of the job's token of that index; NULL: none. */
+attention_observer *reduction_observer(const struct rp_job *c, int32_t token);
+/* The prompt is complete, its first token drawn, its KV in the prefix tree, and its plan described; it shares nothing from now
+ * on. Replaces the context's views, and reserves what the answer takes. Without effect on other jobs, or if all slots are
+ * kept. RP_ERR_MEMORY, RP_ERR_LIMIT: the job must fail. */
+int reduction_apply(struct rp_job *c, rp_error *err);
+void reduction_release(struct rp_job *c);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequence_methods.c: see sequence_methods.h. Scores are computed head by head, then the highest are kept: of a head, of a
+ * head with its layer's budget, or of all heads. */
+#include "model/sequence_methods.h"
+
+#include <math.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/reduction.h"
+
+typedef enum sequence_budget { BUDGET_ALL,
+                               BUDGET_LAYER,
+                               BUDGET_HEAD } sequence_budget;
+
+static const struct {
+    const char *name;
+    int32_t rows, pool;
+    sequence_budget budget;
+} methods[SEQUENCE_N_METHODS] = {
+#define X(NAME, name, rows, pool, budget) {name, rows, pool, BUDGET_##budget},
+    SEQUENCE_METHODS(X)
+#undef X
+};
+
+const char *sequence_method_name(sequence_method m) { return methods[m].name; }
+int32_t sequence_method_rows(sequence_method m) { return methods[m].rows; }
+
+bool sequence_method_parse(const char *name, sequence_method *out) {
+    for (int i = 0; i < SEQUENCE_N_METHODS; i++) {
+        if (strcmp(name, methods[i].name) != 0) continue;
+        *out = (sequence_method)i;
+        return true;
+    }
+    return false;
+}
+
+/* ---- scores of one head ---- */
+
+typedef struct head {
+    const sequence_slots *in;
+    sequence_method method;
+    int32_t mean, layer, kv_head, window;
+    const bool *is_kept; /* [n] besides the budget */
+    double *weights;     /* [n] scratch */
+} head;
+
+static double weight_of(const head *h, int32_t kv_head, int32_t i) {
+    const sequence_slot *s = &h->in->slots[i];
+    return attention_observer_weight(h->in->observer, h->layer, kv_head, (size_t)s->view, s->slot);
+}
+
+/* Does a row at position pos see the slot in this layer? */
+static bool sees(const head *h, int32_t pos, const sequence_slot *s) { return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window); }
+
+/* The highest weight of a slot's neighbours; kept slots are nobody's. */
+static void score_by_window(const head *h, float *scores) {
+    const sequence_slots *in = h->in;
+    const int32_t radius = methods[h->method].pool / 2;
+    int32_t n = 0;
+    for (int32_t i = 0; i < in->n; i++)
+        if (!h->is_kept[i]) h->weights[n++] = weight_of(h, h->kv_head, i);
+    for (int32_t i = 0, k = 0; i < in->n; i++) {
+        double highest = 0;
+        if (h->is_kept[i]) continue;
+        for (int32_t j = BASE_MAX(k - radius, 0); j <= k + radius && j < n; j++) highest = fmax(highest, h->weights[j]);
+        scores[i] = (float)highest;
+        k++;
+    }
+}
+
+/* Rows that could see each slot: those at its position or after it, and within the window. */
+static void score_h2o(const head *h, float *scores) {
+    const sequence_slots *in = h->in;
+    for (int32_t i = 0, begin = 0, end = 0; i < in->n; i++) {
+        const int32_t pos = in->slots[i].pos;
+        while (begin < in->n_rows && in->rows[begin] < pos) begin++;
+        while (end < in->n_rows && (h->window == 0 || in->rows[end] - pos < h->window)) end++;
+        scores[i] = (float)(weight_of(h, h->kv_head, i) / BASE_MAX(end - begin, 1));
+    }
+    for (int32_t i = in->n - 1, recent = h->mean / 2; i >= 0 && recent > 0; i--) {
+        scores[i] = INFINITY;
+        recent -= !h->is_kept[i];
+    }
+}
+
+static void score_ends(const head *h, float *scores) {
+    for (int32_t i = 0; i < h->in->n; i++) scores[i] = i < REDUCTION_FIRST ? INFINITY : (float)i;
+}
+
+static void score_tova(const head *h, float *scores) {
+    for (int32_t i = 0; i < h->in->n; i++) {
+        double sum = 0;
+        for (int32_t kv_head = 0; kv_head < h->in->shape->n_kv_heads; kv_head++) sum += weight_of(h, kv_head, i);
+        scores[i] = (float)sum;
+    }
+}
+
+/* A head's slots that the first later row sees; of them, those that are kept. */
+typedef struct counts {
+    int32_t seen, kept;
+} counts;
+
+static counts score_head(const head *h, float *scores) {
+    counts n = {0, 0};
+    switch (h->method) {
+    case SEQUENCE_SNAPKV:
+    case SEQUENCE_SNAPKV_PAPER:
+    case SEQUENCE_PYRAMIDKV: score_by_window(h, scores); break;
+    case SEQUENCE_H2O: score_h2o(h, scores); break;
+    case SEQUENCE_SINKS: score_ends(h, scores); break;
+    case SEQUENCE_TOVA: score_tova(h, scores); break;
+    case SEQUENCE_N_METHODS: break;
+    }
+    for (int32_t i = 0; i < h->in->n; i++) {
+        const bool is_seen = sees(h, h->in->end, &h->in->slots[i]);
+        if (!is_seen) scores[i] = -INFINITY;
+        else if (h->is_kept[i]) scores[i] = INFINITY;
+        n.seen += is_seen;
+        n.kept += is_seen && h->is_kept[i];
+    }
+    return n;
+}
+
+/* ---- budgets ---- */
+
+/* Slots of a head of a layer: PyramidKV's line, as its implementation rounds it. */
+static int32_t budget_of_layer(const head *h) {
+    const int32_t last = h->in->shape->n_layers - 1, most = h->in->n - h->in->n_kept;
+    int32_t top = h->mean / PYRAMID_BETA, bottom = 2 * h->mean - top;
+    if (methods[h->method].budget != BUDGET_LAYER || last == 0) return h->mean;
+    if (bottom >= most) bottom = most, top = 2 * h->mean - bottom;
+    return bottom - h->layer * ((bottom - top) / last);
+}
+
+static void select_all(kv_selection *s, head *h, float *scores) {
+    const int64_t n = h->in->n, n_heads = h->in->shape->n_kv_heads;
+    int64_t total = 0;
+    for (h->layer = 0; h->layer < h->in->shape->n_layers; h->layer++) {
+        h->window = h->in->shape->windows ? h->in->shape->windows[h->layer] : 0;
+        for (h->kv_head = 0; h->kv_head < n_heads; h->kv_head++) {
+            const int64_t i = h->layer * n_heads + h->kv_head;
+            const counts c = score_head(h, scores + i * n);
+            const int64_t own = BASE_MIN(c.kept + budget_of_layer(h), c.seen);
+            total += own;
+            if (methods[h->method].budget != BUDGET_ALL) kv_selection_add_highest(s, scores, i, i + 1, own);
+        }
+    }
+    if (methods[h->method].budget == BUDGET_ALL) kv_selection_add_highest(s, scores, 0, h->in->shape->n_layers * n_heads, total);
+}
+
+static void mark_kept(const sequence_slots *in, bool *is_kept) {
+    for (int32_t i = 0, k = 0; i < in->n; i++) {
+        while (k < in->n_kept && in->kept[k] < in->slots[i].pos) k++;
+        is_kept[i] = k < in->n_kept && in->kept[k] == in->slots[i].pos;
+    }
+}
+
+int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err) {
+    const size_t n_scores = (size_t)in->shape->n_layers * (size_t)in->shape->n_kv_heads * (size_t)in->n;
+    const size_t bytes = (sizeof(double) + sizeof(bool)) * (size_t)in->n + sizeof(float) * n_scores;
+    double *weights = base_alloc(bytes);
+    *out = NULL;
+    if (!weights) return base_fail_memory(err, bytes, "scores of slots");
+    BASE_ASSERT(mean > 0 && in->n > 0 && (in->observer != NULL) == (methods[m].rows > 0));
+    float *scores = (float *)(weights + in->n);
+    bool *is_kept = (bool *)(scores + n_scores);
+    head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};
+    mark_kept(in, is_kept);
+    const int rc = kv_selection_new(out, in->shape->n_layers, in->shape->n_kv_heads, in->n, err);
+    if (!rc) select_all(*out, &h, scores);
+    base_free(weights);
+    return rc;
+}

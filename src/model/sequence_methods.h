@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequence_methods.h: methods that choose the slots that one sequence keeps for its decode, once its prompt is complete. Methods for
+ * modules, which know no question: reduction.h.
+ *
+ *   weights that the last rows of the prompt gave each slot --score--> [layer][KV head][slot] --highest--> selection
+ *
+ *   snapkv        the sum of the weights that the last SEQUENCE_WINDOW rows give a slot, then the highest of its neighbours
+ *                 (SnapKV; Li et al., 2024); all heads of all layers share one budget, and more neighbours count: both keep more answers of our
+ *                 models than the paper's settings (docs/quality.md)
+ *   snapkv-paper  the same with the paper's neighbours, and a budget for each head
+ *   pyramidkv     the same with PYRAMID_WINDOW rows, and budgets that fall from the first layer to the last (PyramidKV; Cai et al., 2024)
+ *   h2o           the weights of all rows, divided by the number of rows that could see the slot; half of the budget is for the
+ *                 last slots before the kept ones (H2O; Zhang et al., 2023; the division: kvpress)
+ *   sinks         the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
+ *   tova          the weights of the last row, added over the heads of a layer, whose heads keep the same slots (TOVA; Oren et al., 2024;
+ *                 the paper drops a slot at each step, here all are dropped at the end of the prompt)
+ *
+ * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all methods, besides the
+ * budget (in the papers, within it). In layers with a window, slots that no later row sees are never kept. The same input gives
+ * the same selection everywhere.
+ */
+#ifndef MODEL_SEQUENCE_METHODS_H
+#define MODEL_SEQUENCE_METHODS_H
+
+#include "model/attention_observer.h"
+
+#define SEQUENCE_WINDOW 32 /* of SnapKV, as in its experiments with long documents, as is */
+#define SEQUENCE_POOL 7    /* this */
+#define SEQUENCE_WIDE_POOL 15
+#define PYRAMID_WINDOW 8 /* of PyramidKV's implementation, as is */
+#define PYRAMID_BETA 20  /* this: the last layer keeps 1/20 of the mean */
+#define SEQUENCE_ALL_ROWS INT32_MAX
+
+/* X(NAME, name, rows that are observed, neighbours of a slot, whose slots share a budget) */
+#define SEQUENCE_METHODS(X) \
+    X(SNAPKV, "snapkv", SEQUENCE_WINDOW, SEQUENCE_WIDE_POOL, ALL) \
+    X(SNAPKV_PAPER, "snapkv-paper", SEQUENCE_WINDOW, SEQUENCE_POOL, HEAD) \
+    X(PYRAMIDKV, "pyramidkv", PYRAMID_WINDOW, SEQUENCE_POOL, LAYER) \
+    X(H2O, "h2o", SEQUENCE_ALL_ROWS, 1, HEAD) \
+    X(SINKS, "sinks", 0, 1, HEAD) \
+    X(TOVA, "tova", 1, 1, HEAD)
+
+typedef enum sequence_method {
+#define X(NAME, name, rows, pool, budget) SEQUENCE_##NAME,
+    SEQUENCE_METHODS(X)
+#undef X
+        SEQUENCE_N_METHODS
+} sequence_method;
+
+#define SEQUENCE_METHOD_NAMES "snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova" /* for messages */
+
+const char *sequence_method_name(sequence_method m); /* "snapkv" */
+bool sequence_method_parse(const char *name, sequence_method *out);
+/* Number of the prompt's last rows that are observed: 0, or SEQUENCE_ALL_ROWS. */
+int32_t sequence_method_rows(sequence_method m);
+
+/* A slot of a sequence: its view of the observer, its slot there, and its position in the sequence. */
+typedef struct sequence_slot {
+    int32_t view, slot, pos;
+} sequence_slot;
+
+typedef struct sequence_slots {
+    const kv_shape *shape;
+    const sequence_slot *slots; /* [n] by rising position */
+    int32_t n;
+    const attention_observer *observer; /* sums of the observed rows; NULL: the method observes none */
+    const int32_t *rows;                /* [n_rows] positions of the observed rows, rising */
+    int32_t n_rows;
+    const int32_t *kept; /* [n_kept] positions of slots that are kept besides the budget, rising */
+    int32_t n_kept;
+    int32_t end; /* position of the first row that sees what is kept only */
+} sequence_slots;
+
+/* Selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its
+ * reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err);
+
+#endif
