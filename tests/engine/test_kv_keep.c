@@ -330,9 +330,9 @@ static void memory_is_free_during_the_answer(void **state) {
         q.max_tokens = 200;
         rp_job *paused = calls_submit(e, &q);
         rp_job_status status = {.struct_size = sizeof(status)};
+        rp_job_pause(paused); /* from its first token on */
         do rp_job_get_status(paused, &status);
-        while (status.state != RP_JOB_DECODE && status.state != RP_JOB_DONE);
-        rp_job_pause(paused);
+        while (status.state != RP_JOB_DECODE);
         q = request_of(large, NULL, NULL);
         q.max_tokens = 2;
         rp_job *other = calls_submit(e, &q);
