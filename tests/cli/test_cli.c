@@ -327,6 +327,23 @@ static void test_layers_in_f16(void **state) {
     outcome_free(&o);
 }
 
+static void test_reduced_kv(void **state) {
+    (void)state;
+    static const char *const rows[][3] = {
+        {"12x", "snapkv", "--kv-keep '12x': give a number of slots (1024) or a share (12.5%, to 100%)"},
+        {"10%", "quest", "--kv-method 'quest': give snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova"},
+    };
+    NEEDS_MODEL();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2, rows[i][2]);
+    expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-method", "h2o", NULL), 2, "--kv-method 'h2o' without --kv-keep");
+    outcome o = run("", "run", "-m", model, "--text", "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
+                    "the mayor, who could not read.", "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
+    expect_fine(&o);
+    assert_non_null(strstr(o.out, "\"method\":\"sinks\""));
+    outcome_free(&o);
+}
+
 /* Options of llama.cpp: equal ones are accepted; the error for any other gives its name here, or the remedy. */
 static void test_llama_options(void **state) {
     (void)state;
@@ -979,6 +996,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_wrong_values),  cmocka_unit_test(test_failures), cmocka_unit_test(test_llama_options),
         cmocka_unit_test(test_warnings),     cmocka_unit_test(test_layers_in_f16),
+        cmocka_unit_test(test_reduced_kv),
         cmocka_unit_test(test_tokenize_vocabularies),
         cmocka_unit_test(test_help),         cmocka_unit_test(test_man_pages),     cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_greedy_story), cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_stdin),

@@ -51,6 +51,23 @@ class Explain(Asked):
         for limit in ("0", "x", "513", "-1"):
             self.assertEqual(self.server.get(f"/v1/requests?limit={limit}").status, 400)
 
+    def test_reduced_kv(self):
+        text = " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(40))
+        answer = self.chat(("user", text), kv_keep="12.5%", max_tokens=3)
+        reduced = answer["reprise"]["kv_reduction"]
+        self.assertEqual(reduced["method"], "snapkv")
+        self.assertLess(reduced["share"], 0.3)
+        self.assertLess(2 * reduced["bytes"], reduced["bytes_before"])
+        again = self.chat(("user", text), kv_keep="40", kv_method="tova", max_tokens=3)["reprise"]
+        self.assertEqual(again["kv_reduction"]["method"], "tova")
+        self.assertEqual(self.chat(("user", text))["reprise"]["kv_reduction"]["method"], "")
+        reasons = {part["reason"] for part in self.chat(("user", text), kv_keep="12.5%", max_tokens=2)["reprise"]["parts"]}
+        self.assertIn("kv_keep", reasons)  # the last 32 tokens are computed again
+        for fields in ({"kv_keep": "12x"}, {"kv_keep": "10%", "kv_method": "kvzip"}, {"kv_method": "h2o"}, {"kv_keep": 5}):
+            reply = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], **fields})
+            self.assertEqual(reply.status, 400, fields)
+            self.assertIn("kv_", str(reply.json))
+
     def test_report_has_no_text(self):
         secret = "The box is in the old house behind the green door, under the table, says Lily."
         report = self.explain(self.chat(("user", secret)))
