@@ -85,8 +85,9 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.kept = 1, .kept_by = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact), .module = path, .n_tokens = n,
-                          .position = pos, .shift = s->shift, .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
+    *out = (rp_plan_item){.kept = 1, .kept_by = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact),
+                          .module = path, .n_tokens = n, .position = pos, .shift = s->shift,
+                          .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
     if (!s->is_view && (item->why || (c->exact && item->is_view))) r->quality.recomputed_tokens += n;
     if (!s->is_view) return;

@@ -456,8 +456,7 @@ static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *t
 
 /* The slots of each head, and the lowest and highest position. */
 static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
-    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots,
-                      .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
+    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
     for (int32_t i = 0; i < selection->n_layers * selection->n_kv_heads; positions += slots[i++]) {
         if (slots[i] == 0) continue;
         f.n_tokens = BASE_MAX(f.n_tokens, slots[i]);

@@ -126,7 +126,8 @@ static void submit_task(rp_engine *e, rp_schema *schema) {
     reductions *r = &e->reductions;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == schema) return;
-    const background_task task = {.salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .done = reductions_ended_task, .user = schema};
+    const background_task task = {
+        .salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .done = reductions_ended_task, .user = schema};
     if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK) r->pending[r->n_pending++] = schema;
 }
 

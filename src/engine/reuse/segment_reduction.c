@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
-#define LEAST_CHUNK 64    /* tokens of a repetition that is worth a pass */
-#define MOST_ASKING 128   /* tokens that ask for it, approximately */
+#define LEAST_CHUNK 64  /* tokens of a repetition that is worth a pass */
+#define MOST_ASKING 128 /* tokens that ask for it, approximately */
 
 /* Tokens up to `end`: rows of the segment, or what asks for a repetition and the repeated chunk. */
 typedef struct reduction_piece {
@@ -25,7 +25,7 @@ struct segment_reduction {
     const pml_segment *segment;
     reduction_method method;
     bool recomputes;
-    token_list tokens;       /* of all pieces */
+    token_list tokens; /* of all pieces */
     int32_t *positions;
     reduction_piece *pieces; /* [n_pieces] */
     int32_t n_pieces, piece; /* piece: the next one, or the current one */
@@ -33,15 +33,15 @@ struct segment_reduction {
     size_t first_view;       /* of the segment's spans in the context */
     attention_observer *observer;
     reduction_queries *queries;
-    query_record *record;    /* of a span */
-    bool *left_out;          /* placeholders; NULL: none */
+    query_record *record; /* of a span */
+    bool *left_out;       /* placeholders; NULL: none */
     /* auto: a candidate share of shares[low..high], the highest of which is good enough */
-    int32_t repeated, judged;   /* piece of the first repetition, and its first token that the text has; */
+    int32_t repeated, judged; /* piece of the first repetition, and its first token that the text has; */
     int32_t low, high, n_candidates;
-    bool judges;                /* a candidate is computed; */
-    double full_nll, nll;       /* sums over the judged tokens: of full KV, and of what is computed now */
+    bool judges;          /* a candidate is computed; */
+    double full_nll, nll; /* sums over the judged tokens: of full KV, and of what is computed now */
     float *scores;
-    kv_span **run;              /* [n_spans] references to the full spans */
+    kv_span **run; /* [n_spans] references to the full spans */
 };
 
 static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
@@ -50,7 +50,9 @@ static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
 static bool is_auto(const segment_reduction *r) { return r->segment->keep == REDUCTION_AUTO; }
 
 /* That of the rows that it computes. */
-static kv_format open_format(const rp_engine *e, const pml_segment *s) { return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format; }
+static kv_format open_format(const rp_engine *e, const pml_segment *s) {
+    return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
+}
 
 bool segment_reduction_fits(const rp_engine *e, const pml_segment *s) {
     return (int64_t)s->pos + s->n_tokens + MOST_ASKING + BASE_MIN(s->n_tokens, LEAST_CHUNK) <= e->n_ctx;
@@ -73,9 +75,10 @@ static int add_piece(segment_reduction *r, bool is_own, rp_error *err) {
 /* Tokens [begin, end) of the segment; holes: placeholders too. */
 static int append_tokens(segment_reduction *r, int32_t begin, int32_t end, bool holes, rp_error *err) {
     const int32_t *tokens = pml_segment_tokens(r->layout, r->segment);
-    for (int32_t i = begin; i < end; i++)
-        if ((holes || !r->left_out || !r->left_out[i]) && token_list_push(&r->tokens, tokens[i])) return base_fail_memory(err, sizeof(*tokens), "tokens");
-    return RP_OK;
+    int rc = RP_OK;
+    for (int32_t i = begin; i < end && !rc; i++)
+        if (holes || !r->left_out || !r->left_out[i]) rc = token_list_push(&r->tokens, tokens[i]);
+    return rc ? base_fail_memory(err, (uint64_t)(end - begin) * sizeof(*tokens), "tokens") : RP_OK;
 }
 
 /* The segment's own rows; with queries, which are added span by span, a piece for each span. */

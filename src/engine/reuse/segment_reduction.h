@@ -8,7 +8,7 @@
  *   context   [scope]                                                   where the method needs the segment's own rows, or its format is encoded
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
- * With REDUCTION_AUTO the share is calibrated: the repetition, up to its first chunk, is computed again over the slots that candidates keep. The smallest
+ * With REDUCTION_AUTO the share is calibrated: the first chunk of the repetition is computed again over the slots that candidates keep. The smallest
  * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
  * most.
  *
@@ -23,8 +23,9 @@
 
 #define SEGMENT_REDUCTION_CHUNK 2048 /* tokens of a repetition, as in KVzip's implementation */
 
-#define SEGMENT_REDUCTION_SHARES {50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL} /* of auto, in 1/1000 */
-#define SEGMENT_REDUCTION_LIKELIHOOD 0.97 /* Compactor's context calibration has 0.95; docs/quality.md compares them */
+#define SEGMENT_REDUCTION_SHARES \
+    { 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL } /* of auto, in 1/1000 */
+#define SEGMENT_REDUCTION_LIKELIHOOD 0.97 /* 0.95 in Compactor; compared in docs/quality.md */
 
 typedef struct segment_reduction segment_reduction;
 
