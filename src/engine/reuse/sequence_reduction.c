@@ -287,7 +287,7 @@ int reduction_apply(rp_job *c, rp_error *err) {
     kv_context_close(&c->seq.context);
     kv_context_wait(&c->seq.context, c->engine->states.shape.n_layers);
     int rc = listing_open(&l, &c->seq.context, err);
-    if (!rc) {
+    if (l.sources) {
         const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);
         r->bytes_before = kv_context_bytes(&c->seq.context);
         r->share = 1;
