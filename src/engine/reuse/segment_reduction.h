@@ -25,7 +25,7 @@
 
 #define SEGMENT_REDUCTION_SHARES \
     { 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL } /* of auto, in 1/1000 */
-#define SEGMENT_REDUCTION_LIKELIHOOD 0.97 /* 0.95 in Compactor; compared in docs/quality.md */
+#define SEGMENT_REDUCTION_LIKELIHOOD 0.97                                  /* 0.95 in Compactor; compared in docs/quality.md */
 
 typedef struct segment_reduction segment_reduction;
 
