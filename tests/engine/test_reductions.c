@@ -20,8 +20,8 @@
 static const int32_t forced[] = {20, 31, 42};
 
 /* A schema with two modules of the same length; the second has a parameter. keep: its attribute, or "". */
-static char *schema_of(const char *keep) {
-    char *a = calls_text(1, WORDS), *b = calls_text(2, WORDS), *out = malloc(strlen(a) + strlen(b) + 512);
+static char *schema_of_words(const char *keep, int n_words) {
+    char *a = calls_text(1, n_words), *b = calls_text(2, n_words), *out = malloc(strlen(a) + strlen(b) + 512);
     sprintf(out,
             "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module><module name=\"b\">In <param name=\"p\" len=\"6\"/> %s</module>"
             "</system></schema>",
@@ -30,6 +30,8 @@ static char *schema_of(const char *keep) {
     free(b);
     return out;
 }
+
+static char *schema_of(const char *keep) { return schema_of_words(keep, WORDS); }
 
 typedef struct setting {
     rp_kv_format format;
@@ -203,9 +205,9 @@ static void shares_are_calibrated(void **state) {
         rp_kv_format format;
         const char *method;
     } cases[] = {{RP_KV_F16, "kvzip"}, {RP_KV_KIVI4, "kvzip"}, {RP_KV_INT8, "snapkv"}, {RP_KV_F16, "random"}};
-    char *schema = schema_of(" keep=\"auto\"");
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *schema = schema_of_words(" keep=\"auto\"", i == 0 ? 2 * WORDS : WORDS); /* more tokens than are judged */
         const setting s = {.format = cases[i].format, .method = cases[i].method, .threads = 2, .chunk = 64};
         const setting t = {.format = cases[i].format, .method = cases[i].method, .threads = 1, .chunk = 17};
         rp_engine *e = new_engine(&s, schema), *other = new_engine(&t, schema);
@@ -225,8 +227,8 @@ static void shares_are_calibrated(void **state) {
         }
         oracle_run_free(&first);
         rp_engine_free(e), rp_engine_free(other);
+        free(schema);
     }
-    free(schema);
 }
 
 /* Of a module longer than a chunk of a repetition: n_ctx leaves few positions after it. */

@@ -11,8 +11,8 @@
 
 /* If a single row takes longer than BACKGROUND_STEP_US: most of it is loading the weights, which a few rows share. */
 #define ROW_SLACK 1.25
-/* The same of modules that are reduced, which are long: so many rows cost about as much as in the prefill of a prompt, not four times as much. */
-#define MODULE_SLACK 3.0
+/* The same of modules that are reduced, which are long: their rows cost about as much as those of a prompt, not four times as much. */
+#define MODULE_SLACK 4.0
 
 /* ---- queue ---- */
 

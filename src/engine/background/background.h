@@ -11,7 +11,7 @@
  *
  *   when     no request runs or waits, and none has for BACKGROUND_QUIET_MS (at once while rp_engine_drain waits); the engine is prepared
  *   steps    have rows of the task only, as many as the cost model predicts for BACKGROUND_STEP_US; where one row takes longer, as many as take
- *            about as long as one; of modules that are reduced, as three. A request that arrives meanwhile waits for one such step at most
+ *            about as long as one; of modules that are reduced, as four. A request that arrives meanwhile waits for one such step at most
  *   memory   is reserved for the whole task, as for requests. A request that may lack memory takes it before it is admitted: the task is requeued,
  *            and hits what it has computed if that was kept
  *   uses     its hits do not count as uses

@@ -146,7 +146,7 @@ void segment_prefill_observe(segment_prefill *prefill, int32_t k, model_row *row
 }
 
 bool segment_prefill_wants_logits(const segment_prefill *prefill) {
-    return prefill->reduction && segment_reduction_wants_logits(prefill->reduction);
+    return prefill->reduction && segment_reduction_wants_logits(prefill->reduction, &prefill->seq);
 }
 
 int segment_prefill_settle(segment_prefill *prefill, int32_t n_rows, const float *logits, rp_error *err) {

@@ -36,7 +36,8 @@ struct segment_reduction {
     query_record *record; /* of a span */
     bool *left_out;       /* placeholders; NULL: none */
     /* auto: a candidate share of shares[low..high], the highest of which is good enough */
-    int32_t repeated, judged; /* piece of the first repetition, and its first token that the text has; */
+    int32_t repeated;           /* piece of the first repetition; */
+    int32_t judged, judged_end; /* its tokens by which candidates are judged; */
     int32_t low, high, n_candidates;
     bool judges;          /* a candidate is computed; */
     double full_nll, nll; /* sums over the judged tokens: of full KV, and of what is computed now */
@@ -96,6 +97,7 @@ static int list_chunk(segment_reduction *r, int32_t begin, int32_t n, rp_error *
     int rc = pml_append_asking(r->layout, r->segment, begin, &r->tokens, err);
     if (begin == 0) r->repeated = r->n_pieces, r->judged = (int32_t)r->tokens.n;
     if (!rc) rc = append_tokens(r, begin, begin + n, false, err);
+    if (begin == 0) r->judged_end = BASE_MIN((int32_t)r->tokens.n, r->judged + SEGMENT_REDUCTION_JUDGED);
     return rc ? rc : add_piece(r, false, err);
 }
 
@@ -214,7 +216,10 @@ int segment_reduction_begin(segment_reduction *r, sequence *seq, rp_error *err) 
     return open_scores(r, err);
 }
 
-int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return r->pieces[r->piece].end - seq->done; }
+/* Where the current rows end: with the piece, or with the judged tokens of a candidate. */
+static int32_t end_of_rows(const segment_reduction *r) { return r->judges ? r->judged_end : r->pieces[r->piece].end; }
+
+int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *seq) { return end_of_rows(r) - seq->done; }
 
 void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row) {
     const bool is_own = r->pieces[r->piece].is_own;
@@ -253,14 +258,16 @@ static void drop_views(segment_reduction *r, sequence *seq, size_t first) {
 
 /* ---- auto ---- */
 
-bool segment_reduction_wants_logits(const segment_reduction *r) { return is_auto(r) && r->piece == r->repeated; }
+bool segment_reduction_wants_logits(const segment_reduction *r, const sequence *seq) {
+    return is_auto(r) && r->piece == r->repeated && seq->done + 1 < r->judged_end;
+}
 
 /* Adds the negative log-likelihood of the text's tokens that the rows [first, first + n) predict. */
 static void add_likelihood(segment_reduction *r, int32_t first, int32_t n, const float *logits) {
-    const int32_t n_vocab = r->engine->model->hp.n_vocab, end = r->pieces[r->repeated].end;
+    const int32_t n_vocab = r->engine->model->hp.n_vocab;
     for (int32_t i = 0; i < n; i++) {
         const int32_t next = first + i + 1;
-        if (next >= r->judged && next < end) r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);
+        if (next >= r->judged && next < r->judged_end) r->nll -= logprobs_token(logits + (size_t)i * (size_t)n_vocab, n_vocab, r->tokens.ids[next]);
     }
 }
 
@@ -298,7 +305,7 @@ static int next_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
     seq->done = seq->n = (int32_t)r->tokens.n;
     if (!r->judges) return RP_OK;
     r->piece = r->repeated;
-    seq->n = r->pieces[r->repeated].end;
+    seq->n = r->judged_end;
     seq->done = r->repeated > 0 ? r->pieces[r->repeated - 1].end : 0;
     const int rc = add_candidate(r, seq, shares[(r->low + r->high) / 2], err);
     seq->slots = kv_context_slots(&seq->context);
@@ -325,7 +332,7 @@ static int begin_search(segment_reduction *r, sequence *seq, rp_error *err) {
 
 /* A candidate is computed: is it good enough? */
 static int end_candidate(segment_reduction *r, sequence *seq, rp_error *err) {
-    const int32_t middle = (r->low + r->high) / 2, n = r->pieces[r->repeated].end - r->judged;
+    const int32_t middle = (r->low + r->high) / 2, n = r->judged_end - r->judged;
     const bool is_good = r->nll - r->full_nll <= -log(SEGMENT_REDUCTION_LIKELIHOOD) * n;
     if (is_good) r->high = middle;
     else r->low = middle + 1;
@@ -350,8 +357,8 @@ static int end_repetition(segment_reduction *r, sequence *seq, rp_error *err) {
 int segment_reduction_settle(segment_reduction *r, sequence *seq, int32_t n_rows, const float *logits, rp_error *err) {
     const reduction_piece *p = &r->pieces[r->piece];
     if (logits) add_likelihood(r, seq->done - n_rows, n_rows, logits);
-    if (seq->done < p->end) return RP_OK;
-    BASE_ASSERT(seq->done == p->end); /* steps end with pieces */
+    if (seq->done < end_of_rows(r)) return RP_OK;
+    BASE_ASSERT(seq->done == end_of_rows(r)); /* steps end there */
     if (!p->is_own) return end_repetition(r, seq, err);
     if (r->queries) {
         const kv_span *last = seq->context.views[seq->context.n_views - 1].span;

@@ -8,7 +8,7 @@
  *   context   [scope]                                                   where the method needs the segment's own rows, or its format is encoded
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
- * With REDUCTION_AUTO the share is calibrated: the first chunk of the repetition is computed again over the slots that candidates keep. The smallest
+ * With REDUCTION_AUTO the share is calibrated: the first tokens of the repetition are computed again over the slots that candidates keep. The smallest
  * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
  * most.
  *
@@ -25,6 +25,7 @@
 
 #define SEGMENT_REDUCTION_SHARES \
     { 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL } /* of auto, in 1/1000 */
+#define SEGMENT_REDUCTION_JUDGED 512                                       /* tokens by which candidates are judged, at most */
 #define SEGMENT_REDUCTION_LIKELIHOOD 0.97                                  /* 0.95 in Compactor; compared in docs/quality.md */
 
 typedef struct segment_reduction segment_reduction;
@@ -46,7 +47,7 @@ int32_t segment_reduction_most_rows(const segment_reduction *r, const sequence *
 /* The k-th token of the sequence is computed by this row. */
 void segment_reduction_observe(segment_reduction *r, int32_t k, model_row *row);
 /* Do the next rows want their logits? */
-bool segment_reduction_wants_logits(const segment_reduction *r);
+bool segment_reduction_wants_logits(const segment_reduction *r, const sequence *seq);
 /* n_rows rows were computed, and counted in seq->done, with these logits, or NULL. seq->done may be lower afterwards. RP_ERR_MEMORY. */
 int segment_reduction_settle(segment_reduction *r, sequence *seq, int32_t n_rows, const float *logits, rp_error *err);
 /* All tokens are computed: makes the reduced spans, unsealed, in the segment's format. *out: [*n], the caller's. RP_ERR_MEMORY, RP_ERR_BUDGET. */
