@@ -8,8 +8,8 @@
  *   context   [scope]                                                   where the method needs the segment's own rows, or its format is encoded
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
- * With REDUCTION_AUTO the share is calibrated: the first tokens of the repetition are computed again over the slots that candidates keep. The smallest
- * share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
+ * With REDUCTION_AUTO the share is calibrated: the first tokens of the repetition are computed again over the slots that candidates keep. The
+ * smallest share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
  * most.
  *
  * Rows report to an observer. After the last one, slots of the segment are selected (model/reduction.h) and copied to reduced spans. Nothing else
