@@ -2,7 +2,7 @@
 /* test_crash.c: kills the process at every system call that changes the disk, in turn, and at random moments. Another
  * process then continues with the files: every record is complete or absent, no temporary file is left, the folder
  * stays within its budget, and answers are bit-identical to a cold run. Every KV format takes its turn; one module has a
- * format of its own.
+ * format of its own, and one is reduced: its answer is the one over its full or over its reduced KV.
  *
  *   REPRISE_TEST_SEED=N    other moments
  *   REPRISE_TEST_ROUNDS=N  random moments, 20 by default; calls in turn are every n-th for fewer than 10
@@ -30,7 +30,10 @@
 #include "support/seed.h"
 #include "support/store_folder.h"
 
-static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven hills</module></schema>";
+static const char schema_text[] = "<schema name='s'>Once <module name='a'>the river of the city</module><module name='b' kv='k4v2'>seven hills</module>"
+                                  "<module name='c' keep='25%'>one of the seven hills of the city and of the river, two of the hills and the rivers of the "
+                                  "cities, three cities and seven rivers of the hills, and four of the hills of the seven cities</module></schema>";
+#define REDUCED "<prompt schema='s'><c/>Which?</prompt>"
 static const struct {
     const char *prompt, *text;
 } requests[] = {{"<prompt schema='s'><a/>Where to?</prompt>", NULL}, {NULL, "the hills of the river"}, {NULL, "the hills of the city, and more of them"},
@@ -40,7 +43,7 @@ static const struct {
 #define TIGHT ((uint64_t)1200 << 10) /* the store's own files and two or three records */
 
 static rp_model *model;
-static oracle_run cold[RP_N_KV_FORMATS][BASE_ARRAY_LEN(requests)];
+static oracle_run cold[RP_N_KV_FORMATS][BASE_ARRAY_LEN(requests)], full[RP_N_KV_FORMATS], reduced[RP_N_KV_FORMATS];
 static rp_kv_format format; /* of engines from now on */
 static tiny_random r;
 static int rounds;
@@ -59,7 +62,7 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
     rp_error err = {0};
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
-    o.n_ctx = 256;
+    o.n_ctx = 512;
     o.kv_format = format;
     o.store_dir = dir;
     o.store_write = write;
@@ -69,6 +72,20 @@ static rp_engine *new_engine(const char *dir, rp_store_write write, uint64_t bud
         abort();
     }
     return e;
+}
+
+/* Does the plan have reduced KV? */
+static bool is_reduced(const oracle_run *run) {
+    bool any = false;
+    for (int32_t i = 0; i < run->result->n_plan; i++) any |= run->result->plan[i].kept < 1;
+    return any;
+}
+
+static void run_reduced(rp_engine *e, oracle_run *out) {
+    rp_request q = request_of(0);
+    q.prompt = REDUCED;
+    oracle_run_make(out, e, &q);
+    assert_int_equal(out->rc, RP_OK);
 }
 
 static int open_all(void **state) {
@@ -86,6 +103,10 @@ static int open_all(void **state) {
             oracle_run_make(&cold[f][i], e, &q);
             assert_int_equal(cold[f][i].rc, RP_OK);
         }
+        run_reduced(e, &full[f]);
+        rp_engine_drain(e, -1);
+        run_reduced(e, &reduced[f]);
+        assert_true(!is_reduced(&full[f]) && is_reduced(&reduced[f]));
         rp_engine_free(e);
     }
     format = RP_KV_F16;
@@ -95,6 +116,7 @@ static int open_all(void **state) {
 static int close_all(void **state) {
     (void)state;
     for (int i = 0; i < RP_N_KV_FORMATS * N_REQUESTS; i++) oracle_run_free(&cold[i / N_REQUESTS][i % N_REQUESTS]);
+    for (int f = 0; f < RP_N_KV_FORMATS; f++) oracle_run_free(&full[f]), oracle_run_free(&reduced[f]);
     rp_model_close(model);
     return 0;
 }
@@ -109,6 +131,13 @@ static bool run_all(rp_engine *e, int32_t *cached) {
         same &= oracle_run_same(&run, &cold[format][i]);
         if (cached && !run.rc) *cached += run.result->cached_tokens;
         oracle_run_free(&run);
+    }
+    for (int i = 0; i < 2; i++) { /* the second time over reduced KV */
+        oracle_run run = {0};
+        run_reduced(e, &run);
+        same &= oracle_run_same(&run, is_reduced(&run) ? &reduced[format] : &full[format]) && (i == 0 || is_reduced(&run));
+        oracle_run_free(&run);
+        rp_engine_drain(e, -1);
     }
     return same;
 }
