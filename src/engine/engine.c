@@ -119,7 +119,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!rc && stats.disk_state == RP_STORE_WORKS) identity_keep(e, o, &note);
     if (!rc) rc = span_tree_settle(e->tree, err);
     if (!rc) span_store_fit_disk(e->store);
-    if (!rc) reductions_open(e);
+    if (!rc) reduced_modules_open(e);
     if (!rc) span_store_settle_writer(e->store); /* the folder is within its budget before the first request */
     return rc;
 }
@@ -261,7 +261,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     if (e->has_thread) stop_thread(e);
     scaffolds_free(e);
-    reductions_free(e);
+    reduced_modules_free(e);
     engine_schemas_free(e);
     audit_close(e);
     answer_memory_free(e->answers);

@@ -9,6 +9,7 @@
 #include "engine/background/audit.h"
 #include "engine/background/reductions.h"
 #include "engine/job.h"
+#include "engine/reuse/reduced_modules.h"
 #include "engine/cost_model.h"
 #include "model/forward.h"
 #include "pml/parts.h"
@@ -135,6 +136,7 @@ struct rp_engine {
     auditor *auditor;
     scaffolds scaffolds;
     reductions reductions;
+    reduced_modules reduced_modules; /* guarded by the lock */
     cost_model cost;
     cost_model probe_cost; /* of tokens that are only probed (blend.h) */
     uint64_t last_plain; /* number of the last step with answers only */

@@ -80,6 +80,7 @@ typedef struct job_request {
     bool keeps;        /* JOB_BACKGROUND: these as in its background_task */
     background_piece *pieces;
     int32_t n_pieces;
+    background_advance_fn advance;
     background_done_fn background_done;
     void *background_user;
 } job_request;

@@ -360,8 +360,8 @@ static void a_row_that_lies_is_found(void **state) {
         "UPDATE records SET end_pos = end_pos + 1",
         "UPDATE records SET parts = parts + 1",
         "UPDATE records SET pos = pos + 1",
-        "UPDATE records SET head_slots = (SELECT head_slots FROM records ORDER BY at DESC LIMIT 1), slots = (SELECT slots FROM records ORDER BY at"
-        " DESC LIMIT 1), kept = (SELECT kept FROM records ORDER BY at DESC LIMIT 1) WHERE at = 0",
+        ("UPDATE records SET head_slots = (SELECT head_slots FROM records ORDER BY at DESC LIMIT 1), slots = (SELECT slots FROM records ORDER BY at"
+         " DESC LIMIT 1), kept = (SELECT kept FROM records ORDER BY at DESC LIMIT 1) WHERE at = 0"),
         "UPDATE records SET format = 0",
         "UPDATE records SET head_slots = x'' WHERE at = 0",       /* no row of a reduced span: */
         "UPDATE records SET head_slots = x'010203' WHERE at = 0", /* they are skipped */

@@ -36,6 +36,7 @@ int background_submit(rp_engine *e, const background_task *task) {
     q->keeps = task->keeps;
     q->pieces = task->pieces;
     q->n_pieces = task->n_pieces;
+    q->advance = task->advance;
     q->background_done = task->done;
     q->background_user = task->user;
     put_last(e, c);
@@ -242,9 +243,9 @@ static bool has_prefill(const rp_engine *e, const rp_job *c) {
 /* The next rows of such a task: of a composed prefill. The scheduler composes them. */
 static rp_job *next_prefill(rp_engine *e, rp_job *c, segment_prefill **out) {
     if (c->needs.n_missing == 0 || c->needs.rc) {
-        const reductions_outcome outcome = reductions_advance(e, c);
-        if (outcome == REDUCTIONS_ENDED) background_end(e, c, RP_OK, NULL);
-        else if (outcome == REDUCTIONS_WAITS) {
+        const background_outcome outcome = c->request->advance(e, c);
+        if (outcome == BACKGROUND_ENDED) background_end(e, c, RP_OK, NULL);
+        else if (outcome == BACKGROUND_WAITS) {
             give_up(e, c);
             e->background_tasks.tried_at = e->budget_epoch;
         }

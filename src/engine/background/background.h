@@ -42,6 +42,14 @@ typedef struct background_result {
  * too often), RP_ERR_CANCELLED (rp_engine_free), RP_ERR_MEMORY. It may submit the next task. */
 typedef void (*background_done_fn)(rp_engine *e, void *user, int rc, const background_result *result);
 
+/* What a task of a schema does next: its current module, if any, is complete. */
+typedef enum background_outcome {
+    BACKGROUND_NEEDS, /* the next module, which the job needs now */
+    BACKGROUND_WAITS, /* reads or writes hold the memory that it needs */
+    BACKGROUND_ENDED,
+} background_outcome;
+typedef background_outcome (*background_advance_fn)(rp_engine *e, rp_job *c);
+
 /* Tokens up to `end`, from the end of the previous piece on: a module's, in its format, or others. Later tokens attend to them in that format; as in
  * the prefill of a module, they attend to one another in the format that they are computed in. */
 typedef struct background_piece {
@@ -57,7 +65,8 @@ typedef struct background_task {
     int32_t *tokens, *positions; /* [n], by rising position; allocated with base_alloc */
     int32_t n;                   /* at least 1 */
     bool keeps;                  /* the KV is inserted into the prefix tree; else it is freed when the task ends */
-    rp_schema *schema;           /* instead of tokens: its modules are reduced; borrowed. The result is NULL */
+    rp_schema *schema;           /* instead of tokens: modules of it, one after another; borrowed. The result is NULL; */
+    background_advance_fn advance; /* chooses them */
     background_done_fn done;
     void *user;
 } background_task;

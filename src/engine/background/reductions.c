@@ -2,60 +2,11 @@
 /* reductions.c: see reductions.h. */
 #include "engine/background/reductions.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-
-/* ---- known modules; locked ---- */
-
-/* The index of a key, or its insertion index. */
-static size_t reductions_index(const reductions *r, const base_key *key) {
-    size_t low = 0, high = r->n;
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-        if (memcmp(&r->known[mid], key, sizeof(*key)) < 0) low = mid + 1;
-        else high = mid;
-    }
-    return low;
-}
-
-static bool reductions_knows(const reductions *r, const base_key *key) {
-    const size_t i = reductions_index(r, key);
-    return i < r->n && base_key_equal(&r->known[i], key);
-}
-
-static bool is_known(rp_engine *e, const pml_segment *s) {
-    const base_key key = pml_reduced_key(s, 0);
-    pthread_mutex_lock(&e->lock);
-    const bool known = reductions_knows(&e->reductions, &key);
-    pthread_mutex_unlock(&e->lock);
-    return known;
-}
-
-void reductions_note(rp_engine *e, const base_key *first) {
-    reductions *r = &e->reductions;
-    pthread_mutex_lock(&e->lock);
-    const size_t i = reductions_index(r, first);
-    const bool known = i < r->n && base_key_equal(&r->known[i], first);
-    if (!known && !base_grow((void **)&r->known, &r->cap, r->n + 1, REDUCTIONS_MAX, sizeof(*r->known))) {
-        memmove(r->known + i + 1, r->known + i, (r->n++ - i) * sizeof(*r->known));
-        r->known[i] = *first;
-    }
-    pthread_mutex_unlock(&e->lock);
-}
-
-/* A span_store_about_fn. Keys of other parts than the first do no harm. */
-static void note_stored(void *user, const span_about *about) {
-    if (about->kind == RECORD_REDUCED) reductions_note(user, &about->key);
-}
-
-void reductions_open(rp_engine *e) { span_store_each(e->store, note_stored, e); }
-
-void reductions_free(rp_engine *e) { base_free(e->reductions.known); }
 
 /* ---- plans ---- */
 
@@ -72,7 +23,7 @@ void reductions_plan(rp_job *c) {
     if (!p->layout || c->exact) return;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
-        item->reduced = may_be_reduced(p, item) && is_known(c->engine, &p->layout->segments[item->segment]);
+        item->reduced = may_be_reduced(p, item) && reduced_modules_has(c->engine, &p->layout->segments[item->segment]);
         any |= item->reduced;
     }
     if (!any) return;
@@ -89,13 +40,14 @@ void reductions_plan(rp_job *c) {
 
 /* Has the store the segment's KV, and is its reduced KV to be computed? */
 static bool is_wanted(rp_engine *e, const pml_layout *l, const pml_segment *s) {
-    if (s->keep == 0 || !segment_reduction_fits(e, s) || is_known(e, s)) return false;
+    if (s->keep == 0 || !segment_reduction_fits(e, s) || reduced_modules_has(e, s)) return false;
     for (int32_t i = 0; i < s->n_spans; i++)
         if (!span_store_has(e->store, &pml_segment_keys(l, s)[i])) return false;
     return true;
 }
 
-reductions_outcome reductions_advance(rp_engine *e, rp_job *c) {
+/* A background_advance_fn. */
+static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
     rp_schema *schema = c->request->schema;
     const pml_layout *l = schema->layout;
     if (c->needs.n > 0) c->next_segment++;
@@ -107,12 +59,12 @@ reductions_outcome reductions_advance(rp_engine *e, rp_job *c) {
         if (!is_wanted(e, l, s)) continue;
         int rc = segment_needs_reserve(&c->needs, 1, &err);
         if (!rc) rc = segment_needs_add(e, &c->needs, schema, &view, c, true, &err);
-        if (!rc && span_store_free_blocks(e->store) >= 0) return REDUCTIONS_NEEDS;
+        if (!rc && span_store_free_blocks(e->store) >= 0) return BACKGROUND_NEEDS;
         segment_needs_release(e, &c->needs);
-        if (!rc && span_store_is_busy(e->store)) return REDUCTIONS_WAITS;
+        if (!rc && span_store_is_busy(e->store)) return BACKGROUND_WAITS;
         BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens, rc ? err.message : "the KV budget has no room");
     }
-    return REDUCTIONS_ENDED;
+    return BACKGROUND_ENDED;
 }
 
 static void reductions_ended_task(rp_engine *e, void *user, int rc, const background_result *result) {
@@ -127,7 +79,7 @@ static void submit_task(rp_engine *e, rp_schema *schema) {
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == schema) return;
     const background_task task = {
-        .salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .done = reductions_ended_task, .user = schema};
+        .salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance, .done = reductions_ended_task, .user = schema};
     if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK) r->pending[r->n_pending++] = schema;
 }
 

@@ -264,8 +264,7 @@ static int finish_reduced(rp_engine *e, segment_prefill *prefill, kv_span ***out
         kv_span_seal((*out)[i], &key);
         if (prefill->kept) rc = keep_reduced(e, prefill->schema, s, i, *n, (*out)[i], err);
     }
-    const base_key first = pml_reduced_key(s, 0);
-    if (!rc && prefill->kept) reductions_note(e, &first);
+    if (!rc && prefill->kept) reduced_modules_add(e, s);
     return rc;
 }
 
