@@ -723,6 +723,9 @@ typedef struct rp_request {
     const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks
                                 compute the rows again whose attention selects the slots, even if they are cached: the last 32
                                 tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all) */
+    bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
+                                (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
+                                dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -848,6 +851,7 @@ typedef struct rp_result {
     int32_t n_warnings;
     void *owner;               /* internal */
     rp_kv_reduction kv_reduction;
+    int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

@@ -75,6 +75,7 @@ typedef struct job_request {
     int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
     base_key before;   /* of a conversation: a name of the messages before its answer; */
     bool remembers;    /* the answer is remembered as tokens (conversation.c) */
+    int32_t dropped;   /* messages that truncation left out */
     uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
     uint64_t deadline_us;              /* 0: none */
     bool keeps;        /* JOB_BACKGROUND: these as in its background_task */

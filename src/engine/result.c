@@ -396,6 +396,7 @@ int job_describe(rp_job *c, rp_error *err) {
     if (!rc) rc = describe_stop(c, err);
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
+    c->result->dropped_messages = c->request->dropped;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     describe_reduction(c);
     fill_timings(c);

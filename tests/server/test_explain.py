@@ -51,6 +51,22 @@ class Explain(Asked):
         for limit in ("0", "x", "513", "-1"):
             self.assertEqual(self.server.get(f"/v1/requests?limit={limit}").status, 400)
 
+    def test_truncation(self):
+        """A conversation that is longer than the context goes on without its oldest turns."""
+        turn = " ".join(f"Rule {i}: Tom may take {i} red balls from the box." for i in range(16))
+        messages = [("system", "You count.")]
+        for _ in range(12):
+            messages += [("user", turn), ("assistant", "It is.")]
+        body = {"messages": [{"role": r, "content": c} for r, c in messages + [("user", "And blue?")]], "max_tokens": 2}
+        refused = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(refused.status, 400)
+        answer = self.server.post("/v1/chat/completions", {**body, "truncation": "auto"})
+        self.assertEqual(answer.status, 200, answer.body)
+        dropped = answer.json["reprise"]["dropped_messages"]
+        self.assertTrue(0 < dropped < 24 and dropped % 2 == 0, dropped)
+        self.assertEqual(self.server.post("/v1/chat/completions", {**body, "truncation": "none"}).status, 400)
+        self.assertEqual(self.chat(("user", "Tom"), truncation="auto")["reprise"]["dropped_messages"], 0)
+
     def test_reduced_kv(self):
         text = " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(40))
         answer = self.chat(("user", text), kv_keep="12.5%", max_tokens=3)

@@ -78,8 +78,9 @@ static void submit_task(rp_engine *e, rp_schema *schema) {
     reductions *r = &e->reductions;
     for (int i = 0; i < r->n_pending; i++)
         if (r->pending[i] == schema) return;
-    const background_task task = {
-        .salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance, .done = reductions_ended_task, .user = schema};
+    background_task task = {.salt = schema->salt, .format = schema->layout->formats.text, .schema = schema, .advance = reductions_advance};
+    task.done = reductions_ended_task;
+    task.user = schema;
     if (r->n_pending < BACKGROUND_MAX_TASKS && background_submit(e, &task) == RP_OK) r->pending[r->n_pending++] = schema;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conversation.c: keeps sampled answers as tokens. An answer is remembered when its job ends (engine's thread) and
- * replaces the tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly
- * this text after exactly the same tokens.
+/* conversation.c: plans conversations. The oldest turns of one that is too long for the context are left out, if asked to.
+ * Sampled answers are kept as tokens: an answer is remembered when its job ends (engine's thread) and replaces the
+ * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text
+ * after exactly the same tokens.
  */
 #include <string.h>
 
@@ -75,16 +76,66 @@ static bool conversation_recall(void *user, const char *text, size_t n_bytes, to
     return ok;
 }
 
-int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
+/* ---- plan ---- */
+
+static int plan_messages(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
     const rp_model *m = c->engine->model;
-    size_t n = (size_t)BASE_MAX(o->n_messages, 0);
     recalling r = {.e = c->engine};
-    if (o->reuse != RP_REUSE_ON || o->no_prefix) return pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, NULL, err);
+    if (o->reuse != RP_REUSE_ON || o->no_prefix) return pml_plan_messages(&c->plan, m, messages, n, o->continues_last, NULL, err);
     answer_before_init(&r.before, &c->root.salt);
-    int rc = pml_plan_messages(&c->plan, m, o->messages, n, o->continues_last, &(pml_recall){conversation_recall, &r}, err);
+    int rc = pml_plan_messages(&c->plan, m, messages, n, o->continues_last, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);
     job_draft(c)->before = answer_before_key(&r.before);
     job_draft(c)->remembers = !o->continues_last; /* else its text is only part of a message */
     return RP_OK;
+}
+
+/* ---- truncation ---- */
+
+#define PIECES 4 /* of the context: one is dropped at a time; the answer gets one at most */
+
+/* Tokens of the plan beyond those that leave room for the answer. */
+static int32_t excess_of(const rp_job *c, const rp_request *o) {
+    const int32_t n_ctx = c->engine->n_ctx, n_answer = BASE_MIN(BASE_MAX(o->max_tokens, 1), n_ctx / PIECES);
+    return c->plan->end - (n_ctx - n_answer);
+}
+
+/* The message that the conversation goes on with: the first of a user, after `first`, so that whole pieces are dropped; at least the last one of a
+ * user. 0: there is none. */
+static size_t first_kept(const rp_job *c, const rp_message *messages, size_t first, int32_t excess) {
+    const pml_plan *p = c->plan;
+    const int32_t piece = BASE_MAX(c->engine->n_ctx / PIECES, 1), drop = (excess + piece - 1) / piece * piece;
+    const size_t before = first > 0 ? p->turns[first - 1].end : 0;
+    size_t kept = 0;
+    for (size_t i = first + 1; i < p->n_turns; i++) {
+        if (messages[i].role != RP_ROLE_USER) continue;
+        kept = i;
+        if (p->turns[i - 1].end - before >= (size_t)drop) return i;
+    }
+    return kept;
+}
+
+/* Plans the conversation without its oldest turns. */
+static int drop_turns(rp_job *c, const rp_request *o, rp_error *err) {
+    const size_t n = (size_t)o->n_messages;
+    size_t first = 0;
+    while (first < n && o->messages[first].role == RP_ROLE_SYSTEM) first++;
+    const size_t kept = first_kept(c, o->messages, first, excess_of(c, o));
+    if (kept <= first) return RP_OK; /* check_plan refuses it */
+    rp_message *messages = base_alloc(n * sizeof(*messages));
+    if (!messages) return base_fail_memory(err, n * sizeof(*messages), "a conversation");
+    memcpy(messages, o->messages, first * sizeof(*messages));
+    memcpy(messages + first, o->messages + kept, (n - kept) * sizeof(*messages));
+    pml_plan_free(c->plan);
+    c->plan = NULL;
+    const int rc = plan_messages(c, o, messages, n - (kept - first), err);
+    base_free(messages);
+    job_draft(c)->dropped = (int32_t)(kept - first);
+    return rc;
+}
+
+int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
+    const int rc = plan_messages(c, o, o->messages, (size_t)BASE_MAX(o->n_messages, 0), err);
+    return rc || !o->truncates || excess_of(c, o) <= 0 ? rc : drop_turns(c, o, err);
 }

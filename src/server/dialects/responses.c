@@ -93,7 +93,7 @@ json_t *responses_object(const server_request *x, const char *status) {
                              responses_given(x, "temperature", json_real(1)), "top_p", responses_given(x, "top_p", json_real(1)), "tools",
                              responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
                              responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
-                             responses_given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", "disabled");
+                             responses_given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", x->gen.truncates ? "auto" : "disabled");
     if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
     json_decref(more);
     return all;

@@ -119,7 +119,7 @@ int responses_parse(generation *gen, server_problem *p) {
     generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
                      "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
-                     "prompt_cache_retention include truncation reasoning max_tool_calls top_logprobs");
+                     "prompt_cache_retention include reasoning max_tool_calls top_logprobs");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }

@@ -400,7 +400,7 @@ static void parse_quality(generation *gen, const server_fields *f) {
 
 void generation_extras(generation *gen, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact", "modular"};
-    const char *reuse = reuses[0];
+    const char *reuse = reuses[0], *truncation = "disabled";
     rp_sampling *s = &gen->sampling;
     server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
     server_field_real(f, "min_p", 0, 1, &s->min_p);
@@ -414,6 +414,10 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
     server_field_text(f, "kv_keep", &gen->kv_keep);
     server_field_text(f, "kv_method", &gen->kv_method);
+    server_field_text(f, "truncation", &truncation);
+    gen->truncates = strcmp(truncation, "auto") == 0;
+    if (!gen->truncates && strcmp(truncation, "disabled") != 0)
+        server_fail(f->problem, SERVER_INVALID, "truncation", "'truncation' is '%.40s': give auto or disabled", truncation);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
     parse_quality(gen, f);
