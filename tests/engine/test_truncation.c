@@ -87,8 +87,8 @@ static void conversations_go_on_beyond_the_context(void **state) {
            (unsigned long long)most_bytes[0], (unsigned long long)most_bytes[1]);
     assert_true(4 * most_bytes[1] <= 5 * most_bytes[0] && most_bytes[1] <= 4 * column_bytes * (CONTEXT / 64));
     assert_true(n_refused > TURNS / 2 && dropped > TURNS);
-    assert_true(n_drops <= TURNS / 3);             /* a quarter of the context at a time: several turns */
-    assert_true(2 * cached_tokens > prompt_tokens);    /* between two drops only the last turn is new */
+    assert_true(n_drops <= TURNS / 3);              /* a quarter of the context at a time: several turns */
+    assert_true(2 * cached_tokens > prompt_tokens); /* between two drops only the last turn is new */
     clear();
     rp_engine_free(e), rp_engine_free(other);
 }
