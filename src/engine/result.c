@@ -177,8 +177,7 @@ static int32_t count_view(rp_job *c, const kv_view *v) {
 static int32_t count_reduced(rp_job *c, const segment_need *need) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
-    int32_t n = s->n_tokens;
-    for (int32_t i = 0; i < s->n_holes; i++) n -= pml_segment_holes(l, s)[i].len;
+    const int32_t n = pml_segment_own_tokens(l, s);
     c->saved_us += (uint64_t)cost_model_tokens_us(&c->engine->cost, n, s->pos);
     return n;
 }

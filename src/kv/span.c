@@ -511,11 +511,6 @@ int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cell
 
 int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
 
-void kv_span_set_parts(kv_span *s, int32_t n) {
-    BASE_ASSERT(s->first_slots && !s->sealed && n >= 1 && n <= KV_REDUCED_MAX_PARTS);
-    s->n_parts = n;
-}
-
 /* ---- loading ---- */
 
 int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, const base_key *key, rp_error *err) {

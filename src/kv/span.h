@@ -77,8 +77,6 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
 int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans);
 /* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
 int32_t kv_span_parts(const kv_span *s);
-/* Of an unsealed reduced span; 1 to KV_REDUCED_MAX_PARTS. */
-void kv_span_set_parts(kv_span *s, int32_t n);
 kv_span *kv_span_ref(kv_span *s);
 void kv_span_unref(kv_span *s); /* NULL is fine */
 /* Returns true if the caller holds the only reference; no other thread reads the span then. */

@@ -113,6 +113,12 @@ static inline const int32_t *pml_segment_scope(const pml_layout *l, const pml_se
 static inline const pml_hole *pml_segment_holes(const pml_layout *l, const pml_segment *s) {
     return s->n_holes > 0 ? l->holes + s->first_hole : NULL;
 }
+/* Its tokens outside of holes. */
+static inline int32_t pml_segment_own_tokens(const pml_layout *l, const pml_segment *s) {
+    int32_t n = s->n_tokens;
+    for (int32_t i = 0; i < s->n_holes; i++) n -= pml_segment_holes(l, s)[i].len;
+    return n;
+}
 static inline const base_key *pml_segment_keys(const pml_layout *l, const pml_segment *s) { return l->keys + s->first_key; }
 
 /* Positions from which prompts attend to a segment, besides after it: its parameters, each with the token before it,

@@ -55,18 +55,13 @@ static void segment_prefills_free_prefill(rp_engine *e, segment_prefill *prefill
     base_free(prefill);
 }
 
-/* Tokens of an encoded format are computed in the engine's own. */
-static kv_format open_format(const rp_engine *e, const pml_segment *s) {
-    return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
-}
-
 /* Reserves the blocks that a prefill may take: of its tokens, and of their encoded form. */
 static void reserve_blocks(const rp_engine *e, segment_prefill *prefill) {
     const pml_segment *s = segment_prefill_segment(prefill);
-    int64_t blocks = prefill->reduction ? segment_reduction_blocks(e, s) : sequence_held_blocks(e->pool, open_format(e, s), s->n_tokens);
+    int64_t blocks = prefill->reduction ? segment_reduction_blocks(e, s) : sequence_held_blocks(e->pool, segment_open_format(e, s), s->n_tokens);
     if (!prefill->reduction && kv_format_is_encoded(s->format)) blocks += sequence_held_blocks(e->pool, s->format, s->n_tokens);
     sequence_reserve(&prefill->seq, blocks);
-    prefill->seq.context.format = open_format(e, s);
+    prefill->seq.context.format = segment_open_format(e, s);
 }
 
 static int check_end(const rp_engine *e, int64_t end, rp_error *err) {

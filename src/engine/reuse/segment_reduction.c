@@ -50,8 +50,7 @@ static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
 
 static bool is_auto(const segment_reduction *r) { return r->segment->keep == REDUCTION_AUTO; }
 
-/* That of the rows that it computes. */
-static kv_format open_format(const rp_engine *e, const pml_segment *s) {
+kv_format segment_open_format(const rp_engine *e, const pml_segment *s) {
     return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
 }
 
@@ -183,7 +182,7 @@ static int64_t most_reduced_blocks(const kv_pool *pool, kv_format format, int32_
 }
 
 int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
-    const kv_format open = open_format(e, s);
+    const kv_format open = segment_open_format(e, s);
     const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
     int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
     const int32_t most = BASE_MIN(s->keep, REDUCTION_ALL); /* auto: of a candidate, and of the chosen share */
@@ -280,7 +279,7 @@ static reduction_run run_of(const segment_reduction *r, const kv_span *const *sp
 
 /* Adds views of the slots that a candidate share keeps, in the place of the full spans. */
 static int add_candidate(segment_reduction *r, sequence *seq, int32_t permille, rp_error *err) {
-    static const base_key key; /* nobody looks for it */
+    static const base_key key; /* of spans that no lookup finds */
     const reduction_run run = run_of(r, full_spans(r));
     kv_selection *selection = NULL;
     int rc = reduction_select_scored(&selection, r->method, permille, &run, r->scores, err);

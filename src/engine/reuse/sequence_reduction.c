@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "model/reduction.h"
 
 #define DEFAULT_METHOD "snapkv"
-#define MOST_KEEP_BYTES 32
 #define EXTRA_RUNS 3 /* the own tokens, and moved ones between them (shifted_reuse.c) */
 
 /* ---- the request ---- */
@@ -20,17 +20,11 @@
 /* "1024", "12.5%". false: neither. */
 static bool read_keep(const char *keep, job_reduction *r) {
     char *end;
-    if (keep[0] < '0' || keep[0] > '9' || strlen(keep) > MOST_KEEP_BYTES) return false;
-    if (!strchr(keep, '%')) {
-        const long n = strtol(keep, &end, 10);
-        r->slots = n >= 1 && n <= KV_SELECTION_MAX_SLOTS ? (int32_t)n : 0;
-        return *end == '\0' && r->slots > 0;
-    }
-    long tenths = strtol(keep, &end, 10) * 10;
-    if (tenths > 1000) return false;
-    if (*end == '.' && end[1] >= '0' && end[1] <= '9') tenths += end[1] - '0', end += 2;
-    r->permille = tenths >= 1 && tenths <= 1000 ? (int32_t)tenths : 0;
-    return end[0] == '%' && end[1] == '\0' && r->permille > 0;
+    if (keep[0] < '0' || keep[0] > '9') return false; /* a share of "auto" is for modules */
+    if (strchr(keep, '%')) return reduction_share_parse(keep, &r->permille);
+    const long n = strtol(keep, &end, 10);
+    r->slots = n >= 1 && n <= KV_SELECTION_MAX_SLOTS ? (int32_t)n : 0;
+    return *end == '\0' && r->slots > 0;
 }
 
 int reduction_read(job_reduction *r, const char *keep, const char *method, rp_error *err) {
