@@ -354,7 +354,7 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     return RP_OK;
 }
 
-/* The prompt is complete: its KV is reduced for the answer, whose tokens are nobody else's then. */
+/* The prompt is complete: its KV is reduced for the answer, whose KV no other request may use then. */
 static int steps_reduce(rp_job *c, rp_error *err) {
     if (!c->reduction.asked) return RP_OK;
     prefix_give(c, true);

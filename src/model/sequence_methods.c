@@ -54,7 +54,7 @@ static double weight_of(const head *h, int32_t kv_head, int32_t i) {
 /* Does a row at position pos see the slot in this layer? */
 static bool sees(const head *h, int32_t pos, const sequence_slot *s) { return s->pos <= pos && (h->window == 0 || pos - s->pos < h->window); }
 
-/* The highest weight of a slot's neighbours; kept slots are nobody's. */
+/* The highest weight of a slot's neighbours; kept slots do not count as neighbours. */
 static void score_by_window(const head *h, float *scores) {
     const sequence_slots *in = h->in;
     const int32_t radius = methods[h->method].pool / 2;

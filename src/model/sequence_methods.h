@@ -68,7 +68,7 @@ typedef struct sequence_slots {
     int32_t n_rows;
     const int32_t *kept; /* [n_kept] positions of slots that are kept besides the budget, rising */
     int32_t n_kept;
-    int32_t end; /* position of the first row that sees what is kept only */
+    int32_t end; /* position of the first row that attends to the reduced KV */
 } sequence_slots;
 
 /* Selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_focus.c: quality="focus:R" through the engine: the tokens that an uncertain prediction attends to most, by a slow computation with
- * the forward pass alone, whose logits the engine's equal byte for byte; the same bytes whatever is cached; what others may hit; reports.
+ * the forward pass alone, whose logits the engine's equal byte for byte; the same bytes whatever is cached; what other requests may hit; reports.
  * tests/oracle checks the logits against an independent implementation, tests/exactness that they do not depend on schedules.
  */
 #include <math.h>
@@ -424,7 +424,7 @@ static void the_bytes_do_not_depend_on_other_requests(void **state) {
     rp_model_close(m);
 }
 
-/* What attended to recomputed tokens is for nobody else; own tokens before them, which attended to the modules, are. */
+/* KV that attended to recomputed tokens is no hit for other requests; that of own tokens before them, which attended to the modules, is. */
 static void others_hit_what_plain_reuse_computed(void **state) {
     char longer[1024];
     (void)state;

@@ -2,10 +2,7 @@
 /* reductions.c: see reductions.h. */
 #include "engine/background/reductions.h"
 
-#include "base/check.h"
-#include "base/error.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "engine/engine_internal.h"
 
 /* ---- plans ---- */
@@ -62,7 +59,7 @@ static background_outcome reductions_advance(rp_engine *e, rp_job *c) {
         if (!rc && span_store_free_blocks(e->store) >= 0) return BACKGROUND_NEEDS;
         segment_needs_release(e, &c->needs);
         if (!rc && span_store_is_busy(e->store)) return BACKGROUND_WAITS;
-        BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens, rc ? err.message : "the KV budget has no room");
+        BASE_TRACE(ENGINE, "a module of %d tokens is not reduced: %s", s->n_tokens, rc ? err.message : "the KV budget cannot hold its prefill");
     }
     return BACKGROUND_ENDED;
 }

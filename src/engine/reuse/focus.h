@@ -80,7 +80,7 @@ int focus_settle(rp_job *c, rp_error *err);
 /* Before the result's plan is described: changes the job's plan and needs as if the chosen tokens had been recomputed from the beginning on.
  * RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int focus_describe(rp_job *c, rp_error *err);
-/* Frees everything, and begins anew. */
+/* Frees everything; the job watches again from its first token on. */
 void focus_release(rp_job *c);
 
 #endif
