@@ -134,11 +134,14 @@ class WriteBack(unittest.TestCase):
         """A working set that does not fit: each text is used twice and evicted before its third use."""
         server = self.start("--disk", "12M")
         start = time.monotonic()
-        for number in range(300):
+        number, turnovers = 0, 0
+        while number < 300 or (turnovers <= 1.5 and time.monotonic() < start + WAIT_S):  # more texts, if the writer waits for a core
             self.ask(server, number)
             self.ask(server, number)
-        m = server.metrics()
-        turnovers = m["reprise_store_disk_write_bytes_total"] / m["reprise_store_disk_budget_bytes"]
+            number += 1
+            if number >= 300:
+                m = server.metrics()
+                turnovers = m["reprise_store_disk_write_bytes_total"] / m["reprise_store_disk_budget_bytes"]
         self.assertLess(turnovers, 2.1 + (time.monotonic() - start) / 60)  # the empty store, the allowance, what it grew by
         self.assertGreater(turnovers, 1.5)
 
