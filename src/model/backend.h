@@ -27,6 +27,8 @@ typedef struct model_row {
     /* of its attention, and of its queries, in all layers; borrowed; NULL: none. They change no result */
     attention_observer *observer;
     query_record *queries;
+    /* chooses the slots that its attention sees (slot_bounds.h); borrowed; NULL: all */
+    const struct slot_bounds *bounds;
 } model_row;
 
 typedef struct model_step {
@@ -73,6 +75,8 @@ typedef struct backend_ops {
     /* to[slot][dimension] = a head's keys (rotated, as stored) or values of a run of n complete spans, all but the last of 256
      * tokens; slots of freed blocks: 0. */
     void (*read_head)(backend *b, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to);
+    /* Fills in the keys of bounds, of slots of that context whose KV is complete. RP_ERR_MEMORY. */
+    int (*bound)(backend *b, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
     /* deviations[r] = sum of squared differences between row r's keys and values and the cached ones in its slot of
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */

@@ -26,6 +26,7 @@ static const struct {
 
 const char *sequence_method_name(sequence_method m) { return methods[m].name; }
 int32_t sequence_method_rows(sequence_method m) { return methods[m].rows; }
+bool sequence_method_is_dynamic(sequence_method m) { return m == SEQUENCE_QUEST; }
 
 bool sequence_method_parse(const char *name, sequence_method *out) {
     for (int i = 0; i < SEQUENCE_N_METHODS; i++) {
@@ -111,6 +112,7 @@ static counts score_head(const head *h, float *scores) {
     case SEQUENCE_H2O: score_h2o(h, scores); break;
     case SEQUENCE_SINKS: score_ends(h, scores); break;
     case SEQUENCE_TOVA: score_tova(h, scores); break;
+    case SEQUENCE_QUEST:
     case SEQUENCE_N_METHODS: break;
     }
     for (int32_t i = 0; i < h->in->n; i++) {
@@ -163,7 +165,7 @@ int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const s
     double *weights = base_alloc(bytes);
     *out = NULL;
     if (!weights) return base_fail_memory(err, bytes, "scores of slots");
-    BASE_ASSERT(mean > 0 && in->n > 0 && (in->observer != NULL) == (methods[m].rows > 0));
+    BASE_ASSERT(mean > 0 && in->n > 0 && !sequence_method_is_dynamic(m) && (in->observer != NULL) == (methods[m].rows > 0));
     float *scores = (float *)(weights + in->n);
     bool *is_kept = (bool *)(scores + n_scores);
     head h = {.in = in, .method = m, .mean = BASE_MIN(mean, in->n - in->n_kept), .weights = weights, .is_kept = is_kept};

@@ -14,6 +14,7 @@
  *   sinks         the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
  *   tova          the weights of the last row, added over the heads of a layer, whose heads keep the same slots (TOVA; Oren et al., 2024;
  *                 the paper drops a slot at each step, here all are dropped at the end of the prompt)
+ *   quest         drops none: each row of the answer chooses groups of slots anew (slot_bounds.h)
  *
  * The slots of the last SEQUENCE_WINDOW tokens of the prompt's own text, the question as a rule, are kept by all methods, besides the
  * budget (in the papers, within it). In layers with a window, slots that no later row sees are never kept. The same input gives
@@ -38,7 +39,8 @@
     X(PYRAMIDKV, "pyramidkv", PYRAMID_WINDOW, SEQUENCE_POOL, LAYER) \
     X(H2O, "h2o", SEQUENCE_ALL_ROWS, 1, HEAD) \
     X(SINKS, "sinks", 0, 1, HEAD) \
-    X(TOVA, "tova", 1, 1, HEAD)
+    X(TOVA, "tova", 1, 1, HEAD) \
+    X(QUEST, "quest", 0, 1, HEAD)
 
 typedef enum sequence_method {
 #define X(NAME, name, rows, pool, budget) SEQUENCE_##NAME,
@@ -47,7 +49,7 @@ typedef enum sequence_method {
         SEQUENCE_N_METHODS
 } sequence_method;
 
-#define SEQUENCE_METHOD_NAMES "snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova" /* for messages */
+#define SEQUENCE_METHOD_NAMES "snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest" /* for messages */
 
 const char *sequence_method_name(sequence_method m); /* "snapkv" */
 bool sequence_method_parse(const char *name, sequence_method *out);
@@ -71,7 +73,9 @@ typedef struct sequence_slots {
     int32_t end; /* position of the first row that attends to the reduced KV */
 } sequence_slots;
 
-/* Selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its
+/* Does each row of the answer choose its slots, instead of a selection that drops the others? */
+bool sequence_method_is_dynamic(sequence_method m);
+/* Of the other methods: selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its
  * reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err);
 

@@ -25,7 +25,11 @@
 #define N_ANSWER 12
 #define MOST_PML (1 << 14)
 
-static const char *const methods[] = {"snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova"};
+static const char *const methods[] = {"snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova", "quest"};
+#define N_METHODS BASE_ARRAY_LEN(methods)
+#define N_DROPPING (N_METHODS - 1) /* the others do not */
+
+static bool drops(const char *method) { return strcmp(method, "quest") != 0; }
 
 static golden *models;
 static rp_model *model;
@@ -107,7 +111,8 @@ static int32_t check_same(rp_engine *e, rp_request q, const oracle_run *expected
     oracle_run again;
     run(e, &q, &again);
     if (!oracle_run_same(&again, expected)) fail_msg("%s, %s, %s: other logits", where, q.kv_method, q.text ? "text" : "modules");
-    assert_int_equal(again.result->kv_reduction.bytes, expected->result->kv_reduction.bytes);
+    /* the bytes of all KV depend on where it is cut into spans */
+    if (drops(q.kv_method)) assert_int_equal(again.result->kv_reduction.bytes, expected->result->kv_reduction.bytes);
     const int32_t cached = again.result->cached_tokens;
     oracle_run_free(&again);
     return cached;
@@ -137,7 +142,9 @@ static void check_everywhere(rp_model *m, const char *text, const char *keep, co
     run(e, &q, &cold);
     rp_engine_free(e);
     assert_string_equal(cold.result->kv_reduction.method, method);
-    assert_true(cold.result->kv_reduction.share < 1 && cold.result->kv_reduction.bytes < cold.result->kv_reduction.bytes_before);
+    const rp_kv_reduction *k = &cold.result->kv_reduction;
+    assert_true(k->share < 1);
+    assert_true(drops(method) ? k->bytes < k->bytes_before : k->bytes > k->bytes_before);
     q.reuse = RP_REUSE_ON;
     store_folder_make(dir);
     static const int32_t chunks[] = {1, 7, 64, 600};
@@ -163,7 +170,7 @@ static void check_everywhere(rp_model *m, const char *text, const char *keep, co
 static void hits_are_misses(void **state) {
     (void)state;
     char *text = calls_text(7, 150);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(methods); i++) {
+    for (size_t i = 0; i < N_METHODS; i++) {
         check_everywhere(model, text, "20%", methods[i]);
         check_everywhere(model, "<prompt schema='s'><b p='x'><c/></b><user>And which of them is it?</user></prompt>", "12.5%", methods[i]);
     }
@@ -177,7 +184,7 @@ static void windows_change_nothing(void **state) {
     char *text = calls_text(8, 120);
     for (size_t i = 0; i < 2; i++) {
         rp_model *m = open_golden(names[i]);
-        for (size_t k = 0; k < BASE_ARRAY_LEN(methods); k += 1 + i) check_everywhere(m, text, "10%", methods[k]);
+        for (size_t k = 0; k < N_METHODS; k += 1 + i) check_everywhere(m, text, "10%", methods[k]);
         rp_model_close(m);
     }
     free(text);
@@ -296,7 +303,7 @@ static void little_is_held(void **state) {
     char *text = calls_text(12, 500);
     oracle_run r;
     rp_engine *e = new_engine(model, 2, 0, NULL);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(methods); i++) {
+    for (size_t i = 0; i < N_DROPPING; i++) {
         rp_request q = request_of(text, "12.5%", methods[i]);
         run(e, &q, &r);
         printf("%-13s keeps %.3f of %d tokens: %llu of %llu bytes\n", methods[i], r.result->kv_reduction.share, r.result->prompt_tokens,

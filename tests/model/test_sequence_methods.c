@@ -23,6 +23,7 @@
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
+#define N_DROPPING SEQUENCE_QUEST /* methods before it drop slots */
 #define MOST_LAYERS 5
 #define MOST_HEADS 3
 #define MOST_VIEWS 4
@@ -139,6 +140,7 @@ static double naive_score(const world *w, sequence_method m, int32_t mean, int32
     case SEQUENCE_TOVA:
         for (int32_t h = 0; h < w->shape.n_kv_heads; h++) sum += w->weights[layer][h][slot];
         return sum;
+    case SEQUENCE_QUEST: /* test_shared_attention.c */
     case SEQUENCE_N_METHODS: break;
     }
     return 0;
@@ -212,7 +214,7 @@ static void methods_choose_what_their_papers_say(void **state) {
     tiny_random r = {.state = test_seed("sequence methods", 20261125)};
     for (int i = 0, rounds = test_rounds(60); i < rounds; i++) {
         draw_shape(&w, &r);
-        for (int m = 0; m < SEQUENCE_N_METHODS; m++) {
+        for (int m = 0; m < N_DROPPING; m++) {
             draw_slots(&w, &r);
             draw_rows(&w, (sequence_method)m, &r);
             draw_kept(&w, &r);
@@ -239,14 +241,14 @@ static void no_two_methods_choose_the_same(void **state) {
     draw_kept(&w, &r);
     draw_weights(&w, false, &r);
     for (int32_t mean = 80; mean <= 200; mean += 40) {
-        kv_selection *s[SEQUENCE_N_METHODS];
-        for (int m = 0; m < SEQUENCE_N_METHODS; m++) {
+        kv_selection *s[N_DROPPING];
+        for (int m = 0; m < N_DROPPING; m++) {
             s[m] = select_slots(&w, (sequence_method)m, mean);
             for (int k = 0; k < m; k++)
                 if (memcmp(s[m]->bits, s[k]->bits, sizeof(*s[m]->bits) * 8 * (size_t)kv_selection_words(s[m])) == 0)
                     fail_msg("%s chooses as %s does", sequence_method_name((sequence_method)m), sequence_method_name((sequence_method)k));
         }
-        for (int m = 0; m < SEQUENCE_N_METHODS; m++) kv_selection_free(s[m]);
+        for (int m = 0; m < N_DROPPING; m++) kv_selection_free(s[m]);
     }
     attention_observer_free(w.observer);
 }
@@ -257,6 +259,7 @@ static void methods_have_names(void **state) {
     for (int i = 0; i < SEQUENCE_N_METHODS; i++) {
         assert_true(sequence_method_parse(sequence_method_name((sequence_method)i), &m));
         assert_int_equal(m, i);
+        assert_int_equal(sequence_method_is_dynamic(m), i >= N_DROPPING);
     }
     assert_false(sequence_method_parse("kvzip", &m));
 }

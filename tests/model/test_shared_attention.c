@@ -6,7 +6,7 @@
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
  * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some spans
- * are reduced: each head of each layer has slots of its own. Attention, and the weights that observers get, agree with the
+ * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (model/slot_bounds.h). The choice, attention, and the weights that observers get, agree with the
  * slow definition of both (naive_attention.h); observers get the same bits from rows together and alone, and change nothing.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
@@ -26,7 +26,7 @@
 #include "model/forward.h"
 #include "support/golden.h"
 #include "support/must.h"
-#include "support/naive_attention.h"
+#include "support/naive_choice.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
 
@@ -34,6 +34,7 @@
 #define N_COMMON 6
 #define MAX_CONTEXTS 20
 #define MAX_ROWS 64
+#define MAX_VIEWS 32 /* of a context that is composed */
 #define N_STEPS 5
 #define FIRST_POS 500 /* of fresh tokens, where the model has so many positions */
 #define MAX_SHIFT 150
@@ -48,6 +49,7 @@ typedef struct engine {
 typedef struct twin {
     kv_context together, alone;
     attention_observer *observers[2]; /* of its rows together and alone; NULL: none */
+    slot_bounds *bounds[2];           /* the same; made by either engine */
     int32_t pos; /* of the next token */
 } twin;
 
@@ -193,6 +195,44 @@ static void add_observers(world *w, twin *t) {
         must(attention_observer_new(&t->observers[i], kv_pool_shape(w->pool), measure, MOST_WEIGHTS, first, n, &err), &err);
 }
 
+/* Lists the slots of some views; adjacent views are one run where that is possible. */
+static void add_bounds(world *w, twin *t) {
+    static sequence_slot slots[MAX_VIEWS * KV_SPAN_TOKENS];
+    rp_error err = {0};
+    int32_t ends[MAX_VIEWS], n_runs = 0, n = 0, before = -1;
+    const kv_context *c = &t->together;
+    const engine *engines[] = {&w->together, &w->alone};
+    assert_true(c->n_views <= MAX_VIEWS);
+    for (int32_t i = 0; i < (int32_t)c->n_views; i++) {
+        const kv_view *v = &c->views[i];
+        const int32_t first = n;
+        if (kv_span_is_reduced(v->span) || one_in(w, 6)) continue;
+        for (int32_t slot = 0; slot < kv_span_tokens(v->span); slot++)
+            if (v->mask[slot / 64] >> (slot % 64) & 1) slots[n++] = (sequence_slot){i, slot, kv_span_slot_position(v->span, slot) + v->shift};
+        if (n == first) continue;
+        const bool goes_on = before >= 0 && c->views[before].shift == v->shift && slots[first - 1].pos < slots[first].pos;
+        n_runs += !goes_on;
+        ends[n_runs - 1] = n;
+        before = i;
+    }
+    if (n == 0) return;
+    const int32_t most = 1 + below(w, one_in(w, 4) ? n + 100 : n / 2 + 1);
+    for (int k = 0; k < 2; k++) {
+        must(slot_bounds_new(&t->bounds[k], kv_pool_shape(w->pool), c, slots, n, ends, n_runs, most, w->first_pos, &err), &err);
+        must(engines[k]->backend->ops->bound(engines[k]->backend, t->bounds[k], c, &err), &err);
+    }
+    const kv_shape *shape = kv_pool_shape(w->pool);
+    const int64_t n_keys = slot_bounds_blocks(t->bounds[0]) * shape->n_layers * shape->n_kv_heads * 2 * shape->key_dim * KV_BLOCK_SLOTS;
+    assert_memory_equal(t->bounds[0]->keys, t->bounds[1]->keys, sizeof(uint16_t) * (size_t)n_keys);
+}
+
+static void drop_bounds(twin *t) {
+    for (int k = 0; k < 2; k++) {
+        slot_bounds_free(t->bounds[k]);
+        t->bounds[k] = NULL;
+    }
+}
+
 /* The common views, with differences. */
 static void compose(world *w, twin *t) {
     kv_view views[N_COMMON];
@@ -242,11 +282,14 @@ static void open_world(world *w, const rp_model *m, const char *name, kv_format 
     for (int32_t i = 0; i < w->n_twins; i++) {
         compose(w, &w->twins[i]);
         add_observers(w, &w->twins[i]);
+        w->twins[i].bounds[0] = w->twins[i].bounds[1] = NULL;
+        if (one_in(w, 2)) add_bounds(w, &w->twins[i]);
     }
 }
 
 static void close_world(world *w) {
     for (int32_t i = 0; i < MAX_CONTEXTS; i++) {
+        drop_bounds(&w->twins[i]);
         for (int k = 0; k < 2; k++) attention_observer_free(w->twins[i].observers[k]);
         if (i >= w->n_twins) continue;
         kv_context_clear(&w->twins[i].together);
@@ -291,6 +334,7 @@ static int32_t append_rows(world *w, mix kind, model_row *rows, const kv_context
             rows[n] = (model_row){.token = below(w, w->model->hp.n_vocab), .pos = t->pos++, .context = order[i]};
             rows[n].wants_logits = !one_in(w, 8);
             rows[n].observer = one_in(w, 3) ? NULL : t->observers[0];
+            rows[n].bounds = one_in(w, 3) ? NULL : t->bounds[0];
             must(kv_context_append(&t->together, rows[n].pos, &rows[n].span, &rows[n].slot, &err), &err);
         }
     }
@@ -305,6 +349,7 @@ static void check_alone(world *w, const model_row *row, const float *logits) {
     model_row r = *row;
     r.context = 0;
     if (r.observer) r.observer = t->observers[1];
+    if (r.bounds) r.bounds = t->bounds[1];
     must(kv_context_append(&t->alone, r.pos, &r.span, &r.slot, &err), &err);
     must(model_forward_step(w->alone.forward, &(model_step){&r, 1, contexts, 1}, w->expected, &err), &err);
     if (row->wants_logits && memcmp(logits, w->expected, bytes) != 0)
@@ -551,6 +596,7 @@ static struct {
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
     double *weights[MAX_CONTEXTS]; /* as the observers' */
     double worst[2];               /* difference of an output, of a weight */
+    int64_t n_hidden;              /* slots that rows did not choose */
 } defined;
 
 static void join_weight(const world *w, const model_row *row, int32_t layer, int32_t kv_head, const naive_slot *s) {
@@ -562,19 +608,45 @@ static void join_weight(const world *w, const model_row *row, int32_t layer, int
     *joined = o->measure != ATTENTION_MAXIMUM ? *joined + s->weight : fmax(*joined, s->weight);
 }
 
+/* Bounds that are nearer to each other may be in another order. */
+#define LEAST_MARGIN 1e-4
+
+/* The slots that a row does not choose, by definition: those that the backend did not, unless two bounds are as good as equal. NULL: it sees all. */
+static const bool *check_choice(const cpu_backend *b, int32_t layer, const backend_buffer *queries, int32_t r, int32_t kv_head, const kv_context *c) {
+    static bool hidden[(MAX_VIEWS + MAX_ROWS) * KV_SPAN_TOKENS];
+    const model_row *row = &b->step->rows[r];
+    const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .pos = row->pos, .x = cpu_row_of(queries, r)};
+    if (!row->bounds) return NULL;
+    assert_true(c->n_views <= MAX_VIEWS + MAX_ROWS);
+    const bool is_clear = naive_choose(&q, kv_head, row->bounds, c, hidden) > LEAST_MARGIN;
+    for (size_t i = 0; i < c->n_views * KV_SPAN_TOKENS; i++) {
+        const size_t view = i / KV_SPAN_TOKENS, slot = i % KV_SPAN_TOKENS;
+        const bool is_selected = c->views[view].mask[slot / 64] >> (slot % 64) & 1;
+        const bool is_chosen = cpu_chosen_slots(b, r, kv_head, view, (int32_t)slot / 64) >> (slot % 64) & 1;
+        if (is_clear && is_selected && is_chosen == hidden[i])
+            fail_msg("%s, layer %d, KV head %d: slot %zu of view %zu is %schosen", defined.w->name, layer, kv_head, slot, view, is_chosen ? "" : "not ");
+        hidden[i] = is_selected && !is_chosen;
+        defined.n_hidden += hidden[i];
+    }
+    return hidden;
+}
+
 static void checking_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     static naive_slot slots[1 << 14];
     const cpu_backend *b = (cpu_backend *)self;
     const model_hparams *hp = &b->model->hp;
+    const bool *hidden = NULL;
     double out[64];
     defined.attend(self, layer, queries, dst);
     for (int32_t r = 0; r < b->step->n_rows; r++)
         for (int32_t h = 0; h < hp->n_heads; h++) {
             const model_row *row = &b->step->rows[r];
             const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
-            const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
             const int32_t states = b->model->layers[layer].states, kv_head = h / (hp->n_heads / hp->n_kv_heads);
-            const size_t n = naive_attention(&q, b->step->contexts[row->context], slots, BASE_ARRAY_LEN(slots), out);
+            const kv_context *c = b->step->contexts[row->context];
+            if (h % (hp->n_heads / hp->n_kv_heads) == 0) hidden = check_choice(b, layer, queries, r, kv_head, c);
+            const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x, .hidden = hidden};
+            const size_t n = naive_attention(&q, c, slots, BASE_ARRAY_LEN(slots), out);
             for (int32_t d = 0; d < hp->value_dim; d++)
                 defined.worst[0] = fmax(defined.worst[0], fabs(out[d] - (double)cpu_row_of(dst, r)[h * hp->value_dim + d]));
             for (size_t i = 0; i < n; i++) join_weight(defined.w, row, states, kv_head, &slots[i]);
@@ -641,6 +713,8 @@ static void attention_and_its_observers_agree_with_their_definition(void **state
         model_close(m);
     }
     golden_close(g);
+    printf("slots that rows did not choose: %lld\n", (long long)defined.n_hidden);
+    assert_true(defined.n_hidden > 1000);
 }
 
 /* A reduced span whose heads all have the slots of a mask, in place of a masked view: the same sums in the same order. */
@@ -678,6 +752,7 @@ static void check_masks(const rp_model *m, const char *name, kv_format format, t
         }
         for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
         t->observers[0] = t->observers[1] = NULL;
+        drop_bounds(t);
     }
     for (int step = 0; step < 3; step++) run_step(&w, (mix)below(&w, N_MIXES));
     check_kv(&w);

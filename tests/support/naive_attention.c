@@ -12,8 +12,7 @@
 
 #define MOST_DIM 256
 
-/* The query rotated to (pos - shift). */
-static void rotate(const naive_query *q, int32_t shift, double *out) {
+void naive_rotate(const naive_query *q, int32_t shift, double *out) {
     const model_hparams *hp = &q->model->hp;
     const int32_t kind = q->model->layers[q->layer].rope, half = hp->rot_dim / 2;
     const bool halves = (q->model->arch->features & MODEL_ROPE_HALVES) != 0;
@@ -49,9 +48,10 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
     const int32_t *positions = kv_span_positions(s, l->states, kv_head);
     kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(s, l->states));
     double rotated[MOST_DIM];
-    rotate(q, v->shift, rotated);
+    naive_rotate(q, v->shift, rotated);
     for (int32_t i = 0; i < kv_span_slots(s, l->states, kv_head); i++) {
         const int32_t at = positions ? positions[i] : kv_span_position(s) + i, distance = q->pos - v->shift - at;
+        if (q->hidden && q->hidden[(size_t)index * KV_SPAN_TOKENS + (size_t)i]) continue;
         if (distance < 0 || (l->window > 0 && distance >= l->window) || !(v->mask[i / 64] >> (i % 64) & 1)) continue;
         if (n == cap) abort();
         const void *keys = kv_span_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);

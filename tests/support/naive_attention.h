@@ -5,6 +5,7 @@
 #ifndef SUPPORT_NAIVE_ATTENTION_H
 #define SUPPORT_NAIVE_ATTENTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,11 @@ typedef struct naive_query {
     int32_t n_ctx; /* selects the frequencies of long-rope models */
     int32_t layer, head, pos;
     const float *x; /* [key_dim] */
+    const bool *hidden; /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position does; NULL: none */
 } naive_query;
+
+/* out[key_dim]: the query rotated to (pos - shift). */
+void naive_rotate(const naive_query *q, int32_t shift, double *out);
 
 /* A slot that the query sees, with its weight after softmax. */
 typedef struct naive_slot {

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 #include "model/reduction.h"
+#include "model/slot_bounds.h"
 
 #define DEFAULT_METHOD "snapkv"
 #define EXTRA_RUNS 3 /* the own tokens, and moved ones between them (shifted_reuse.c) */
@@ -69,12 +70,19 @@ static int32_t most_runs(const rp_job *c) {
     return n;
 }
 
+/* Bounds are not in blocks: so many stay reserved, and unused, beside them. */
+static int64_t bounds_blocks(const kv_pool *pool, int32_t n_slots, int32_t n_runs) {
+    const uint64_t block = kv_pool_block_bytes(pool);
+    return (int64_t)((slot_bounds_bytes(kv_pool_shape(pool), n_slots, n_runs) + block - 1) / block);
+}
+
 int64_t reduction_blocks(const rp_job *c) {
     const kv_pool *pool = c->engine->pool;
     const kv_shape *shape = kv_pool_shape(pool);
     const int64_t n_heads = (int64_t)shape->n_layers * shape->n_kv_heads;
     if (!c->reduction.asked) return 0;
     const int32_t n = c->n_prompt + c->moved.n + (c->exact ? 0 : c->plan->n_cached), runs = most_runs(c);
+    if (sequence_method_is_dynamic(c->reduction.method)) return bounds_blocks(pool, n, runs) + kv_column_blocks(pool, c->format);
     /* a head's last cell of a run may be partly filled */
     const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
@@ -99,13 +107,16 @@ int reduction_open(rp_job *c, rp_error *err) {
     return attention_observer_new(&c->reduction.observer, shape, ATTENTION_SUM, most, 0, n_views, err);
 }
 
-attention_observer *reduction_observer(const rp_job *c, int32_t token) {
-    return token >= c->n_prompt - c->reduction.n_rows && token < c->n_prompt ? c->reduction.observer : NULL;
+void reduction_prepare_row(const rp_job *c, int32_t token, model_row *row) {
+    if (token >= c->n_prompt - c->reduction.n_rows && token < c->n_prompt) row->observer = c->reduction.observer;
+    if (token >= c->n_prompt) row->bounds = c->reduction.bounds;
 }
 
 void reduction_release(rp_job *c) {
     attention_observer_free(c->reduction.observer);
+    slot_bounds_free(c->reduction.bounds);
     c->reduction.observer = NULL;
+    c->reduction.bounds = NULL;
 }
 
 /* ---- the prompt is complete ---- */
@@ -170,6 +181,14 @@ static bool continues_run(const listing *l, int32_t n_before, const kv_view *bef
     return n_before == 0 || n_before == l->n || l->ranks[n_before - 1] < l->ranks[n_before];
 }
 
+/* End of the run that begins with view i, which does not stay whole, after `first` listed slots; *n: the slots of the run. */
+static size_t end_of_run(const listing *l, const kv_context *context, size_t i, int32_t first, int32_t *n) {
+    const kv_view *views = context->views;
+    *n = kv_mask_count(views[i++].mask);
+    for (; i < context->n_views && continues_run(l, first + *n, &views[i - 1], &views[i]); i++) *n += kv_mask_count(views[i].mask);
+    return i;
+}
+
 /* The part of the selection that n sources from `first` on have. */
 static int select_run(kv_selection **out, const kv_selection *all, const listing *l, int32_t first, int32_t n, rp_error *err) {
     int rc = kv_selection_new(out, all->n_layers, all->n_kv_heads, n, err);
@@ -208,13 +227,13 @@ static int compose_reduced(rp_job *c, kv_context *to, const kv_selection *all, c
     int32_t first = 0;
     int rc = RP_OK;
     for (size_t i = 0, end; i < n_views && !rc; i = end) {
-        int32_t n = kv_mask_count(views[i].mask);
-        end = i + 1;
+        int32_t n;
         if (stays_whole(&views[i])) {
             rc = kv_context_add(to, views[i].span, views[i].shift, kv_span_is_reduced(views[i].span) ? NULL : views[i].mask, err);
+            end = i + 1;
             continue;
         }
-        for (; end < n_views && continues_run(l, first + n, &views[end - 1], &views[end]); end++) n += kv_mask_count(views[end].mask);
+        end = end_of_run(l, &c->seq.context, i, first, &n);
         if (n > 0) rc = add_run(c, to, all, l, first, n, views[i].shift, err);
         first += n;
     }
@@ -271,8 +290,60 @@ static int reduce(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
     return rc;
 }
 
+/* ---- slots that each row of the answer chooses ---- */
+
+/* Slots of the answer's choice, in the context's order, and the ends of their runs. */
+typedef struct candidates {
+    sequence_slot *slots; /* [n_slots] */
+    int32_t *run_ends;    /* [n_runs] */
+    int32_t n_slots, n_runs;
+    int32_t first; /* listed slots of the views so far */
+} candidates;
+
+static bool is_kept(const rp_job *c, int32_t pos) {
+    for (int32_t i = c->n_prompt - kept_tokens(c); i < c->n_prompt; i++)
+        if (c->positions[i] == pos) return true;
+    return false;
+}
+
+static void add_candidates(const rp_job *c, const listing *l, int32_t first, int32_t n, candidates *out) {
+    const int32_t before = out->n_slots;
+    for (int32_t i = first; i < first + n; i++)
+        if (!is_kept(c, l->slots[l->ranks[i]].pos)) out->slots[out->n_slots++] = l->slots[l->ranks[i]];
+    if (out->n_slots > before) out->run_ends[out->n_runs++] = out->n_slots;
+}
+
+static void list_candidates(const rp_job *c, const listing *l, candidates *out) {
+    const kv_context *context = &c->seq.context;
+    for (size_t i = 0, end; i < context->n_views; i = end) {
+        int32_t n = 0;
+        end = stays_whole(&context->views[i]) ? i + 1 : end_of_run(l, context, i, out->first, &n);
+        add_candidates(c, l, out->first, n, out);
+        out->first += n;
+    }
+}
+
+static int bound_slots(rp_job *c, const listing *l, int32_t mean, rp_error *err) {
+    job_reduction *r = &c->reduction;
+    backend *b = c->engine->backend;
+    const size_t bytes = (size_t)l->n * sizeof(sequence_slot) + c->seq.context.n_views * sizeof(int32_t);
+    candidates all = {.slots = base_alloc(bytes)};
+    if (!all.slots) return base_fail_memory(err, bytes, "the slots of a prompt");
+    all.run_ends = (int32_t *)(all.slots + l->n);
+    list_candidates(c, l, &all);
+    int rc = slot_bounds_new(&r->bounds, kv_pool_shape(c->engine->pool), &c->seq.context, all.slots, all.n_slots, all.run_ends, all.n_runs, mean,
+                             c->plan->end, err);
+    base_free(all.slots);
+    if (!rc) rc = b->ops->bound(b, r->bounds, &c->seq.context, err);
+    if (rc) return rc;
+    r->share = (double)(mean + kept_tokens(c)) / l->n;
+    c->seq.slots -= all.n_slots - mean - r->bounds->n_groups; /* read by each row */
+    return RP_OK;
+}
+
 int reduction_apply(rp_job *c, rp_error *err) {
     job_reduction *r = &c->reduction;
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
     const uint64_t start = base_clock_us();
     listing l = {0};
     if (!r->asked) return RP_OK;
@@ -285,8 +356,8 @@ int reduction_apply(rp_job *c, rp_error *err) {
         const int32_t n_others = l.n - kept_tokens(c), mean = mean_of(r, n_others);
         r->bytes_before = kv_context_bytes(&c->seq.context);
         r->share = 1;
-        if (mean < n_others) rc = reduce(c, &l, mean, err);
-        r->bytes = kv_context_bytes(&c->seq.context);
+        if (mean < n_others) rc = sequence_method_is_dynamic(r->method) ? bound_slots(c, &l, mean, err) : reduce(c, &l, mean, err);
+        r->bytes = kv_context_bytes(&c->seq.context) + (r->bounds ? slot_bounds_bytes(shape, r->bounds->n_slots, r->bounds->n_runs) : 0);
         r->done = !rc;
         r->us = base_clock_us() - start;
         BASE_TRACE(ENGINE, "job %llu: keeps %.3f of %d slots by %s: %llu of %llu bytes; %llu us", (unsigned long long)c->request->number,

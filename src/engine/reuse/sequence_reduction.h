@@ -9,6 +9,9 @@
  * them. Views of encoded or reduced spans stay whole. What the prompt computed enters the prefix tree before; nothing after it
  * does.
  *
+ * With quest all views stay: each row of the answer chooses the slots that it sees (model/slot_bounds.h), among all but those of
+ * encoded and reduced spans, of the last own tokens and of the answer, which it sees in any case.
+ *
  * Hit = miss: methods score slots by the weights of the prompt's last own rows (model/sequence_methods.h), so these are computed
  * whatever is cached; h2o observes all of the prompt's own rows, and none of them is a hit. The order of slots is that
  * of positions, whatever spans they are in.
@@ -18,6 +21,7 @@
 #ifndef ENGINE_SEQUENCE_REDUCTION_H
 #define ENGINE_SEQUENCE_REDUCTION_H
 
+#include "model/backend.h"
 #include "model/sequence_methods.h"
 
 struct rp_job;
@@ -28,6 +32,7 @@ typedef struct job_reduction {
     int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
     attention_observer *observer; /* of a composed job whose method needs one; else NULL */
     int32_t n_rows;               /* observed rows: the last ones of the prompt */
+    struct slot_bounds *bounds;   /* of a composed job whose answer's rows choose their slots, once its prompt is complete; else NULL */
     bool done;
     uint64_t bytes_before, bytes; /* KV of the context before and after */
     uint64_t us;                  /* time it took */
@@ -43,8 +48,8 @@ int32_t reduction_most_found(const struct rp_job *c);
 int64_t reduction_blocks(const struct rp_job *c);
 /* A composed job: begins to observe. RP_ERR_MEMORY. */
 int reduction_open(struct rp_job *c, rp_error *err);
-/* Observer of the job's token of that index; NULL: none. */
-attention_observer *reduction_observer(const struct rp_job *c, int32_t token);
+/* The row computes the job's token of that index: sets what it reports to, and what chooses its slots. */
+void reduction_prepare_row(const struct rp_job *c, int32_t token, model_row *row);
 /* The prompt is complete, its first token drawn, its KV in the prefix tree, and its plan described; it shares nothing from now
  * on. Replaces the context's views, and reserves what the answer takes. Without effect on other jobs, or if all slots are
  * kept. RP_ERR_MEMORY, RP_ERR_LIMIT: the job must fail. */

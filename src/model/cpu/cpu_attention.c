@@ -166,13 +166,10 @@ typedef void (*block_fn)(tile *t, const visit *v, int32_t block, const uint64_t 
 
 static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
 
-/* The angles of (position - shift): cos and sin of a difference. A shift of 0 gives the row's own, to the bit. */
-static const float *shifted_angles(const tile *t, int32_t r, int32_t shift, const float *shift_cs) {
-    const cpu_backend *b = t->j->b;
+const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out) {
     int32_t rot = b->model->hp.rot_dim;
-    const float *a = t->j->angles->rows + (int64_t)t->rows[r] * rot;
+    const float *a = angles->rows + (int64_t)row * rot;
     if (shift == 0) return a;
-    float *out = t->scratch->angles;
     for (int32_t i = 0; i < rot; i += 2) {
         out[i] = a[i] * shift_cs[i] + a[i + 1] * shift_cs[i + 1];
         out[i + 1] = a[i + 1] * shift_cs[i] - a[i] * shift_cs[i + 1];
@@ -215,7 +212,8 @@ static void rotate_row(tile *t, int32_t r, const kv_view *v) {
         return;
     }
     const float *shift_cs = angles->views + (part->first_view + (size_t)(v - part->context->views)) * (size_t)hp->rot_dim;
-    b->kernels.rope(q, shifted_angles(t, r, v->shift, shift_cs), t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
+    const float *cs = cpu_shifted_angles(b, angles, t->rows[r], v->shift, shift_cs, t->scratch->angles);
+    b->kernels.rope(q, cs, t->n_heads, hp->key_dim, hp->rot_dim, halves, out);
 }
 
 /* ---- visiting ---- */
@@ -243,12 +241,18 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     v->end = part->end;
 }
 
+/* Of the slots of a block that a row chose. */
+static uint64_t chosen_slots(const tile *t, const visit *v, int32_t r, int32_t block) {
+    return cpu_chosen_slots(t->j->b, t->rows[r], t->kv_head, (size_t)(v->views[r] - t->part_of[r]->context->views), block);
+}
+
 /* Visible slots of a block for each row; false if no row sees any. */
 static bool block_visibility(const tile *t, const visit *v, int32_t block, uint64_t *visible) {
     const model_layer *l = t->j->layer;
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
         visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, tile_row_of(t, r)->pos, l->window) : 0;
+        if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
         any |= visible[r];
     }
     return any != 0;
@@ -798,6 +802,7 @@ static void record_queries(const cpu_backend *b, int32_t layer, const backend_bu
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     cpu_backend *b = (cpu_backend *)self;
     if (b->is_recorded) record_queries(b, layer, queries);
+    if (b->is_chosen) cpu_choose(b, layer, queries);
     int32_t group = b->model->hp.n_heads / b->model->hp.n_kv_heads, n_threads = base_threads_count(b->threads);
     const model_layer *l = &b->model->layers[layer];
     const bool *f16_layers = kv_pool_shape(b->step->contexts[0]->pool)->f16_layers;

@@ -54,6 +54,7 @@ static void free_scratch(cpu_backend *b) {
 
 void cpu_attention_free(cpu_backend *b) {
     cpu_plan *p = &b->plan;
+    cpu_choices_free(b);
     free_scratch(b);
     base_free(p->tiles);
     base_free(p->parts);
@@ -405,6 +406,7 @@ static void find_observers(cpu_backend *b) {
 
 int cpu_attention_begin(cpu_backend *b, rp_error *err) {
     int rc = reserve_scratch(b, err);
+    if (!rc) rc = cpu_choices_begin(b, err);
     find_observers(b);
     for (int i = 0; i < CPU_N_ANGLES && !rc; i++) {
         cpu_angles *a = &b->angles[i];

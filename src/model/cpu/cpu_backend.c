@@ -236,6 +236,7 @@ static const backend_ops ops = {
     .store = cpu_store,
     .encode = cpu_encode,
     .read_head = cpu_read_head,
+    .bound = cpu_bound,
     .deviate = cpu_deviate,
     .attend = cpu_attend,
     .act = cpu_act,

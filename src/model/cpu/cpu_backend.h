@@ -6,6 +6,7 @@
  *   cpu_linear.c           linear layers
  *   cpu_experts.c          mixtures of experts
  *   cpu_attention.c        storing KV into blocks, attention over views
+ *   cpu_slot_bounds.c      slots that rows choose anew
  *   cpu_encode.c           elements of KV blocks; encoding of complete spans
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
  *   cpu_attention_plan.c   scratch and rotations of a step, its rows grouped into tiles
@@ -109,6 +110,7 @@ typedef struct cpu_linear_part {
 } cpu_linear_part;
 
 typedef struct cpu_experts cpu_experts;
+typedef struct cpu_choices cpu_choices; /* private to cpu_slot_bounds.c */
 
 typedef struct cpu_backend {
     backend base;
@@ -136,6 +138,8 @@ typedef struct cpu_backend {
     bool has_int_scratch;
     bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
     bool is_observed, is_recorded; /* rows of the step have observers; records of queries */
+    bool is_chosen;                /* rows of the step choose slots; */
+    cpu_choices *choices;          /* NULL: none ever did */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
@@ -143,6 +147,17 @@ int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch
 int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+/* The angles of (position - shift) of a row: cos and sin of a difference. A shift of 0 gives the row's own, to the bit. shift_cs:
+ * of the shift; out: [rot_dim], may be used. */
+const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out);
+
+/* Rows that choose slots (model/slot_bounds.h): which of the step's do, RP_ERR_MEMORY; their choice in a layer; slots of a block
+ * of a view that a row may attend to, all of them if it does not choose. */
+int cpu_choices_begin(cpu_backend *b, rp_error *err);
+void cpu_choose(cpu_backend *b, int32_t layer, const backend_buffer *queries);
+uint64_t cpu_chosen_slots(const cpu_backend *b, int32_t row, int32_t kv_head, size_t view, int32_t block);
+void cpu_choices_free(cpu_backend *b);
+int cpu_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err);
 void cpu_store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values);
 int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err);
 /* Element d of a slot in a head's keys or values of dim elements, as stored: keys of int8 are transformed (kernel_hadamard). */

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slot_bounds.c: see slot_bounds.h. The keys are the backend's to fill in (cpu/cpu_slot_bounds.c). */
+#include "model/slot_bounds.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+static int64_t groups_in(int64_t n_slots) { return (n_slots + SLOT_GROUP - 1) / SLOT_GROUP; }
+
+static uint64_t key_bytes(const kv_shape *shape, int64_t n_groups) {
+    const int64_t blocks = (n_groups + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
+    return sizeof(uint16_t) * 2 * (uint64_t)(blocks * KV_BLOCK_SLOTS * shape->key_dim * shape->n_layers * shape->n_kv_heads);
+}
+
+uint64_t slot_bounds_bytes(const kv_shape *shape, int64_t n_slots, int64_t n_runs) {
+    const int64_t n_groups = groups_in(n_slots) + n_runs; /* the last one of a run may have fewer slots */
+    return sizeof(slot_bounds) + (uint64_t)n_slots * sizeof(sequence_slot) + (uint64_t)n_groups * sizeof(slot_group) +
+           (uint64_t)n_runs * sizeof(slot_run) + key_bytes(shape, n_groups);
+}
+
+/* The first run ends at run_ends[0]. */
+static void cut_groups(slot_bounds *s, const int32_t *run_ends) {
+    for (int32_t run = 0, slot = 0; run < s->n_runs; run++) {
+        s->runs[run] = (slot_run){.first = s->n_groups, .view = s->slots[slot].view};
+        for (; slot < run_ends[run]; slot = s->groups[s->n_groups++].end)
+            s->groups[s->n_groups] = (slot_group){slot, BASE_MIN(slot + SLOT_GROUP, run_ends[run])};
+        s->runs[run].end = s->n_groups;
+    }
+}
+
+static void find_others(slot_bounds *s, const kv_context *context) {
+    for (size_t i = 0; i < s->n_views; i++) memcpy(s->others[i], context->views[i].mask, sizeof(s->others[i]));
+    for (int32_t i = 0; i < s->n_slots; i++)
+        s->others[s->slots[i].view][s->slots[i].slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << s->slots[i].slot % KV_BLOCK_SLOTS);
+}
+
+static bool alloc_parts(slot_bounds *s, size_t n_groups, size_t bytes) {
+    s->slots = base_alloc((size_t)s->n_slots * sizeof(*s->slots));
+    s->groups = base_alloc(n_groups * sizeof(*s->groups));
+    s->runs = base_alloc((size_t)s->n_runs * sizeof(*s->runs));
+    s->others = base_alloc(s->n_views * sizeof(*s->others));
+    s->keys = base_alloc_aligned(bytes, 64);
+    return s->slots && s->groups && s->runs && s->others && s->keys;
+}
+
+int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *context, const sequence_slot *slots, int32_t n_slots,
+                    const int32_t *run_ends, int32_t n_runs, int32_t most, int32_t end, rp_error *err) {
+    int64_t n_groups = 0;
+    BASE_ASSERT(n_slots > 0 && most > 0 && n_runs > 0 && run_ends[n_runs - 1] == n_slots);
+    for (int32_t run = 0; run < n_runs; run++) n_groups += groups_in(run_ends[run] - (run > 0 ? run_ends[run - 1] : 0));
+    const uint64_t bytes = key_bytes(shape, n_groups);
+    slot_bounds *s = *out = base_calloc(1, sizeof(*s));
+    if (!s) return base_fail_memory(err, sizeof(*s), "bounds of slots");
+    *s = (slot_bounds){.n_kv_heads = shape->n_kv_heads, .key_dim = shape->key_dim, .most = (int32_t)groups_in(most), .end = end,
+                       .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {
+        slot_bounds_free(s);
+        *out = NULL;
+        return base_fail_memory(err, bytes, "bounds of slots");
+    }
+    memcpy(s->slots, slots, (size_t)n_slots * sizeof(*slots));
+    cut_groups(s, run_ends);
+    find_others(s, context);
+    return RP_OK;
+}
+
+void slot_bounds_free(slot_bounds *s) {
+    if (!s) return;
+    base_free(s->slots);
+    base_free(s->groups);
+    base_free(s->runs);
+    base_free(s->others);
+    base_free(s->keys);
+    base_free(s);
+}
