@@ -41,7 +41,10 @@ static void fill_group(const fill_job *j, int32_t layer, int32_t kv_head, int32_
     for (int32_t i = s->groups[group].first; i < s->groups[group].end; i++) {
         if (window > 0 && s->end - s->slots[i].pos >= window) continue;
         read_key(j->context->views[s->slots[i].view].span, layer, kv_head, s->slots[i].slot, key);
-        for (int32_t d = 0; d < dim; d++) largest[d] = fmaxf(largest[d], key[d]), smallest[d] = fminf(smallest[d], key[d]);
+        for (int32_t d = 0; d < dim; d++) {
+            largest[d] = BASE_MAX(largest[d], key[d]);
+            smallest[d] = BASE_MIN(smallest[d], key[d]);
+        }
     }
     for (int smaller = 0; smaller < 2; smaller++)
         j->b->kernels.store_key_f16(smaller ? smallest : largest, dim, slot_bounds_keys(s, layer, kv_head, group / KV_BLOCK_SLOTS, smaller),
@@ -265,14 +268,14 @@ static void join_bounds(const chooser *c, int32_t head, float *bounds) {
     const int32_t window = c->j->layer->window;
     const float *slopes = c->j->b->model->alibi_slopes;
     float most = -INFINITY;
-    for (int32_t g = 0; g < s->n_groups; g++) {
+    for (int32_t g = 0; g < s->n_groups && (slopes || window > 0); g++) {
         const int32_t last = s->slots[s->groups[g].end - 1].pos;
         if (slopes) bounds[g] -= slopes[head] * (float)(c->pos - last);
-        if (slot_bounds_reaches(s, g, c->pos, window)) most = fmaxf(most, bounds[g]);
-        else bounds[g] = -INFINITY;
+        if (!slot_bounds_reaches(s, g, c->pos, window)) bounds[g] = -INFINITY;
     }
-    for (int32_t g = 0; g < s->n_groups; g++)
-        if (bounds[g] > -INFINITY) c->s->highest[g] = fmaxf(c->s->highest[g], bounds[g] - most);
+    for (int32_t g = 0; g < s->n_groups; g++) most = BASE_MAX(most, bounds[g]);
+    if (most == -INFINITY) return; /* no group is within reach */
+    for (int32_t g = 0; g < s->n_groups; g++) c->s->highest[g] = BASE_MAX(c->s->highest[g], bounds[g] - most);
 }
 
 static void write_masks(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
