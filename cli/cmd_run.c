@@ -20,7 +20,7 @@ typedef struct run_options {
     cli_engine_args engine;
     cli_sampling_args sampling;
     int32_t max_tokens, reuse, repeat, draft, shifted_reuse;
-    bool ignore_eos, json, verbose, explain;
+    bool ignore_eos, context_shift, json, verbose, explain;
 } run_options;
 
 static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* in the order of rp_reuse */
@@ -53,7 +53,9 @@ static const cli_option options[] = {
      .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
              "answer (all)"},
     {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
-     .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova (snapkv)"},
+     .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest (snapkv)"},
+    {.name = "context-shift", .kind = CLI_FLAG, .offset = AT(context_shift),
+     .help = "an answer that reaches the end of the context goes on without the oldest tokens, up to --max-tokens"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (0)"},
@@ -226,6 +228,7 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.grammar = s->grammar;
     r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;
+    r.context_shift = o->context_shift;
     r.n_draft = o->draft;
     r.shifted_reuse = o->shifted_reuse;
     r.on_text = run_on_text;

@@ -673,7 +673,7 @@ typedef struct rp_request {
     const char *text;        /* plain text, after the beginning-of-text token; "" starts from that token alone */
     rp_reuse reuse;
     rp_quality quality;      /* of all modules; overrides prompt and schema. default: as written */
-    int32_t max_tokens;      /* default 128; the answer also ends at the end of the context */
+    int32_t max_tokens;      /* default 128; the answer also ends at the end of the context, unless context_shift is set */
     int32_t priority;        /* queued requests of higher priority run first; default 0 */
     int64_t deadline_ms;     /* from rp_engine_submit on. Orders a tenant's requests of equal priority, earliest first.
                                 Without a first token by then, the job ends with RP_ERR_DEADLINE; a started answer ends
@@ -726,6 +726,11 @@ typedef struct rp_request {
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
+    bool context_shift;     /* an answer that reaches the end of the context goes on, up to max_tokens (at most 2^20): a quarter of the context
+                                is dropped at a time, the oldest tokens after the leading system messages (4 tokens, if there are none, or they
+                                take more than a quarter), and the others move back (rp_result.context_shifts). Such an answer uses full KV of
+                                modules, and is not cached. RP_ERR_UNSUPPORTED (learned positions), RP_ERR_CONFLICT (kv_keep, quality
+                                focus). default: the answer ends at the end of the context */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -852,6 +857,7 @@ typedef struct rp_result {
     void *owner;               /* internal */
     rp_kv_reduction kv_reduction;
     int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
+    int32_t context_shifts;    /* how often the answer reached the end of the context and went on (rp_request.context_shift) */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

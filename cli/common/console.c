@@ -67,6 +67,7 @@ static const struct {
     {"shifted_reuse", "--shifted-reuse"},
     {"kv_keep", "--kv-keep"},
     {"kv_method", "--kv-method"},
+    {"context_shift", "--context-shift"},
     {"max_divergence", "--max-divergence"},
     {"audit_every", "--audit"},
     {"api_keys", "--api-keys"},

@@ -69,6 +69,8 @@ void job_release(rp_job *c) {
     span_path_release(&c->moved.path);
     sequence_reset(&c->seq);
     c->n_found = 0;
+    c->shift.n = c->shift.n_dropped = 0;
+    c->shift.n_kept_views = 0;
 }
 
 static void job_free_plan(rp_job *c) {

@@ -10,6 +10,7 @@
  *                                           blend.c: selects tokens to recompute            -> PROBING, composed again -> PREFILL
  *                                           steps.c: tokens in chunks; logits of the last row: answer.c -> DECODE
  *                                           focus.c: an uncertain row again                 -> FOCUS -> DECODE
+ *                                           context_shift.c: drops the oldest tokens at the end of the context, if asked to
  *                                           sequence_reduction.c: replaces the views by reduced ones, if asked to
  *                                           write-through: the store writes its KV          -> FLUSHING
  *   rp_job_wait  <------------------------ scheduler_end, job_publish: result or error      -> DONE
@@ -30,6 +31,7 @@
 #include "sampling/answer.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/blend.h"
+#include "engine/reuse/context_shift.h"
 #include "engine/reuse/focus.h"
 #include "engine/reuse/sequence_reduction.h"
 #include "sampling/prompt_lookup.h"
@@ -134,6 +136,7 @@ struct rp_job {
     job_blend blend;
     job_focus focus;
     job_reduction reduction;
+    job_shift shift;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
@@ -158,6 +161,8 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
+/* Most blocks that n_spans reduced spans with n_cells times 64 slots of a head take, copied from any KV of the prompt that is not encoded. */
+int64_t job_copy_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that a request's modules and n of its own tokens take at one time. */

@@ -145,10 +145,10 @@ static int check_plan(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* The answer over reduced KV and the tokens that focus recomputes would replace one another's. */
-static int check_reduction(const rp_job *c, rp_error *err) {
-    if (!c->reduction.asked || c->focus.most == 0) return RP_OK;
-    return base_fail(err, RP_ERR_CONFLICT, "kv_keep contradicts quality 'focus': give one of them");
+/* An answer over reduced KV, or beyond the context, and the tokens that focus recomputes would replace one another's. */
+static int check_focus(const rp_job *c, rp_error *err) {
+    if (c->focus.most == 0 || (!c->reduction.asked && !c->shift.asked)) return RP_OK;
+    return base_fail(err, RP_ERR_CONFLICT, "%s contradicts quality 'focus': give one of them", c->shift.asked ? "context_shift" : "kv_keep");
 }
 
 /* ---- tokens after the views ---- */
@@ -193,7 +193,7 @@ static int request_check_budget(rp_job *c, rp_error *err) {
     int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
-        if (job_count_blocks(c, c->n_prompt + mid - 1, false) <= room) low = mid;
+        if (job_count_blocks(c, c->n_prompt + context_shift_held(c, mid - 1), false) <= room) low = mid;
         else high = mid - 1;
     }
     c->answer.most = low;
@@ -242,13 +242,16 @@ static int request_token_trie(rp_engine *e, const token_trie **out, rp_error *er
     return rc;
 }
 
+/* Tokens of an answer within the context; the last one need not be computed. */
+static int64_t answer_room(const rp_job *c) { return (int64_t)c->engine->n_ctx - c->plan->end + 1; }
+
 static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     const rp_model *m = c->engine->model;
     answer_place place = {
         .tokenizer = m->tokenizer,
         .n_vocab = m->hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
-        .room = (int64_t)c->engine->n_ctx - c->plan->end + 1, /* the last token need not be computed */
+        .room = c->shift.asked ? CONTEXT_SHIFT_MOST : answer_room(c),
         .begins_text = begins_text(m, o),
     };
     c->result = base_calloc(1, sizeof(*c->result));
@@ -273,7 +276,7 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc;
     if ((rc = request_check_options(c->engine, o, err)) || (rc = reduction_read(&c->reduction, o->kv_keep, o->kv_method, err)) ||
         (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
-        (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_reduction(c, err)) || (rc = open_answer(c, o, err)) ||
+        (rc = context_shift_check(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) || (rc = open_answer(c, o, err)) ||
         (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;

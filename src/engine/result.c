@@ -361,7 +361,7 @@ static void warn_of_missing(rp_job *c, int32_t n) {
 static int describe_warnings(rp_job *c, rp_error *err) {
     rp_result *r = c->result;
     result_owner *owner = r->owner;
-    int64_t end = (int64_t)c->plan->end + r->n_tokens;
+    int64_t end = (int64_t)c->plan->end + r->n_tokens - c->shift.n_dropped;
     int32_t trained = c->engine->model->hp.n_ctx_train;
     int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained);
     if (n == 0) return RP_OK;
@@ -396,6 +396,7 @@ int job_describe(rp_job *c, rp_error *err) {
     if (!rc) rc = describe_warnings(c, err);
     c->result->bytes_copied = c->copied_bytes;
     c->result->dropped_messages = c->request->dropped;
+    c->result->context_shifts = c->shift.n;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     describe_reduction(c);
     fill_timings(c);

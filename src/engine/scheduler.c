@@ -180,7 +180,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 
 /* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
-    int32_t n = c->n_prompt - c->n_found - c->moved.n + BASE_MAX(c->answer.most - 1, 0);
+    int32_t n = c->n_prompt - c->n_found - c->moved.n + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0));
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
     const int least = c->focus.most > 0; /* of a prompt that may be focused on later, all KV */

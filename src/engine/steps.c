@@ -148,7 +148,7 @@ static void add_answers(step *s) {
         if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
         prompt_lookup *lookup = &c->prompt_lookup;
         const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
-        prompt_lookup_guess(lookup, BASE_MIN(drafts, c->answer.most - c->result->n_tokens - 1));
+        prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, context_shift_room(c)), c->answer.most - c->result->n_tokens - 1));
         lookup->n_guessed = answer_fitting(&c->answer, lookup->tokens, lookup->n_guessed);
         lookup->n_tokens = is_automatic ? best_draft(e, c, &answers, n_answers) : lookup->n_guessed;
         answers = with_rows(answers, lookup->n_tokens, (double)c->seq.slots);
@@ -289,7 +289,7 @@ static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i)
 /* The next token of the answer to compute. Its slot was allocated with the job. */
 static void push_token(rp_job *c, int32_t token) {
     BASE_ASSERT(c->n_tokens < c->cap_tokens);
-    c->positions[c->n_tokens] = c->plan->end + c->n_tokens - c->n_prompt;
+    c->positions[c->n_tokens] = context_shift_position(c, c->n_tokens);
     c->tokens[c->n_tokens++] = token;
     c->seq.n++;
     prompt_lookup_accept(&c->prompt_lookup, token);
@@ -355,8 +355,8 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
 }
 
 /* The prompt is complete: its KV is reduced for the answer, whose KV no other request may use then. */
-static int steps_reduce(rp_job *c, rp_error *err) {
-    if (!c->reduction.asked) return RP_OK;
+static int steps_end_prompt(rp_job *c, rp_error *err) {
+    if (!c->reduction.asked) return context_shift_begin(c, err);
     prefix_give(c, true);
     c->shares = false;
     const int rc = job_describe_plan(c, err);
@@ -375,7 +375,9 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
-        if (!p->rc && !decodes && c->phase == JOB_DECODE && !c->answer.over) p->rc = steps_reduce(c, &p->err);
+        const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;
+        if (!p->rc && !decodes && goes_on) p->rc = steps_end_prompt(c, &p->err);
+        if (!p->rc && goes_on) p->rc = context_shift_apply(c, &p->err);
     }
     if (p->rc) return STEP_FAILED;
     return c->phase == JOB_DECODE && c->answer.over ? STEP_ENDED : STEP_CONTINUES;

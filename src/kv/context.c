@@ -100,12 +100,15 @@ int kv_context_append(kv_context *c, int32_t pos, kv_span **span, int32_t *slot,
     return RP_OK;
 }
 
-/* Unsealed spans belong to the context. Their shift is 0, so span positions equal context positions. */
+/* Unsealed spans belong to the context. */
 int64_t kv_context_trim(kv_context *c, int32_t from) {
     int64_t n = 0;
     if (!kv_pool_shape(c->pool)->windows) return 0;
-    for (size_t i = 0; i < c->n_views; i++)
-        if (!kv_span_is_sealed(c->views[i].span)) n += kv_span_trim(c->views[i].span, from, c->later, c->n_later);
+    for (size_t i = 0; i < c->n_views; i++) {
+        const kv_view *v = &c->views[i];
+        BASE_ASSERT(c->n_later == 0 || v->shift == 0 || kv_span_is_sealed(v->span));
+        if (!kv_span_is_sealed(v->span)) n += kv_span_trim(v->span, from - v->shift, c->later, c->n_later);
+    }
     return n;
 }
 

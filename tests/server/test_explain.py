@@ -67,6 +67,17 @@ class Explain(Asked):
         self.assertEqual(self.server.post("/v1/chat/completions", {**body, "truncation": "none"}).status, 400)
         self.assertEqual(self.chat(("user", "Tom"), truncation="auto")["reprise"]["dropped_messages"], 0)
 
+    def test_context_shift(self):
+        """An answer that reaches the end of the context goes on."""
+        body = {"messages": [{"role": "user", "content": "Tom may take red balls."}], "max_tokens": 3000, "ignore_eos": True}
+        short = self.server.post("/v1/chat/completions", body).json
+        self.assertEqual((short["choices"][0]["finish_reason"], short["reprise"]["context_shifts"]), ("length", 0))
+        self.assertLess(short["usage"]["completion_tokens"], 3000)
+        long = self.server.post("/v1/chat/completions", {**body, "context_shift": True}).json
+        self.assertEqual(long["usage"]["completion_tokens"], 3000)
+        self.assertGreater(long["reprise"]["context_shifts"], 1)
+        self.assertEqual(self.server.post("/v1/chat/completions", {**body, "context_shift": True, "kv_keep": "25%"}).status, 400)
+
     def test_reduced_kv(self):
         text = " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(40))
         answer = self.chat(("user", text), kv_keep="12.5%", max_tokens=3)

@@ -17,7 +17,7 @@ static bool may_be_reduced(const pml_plan *p, const pml_item *item) {
 void reductions_plan(rp_job *c) {
     const pml_plan *p = c->plan;
     bool any = false;
-    if (!p->layout || c->exact) return;
+    if (!p->layout || c->exact || c->shift.asked) return;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
         item->reduced = may_be_reduced(p, item) && reduced_modules_has(c->engine, &p->layout->segments[item->segment]);

@@ -86,13 +86,7 @@ int64_t reduction_blocks(const rp_job *c) {
     /* a head's last cell of a run may be partly filled */
     const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
-    int64_t most = 0;
-    for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
-        const kv_format format = c->plan->items[i].is_view ? c->plan->layout->segments[c->plan->items[i].segment].format : c->format;
-        if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(shape, format, n_cells, n_spans));
-    }
-    most = BASE_MAX(most, kv_reduced_blocks(shape, c->format, n_cells, n_spans));
-    return most + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
+    return job_copy_blocks(c, n_cells, n_spans) + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
 }
 
 /* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of another job. */
@@ -199,23 +193,13 @@ static int select_run(kv_selection **out, const kv_selection *all, const listing
     return rc;
 }
 
-/* Adds a view that takes blocks that the job has reserved. */
-static int add_reduced(rp_job *c, kv_context *to, kv_span *span, int32_t shift, rp_error *err) {
-    const int64_t blocks = (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(c->engine->pool));
-    BASE_ASSERT(blocks <= c->seq.reserved); /* invariant 6 */
-    sequence_reserve(&c->seq, c->seq.reserved - blocks);
-    const int rc = kv_context_add(to, span, shift, NULL, err);
-    kv_span_unref(span);
-    return rc;
-}
-
 static int add_run(rp_job *c, kv_context *to, const kv_selection *all, const listing *l, int32_t first, int32_t n, int32_t shift, rp_error *err) {
     kv_selection *own;
     kv_span *span;
     int rc = select_run(&own, all, l, first, n, err);
     if (rc) return rc;
     for (int32_t i = 0; i < kv_reduced_spans(own) && !rc; i++)
-        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err))) rc = add_reduced(c, to, span, shift, err);
+        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err))) rc = sequence_add_span(&c->seq, to, span, shift, err);
     kv_selection_free(own);
     return rc;
 }

@@ -206,6 +206,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.kv_keep = a->kv_keep;
     q.kv_method = a->kv_method;
     q.truncates = a->truncates;
+    q.context_shift = a->context_shift;
     q.ignore_eos = a->ignore_eos;
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;

@@ -418,6 +418,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     gen->truncates = strcmp(truncation, "auto") == 0;
     if (!gen->truncates && strcmp(truncation, "disabled") != 0)
         server_fail(f->problem, SERVER_INVALID, "truncation", "'truncation' is '%.40s': give auto or disabled", truncation);
+    server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
     parse_quality(gen, f);

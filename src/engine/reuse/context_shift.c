@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* context_shift.c: see context_shift.h. */
+#include "engine/reuse/context_shift.h"
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+#include "model/reduction.h"
+
+/* ---- the request ---- */
+
+static int32_t piece_of(const rp_job *c) { return c->engine->n_ctx / CONTEXT_SHIFT_PIECES; }
+
+static int32_t first_position(const rp_job *c) { return c->request->options.first_position; }
+
+/* Tokens of leading system messages. */
+static int32_t system_tokens(const pml_plan *p) {
+    int32_t n = 0;
+    for (size_t i = 0; i < p->n_turns && p->turns[i].role == CHAT_SYSTEM; i++) n = (int32_t)p->turns[i].end;
+    return n;
+}
+
+/* Encoded KV is kept as it is, with blocks that a window may lack. */
+static bool can_keep(const rp_job *c) {
+    const pml_plan *p = c->plan;
+    if (!kv_pool_shape(c->engine->pool)->windows || c->exact) return true;
+    for (size_t i = 0; i < p->n_items; i++) {
+        const pml_item *item = &p->items[i];
+        if (item->is_view && item->pos < first_position(c) + c->shift.kept && kv_format_is_encoded(p->layout->segments[item->segment].format)) return false;
+    }
+    return true;
+}
+
+int context_shift_check(rp_job *c, rp_error *err) {
+    const rp_engine *e = c->engine;
+    const int32_t n_system = system_tokens(c->plan);
+    const int32_t most = c->request->options.forced ? c->request->options.n_forced : c->request->options.max_tokens;
+    if (!c->request->options.context_shift || most - 1 <= e->n_ctx - c->plan->end) return RP_OK;
+    c->shift.kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
+    if (!model_is_movable(e->model))
+        return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
+    if (c->reduction.asked) return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
+    if (piece_of(c) <= REDUCTION_FIRST) return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
+    if (!can_keep(c))
+        return base_fail(err, RP_ERR_CONFLICT,
+                         "context_shift: the first tokens of this model with sliding windows must stay, but their KV is in an encoded format: give kv f16 or int8");
+    c->shift.asked = true;
+    return RP_OK;
+}
+
+/* ---- memory ---- */
+
+/* May the answer exceed the context? */
+static bool may_shift(const rp_job *c) { return c->shift.asked && c->answer.most - 1 > c->engine->n_ctx - c->plan->end; }
+
+int32_t context_shift_held(const rp_job *c, int32_t most) {
+    /* besides those that the context has, those of a span that is dropped in part */
+    return c->shift.asked ? BASE_MIN(most, c->engine->n_ctx + KV_SPAN_TOKENS) : most;
+}
+
+int32_t context_shift_runs(const rp_job *c) { return may_shift(c) ? CONTEXT_SHIFT_PIECES + 2 : 0; /* a shift begins a span */ }
+
+int64_t context_shift_blocks(const rp_job *c) {
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
+    if (!may_shift(c)) return 0;
+    const int64_t n_spans = (c->shift.kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
+    return job_copy_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * shape->n_kv_heads, n_spans);
+}
+
+/* ---- positions ---- */
+
+int32_t context_shift_position(const rp_job *c, int32_t token) { return c->plan->end + token - c->n_prompt - c->shift.n_dropped; }
+
+int32_t context_shift_room(const rp_job *c) {
+    return c->shift.asked ? BASE_MAX(c->engine->n_ctx - 1 - context_shift_position(c, c->n_tokens - 1), 0) : INT32_MAX;
+}
+
+/* ---- shifting ---- */
+
+int context_shift_begin(rp_job *c, rp_error *err) {
+    if (!may_shift(c)) return RP_OK;
+    prefix_give(c, true);
+    c->shares = false;
+    kv_context_close(&c->seq.context); /* what others may share ends with the prompt */
+    return job_describe_plan(c, err);
+}
+
+/* Slots of a view before a position of the context, as a mask. Returns their number. */
+static int32_t mask_before(const kv_view *v, int32_t pos, uint64_t mask[KV_SPAN_BLOCKS]) {
+    memcpy(mask, v->mask, sizeof(v->mask));
+    for (int32_t slot = 0; slot < kv_span_tokens(v->span); slot++)
+        if (kv_span_slot_position(v->span, slot) + v->shift >= pos) mask[slot / KV_BLOCK_SLOTS] &= ~(UINT64_C(1) << slot % KV_BLOCK_SLOTS);
+    return kv_mask_count(mask);
+}
+
+/* All of them, but in layers with a window those that the row before the shift does not see: whether they are still there depends on
+ * the cache. */
+static void select_kept(const rp_job *c, const kv_view *v, const kv_source *from, kv_selection *out) {
+    const int32_t *windows = kv_pool_shape(c->engine->pool)->windows;
+    for (int32_t layer = 0; layer < out->n_layers; layer++)
+        for (int32_t i = 0; i < out->n_slots; i++) {
+            const int32_t distance = c->engine->n_ctx - 1 - (kv_span_slot_position(v->span, from[i].slot) + v->shift);
+            if (windows && windows[layer] > 0 && distance >= windows[layer]) continue;
+            for (int32_t head = 0; head < out->n_kv_heads; head++) kv_selection_add(out, layer, head, i);
+        }
+}
+
+/* Adds n slots of a view, copied. */
+static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_BLOCKS], int32_t n, kv_context *to, rp_error *err) {
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
+    kv_source from[KV_SPAN_TOKENS];
+    kv_selection *all;
+    kv_span *span;
+    int32_t k = 0;
+    for (int32_t slot = 0; slot < KV_SPAN_TOKENS; slot++)
+        if (mask[slot / KV_BLOCK_SLOTS] >> slot % KV_BLOCK_SLOTS & 1) from[k++] = (kv_source){v->span, slot};
+    int rc = kv_selection_new(&all, shape->n_layers, shape->n_kv_heads, n, err);
+    if (rc) return rc;
+    select_kept(c, v, from, all);
+    for (int32_t i = 0; i < kv_reduced_spans(all) && !rc; i++)
+        if (!(rc = kv_span_collect(&span, from, all, i, err))) rc = sequence_add_span(&c->seq, to, span, v->shift, err);
+    kv_selection_free(all);
+    return rc;
+}
+
+/* The first tokens, which stay, as views of their own. */
+static int keep_first(rp_job *c, kv_context *to, rp_error *err) {
+    const kv_context *from = &c->seq.context;
+    int rc = RP_OK;
+    for (size_t i = 0; i < from->n_views && !rc; i++) {
+        const kv_view *v = &from->views[i];
+        uint64_t mask[KV_SPAN_BLOCKS];
+        const int32_t n = mask_before(v, first_position(c) + c->shift.kept, mask);
+        if (n == 0) continue;
+        rc = kv_format_is_encoded(kv_span_format(v->span)) ? kv_context_add(to, v->span, v->shift, mask, err) : copy_slots(c, v, mask, n, to, err);
+    }
+    c->shift.n_kept_views = to->n_views;
+    return rc;
+}
+
+/* Adds the other views, without the slots before `end`, moved back by n positions. *freed: blocks of own spans that no view has any more. */
+static int keep_others(rp_job *c, int32_t end, int32_t n, size_t first, kv_context *to, int64_t *freed, rp_error *err) {
+    const kv_context *from = &c->seq.context;
+    int rc = RP_OK;
+    for (size_t i = first; i < from->n_views && !rc; i++) {
+        const kv_view *v = &from->views[i];
+        uint64_t before[KV_SPAN_BLOCKS], mask[KV_SPAN_BLOCKS];
+        mask_before(v, end, before);
+        for (int b = 0; b < KV_SPAN_BLOCKS; b++) mask[b] = v->mask[b] & ~before[b];
+        if (kv_mask_count(mask) > 0) rc = kv_context_add(to, v->span, v->shift - n, mask, err);
+        else if (kv_span_is_unshared(v->span)) *freed += (int64_t)(kv_span_bytes(v->span) / kv_pool_block_bytes(c->engine->pool));
+    }
+    return rc;
+}
+
+/* The views of kept tokens, from the second shift on. */
+static int keep_kept(const rp_job *c, kv_context *to, rp_error *err) {
+    const kv_context *from = &c->seq.context;
+    int rc = RP_OK;
+    for (size_t i = 0; i < c->shift.n_kept_views && !rc; i++) {
+        const kv_view *v = &from->views[i];
+        rc = kv_context_add(to, v->span, v->shift, kv_span_is_reduced(v->span) ? NULL : v->mask, err);
+    }
+    return rc;
+}
+
+static void replace_context(rp_job *c, const kv_context *to, int64_t freed) {
+    segment_needs_drop_spans(&c->needs);
+    span_path_release(&c->path);
+    span_path_release(&c->moved.path);
+    kv_context_clear(&c->seq.context);
+    c->seq.context = *to;
+    c->seq.slots = kv_context_slots(to);
+    sequence_reserve(&c->seq, c->seq.reserved + freed);
+    c->engine->budget_epoch++; /* memory was freed */
+}
+
+int context_shift_apply(rp_job *c, rp_error *err) {
+    job_shift *s = &c->shift;
+    if (!s->asked || c->positions[c->n_tokens - 1] < c->engine->n_ctx) return RP_OK;
+    const int32_t n = piece_of(c), end = first_position(c) + s->kept + n;
+    const size_t first = s->n > 0 ? s->n_kept_views : 0;
+    int64_t freed = 0;
+    kv_context to;
+    BASE_ASSERT(!c->shares && c->seq.done == c->seq.n - 1);
+    kv_context_close(&c->seq.context);
+    kv_context_init(&to, c->engine->pool);
+    to.format = c->format;
+    to.scatters = c->seq.context.scatters;
+    int rc = s->n > 0 ? keep_kept(c, &to, err) : keep_first(c, &to, err);
+    if (!rc) rc = keep_others(c, end, n, first, &to, &freed, err);
+    if (rc) {
+        kv_context_clear(&to);
+        return rc;
+    }
+    replace_context(c, &to, freed);
+    s->n++;
+    s->n_dropped += n;
+    c->positions[c->n_tokens - 1] -= n;
+    BASE_TRACE(ENGINE, "job %llu: context shift %d: %d positions dropped after the first %d; %lld blocks free", (unsigned long long)c->request->number,
+               s->n, n, s->kept, (long long)freed);
+    return RP_OK;
+}
