@@ -720,9 +720,10 @@ typedef struct rp_request {
                                 all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
                                 cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
                                 NULL: all of it (default) */
-    const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks
+    const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks and quest
                                 compute the rows again whose attention selects the slots, even if they are cached: the last 32
-                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all) */
+                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all). "quest" drops nothing: each token of
+                                the answer chooses as many slots of each head anew */
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
@@ -803,10 +804,10 @@ typedef struct rp_quality_report {
 /* What was kept of a prompt's KV for its answer (rp_request.kv_keep). */
 typedef struct rp_kv_reduction {
     const char *method;    /* static; "": not reduced */
-    double share;          /* kept slots, of all heads, of those that could be dropped; 1: all */
+    double share;          /* kept slots, of all heads, of those that could be dropped; 1: all; quest: those that a token attends to */
     uint64_t bytes_before; /* KV of the complete prompt, its modules included, */
-    uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes */
-    double ms;             /* time to choose and copy the slots, part of decode_ms */
+    uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes; quest: more, its bounds included */
+    double ms;             /* time to choose and copy the slots, part of decode_ms; quest: to compute the bounds */
     uint64_t reserved[4];  /* 0 */
 } rp_kv_reduction;
 

@@ -331,7 +331,7 @@ static void test_reduced_kv(void **state) {
     (void)state;
     static const char *const rows[][3] = {
         {"12x", "snapkv", "--kv-keep '12x': give a number of slots (1024) or a share (12.5%, to 100%)"},
-        {"10%", "quest", "--kv-method 'quest': give snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova"},
+        {"10%", "kvzip", "--kv-method 'kvzip': give snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest"},
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

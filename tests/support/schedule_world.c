@@ -15,6 +15,7 @@
 #define TEXT_LIMIT ((size_t)1 << 20)
 #define ALONE_BUDGET ((uint64_t)256 << 20)
 #define MOST_TOKENS 40
+#define SMALL_CTX 256 /* of some worlds: long answers reach its end */
 #define TRIES 40 /* at prompts, because some exceed the context */
 
 static int32_t below(schedule_world *w, int32_t n) { return (int32_t)tiny_random_below(&w->r, (uint64_t)n); }
@@ -85,7 +86,7 @@ void schedule_models_close(schedule_model models[SCHEDULE_MODELS]) {
 rp_engine_options schedule_world_options(const schedule_world *w) {
     rp_engine_options o = rp_engine_options_defaults();
     o.n_threads = 1;
-    o.n_ctx = w->model->n_ctx;
+    o.n_ctx = w->n_ctx;
     o.kv_budget_bytes = ALONE_BUDGET;
     o.chunk_tokens = w->most_chunk;
     o.kv_format = w->format;
@@ -254,7 +255,7 @@ static rp_quality random_quality(schedule_world *w) {
 /* KV that is reduced for the answer: also to a slot or two, and to all of it. */
 static void random_reduction(schedule_world *w, rp_request *q) {
     static const char *const shares[] = {"12.5%", "50%", "3", "40", "100%"};
-    static const char *const methods[] = {NULL, "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova"};
+    static const char *const methods[] = {NULL, "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova", "quest"};
     q->kv_keep = shares[below(w, (int32_t)BASE_ARRAY_LEN(shares))];
     q->kv_method = methods[below(w, (int32_t)BASE_ARRAY_LEN(methods))];
 }
@@ -268,6 +269,8 @@ static rp_request random_request(schedule_world *w) {
     q.n_logprobs = chance(w, 6) ? 3 : 0;
     random_sampling(w, &q.sampling);
     if (chance(w, 3)) random_reduction(w, &q);
+    q.context_shift = w->n_ctx < w->model->n_ctx && chance(w, 2);
+    if (q.context_shift && chance(w, 2)) q.max_tokens = below(w, 2 * SMALL_CTX);
     return q;
 }
 
@@ -424,6 +427,7 @@ void schedule_world_make(schedule_world *w, const schedule_model *models, uint64
     w->format = formats[below(w, (int32_t)BASE_ARRAY_LEN(formats))];
     choose_f16_layers(w);
     choose_keep(w);
+    w->n_ctx = !w->keep && w->model->is_movable && chance(w, 3) ? SMALL_CTX : w->model->n_ctx;
     w->most_chunk = chance(w, w->model->has_windows ? 4 : 2) ? 512 : 1 << below(w, 6); /* raises the minimum budget */
     w->pml.shorter = w->model->shorter;
     if (!w->model->is_movable) w->pml.layout = RANDOM_PML_FIXED;

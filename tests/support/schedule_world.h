@@ -57,6 +57,7 @@ typedef struct schedule_world {
     char f16_layers[16]; /* likewise: rp_engine_options.kv_f16_layers; empty: none */
     const char *keep, *keep_method; /* likewise: rp_engine_options.keep_share; NULL: all */
     int32_t most_chunk;
+    int32_t n_ctx; /* the model's, or small */
 } schedule_world;
 
 void schedule_world_make(schedule_world *w, const schedule_model *models, uint64_t seed);
