@@ -55,7 +55,7 @@ static const cli_option options[] = {
     {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
      .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest (snapkv)"},
     {.name = "context-shift", .kind = CLI_FLAG, .offset = AT(context_shift),
-     .help = "an answer that reaches the end of the context goes on without the oldest tokens, up to --max-tokens"},
+     .help = "an answer that reaches the end of the context continues without the oldest tokens, up to --max-tokens"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (0)"},

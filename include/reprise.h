@@ -727,7 +727,7 @@ typedef struct rp_request {
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
-    bool context_shift;     /* an answer that reaches the end of the context goes on, up to max_tokens (at most 2^20): a quarter of the context
+    bool context_shift;     /* an answer that reaches the end of the context continues, up to max_tokens (at most 2^20): a quarter of the context
                                 is dropped at a time, the oldest tokens after the leading system messages (4 tokens, if there are none, or they
                                 take more than a quarter), and the others move back (rp_result.context_shifts). Such an answer uses full KV of
                                 modules, and is not cached. RP_ERR_UNSUPPORTED (learned positions), RP_ERR_CONFLICT (kv_keep, quality
@@ -858,7 +858,7 @@ typedef struct rp_result {
     void *owner;               /* internal */
     rp_kv_reduction kv_reduction;
     int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
-    int32_t context_shifts;    /* how often the answer reached the end of the context and went on (rp_request.context_shift) */
+    int32_t context_shifts;    /* how often the answer reached the end of the context and continued (rp_request.context_shift) */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

@@ -161,8 +161,6 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
-/* Most blocks that n_spans reduced spans with n_cells times 64 slots of a head take, copied from any KV of the prompt that is not encoded. */
-int64_t job_copy_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that a request's modules and n of its own tokens take at one time. */

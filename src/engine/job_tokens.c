@@ -91,22 +91,12 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_pool *pool = c->engine->pool;
     const bool focuses = c->focus.most > 0; /* chosen tokens begin a new span, and attend to any token before them: windows are kept */
-    const int32_t most = n + c->focus.most, runs = c->n_runs + (c->moved.n > 0) + focuses + context_shift_runs(c);
+    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c);
     const int64_t copied = reduction_blocks(c) + context_shift_blocks(c);
     if (c->blend.most > 0)
-        return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + focuses + context_shift_runs(c), 0, true);
+        return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + more_runs, 0, true);
+    const int32_t runs = c->n_runs + (c->moved.n > 0) + more_runs;
     return copied + sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
-}
-
-int64_t job_copy_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans) {
-    const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    int64_t most = kv_reduced_blocks(shape, c->format, n_cells, n_spans);
-    for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
-        const pml_item *item = &c->plan->items[i];
-        const kv_format format = item->is_view ? c->plan->layout->segments[item->segment].format : c->format;
-        if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(shape, format, n_cells, n_spans));
-    }
-    return most;
 }
 
 /* Upper bound of the blocks that a segment's reduced KV takes where nothing is cached. */

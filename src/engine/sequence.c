@@ -49,15 +49,6 @@ int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_
     return RP_OK;
 }
 
-int sequence_add_span(sequence *s, kv_context *to, kv_span *span, int32_t shift, rp_error *err) {
-    const int64_t blocks = (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(to->pool));
-    BASE_ASSERT(blocks <= s->reserved); /* invariant 6 of engine */
-    sequence_reserve(s, s->reserved - blocks);
-    const int rc = kv_context_add(to, span, shift, NULL, err);
-    kv_span_unref(span);
-    return rc;
-}
-
 /* Blocks of a layer that begin in the last n tokens: those that stay are counted again when they are appended to. */
 static int64_t begun_blocks(const kv_context *c, int32_t n) {
     int64_t blocks = 0;

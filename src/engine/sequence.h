@@ -39,8 +39,6 @@ void sequence_reset(sequence *s);
 
 /* Appends a token for row `row` of a step. RP_ERR_MEMORY. */
 int sequence_append(sequence *s, int32_t token, int32_t pos, model_row *row, rp_error *err);
-/* Adds a view of a new span, whose only reference it takes, to a context that replaces the sequence's: its blocks were reserved. RP_ERR_MEMORY. */
-int sequence_add_span(sequence *s, kv_context *to, kv_span *span, int32_t shift, rp_error *err);
 /* After a step: removes the last n rows, and trims layers with windows to what the token at pos attends to. */
 void sequence_settle(sequence *s, int32_t n, int32_t pos);
 

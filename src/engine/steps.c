@@ -354,11 +354,12 @@ static int steps_draw(rp_engine *e, rp_job *c, const step_part *p, int32_t rows,
     return RP_OK;
 }
 
-/* The prompt is complete: its KV is reduced for the answer, whose KV no other request may use then. */
+/* The prompt is complete. If its KV is reduced for the answer, or the answer may exceed the context, no other request may use the answer's KV. */
 static int steps_end_prompt(rp_job *c, rp_error *err) {
-    if (!c->reduction.asked) return context_shift_begin(c, err);
+    if (!c->reduction.asked && !context_shift_may(c)) return RP_OK;
     prefix_give(c, true);
     c->shares = false;
+    kv_context_close(&c->seq.context); /* what others may share ends with the prompt */
     const int rc = job_describe_plan(c, err);
     return rc ? rc : reduction_apply(c, err);
 }

@@ -75,8 +75,8 @@ typedef struct sequence_slots {
 
 /* Does each row of the answer choose its slots, instead of a selection that drops the others? */
 bool sequence_method_is_dynamic(sequence_method m);
-/* Of the other methods: selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at most those within its
- * reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Of the other methods: selects `mean` slots in the mean of all heads, 1 <= mean, besides the kept ones; heads of layers with a window at
+ * most those within its reach. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int sequence_select(kv_selection **out, sequence_method m, int32_t mean, const sequence_slots *in, rp_error *err);
 
 #endif

@@ -54,8 +54,9 @@ int slot_bounds_new(slot_bounds **out, const kv_shape *shape, const kv_context *
     const uint64_t bytes = key_bytes(shape, n_groups);
     slot_bounds *s = *out = base_calloc(1, sizeof(*s));
     if (!s) return base_fail_memory(err, sizeof(*s), "bounds of slots");
-    *s = (slot_bounds){.n_kv_heads = shape->n_kv_heads, .key_dim = shape->key_dim, .most = (int32_t)groups_in(most), .end = end,
-                       .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    *s = (slot_bounds){.n_kv_heads = shape->n_kv_heads, .key_dim = shape->key_dim, .n_views = context->n_views, .n_slots = n_slots, .n_runs = n_runs};
+    s->most = (int32_t)groups_in(most);
+    s->end = end;
     if (!alloc_parts(s, (size_t)n_groups, (size_t)bytes)) {
         slot_bounds_free(s);
         *out = NULL;

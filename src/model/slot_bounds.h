@@ -36,9 +36,9 @@ typedef struct slot_run {
 
 typedef struct slot_bounds {
     int32_t n_kv_heads, key_dim;
-    int32_t most;   /* groups of a KV head that a row attends to */
-    int32_t end;    /* position of the first row that chooses */
-    size_t n_views; /* of the context when this was made */
+    int32_t most;         /* groups of a KV head that a row attends to */
+    int32_t end;          /* position of the first row that chooses */
+    size_t n_views;       /* of the context when this was made */
     sequence_slot *slots; /* [n_slots] in the order of the context */
     slot_group *groups;   /* [n_groups] */
     slot_run *runs;       /* [n_runs] */

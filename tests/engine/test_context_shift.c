@@ -219,7 +219,8 @@ static void check_everywhere(rp_model *m, rp_kv_format format, rp_request q, con
 static const char *schema_text(void) {
     static char pml[1 << 13];
     char *one = calls_text(1, 8), *two = calls_text(2, 12);
-    snprintf(pml, sizeof pml, "<schema name='s'>Here is what is known. <module name='a' keep='50%%'>%s</module><module name='b'>%s</module></schema>", one, two);
+    snprintf(pml, sizeof pml, "<schema name='s'>Here is what is known. <module name='a' keep='50%%'>%s</module><module name='b'>%s</module></schema>",
+             one, two);
     free(one), free(two);
     return pml;
 }
@@ -307,7 +308,8 @@ static void the_prompt_is_cached_and_the_answer_is_not(void **state) {
 static void system_messages_stay(void **state) {
     (void)state;
     char *rules = calls_text(1, 5), *question = calls_text(2, 6);
-    const rp_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = rules, .n = strlen(rules)}, {.role = RP_ROLE_USER, .text = question, .n = strlen(question)}};
+    const rp_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = rules, .n = strlen(rules)},
+                                   {.role = RP_ROLE_USER, .text = question, .n = strlen(question)}};
     rp_engine *e = engine_of(model, 1, 0, RP_KV_F16, NULL);
     oracle_run with, without;
     rp_request q = drawn_request(NULL);

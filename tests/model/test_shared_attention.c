@@ -6,8 +6,9 @@
  * context exists twice, with the same sealed spans and open spans of its own: one takes its rows in steps of a random
  * mix, the other one row per step on one thread. Logits and the KV of fresh tokens are bit-identical. In some worlds
  * each span has a format of its own, in some a few layers are in f16; such KV attends like its elements in f32. Some spans
- * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (model/slot_bounds.h). The choice, attention, and the weights that observers get, agree with the
- * slow definition of both (naive_attention.h); observers get the same bits from rows together and alone, and change nothing.
+ * are reduced: each head of each layer has slots of its own. Some rows choose the slots of some views (model/slot_bounds.h). The choice,
+ * attention, and the weights that observers get, agree with their slow definitions (naive_choice.h, naive_attention.h);
+ * observers get the same bits from rows together and alone, and change nothing.
  *
  * REPRISE_TEST_ROUNDS: worlds of each model and format, of 3.
  */
@@ -624,7 +625,8 @@ static const bool *check_choice(const cpu_backend *b, int32_t layer, const backe
         const bool is_selected = c->views[view].mask[slot / 64] >> (slot % 64) & 1;
         const bool is_chosen = cpu_chosen_slots(b, r, kv_head, view, (int32_t)slot / 64) >> (slot % 64) & 1;
         if (is_clear && is_selected && is_chosen == hidden[i])
-            fail_msg("%s, layer %d, KV head %d: slot %zu of view %zu is %schosen", defined.w->name, layer, kv_head, slot, view, is_chosen ? "" : "not ");
+            fail_msg("%s, layer %d, KV head %d: slot %zu of view %zu is %schosen", defined.w->name, layer, kv_head, slot, view,
+                     is_chosen ? "" : "not ");
         hidden[i] = is_selected && !is_chosen;
         defined.n_hidden += hidden[i];
     }

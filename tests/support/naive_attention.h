@@ -17,7 +17,7 @@ typedef struct naive_query {
     const rp_model *model;
     int32_t n_ctx; /* selects the frequencies of long-rope models */
     int32_t layer, head, pos;
-    const float *x; /* [key_dim] */
+    const float *x;     /* [key_dim] */
     const bool *hidden; /* [views][KV_SPAN_TOKENS]: slots that it does not see, besides those that no query at its position does; NULL: none */
 } naive_query;
 

@@ -42,6 +42,11 @@ static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds 
     return bound;
 }
 
+static void hide_group(const slot_bounds *s, int32_t group, bool is_hidden, bool *hidden) {
+    for (int32_t i = s->groups[group].first; i < s->groups[group].end; i++)
+        hidden[s->slots[i].view * KV_SPAN_TOKENS + s->slots[i].slot] = is_hidden;
+}
+
 double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s, const kv_context *c, bool *hidden) {
     const int32_t group = q->model->hp.n_heads / q->model->hp.n_kv_heads, window = q->model->layers[q->layer].window;
     double *best = reference_alloc((size_t)s->n_groups, sizeof(*best)), *own = reference_alloc((size_t)s->n_groups, sizeof(*own)), last = INFINITY;
@@ -59,8 +64,7 @@ double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s,
         }
         for (int32_t g = 0; g < s->n_groups; g++) best[g] = fmax(best[g], own[g] - highest);
     }
-    for (int32_t g = 0; g < s->n_groups; g++)
-        for (int32_t i = s->groups[g].first; i < s->groups[g].end; i++) hidden[s->slots[i].view * KV_SPAN_TOKENS + s->slots[i].slot] = true;
+    for (int32_t g = 0; g < s->n_groups; g++) hide_group(s, g, true, hidden);
     for (int32_t n = 0; n < s->n_groups; n++) {
         int32_t chosen = 0;
         for (int32_t g = 1; g < s->n_groups; g++)
@@ -69,7 +73,7 @@ double naive_choose(const naive_query *q, int32_t kv_head, const slot_bounds *s,
         if (n == s->most || best[chosen] == -INFINITY) break;
         last = best[chosen];
         best[chosen] = -INFINITY;
-        for (int32_t i = s->groups[chosen].first; i < s->groups[chosen].end; i++) hidden[s->slots[i].view * KV_SPAN_TOKENS + s->slots[i].slot] = false;
+        hide_group(s, chosen, false, hidden);
         if (n + 1 == s->n_groups) last = INFINITY;
     }
     free(best);

@@ -389,7 +389,8 @@ BASE_PRINTF(2, 3) static _Noreturn void refuse(const slot *c, const char *format
            (double)o->token_goal_ms, (unsigned long long)o->kv_budget_bytes);
     printf("request: tenant '%s', reuse %d, no_prefix %d, n_draft %d, shifted_reuse %d, max_tokens %d, n_forced %d, kv_keep %s %s, context_shift %d, "
            "temperature %g\n%s\n", q->tenant ? q->tenant : "", (int)q->reuse, q->no_prefix, q->n_draft, q->shifted_reuse, q->max_tokens,
-           q->forced ? q->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift, (double)q->sampling.temperature,
+           q->forced ? q->n_forced : 0, q->kv_keep ? q->kv_keep : "-", q->kv_method ? q->kv_method : "", q->context_shift,
+           (double)q->sampling.temperature,
            q->prompt ? q->prompt : q->text);
     if (q->prompt) printf("%s\n", s->w->pml.schema.data);
     fail_msg("%s", what);
@@ -684,7 +685,8 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
         {"schedules", t->schedules}, {"calls", t->calls}, {"whole", t->compared}, {"cancelled", t->cancelled}, {"expired", t->expired},
         {"refused", t->full}, {"without memory", t->failed}, {"rows of logits", t->logits}, {"tokens found by prefix", t->prefix_tokens},
         {"tokens found in modules", t->module_tokens}, {"evictions", t->evictions}, {"drafts right", t->accepted},
-        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts}, {"with reduced KV", t->reduced}, {"beyond the context", t->beyond},
+        {"of drafts", t->drafted}, {"answers with an edit", t->shifted}, {"first answers of tenants", t->firsts}, {"with reduced KV", t->reduced},
+        {"beyond the context", t->beyond},
         {"steps with a wait", t->waits}, {"shared steps", t->shared_steps},
         {"restarts", t->restarts}, {"tokens from disk", t->disk_tokens}, {"evictions from disk", t->disk_evictions},
         {"damaged records", t->disk_faults}, {"rows over reduced modules", t->reduced_logits}, {"answers over some of them", t->mixed},

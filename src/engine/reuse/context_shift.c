@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "engine/reuse/copied_spans.h"
 #include "model/reduction.h"
 
 /* ---- the request ---- */
@@ -26,10 +27,8 @@ static int32_t system_tokens(const pml_plan *p) {
 static bool can_keep(const rp_job *c) {
     const pml_plan *p = c->plan;
     if (!kv_pool_shape(c->engine->pool)->windows || c->exact) return true;
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        if (item->is_view && item->pos < first_position(c) + c->shift.kept && kv_format_is_encoded(p->layout->segments[item->segment].format)) return false;
-    }
+    for (size_t i = 0; i < p->n_items && p->items[i].pos < first_position(c) + c->shift.kept; i++)
+        if (p->items[i].is_view && kv_format_is_encoded(p->layout->segments[p->items[i].segment].format)) return false;
     return true;
 }
 
@@ -42,31 +41,32 @@ int context_shift_check(rp_job *c, rp_error *err) {
     if (!model_is_movable(e->model))
         return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
     if (c->reduction.asked) return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
-    if (piece_of(c) <= REDUCTION_FIRST) return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
+    if (piece_of(c) <= REDUCTION_FIRST)
+        return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
     if (!can_keep(c))
         return base_fail(err, RP_ERR_CONFLICT,
-                         "context_shift: the first tokens of this model with sliding windows must stay, but their KV is in an encoded format: give kv f16 or int8");
+                         "context_shift: this model has sliding windows, and the KV of the first tokens, which stay, is in an encoded format: "
+                         "give kv f16 or int8");
     c->shift.asked = true;
     return RP_OK;
 }
 
 /* ---- memory ---- */
 
-/* May the answer exceed the context? */
-static bool may_shift(const rp_job *c) { return c->shift.asked && c->answer.most - 1 > c->engine->n_ctx - c->plan->end; }
+bool context_shift_may(const rp_job *c) { return c->shift.asked && c->answer.most - 1 > c->engine->n_ctx - c->plan->end; }
 
 int32_t context_shift_held(const rp_job *c, int32_t most) {
     /* besides those that the context has, those of a span that is dropped in part */
     return c->shift.asked ? BASE_MIN(most, c->engine->n_ctx + KV_SPAN_TOKENS) : most;
 }
 
-int32_t context_shift_runs(const rp_job *c) { return may_shift(c) ? CONTEXT_SHIFT_PIECES + 2 : 0; /* a shift begins a span */ }
+int32_t context_shift_runs(const rp_job *c) { return context_shift_may(c) ? CONTEXT_SHIFT_PIECES + 2 : 0; /* a shift begins a span */ }
 
 int64_t context_shift_blocks(const rp_job *c) {
     const kv_shape *shape = kv_pool_shape(c->engine->pool);
-    if (!may_shift(c)) return 0;
+    if (!context_shift_may(c)) return 0;
     const int64_t n_spans = (c->shift.kept + KV_SPAN_TOKENS - 1) / KV_SPAN_TOKENS + 1 + (c->exact ? 0 : (int64_t)c->plan->n_items);
-    return job_copy_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * shape->n_kv_heads, n_spans);
+    return copied_spans_blocks(c, (c->shift.kept / KV_BLOCK_SLOTS + n_spans) * shape->n_layers * shape->n_kv_heads, n_spans);
 }
 
 /* ---- positions ---- */
@@ -78,14 +78,6 @@ int32_t context_shift_room(const rp_job *c) {
 }
 
 /* ---- shifting ---- */
-
-int context_shift_begin(rp_job *c, rp_error *err) {
-    if (!may_shift(c)) return RP_OK;
-    prefix_give(c, true);
-    c->shares = false;
-    kv_context_close(&c->seq.context); /* what others may share ends with the prompt */
-    return job_describe_plan(c, err);
-}
 
 /* Slots of a view before a position of the context, as a mask. Returns their number. */
 static int32_t mask_before(const kv_view *v, int32_t pos, uint64_t mask[KV_SPAN_BLOCKS]) {
@@ -120,7 +112,7 @@ static int copy_slots(rp_job *c, const kv_view *v, const uint64_t mask[KV_SPAN_B
     if (rc) return rc;
     select_kept(c, v, from, all);
     for (int32_t i = 0; i < kv_reduced_spans(all) && !rc; i++)
-        if (!(rc = kv_span_collect(&span, from, all, i, err))) rc = sequence_add_span(&c->seq, to, span, v->shift, err);
+        if (!(rc = kv_span_collect(&span, from, all, i, err))) rc = copied_spans_add(c, to, span, v->shift, err);
     kv_selection_free(all);
     return rc;
 }
@@ -199,7 +191,7 @@ int context_shift_apply(rp_job *c, rp_error *err) {
     s->n++;
     s->n_dropped += n;
     c->positions[c->n_tokens - 1] -= n;
-    BASE_TRACE(ENGINE, "job %llu: context shift %d: %d positions dropped after the first %d; %lld blocks free", (unsigned long long)c->request->number,
-               s->n, n, s->kept, (long long)freed);
+    BASE_TRACE(ENGINE, "job %llu: context shift %d: %d positions dropped after the first %d; %lld blocks free",
+               (unsigned long long)c->request->number, s->n, n, s->kept, (long long)freed);
     return RP_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context_shift.h: an answer that reaches the end of the context goes on (rp_request.context_shift): its oldest tokens and the prompt's are
+/* context_shift.h: an answer that reaches the end of the context continues (rp_request.context_shift): its oldest tokens and the prompt's are
  * dropped, all but the first ones, and the others move back (StreamingLLM; Xiao et al., 2024).
  *
  *   positions  0   kept                     n_ctx
@@ -36,6 +36,8 @@ typedef struct job_shift {
 /* Submitting thread, the request is planned: sets whether the answer may be longer than the context. RP_ERR_UNSUPPORTED (positions are
  * learned), RP_ERR_CONFLICT (kv_keep; encoded KV that cannot be kept), RP_ERR_CONTEXT (a context of a few tokens). */
 int context_shift_check(struct rp_job *c, rp_error *err);
+/* May the answer exceed the context? */
+bool context_shift_may(const struct rp_job *c);
 /* Tokens of an answer of at most `most` that hold KV at one time, and runs of them. */
 int32_t context_shift_held(const struct rp_job *c, int32_t most);
 int32_t context_shift_runs(const struct rp_job *c);
@@ -45,9 +47,8 @@ int64_t context_shift_blocks(const struct rp_job *c);
 int32_t context_shift_position(const struct rp_job *c, int32_t token);
 /* Rows that may follow the last token before the context ends. */
 int32_t context_shift_room(const struct rp_job *c);
-/* Answer tokens that may exceed the context: the prompt's end. The prompt is complete: its KV enters the prefix tree, the answer's does not. RP_ERR_MEMORY. */
-int context_shift_begin(struct rp_job *c, rp_error *err);
-/* The last pushed token has no position left: shifts. RP_ERR_MEMORY. */
+/* If the last pushed token has no position left: shifts. The job shares nothing since its prompt is complete, and its plan is described.
+ * RP_ERR_MEMORY. */
 int context_shift_apply(struct rp_job *c, rp_error *err);
 
 #endif

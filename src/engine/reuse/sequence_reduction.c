@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "engine/reuse/copied_spans.h"
 #include "model/reduction.h"
 #include "model/slot_bounds.h"
 
@@ -86,7 +87,7 @@ int64_t reduction_blocks(const rp_job *c) {
     /* a head's last cell of a run may be partly filled */
     const int64_t n_cells = n_heads * (mean_of(&c->reduction, n) + SEQUENCE_WINDOW) / KV_BLOCK_SLOTS + (runs + 1) * n_heads;
     const int64_t n_spans = n / KV_SPAN_TOKENS + runs;
-    return job_copy_blocks(c, n_cells, n_spans) + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
+    return copied_spans_blocks(c, n_cells, n_spans) + kv_column_blocks(pool, c->format); /* the answer begins a span of its own */
 }
 
 /* Spans of the own tokens begin where one is full, where positions are not consecutive, and after the first lookup of another job. */
@@ -199,7 +200,7 @@ static int add_run(rp_job *c, kv_context *to, const kv_selection *all, const lis
     int rc = select_run(&own, all, l, first, n, err);
     if (rc) return rc;
     for (int32_t i = 0; i < kv_reduced_spans(own) && !rc; i++)
-        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err))) rc = sequence_add_span(&c->seq, to, span, shift, err);
+        if (!(rc = kv_span_collect(&span, l->sources + first, own, i, err))) rc = copied_spans_add(c, to, span, shift, err);
     kv_selection_free(own);
     return rc;
 }
@@ -332,8 +333,7 @@ int reduction_apply(rp_job *c, rp_error *err) {
     listing l = {0};
     if (!r->asked) return RP_OK;
     BASE_ASSERT(!r->observer || c->seq.context.n_views <= r->observer->n_views);
-    BASE_ASSERT(!c->shares);
-    kv_context_close(&c->seq.context);
+    BASE_ASSERT(!c->shares && !c->seq.context.open);
     kv_context_wait(&c->seq.context, c->engine->states.shape.n_layers);
     int rc = listing_open(&l, &c->seq.context, err);
     if (l.sources) {

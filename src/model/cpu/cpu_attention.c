@@ -166,17 +166,6 @@ typedef void (*block_fn)(tile *t, const visit *v, int32_t block, const uint64_t 
 
 static const model_row *tile_row_of(const tile *t, int32_t r) { return &t->j->b->step->rows[t->rows[r]]; }
 
-const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out) {
-    int32_t rot = b->model->hp.rot_dim;
-    const float *a = angles->rows + (int64_t)row * rot;
-    if (shift == 0) return a;
-    for (int32_t i = 0; i < rot; i += 2) {
-        out[i] = a[i] * shift_cs[i] + a[i + 1] * shift_cs[i + 1];
-        out[i + 1] = a[i + 1] * shift_cs[i] - a[i] * shift_cs[i + 1];
-    }
-    return out;
-}
-
 /* Rounds the rotated queries of a row to 16 bits, transformed for keys of int8 as those are; their scales include the
  * model's factor of scores. */
 static void round_queries(tile *t, int32_t r, kv_element keys) {

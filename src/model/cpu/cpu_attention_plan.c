@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_attention_plan.c: preparation of attention for a step: scratch, angles of every row's position and every view's
- * shift, and tiles, the rows that are computed together.
+/* cpu_attention_plan.c: preparation of attention for a step: scratch, and tiles, the rows that are computed together.
  *
  * Contexts that share spans form a group. Its first context is the leader: its list of views is the order in which the
  * group's blocks are visited. Each other context has, for each view of the leader, the index of its own view of the
@@ -54,7 +53,6 @@ static void free_scratch(cpu_backend *b) {
 
 void cpu_attention_free(cpu_backend *b) {
     cpu_plan *p = &b->plan;
-    cpu_choices_free(b);
     free_scratch(b);
     base_free(p->tiles);
     base_free(p->parts);
@@ -63,10 +61,7 @@ void cpu_attention_free(cpu_backend *b) {
     base_free(p->found);
     base_free(p->buckets);
     base_free(p->order);
-    for (int i = 0; i < CPU_N_ANGLES; i++) {
-        base_free(b->angles[i].rows);
-        base_free(b->angles[i].views);
-    }
+    cpu_angles_free(b);
 }
 
 /* A head's keys or values in int8, or in f16. */
@@ -147,34 +142,6 @@ static int reserve_scratch(cpu_backend *b, rp_error *err) {
     }
     if (most <= b->scratch_slots && b->has_int_scratch >= b->sees_ints) return RP_OK;
     return cpu_backend_reserve(b, most <= b->scratch_slots ? b->scratch_slots : most + most / 2, b->has_int_scratch || b->sees_ints, err);
-}
-
-/* ---- angles ---- */
-
-static int row_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
-    const model_step *step = b->step;
-    size_t rot = (size_t)b->model->hp.rot_dim;
-    int rc = base_grow((void **)&a->rows, &a->cap_rows, (size_t)step->n_rows * rot, SIZE_MAX / 8, sizeof(float));
-    if (rc) return base_fail_memory(err, (uint64_t)step->n_rows * rot * sizeof(float), "rotations");
-    for (int32_t r = 0; r < step->n_rows; r++)
-        model_rope_angles(b->model, a->rope, step->rows[r].pos, a->rope->magnitude, a->rows + (size_t)r * rot);
-    return RP_OK;
-}
-
-static int view_angles(cpu_backend *b, cpu_angles *a, rp_error *err) {
-    size_t rot = (size_t)b->model->hp.rot_dim, n = 0;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) n += b->step->contexts[i]->n_views;
-    int rc = base_grow((void **)&a->views, &a->cap_views, n * rot, SIZE_MAX / 8, sizeof(float));
-    if (rc) return base_fail_memory(err, n * rot * sizeof(float), "rotations");
-    float *cs = a->views;
-    for (int32_t i = 0; i < b->step->n_contexts; i++) {
-        const kv_context *c = b->step->contexts[i];
-        for (size_t v = 0; v < c->n_views; v++, cs += rot) {
-            if (v > 0 && c->views[v].shift == c->views[v - 1].shift) memcpy(cs, cs - rot, rot * sizeof(float));
-            else model_rope_angles(b->model, a->rope, c->views[v].shift, 1.0f, cs);
-        }
-    }
-    return RP_OK;
 }
 
 /* ---- groups ---- */
@@ -406,12 +373,8 @@ static void find_observers(cpu_backend *b) {
 
 int cpu_attention_begin(cpu_backend *b, rp_error *err) {
     int rc = reserve_scratch(b, err);
-    if (!rc) rc = cpu_choices_begin(b, err);
     find_observers(b);
-    for (int i = 0; i < CPU_N_ANGLES && !rc; i++) {
-        cpu_angles *a = &b->angles[i];
-        if (a->rope && !(rc = row_angles(b, a, err))) rc = view_angles(b, a, err);
-    }
+    if (!rc) rc = cpu_angles_begin(b, err);
     if (!rc) rc = collect_runs(b, err);
     if (!rc) rc = form_groups(b, err);
     return rc ? rc : cpu_backend_cut_tiles(b, err);

@@ -18,6 +18,7 @@ static cpu_backend *cpu(backend *b) { return (cpu_backend *)b; }
 static void free_backend(backend *self) {
     cpu_backend *b = cpu(self);
     cpu_attention_free(b);
+    cpu_choices_free(b);
     cpu_experts_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
@@ -66,7 +67,8 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     int rc = cpu_pack_prepare(self, NULL, NULL, err);
     if (rc) return rc;
     cpu(self)->step = step;
-    return cpu_attention_begin(cpu(self), err);
+    rc = cpu_choices_begin(cpu(self), err);
+    return rc ? rc : cpu_attention_begin(cpu(self), err);
 }
 
 static void dequantize_row(const model_weight *w, int64_t row, float *dst) {

@@ -9,7 +9,8 @@
  *   cpu_slot_bounds.c      slots that rows choose anew
  *   cpu_encode.c           elements of KV blocks; encoding of complete spans
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
- *   cpu_attention_plan.c   scratch and rotations of a step, its rows grouped into tiles
+ *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
+ *   cpu_angles.c           angles of rotations
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
  */
@@ -147,6 +148,9 @@ int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch
 int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */
 void cpu_attention_free(cpu_backend *b);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+/* Of the step, all kinds. RP_ERR_MEMORY. */
+int cpu_angles_begin(cpu_backend *b, rp_error *err);
+void cpu_angles_free(cpu_backend *b);
 /* The angles of (position - shift) of a row: cos and sin of a difference. A shift of 0 gives the row's own, to the bit. shift_cs:
  * of the shift; out: [rot_dim], may be used. */
 const float *cpu_shifted_angles(const cpu_backend *b, const cpu_angles *angles, int32_t row, int32_t shift, const float *shift_cs, float *out);

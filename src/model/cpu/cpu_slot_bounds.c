@@ -61,8 +61,9 @@ static void fill_block(const fill_job *j, int32_t layer, int32_t kv_head, int64_
 static void fill_blocks(void *arg, int64_t begin, int64_t end, int thread) {
     const fill_job *j = arg;
     const int64_t n_blocks = slot_bounds_blocks(j->bounds), n_heads = j->bounds->n_kv_heads;
+    float *keys = j->keys + (int64_t)thread * 3 * j->bounds->key_dim;
     for (int64_t i = begin; i < end; i++)
-        fill_block(j, (int32_t)(i / n_blocks / n_heads), (int32_t)(i / n_blocks % n_heads), i % n_blocks, j->keys + (int64_t)thread * 3 * j->bounds->key_dim);
+        fill_block(j, (int32_t)(i / n_blocks / n_heads), (int32_t)(i / n_blocks % n_heads), i % n_blocks, keys);
 }
 
 int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_error *err) {
@@ -81,22 +82,22 @@ int cpu_bound(backend *self, slot_bounds *bounds, const kv_context *context, rp_
 
 /* Scratch of a thread, in one allocation. */
 typedef struct choice {
-    float *angles;  /* [rot_dim] */
-    float *queries; /* [3][HEADS][key_dim]: rotated; their positive elements, their negative ones */
-    float *scores;  /* [2][HEADS][64] */
-    float *bounds;  /* [HEADS][groups] */
-    float *highest; /* [groups] of all heads */
+    float *angles;        /* [rot_dim] */
+    float *queries;       /* [3][HEADS][key_dim]: rotated; their positive elements, their negative ones */
+    float *scores;        /* [2][HEADS][64] */
+    float *bounds;        /* [HEADS][groups] */
+    float *highest;       /* [groups] of all heads */
     kv_selection *chosen; /* of the groups */
 } choice;
 
 struct cpu_choices {
-    int32_t *rows;       /* [n_rows] of the step that choose */
-    size_t *first_views; /* [n_rows] of their contexts, in cpu_angles.views */
-    size_t *first_masks; /* [n_rows] */
+    int32_t *rows;                     /* [n_rows] of the step that choose */
+    size_t *first_views;               /* [n_rows] of their contexts, in cpu_angles.views */
+    size_t *first_masks;               /* [n_rows] */
     uint64_t (*masks)[KV_SPAN_BLOCKS]; /* of each row: [KV heads][views of its bounds] */
-    int32_t *of_row;     /* [rows of the step]: index of the row among those that choose; -1 */
+    int32_t *of_row;                   /* [rows of the step]: index of the row among those that choose; -1 */
     size_t n_rows, n_masks, cap_rows, cap_views, cap_first, cap_masks, cap_of_row;
-    choice *scratch;     /* one for each thread, for up to n_groups */
+    choice *scratch; /* one for each thread, for up to n_groups */
     int32_t n_groups;
 };
 
@@ -173,7 +174,8 @@ int cpu_choices_begin(cpu_backend *b, rp_error *err) {
     for (int32_t r = 0; r < b->step->n_rows; r++) any |= b->step->rows[r].bounds != NULL;
     b->is_chosen = any;
     if (!any) return RP_OK;
-    if (!b->choices && !(b->choices = base_calloc(1, sizeof(*b->choices)))) return base_fail_memory(err, sizeof(*b->choices), "rows that choose slots");
+    if (!b->choices && !(b->choices = base_calloc(1, sizeof(*b->choices))))
+        return base_fail_memory(err, sizeof(*b->choices), "rows that choose slots");
     cpu_choices *c = b->choices;
     int rc = reserve_rows(b, err);
     c->n_rows = c->n_masks = 0;
@@ -206,7 +208,7 @@ typedef struct choose_job {
     const model_layer *layer;
     const cpu_angles *angles; /* NULL: queries are not rotated */
     const backend_buffer *queries;
-    int32_t group;  /* query heads of a KV head */
+    int32_t group; /* query heads of a KV head */
 } choose_job;
 
 /* A row and a KV head of it. */
@@ -311,8 +313,9 @@ static void choose_tasks(void *arg, int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; i++) {
         const int64_t k = i / n_heads;
         const model_row *row = &j->b->step->rows[all->rows[k]];
-        const chooser c = {.j = j, .bounds = row->bounds, .s = &all->scratch[thread], .row = all->rows[k], .kv_head = (int32_t)(i % n_heads),
-                           .pos = row->pos, .first_view = all->first_views[k]};
+        chooser c = {.j = j, .bounds = row->bounds, .s = &all->scratch[thread], .row = all->rows[k], .pos = row->pos};
+        c.kv_head = (int32_t)(i % n_heads);
+        c.first_view = all->first_views[k];
         choose_slots(&c, all->masks + all->first_masks[k] + (size_t)c.kv_head * row->bounds->n_views);
     }
 }

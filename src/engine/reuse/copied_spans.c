@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* copied_spans.c: see copied_spans.h. */
+#include "engine/reuse/copied_spans.h"
+
+#include "base/check.h"
+#include "engine/engine_internal.h"
+
+int64_t copied_spans_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans) {
+    const kv_shape *shape = kv_pool_shape(c->engine->pool);
+    int64_t most = kv_reduced_blocks(shape, c->format, n_cells, n_spans);
+    for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
+        const pml_item *item = &c->plan->items[i];
+        const kv_format format = item->is_view ? c->plan->layout->segments[item->segment].format : c->format;
+        if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(shape, format, n_cells, n_spans));
+    }
+    return most;
+}
+
+int copied_spans_add(rp_job *c, kv_context *to, kv_span *span, int32_t shift, rp_error *err) {
+    const int64_t blocks = (int64_t)(kv_span_bytes(span) / kv_pool_block_bytes(to->pool));
+    BASE_ASSERT(blocks <= c->seq.reserved); /* invariant 6 */
+    sequence_reserve(&c->seq, c->seq.reserved - blocks);
+    const int rc = kv_context_add(to, span, shift, NULL, err);
+    kv_span_unref(span);
+    return rc;
+}
