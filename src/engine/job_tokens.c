@@ -86,6 +86,11 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
     c->n_runs = job_count_runs(positions, n);
 }
 
+void job_count_recomputed(rp_job *c) {
+    c->blend.most = blend_most(c);
+    c->focus.most = focus_most(c);
+}
+
 /* ---- blocks ---- */
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
@@ -130,12 +135,12 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     return blocks;
 }
 
-bool job_reduced_fits(const rp_job *c) {
-    const int32_t n = c->plan->n_fresh + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
-    int64_t blocks = sequence_blocks_in(c->engine->pool, c->format, n, (int32_t)c->plan->n_items, c->engine->chunk_tokens, true);
-    for (size_t i = 0; i < c->plan->n_items; i++)
-        if (c->plan->items[i].is_view) blocks += segment_blocks(c, &c->plan->layout->segments[c->plan->items[i].segment], c->plan->items[i].reduced);
-    return blocks <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
+bool job_reduced_fits(rp_job *c) {
+    job_count_recomputed(c);
+    c->n_prompt = c->plan->n_fresh;
+    c->n_runs = (int32_t)c->plan->n_items; /* at most */
+    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
+    return job_count_blocks(c, n, true) <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
 }
 
 int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }

@@ -154,8 +154,7 @@ static int check_reduction(const rp_job *c, rp_error *err) {
 /* ---- tokens after the views ---- */
 
 static int list_tokens(rp_job *c, rp_error *err) {
-    c->blend.most = blend_most(c);
-    c->focus.most = focus_most(c);
+    job_count_recomputed(c);
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));

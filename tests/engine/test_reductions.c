@@ -343,6 +343,48 @@ static void requests_precede_reductions(void **state) {
     free(schema);
 }
 
+/* What a plan may need besides its reduced KV counts when it is decided whether that fits: tokens that blend and focus recompute, KV that is
+ * reduced for the answer. No budget refuses a request with reduced KV that it accepts with full KV. */
+static void reduced_kv_is_used_only_where_all_of_the_plan_fits(void **state) {
+    static const struct {
+        const char *quality, *kv_keep; /* of module b; of the request */
+    } cases[] = {{" quality=\"focus:100\"", NULL}, {" quality=\"blend:100\"", NULL}, {"", "90%"}};
+    char *a = calls_text(1, WORDS), *b = calls_text(2, 3 * WORDS), *schema = malloc(strlen(a) + strlen(b) + 512), dir[STORE_FOLDER_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int n_reduced = 0, n_full = 0;
+        store_folder_make(dir);
+        sprintf(schema, "<schema name=\"s\"><system>Read.<module name=\"a\" keep=\"25%%\">%s</module><module name=\"b\"%s>%s</module></system></schema>", a,
+                cases[i].quality, b);
+        setting s = {.format = RP_KV_F16, .dir = dir, .ctx = 8192};
+        rp_engine *e = new_engine(&s, schema);
+        oracle_run r, full;
+        run(&r, e, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
+        assert_true(rp_engine_drain(e, -1));
+        rp_engine_free(e);
+        for (int32_t columns = 8; n_reduced < 2; columns++) {
+            rp_request q = request_of("<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>");
+            s.budget = (uint64_t)columns * column_bytes;
+            q.kv_keep = cases[i].kv_keep;
+            setting other = s;
+            other.dir = NULL; /* there the module is not known */
+            e = new_engine(&s, schema);
+            rp_engine *none = new_engine(&other, schema);
+            oracle_run_make(&r, e, &q);
+            oracle_run_make(&full, none, &q);
+            assert_true(r.rc == full.rc && (r.rc == RP_OK || r.rc == RP_ERR_BUDGET));
+            n_reduced += !r.rc && view_of(&r, "a")->kept < 1;
+            n_full += !r.rc && view_of(&r, "a")->kept == 1;
+            oracle_run_free(&r), oracle_run_free(&full);
+            rp_engine_free(e), rp_engine_free(none);
+            assert_true(columns < 200);
+        }
+        assert_true(n_full > 0);
+        store_folder_remove(dir);
+    }
+    free(a), free(b), free(schema);
+}
+
 /* ---- disk ---- */
 
 /* After a restart modules with reduced KV on disk are known at once: no prefill, and the same bytes. */
@@ -420,6 +462,7 @@ int main(void) {
         cmocka_unit_test(long_modules_are_repeated_in_chunks),
         cmocka_unit_test(evicted_reduced_kv_is_computed_again),
         cmocka_unit_test(requests_precede_reductions),
+        cmocka_unit_test(reduced_kv_is_used_only_where_all_of_the_plan_fits),
         cmocka_unit_test(reduced_kv_survives_a_restart),
         cmocka_unit_test(wrong_shares_and_methods_are_refused),
     };

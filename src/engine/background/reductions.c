@@ -14,22 +14,28 @@ static bool may_be_reduced(const pml_plan *p, const pml_item *item) {
     return item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD;
 }
 
-void reductions_plan(rp_job *c) {
+/* Nor is exact what attends to reduced KV. Returns whether any view is of reduced KV. */
+static bool mark_reduced(rp_job *c) {
     const pml_plan *p = c->plan;
     bool any = false;
-    if (!p->layout || c->exact) return;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
         item->reduced = may_be_reduced(p, item) && reduced_modules_has(c->engine, &p->layout->segments[item->segment]);
         any |= item->reduced;
+        item->exact &= !any;
     }
-    if (!any) return;
-    const bool fits = job_reduced_fits(c); /* it must be possible to compute it again */
-    any = false;
+    return any;
+}
+
+void reductions_plan(rp_job *c) {
+    const pml_plan *p = c->plan;
+    size_t n_exact = 0; /* none after the first one that is not */
+    if (!p->layout || c->exact) return;
+    while (n_exact < p->n_items && p->items[n_exact].exact) n_exact++;
+    if (!mark_reduced(c) || job_reduced_fits(c)) return; /* it must be possible to compute it again */
     for (size_t i = 0; i < p->n_items; i++) {
-        p->items[i].reduced &= fits;
-        any |= p->items[i].reduced;
-        p->items[i].exact &= !any; /* nor is what attends to reduced KV */
+        p->items[i].reduced = false;
+        p->items[i].exact = i < n_exact;
     }
 }
 
