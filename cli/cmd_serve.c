@@ -101,7 +101,7 @@ static const cli_option options[] = {
     {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
      .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
     {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
-     .help = "with --max-divergence: raise the quality of these schemas step by step (link:8, blend:15, exact), and replace these KV formats by f16"},
+     .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "chat template name (from the model's metadata)"},
     {.name = NULL},

@@ -288,7 +288,8 @@ typedef struct rp_engine_options {
     uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
     int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
     float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
-    bool audit_raises;           /* also raise the default quality of that schema's requests by one level; replace that format by f16 */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level (full KV of modules with keep, link:8,
+                                    blend:15, exact); replace that format by f16 */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 #ifdef RP_EXPERIMENTAL
@@ -761,7 +762,18 @@ typedef struct rp_plan_item {
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
     float kept;           /* share of the module's slots in its reduced KV (rp_engine_options.keep_share); 1: all */
     const char *kept_by;  /* the method that chose them; "" for all. Static */
-    uint64_t reserved[2]; /* 0 */
+    const char *full_reason; /* why a module with keep has full KV; "" for reduced KV and without keep. Static:
+                             "new"      its reduced KV was not computed yet
+                             "short"    it has at most 64 tokens
+                             "quality"  link, blend, focus and exact use full KV
+                             "last"     the prompt ends with it
+                             "scaffold" its KV is that of a joint prefill
+                             "memory"   the KV budget cannot hold the computation of the plan's reduced KV
+                             "context"  the context has no positions left to repeat it
+                             "audit"    the auditor raised the schema (rp_engine_options.audit_raises)
+                             "f16"      the auditor replaced the KV format of the schema's modules
+                             */
+    uint64_t reserved[1]; /* 0 */
 } rp_plan_item;
 
 /* First token at which the prompt differs from the cached prefix. */

@@ -7,11 +7,23 @@
 
 /* ---- plans ---- */
 
-/* Can a view be of reduced KV? */
-static bool may_be_reduced(const pml_plan *p, const pml_item *item) {
-    const pml_segment *s = item->is_view ? &p->layout->segments[item->segment] : NULL;
-    if (!s || s->keep == 0 || item->n_again > 0 || item->n_tokens < s->n_tokens) return false;
-    return item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD;
+/* Why a segment with keep has no reduced KV. */
+static const char *reason_of_segment(const pml_layout *l, const pml_segment *s) {
+    if (l->formats.falls_back) return "f16";
+    return s->joint_of >= 0 ? "scaffold" : "short";
+}
+
+/* Why a view is not of reduced KV, although its module has keep; NULL: it is, or the module has none. */
+static const char *full_reason(rp_job *c, const pml_item *item) {
+    const pml_layout *l = c->plan->layout;
+    const pml_segment *s = item->is_view ? &l->segments[item->segment] : NULL;
+    if (!s || !pml_segment_names_keep(l, s)) return NULL;
+    if (s->keep == 0) return reason_of_segment(l, s);
+    if (audit_ignores_keep(c)) return "audit";
+    if (item->quality.mode != RP_QUALITY_REUSE && item->quality.mode != RP_QUALITY_SCAFFOLD) return "quality";
+    if (item->n_again > 0 || item->n_tokens < s->n_tokens) return "last";
+    if (reduced_modules_has(c->engine, s)) return NULL;
+    return segment_reduction_fits(c->engine, s) ? "new" : "context";
 }
 
 /* Nor is exact what attends to reduced KV. Returns whether any view is of reduced KV. */
@@ -20,7 +32,8 @@ static bool mark_reduced(rp_job *c) {
     bool any = false;
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
-        item->reduced = may_be_reduced(p, item) && reduced_modules_has(c->engine, &p->layout->segments[item->segment]);
+        item->full_reason = full_reason(c, item);
+        item->reduced = item->is_view && !item->full_reason && p->layout->segments[item->segment].keep > 0;
         any |= item->reduced;
         item->exact &= !any;
     }
@@ -34,8 +47,10 @@ void reductions_plan(rp_job *c) {
     while (n_exact < p->n_items && p->items[n_exact].exact) n_exact++;
     if (!mark_reduced(c) || job_reduced_fits(c)) return; /* it must be possible to compute it again */
     for (size_t i = 0; i < p->n_items; i++) {
-        p->items[i].reduced = false;
-        p->items[i].exact = i < n_exact;
+        pml_item *item = &p->items[i];
+        if (item->reduced) item->full_reason = "memory";
+        item->reduced = false;
+        item->exact = i < n_exact;
     }
 }
 
@@ -93,7 +108,7 @@ static void reductions_ended(rp_job *c, int rc) {
     if (rc || !schema || c->request->options.reuse != RP_REUSE_ON) return;
     for (int32_t i = 0; i < schema->layout->n_segments; i++) {
         if (!is_wanted(e, schema->layout, &schema->layout->segments[i])) continue;
-        submit_task(e, schema);
+        if (!audit_needs_full(e, schema)) submit_task(e, schema);
         return;
     }
 }

@@ -58,10 +58,10 @@ void report_count(server_request *x, const server_choice *c) {
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
 static json_t *plan_item_part(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
                      item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
                      "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key,
-                     "kept", report_rounded((double)item->kept), "kept_by", item->kept_by);
+                     "kept", report_rounded((double)item->kept), "kept_by", item->kept_by, "full_reason", item->full_reason);
 }
 
 static json_t *result_parts(const rp_result *r) {
