@@ -53,7 +53,7 @@ static const cli_option options[] = {
      .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
              "answer (all)"},
     {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
-     .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks or tova (snapkv)"},
+     .help = "with --kv-keep: which slots: " CLI_KV_METHODS " (snapkv)"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (0)"},

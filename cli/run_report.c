@@ -127,6 +127,7 @@ static json_t *reduction_object(const rp_kv_reduction *k) {
     cli_json_set(object, "bytes_before", json_integer((json_int_t)k->bytes_before));
     cli_json_set(object, "bytes", json_integer((json_int_t)k->bytes));
     cli_json_set(object, "ms", cli_json_real(k->ms));
+    cli_json_set(object, "reason", cli_json_text(k->reason));
     return object;
 }
 

@@ -313,6 +313,9 @@ typedef struct rp_engine_options {
                                     "100%": none. NULL: none. Borrowed until rp_engine_new returns */
     const char *keep_method;     /* that chooses the slots: kvzip, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
                                     Borrowed likewise */
+    const char *kv_keep;         /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where the KV budget cannot hold
+                                    it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */
+    const char *kv_method;       /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv. Borrowed likewise */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -720,10 +723,11 @@ typedef struct rp_request {
     const char *kv_keep;     /* KV reduction: when the prompt is complete, keep so much of its KV for the answer: "1024" slots in the mean of
                                 all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
                                 cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
-                                NULL: all of it (default) */
-    const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks
+                                "off": all of it. NULL: the engine's (default), all of it unless rp_engine_options.kv_keep is set */
+    const char *kv_method;   /* which slots: "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks
                                 compute the rows again whose attention selects the slots, even if they are cached: the last 32
-                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all) */
+                                tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all). NULL: the engine's (default),
+                                snapkv unless rp_engine_options.kv_method is set */
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
@@ -814,7 +818,9 @@ typedef struct rp_kv_reduction {
     uint64_t bytes_before; /* KV of the complete prompt, its modules included, */
     uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes */
     double ms;             /* time to choose and copy the slots, part of decode_ms */
-    uint64_t reserved[4];  /* 0 */
+    const char *reason;    /* why the engine's default (rp_engine_options.kv_keep) did not apply: "focus" (a module's quality), "memory" (the KV
+                              budget cannot hold complete and reduced KV together); "" otherwise. Static */
+    uint64_t reserved[3];  /* 0 */
 } rp_kv_reduction;
 
 /* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;

@@ -89,6 +89,7 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 void job_count_recomputed(rp_job *c) {
     c->blend.most = blend_most(c);
     c->focus.most = focus_most(c);
+    reduction_yield(c, c->focus.most > 0 ? "focus" : NULL); /* both would replace views for the answer */
 }
 
 /* ---- blocks ---- */

@@ -380,9 +380,10 @@ static int describe_warnings(rp_job *c, rp_error *err) {
 
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes};
+    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes,
+                                                .reason = r->reason ? r->reason : ""};
     if (!r->done) return;
-    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, {0}};
+    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }
 
 int job_describe_plan(rp_job *c, rp_error *err) {

@@ -95,8 +95,8 @@ static json_t *quality_report_quality(const rp_quality_report *q) {
 }
 
 static json_t *report_reduction(const rp_kv_reduction *k) {
-    return json_pack("{s:s, s:f, s:I, s:I, s:f}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
-                     (json_int_t)k->bytes, "ms", report_rounded(k->ms));
+    return json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
+                     (json_int_t)k->bytes, "ms", report_rounded(k->ms), "reason", k->reason);
 }
 
 static int add_warning(json_t *list, const char *format, const char *what) {
