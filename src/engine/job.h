@@ -158,14 +158,10 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
-/* How many tokens of modules blend and focus may recompute: sets blend.most and focus.most of a planned job. A default kv_keep yields to focus. */
-void job_count_recomputed(rp_job *c);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that a request's modules and n of its own tokens take at one time. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Before its tokens are listed: sets their counts. */
-bool job_reduced_fits(rp_job *c);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
 

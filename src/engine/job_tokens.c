@@ -86,12 +86,6 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
     c->n_runs = job_count_runs(positions, n);
 }
 
-void job_count_recomputed(rp_job *c) {
-    c->blend.most = blend_most(c);
-    c->focus.most = focus_most(c);
-    reduction_yield(c, c->focus.most > 0 ? "focus" : NULL); /* both would replace views for the answer */
-}
-
 /* ---- blocks ---- */
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
@@ -124,8 +118,6 @@ static int64_t segment_blocks(const rp_job *c, const pml_segment *s, bool reduce
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 
-#define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
-
 /* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
@@ -134,14 +126,6 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
         if (p->items[i].is_view)
             blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment], p->items[i].reduced);
     return blocks;
-}
-
-bool job_reduced_fits(rp_job *c) {
-    job_count_recomputed(c);
-    c->n_prompt = c->plan->n_fresh;
-    c->n_runs = (int32_t)c->plan->n_items; /* at most */
-    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
-    return job_count_blocks(c, n, true) <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
 }
 
 int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + BASE_MAX(c->answer.most - 1, 0), true); }

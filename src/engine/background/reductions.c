@@ -40,6 +40,23 @@ static bool mark_reduced(rp_job *c) {
     return any;
 }
 
+void job_count_recomputed(rp_job *c) {
+    c->blend.most = blend_most(c);
+    c->focus.most = focus_most(c);
+    reduction_yield(c, c->focus.most > 0 ? "focus" : NULL); /* both would replace views for the answer */
+}
+
+#define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
+
+/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of tokens, which are listed later. */
+static bool job_reduced_fits(rp_job *c) {
+    job_count_recomputed(c);
+    c->n_prompt = c->plan->n_fresh;
+    c->n_runs = (int32_t)c->plan->n_items; /* at most */
+    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
+    return job_count_blocks(c, n, true) <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
+}
+
 void reductions_plan(rp_job *c) {
     const pml_plan *p = c->plan;
     size_t n_exact = 0; /* none after the first one that is not */
