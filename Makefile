@@ -68,7 +68,7 @@ check: ## run all CI steps (.ci/run --list)
 format: ## check white space and code layout (clang-format 14)
 	@tools/check-format
 
-tidy: all ## run clang-tidy (14) with the checks of .clang-tidy on src/base and src/kv: make tidy TIDY="src/store"
+tidy: all ## run clang-tidy (14) with the checks of .clang-tidy on src/base, src/kv and src/store: make tidy TIDY="src/pml"
 	@tools/tidy $(TIDY)
 
 coverage: ## measure line and branch coverage of the tests, by folder (gcc, gcovr; build-coverage/index.html)

@@ -53,7 +53,7 @@ static const cli_option options[] = {
      .help = "KV reduction: when the prompt is complete, keep N slots of its KV in the mean of all heads, or a share (12.5%), for its "
              "answer (all)"},
     {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
-     .help = "with --kv-keep: which slots: snapkv, snapkv-paper, pyramidkv, h2o, sinks, tova or quest (snapkv)"},
+     .help = "with --kv-keep: which slots: " CLI_KV_METHODS " (snapkv)"},
     {.name = "context-shift", .kind = CLI_FLAG, .offset = AT(context_shift),
      .help = "an answer that reaches the end of the context continues without the oldest tokens, up to --max-tokens"},
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,

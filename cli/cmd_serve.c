@@ -25,7 +25,7 @@
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
-    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir;
+    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method;
     cli_list schemas, host_names;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
@@ -70,6 +70,11 @@ static const cli_option options[] = {
      .help = "reject requests with unknown fields; without it reprise.warnings of the answer names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate for a request that sets no limit (1024)"},
+    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
+     .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV in the mean of all heads, or "
+             "a share (12.5%), for its answer (all)"},
+    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
+     .help = "with --kv-keep: which slots, for requests without the field kv_method: " CLI_KV_METHODS " (snapkv)"},
     {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
      .help = "maximum number of requests in a batch (16)"},
     {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536,
@@ -101,7 +106,7 @@ static const cli_option options[] = {
     {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
      .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
     {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
-     .help = "with --max-divergence: raise the quality of these schemas step by step (link:8, blend:15, exact), and replace these KV formats by f16"},
+     .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
@@ -199,6 +204,8 @@ static int serve_load(cli_loaded *l, const serve_options *o) {
     engine.max_queue = o->queue;
     engine.on_step = serve_on_step;
     engine.scaffold_bytes = o->scaffold_ram;
+    engine.kv_keep = o->kv_keep;
+    engine.kv_method = o->kv_method;
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;

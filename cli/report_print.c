@@ -64,6 +64,7 @@ static void print_parts(const json_t *parts) {
         printf("  %s %s%s", report_print_how(part), report_print_why(part), report_flag(part, "exact") ? "" : ", not exact");
         const double kept = report_number(part, "kept");
         if (kept < 1) printf(", %.3g%% of its KV (%s)", 100 * kept, report_text(part, "kept_by"));
+        if (report_text(part, "full_reason")[0] != '\0') printf(", full KV (%s)", report_text(part, "full_reason"));
         putchar('\n');
     }
 }

@@ -89,6 +89,7 @@ static json_t *plan_item(const rp_plan_item *p) {
     cli_json_set(item, "key", cli_json_text(p->key));
     cli_json_set(item, "kept", json_real(p->kept));
     cli_json_set(item, "kept_by", cli_json_text(p->kept_by));
+    cli_json_set(item, "full_reason", cli_json_text(p->full_reason));
     return item;
 }
 
@@ -126,6 +127,7 @@ static json_t *reduction_object(const rp_kv_reduction *k) {
     cli_json_set(object, "bytes_before", json_integer((json_int_t)k->bytes_before));
     cli_json_set(object, "bytes", json_integer((json_int_t)k->bytes));
     cli_json_set(object, "ms", cli_json_real(k->ms));
+    cli_json_set(object, "reason", cli_json_text(k->reason));
     return object;
 }
 
@@ -210,6 +212,7 @@ void run_report_explain(FILE *to, const rp_result *r) {
         fprintf(to, "%9d %7d  %-18s %-9s %-6s %s", (int)p->position, (int)p->n_tokens, plan_item_how(p), p->reason, p->exact ? "yes" : "no",
                 p->module[0] ? p->module : "(anonymous)");
         if (p->kept < 1) fprintf(to, " (%.3g%% of its KV, %s)", 100 * (double)p->kept, p->kept_by);
+        if (p->full_reason[0]) fprintf(to, " (full KV: %s)", p->full_reason);
         fputc('\n', to);
     }
     if (r->mismatch.token >= 0) {

@@ -288,7 +288,8 @@ typedef struct rp_engine_options {
     uint64_t scaffold_bytes;     /* limit on KV of learned scaffolds (RP_QUALITY_SCAFFOLD); 0: a quarter of the KV */
     int32_t audit_every;         /* when idle, recompute one in N requests, modular or with KV below 16 bits, and compare; 0: none */
     float max_divergence;        /* report a schema or KV format if its audits' mean divergence, in nats, exceeds this; 0: never */
-    bool audit_raises;           /* also raise the default quality of that schema's requests by one level; replace that format by f16 */
+    bool audit_raises;           /* also raise the default quality of that schema's requests by one level (full KV of modules with keep, link:8,
+                                    blend:15, exact); replace that format by f16 */
     rp_on_step on_step;          /* may be NULL */
     void *step_user;
 #ifdef RP_EXPERIMENTAL
@@ -312,6 +313,9 @@ typedef struct rp_engine_options {
                                     "100%": none. NULL: none. Borrowed until rp_engine_new returns */
     const char *keep_method;     /* that chooses the slots: kvzip, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
                                     Borrowed likewise */
+    const char *kv_keep;         /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where the KV budget cannot hold
+                                    it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */
+    const char *kv_method;       /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv. Borrowed likewise */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -719,11 +723,12 @@ typedef struct rp_request {
     const char *kv_keep;     /* KV reduction: when the prompt is complete, keep so much of its KV for the answer: "1024" slots in the mean of
                                 all heads, or a share, "12.5%", and the last 32 tokens of the prompt's own text. The first token of the answer is that of the complete KV; the prompt's KV is
                                 cached as ever, the answer's is not. Modules in kivi4, k4v2 and kivi2 stay whole. docs/quality.md.
-                                NULL: all of it (default) */
-    const char *kv_method;   /* which slots: "snapkv" (default), "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks and quest
+                                "off": all of it. NULL: the engine's (default), all of it unless rp_engine_options.kv_keep is set */
+    const char *kv_method;   /* which slots: "snapkv", "snapkv-paper", "pyramidkv", "h2o", "sinks", "tova". All but sinks and quest
                                 compute the rows again whose attention selects the slots, even if they are cached: the last 32
                                 tokens of the prompt's own text (pyramidkv 8, tova 1, h2o all). "quest" drops nothing: each token of
-                                the answer chooses as many slots of each head anew */
+                                the answer chooses as many slots of each head anew. NULL: the engine's (default), snapkv unless
+                                rp_engine_options.kv_method is set */
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
@@ -767,7 +772,19 @@ typedef struct rp_plan_item {
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
     float kept;           /* share of the module's slots in its reduced KV (rp_engine_options.keep_share); 1: all */
     const char *kept_by;  /* the method that chose them; "" for all. Static */
-    uint64_t reserved[2]; /* 0 */
+    const char *full_reason; /* why a module with keep has full KV; "" for reduced KV and without keep. Static:
+                             "new"      its reduced KV was not computed yet
+                             "short"    it has at most 64 tokens
+                             "quality"  link, blend, focus and exact use full KV
+                             "last"     the prompt ends with it
+                             "scaffold" its KV is that of a joint prefill
+                             "memory"   the KV budget cannot hold the computation of the plan's reduced KV
+                             "context"  the context has no positions left to repeat it
+                             "context_shift" its KV may have to be moved while the answer is decoded
+                             "audit"    the auditor raised the schema (rp_engine_options.audit_raises)
+                             "f16"      the auditor replaced the KV format of the schema's modules
+                             */
+    uint64_t reserved[1]; /* 0 */
 } rp_plan_item;
 
 /* First token at which the prompt differs from the cached prefix. */
@@ -808,7 +825,9 @@ typedef struct rp_kv_reduction {
     uint64_t bytes_before; /* KV of the complete prompt, its modules included, */
     uint64_t bytes;        /* and what was left of it for the answer; without a reduction, both are kv_bytes; quest: more, its bounds included */
     double ms;             /* time to choose and copy the slots, part of decode_ms; quest: to compute the bounds */
-    uint64_t reserved[4];  /* 0 */
+    const char *reason;    /* why the engine's default (rp_engine_options.kv_keep) did not apply: "focus" (a module's quality), "context_shift", "memory" (the KV
+                              budget cannot hold complete and reduced KV together); "" otherwise. Static */
+    uint64_t reserved[3];  /* 0 */
 } rp_kv_reduction;
 
 /* ttft_ms has one meaning everywhere: from arrival of the request (here: the call of rp_engine_submit or rp_engine_run;

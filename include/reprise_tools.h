@@ -271,7 +271,7 @@ typedef struct rp_audit_schema {
     char owner[9];          /* 8 hexadecimal digits derived from its tenant; "": shared */
     rp_audit_figures all;   /* since the schema has this text */
     rp_audit_figures now;   /* since its quality was last raised; equals `all` if it was not */
-    const char *raised_to;  /* "link:8", "blend:15", "exact"; "": not raised. Static */
+    const char *raised_to;  /* "full KV" (keep is ignored), "link:8", "blend:15", "exact"; "": not raised. Static */
     bool exceeds;           /* its mean divergence exceeds max_divergence, and audit_raises is false */
 } rp_audit_schema;
 

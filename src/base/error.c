@@ -9,7 +9,6 @@
 #include "base/error.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,10 +53,6 @@ int base_fail_at(rp_error *err, rp_code code, const char *where, uint64_t offset
     error_fill(err, code, where ? where : "", offset, fmt, ap);
     va_end(ap);
     return code;
-}
-
-int base_fail_memory(rp_error *err, uint64_t bytes, const char *what) {
-    return base_fail(err, RP_ERR_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes, what);
 }
 
 const char *base_errno_text(int cause, char *out, size_t n) {

@@ -169,6 +169,7 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
     e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
+    if (!rc) rc = reduction_read(&e->reduction, NULL, o->kv_keep, o->kv_method, err);
     if (rc) return rc;
     e->states.any_format = true;
     e->states.shape = model_kv_shape(e->model, format);

@@ -87,6 +87,7 @@ struct rp_engine {
     weights_cache *weights; /* NULL: repacked weights are not kept */
     record_cipher *cipher; /* NULL: records are not encrypted */
     pml_formats formats;  /* KV formats of text and of modules, as it was created; */
+    job_reduction reduction; /* rp_engine_options.kv_keep and kv_method: of requests that name none */
     atomic_bool falls_back; /* requests are planned with f16 instead; never reset */
     bool *f16_layers;     /* rp_engine_options.kv_f16_layers, of layers with KV: in states.shape; NULL: none */
     record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */

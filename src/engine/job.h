@@ -165,8 +165,6 @@ int32_t job_count_runs(const int32_t *positions, int32_t n);
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Blocks that a request's modules and n of its own tokens take at one time. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? */
-bool job_reduced_fits(const rp_job *c);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
 

@@ -119,8 +119,6 @@ static int64_t segment_blocks(const rp_job *c, const pml_segment *s, bool reduce
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 
-#define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
-
 /* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
@@ -129,14 +127,6 @@ int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
         if (p->items[i].is_view)
             blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment], p->items[i].reduced);
     return blocks;
-}
-
-bool job_reduced_fits(const rp_job *c) {
-    const int32_t n = c->plan->n_fresh + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
-    int64_t blocks = sequence_blocks_in(c->engine->pool, c->format, n, (int32_t)c->plan->n_items, c->engine->chunk_tokens, true);
-    for (size_t i = 0; i < c->plan->n_items; i++)
-        if (c->plan->items[i].is_view) blocks += segment_blocks(c, &c->plan->layout->segments[c->plan->items[i].segment], c->plan->items[i].reduced);
-    return blocks <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
 }
 
 int64_t job_most_blocks(const rp_job *c) { return job_count_blocks(c, c->n_prompt + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0)), true); }

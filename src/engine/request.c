@@ -154,8 +154,7 @@ static int check_focus(const rp_job *c, rp_error *err) {
 /* ---- tokens after the views ---- */
 
 static int list_tokens(rp_job *c, rp_error *err) {
-    c->blend.most = blend_most(c);
-    c->focus.most = focus_most(c);
+    job_count_recomputed(c);
     c->cap_tokens = c->plan->n_fresh + (c->exact ? c->plan->n_cached : c->blend.most);
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
@@ -181,22 +180,34 @@ static int extend_tokens(rp_job *c, rp_error *err) {
 
 static int64_t request_capacity(const rp_engine *e) { return (int64_t)(kv_pool_get_stats(e->pool).budget_bytes / kv_pool_block_bytes(e->pool)); }
 
-/* The budget limits the answer; at least one token must fit. */
-static int request_check_budget(rp_job *c, rp_error *err) {
-    int64_t room = request_capacity(c->engine);
-    int64_t least = job_count_blocks(c, c->n_prompt, false);
-    if (least > room)
-        return base_fail(err, RP_ERR_BUDGET,
-                         "the prompt needs %lld KV blocks, but the budget allows %lld (%llu bytes): raise "
-                         "kv_budget_bytes or ram_bytes, or shorten the prompt",
-                         (long long)least, (long long)room, (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
+/* Tokens of the longest answer that the budget holds with the prompt; -1: it does not hold the prompt. */
+static int32_t request_longest_answer(const rp_job *c) {
+    const int64_t room = request_capacity(c->engine);
     int32_t low = BASE_MIN(c->answer.most, 1), high = c->answer.most; /* the last token is not computed */
+    if (job_count_blocks(c, c->n_prompt, false) > room) return -1;
     while (low < high) {
         int32_t mid = high - (high - low) / 2;
         if (job_count_blocks(c, c->n_prompt + context_shift_held(c, mid - 1), false) <= room) low = mid;
         else high = mid - 1;
     }
-    c->answer.most = low;
+    return low;
+}
+
+/* The budget limits the answer; at least one token must fit. A default kv_keep neither refuses a request nor shortens its answer. */
+static int request_check_budget(rp_job *c, rp_error *err) {
+    int32_t most = request_longest_answer(c);
+    if (most < c->answer.most && c->reduction.asked && reduction_yield(c, "memory")) {
+        const int32_t longer = request_longest_answer(c);
+        if (longer == most) reduction_yield(c, NULL);
+        most = longer;
+    }
+    if (most < 0)
+        return base_fail(err, RP_ERR_BUDGET,
+                         "the prompt needs %lld KV blocks, but the budget allows %lld (%llu bytes): raise "
+                         "kv_budget_bytes or ram_bytes, or shorten the prompt",
+                         (long long)job_count_blocks(c, c->n_prompt, false), (long long)request_capacity(c->engine),
+                         (unsigned long long)kv_pool_get_stats(c->engine->pool).budget_bytes);
+    c->answer.most = most;
     return RP_OK;
 }
 
@@ -274,7 +285,8 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
-    if ((rc = request_check_options(c->engine, o, err)) || (rc = reduction_read(&c->reduction, o->kv_keep, o->kv_method, err)) ||
+    if ((rc = request_check_options(c->engine, o, err)) ||
+        (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
         (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
         (rc = context_shift_check(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
         (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||

@@ -85,7 +85,8 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
     rp_plan_item *out = &r->plan[r->n_plan];
     if (n == 0) return;
     r->n_plan++;
-    *out = (rp_plan_item){.kept = 1, .kept_by = "", .is_view = s->is_view, .exact = s->exact && ((item->exact && item->has_format) || c->exact),
+    *out = (rp_plan_item){.kept = 1, .kept_by = "", .full_reason = "", .is_view = s->is_view,
+                          .exact = s->exact && ((item->exact && item->has_format) || c->exact),
                           .module = path, .n_tokens = n, .position = pos, .shift = s->shift,
                           .tier = !s->is_view ? "" : s->step->from_disk ? "disk" : "ram"};
     out->reason = s->is_view ? "" : s->reason ? s->reason : reason_of_run(c, item, pos, n);
@@ -136,7 +137,8 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
                           .position = first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
                           .kept = item->reduced ? kept_share(s, need) : 1,
-                          .kept_by = item->reduced ? reduction_method_name(l->formats.method) : ""};
+                          .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
+                          .full_reason = item->full_reason ? item->full_reason : ""};
     const base_key key = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(l, s)[s->n_spans - 1];
     base_key_hex(&key, out->key, 16);
     if (!need->missed) c->result->cached_tokens += item->n_counted;
@@ -378,9 +380,10 @@ static int describe_warnings(rp_job *c, rp_error *err) {
 
 static void describe_reduction(rp_job *c) {
     const job_reduction *r = &c->reduction;
-    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes};
+    c->result->kv_reduction = (rp_kv_reduction){.method = "", .share = 1, .bytes_before = c->result->kv_bytes, .bytes = c->result->kv_bytes,
+                                                .reason = r->reason ? r->reason : ""};
     if (!r->done) return;
-    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, {0}};
+    c->result->kv_reduction = (rp_kv_reduction){sequence_method_name(r->method), r->share, r->bytes_before, r->bytes, (double)r->us / 1e3, "", {0}};
 }
 
 int job_describe_plan(rp_job *c, rp_error *err) {

@@ -129,6 +129,8 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
 
 /* ---- reduced KV (layout_reduced.c) ---- */
 
+/* Is the segment's text that of a module with keep, of less than all slots? It may have no reduced KV all the same: pml_segment.keep is 0 then. */
+bool pml_segment_names_keep(const pml_layout *l, const pml_segment *s);
 /* The key of the i-th reduced span of a segment that has keep. */
 base_key pml_reduced_key(const pml_segment *s, int32_t i);
 /* Appends what asks the model, after a segment, to repeat it from its token `begin` on, in the model's chat format: the beginning of its answer

@@ -24,12 +24,16 @@ static int32_t keep_of(const pml_layout *l, int32_t holder) {
     return nodes[holder].keep > 0 ? nodes[holder].keep : l->formats.keep;
 }
 
-/* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint segments and the schema's own text stay
- * as they are. */
-static bool is_reduced(const pml_layout *l, const pml_segment *s) {
-    if (l->formats.falls_back || s->joint_of >= 0 || s->holder <= 0 || !l->schema->nodes[s->holder].cache) return false;
+/* The schema's own text stays as it is. */
+bool pml_segment_names_keep(const pml_layout *l, const pml_segment *s) {
+    if (s->holder <= 0 || !l->schema->nodes[s->holder].cache) return false;
     const int32_t keep = keep_of(l, s->holder);
-    return keep > 0 && keep != REDUCTION_ALL && pml_segment_own_tokens(l, s) > KV_BLOCK_SLOTS;
+    return keep > 0 && keep != REDUCTION_ALL;
+}
+
+/* A reduced span has whole cells of 64 slots: of fewer tokens it has nothing to free. A scaffold's joint segments stay as they are. */
+static bool is_reduced(const pml_layout *l, const pml_segment *s) {
+    return !l->formats.falls_back && s->joint_of < 0 && pml_segment_names_keep(l, s) && pml_segment_own_tokens(l, s) > KV_BLOCK_SLOTS;
 }
 
 void pml_layout_reduce(pml_layout *l) {

@@ -29,7 +29,8 @@ typedef struct pml_item {
                            NULL. Static */
     size_t first_again; /* view: recomputed slots, held by runs of the segment: in the plan's list, ascending */
     int32_t n_again;
-    bool reduced;       /* view: the segment's reduced KV, as a whole: set by the engine */
+    bool reduced;       /* view: the segment's reduced KV, as a whole: set by the engine, */
+    const char *full_reason; /* as rp_plan_item.full_reason; NULL: "". Static */
 } pml_item;
 
 /* A message of a conversation that was planned as one run. */

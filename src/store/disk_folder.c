@@ -29,7 +29,7 @@
 #define LOCK_TRIES 3
 #define LOCK_PAUSE_NS 2000000
 #define MARKER "reprise-store"
-#define MARKER_FIRST_LINE "reprise store\n"
+#define MARKER_FORMAT "reprise store\nformat "
 #define MARKER_BYTES 4096 /* a larger file is not a marker */
 #define STORE_FORMAT 1
 #define FOLDER_RIGHTS (S_IRWXG | S_IRWXO) /* of other users, to be removed */
@@ -144,8 +144,8 @@ typedef struct folder_look {
 static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     char path[DISK_PATH_BYTES], text[MARKER_BYTES + 1];
     base_io_file file;
+    char *end = NULL;
     size_t n;
-    int format = 0;
     *is_marked = false;
     snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
     if (base_io_open(&file, path, err)) return errno == ENOENT ? RP_OK : RP_ERR_IO;
@@ -153,10 +153,12 @@ static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     base_io_close(&file);
     if (rc) return rc;
     text[n] = '\0';
-    if (sscanf(text, MARKER_FIRST_LINE "format %d\n", &format) != 1 || format < 1) return RP_OK;
+    if (strncmp(text, MARKER_FORMAT, strlen(MARKER_FORMAT)) != 0) return RP_OK;
+    const long format = strtol(text + strlen(MARKER_FORMAT), &end, 10);
+    if (end == text + strlen(MARKER_FORMAT) || format < 1) return RP_OK;
     *is_marked = true;
     if (format <= STORE_FORMAT) return RP_OK;
-    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %d, but this version supports formats up to %d: use a newer version", format, STORE_FORMAT);
+    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %ld, but this version supports formats up to %d: use a newer version", format, STORE_FORMAT);
     errno = ENOTSUP;
     return RP_ERR_IO;
 }
@@ -233,7 +235,7 @@ static int write_marker(const disk_folder *f, rp_error *err) {
     struct tm tm;
     time_t now = time(NULL);
     if (gmtime_r(&now, &tm)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    int n = snprintf(text, sizeof(text), MARKER_FIRST_LINE "format %d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
+    int n = snprintf(text, sizeof(text), MARKER_FORMAT "%d\nversion %s\ncreated %s\n", STORE_FORMAT, rp_version(), created);
     snprintf(path, sizeof(path), "%s/" MARKER, f->dir);
     int rc = base_io_write_whole(path, text, (size_t)n, err);
     snprintf(path, sizeof(path), "%s", f->dir);

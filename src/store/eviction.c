@@ -74,7 +74,7 @@ void eviction_free(eviction *e) {
 
 static share *eviction_share_of(eviction *e, float uses) {
     int i = 0;
-    for (float limit = 2; i < N_SHARES - 1 && uses >= limit; limit *= 2) i++;
+    for (int limit = 2; i < N_SHARES - 1 && uses >= (float)limit; limit *= 2) i++;
     return &e->shares[i];
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -268,6 +269,7 @@ static int set_pin(record_index *ix, const base_key *key, bool pinned, rp_error 
 }
 
 static bool pins_path(const record_index *ix, char *out) {
+    BASE_ASSERT(ix->path); /* it is named before it is opened */
     const char *slash = strrchr(ix->path, '/');
     return snprintf(out, MAX_PATH_BYTES, "%.*spins", slash ? (int)(slash - ix->path) + 1 : 0, ix->path) < MAX_PATH_BYTES;
 }

@@ -78,10 +78,10 @@ static span_node *find_child(const span_node *parent, place p) {
 }
 
 static int link_child(span_node *parent, span_node *child) {
-    int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN, sizeof(*parent->children));
+    int rc = base_grow((void **)&parent->children, &parent->cap_children, parent->n_children + 1, MAX_CHILDREN, sizeof(span_node *));
     if (rc) return rc;
     size_t i = child_index(parent, span_node_place_of(child));
-    memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(*parent->children));
+    memmove(parent->children + i + 1, parent->children + i, (parent->n_children++ - i) * sizeof(span_node *));
     parent->children[i] = child;
     child->parent = parent;
     BASE_ASSERT(i == 0 || span_tree_compare_places(span_node_place_of(parent->children[i - 1]), span_node_place_of(child)) < 0);
@@ -92,7 +92,7 @@ static void unlink_child(span_node *child) {
     span_node *parent = child->parent;
     size_t i = child_index(parent, span_node_place_of(child));
     BASE_ASSERT(i < parent->n_children && parent->children[i] == child);
-    memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(*parent->children));
+    memmove(parent->children + i, parent->children + i + 1, (--parent->n_children - i) * sizeof(span_node *));
     child->parent = NULL;
 }
 
@@ -121,7 +121,7 @@ static span_node *find_root(const span_tree *t, const span_root *r) {
 /* The capacity is reserved. */
 static void link_root(span_tree *t, span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
-    memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(*t->roots));
+    memmove(t->roots + i + 1, t->roots + i, (t->n_roots++ - i) * sizeof(span_node *));
     t->roots[i] = root;
     BASE_ASSERT(t->n_roots <= t->cap_roots);
     BASE_DCHECK(i == 0 || compare_roots(t->roots[i - 1], &(span_root){root->salt, root->key}) < 0);
@@ -130,11 +130,11 @@ static void link_root(span_tree *t, span_node *root) {
 static void unlink_root(span_tree *t, const span_node *root) {
     size_t i = root_index(t, &(span_root){root->salt, root->key});
     BASE_ASSERT(i < t->n_roots && t->roots[i] == root);
-    memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(*t->roots));
+    memmove(t->roots + i, t->roots + i + 1, (--t->n_roots - i) * sizeof(span_node *));
 }
 
 static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error *err) {
-    int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(*t->roots));
+    int rc = base_grow((void **)&t->roots, &t->cap_roots, t->n_roots + 1, MAX_ROOTS, sizeof(span_node *));
     if (rc) return base_fail(err, rc, "out of memory: a prefix tree node");
     span_node *root = *out = base_calloc(1, sizeof(*root));
     if (!root) return base_fail_memory(err, sizeof(*root), "a cached prefix");

@@ -128,8 +128,8 @@ int store_bundle_export(store_admin *a, const char *name, const char *path, rp_o
     export x = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_transfer){0};
     if (!record_bundle_may_name(name)) return fail_name(&x, name, err);
-    strcpy(x.bundle.name, name);
-    strcpy(out->name, name);
+    snprintf(x.bundle.name, sizeof(x.bundle.name), "%s", name);
+    snprintf(out->name, sizeof(out->name), "%s", name);
     int rc = store_admin_peek(a, store_bundle_choose, NULL, &x, err);
     if (!rc && x.bundle.n == 0) rc = fail_name(&x, name, err);
     if (!rc) rc = export_measure(&x, err);
@@ -213,7 +213,7 @@ int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_prog
     int rc = base_io_resolve(from, path, sizeof(path), err);
     if (!rc) rc = record_bundle_open(&m.bundle, path, err);
     if (rc) return rc;
-    strcpy(out->name, m.bundle.name);
+    snprintf(out->name, sizeof(out->name), "%s", m.bundle.name);
     out->records = m.bundle.n;
     out->bytes = m.bundle.file_bytes;
     rc = check_all(&m, err);

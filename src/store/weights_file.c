@@ -174,7 +174,7 @@ static void put_header(uint8_t *b, const base_key *digest, const backend_packed 
     put_u64(b + 56, weights_file_bytes(packed));
     put_u64(b + 64, data_offset(packed));
     put_u64(b + 72, (uint64_t)time(NULL));
-    memcpy(b + 80, name, BASE_MIN(strlen(name), (size_t)WEIGHTS_NAME_BYTES));
+    for (size_t i = 0; i < WEIGHTS_NAME_BYTES && name[i]; i++) b[80 + i] = (uint8_t)name[i];
     for (size_t i = 0; i < packed->n; i++) {
         put_u64(b + FIXED_BYTES + ROW_BYTES * i, packed->bytes[i]);
         put_u64(b + FIXED_BYTES + ROW_BYTES * i + 8, XXH3_64bits(data, (size_t)packed->bytes[i]));

@@ -26,8 +26,10 @@
 
 #include "base/file.h"
 #include "base/io.h"
+#include "engine/background/audit_table.h"
 #include "store/disk_folder.h"
 #include "support/cache_world.h"
+#include "support/oracle_run.h"
 #include "support/tiny_model.h"
 #include "reprise_tools.h"
 
@@ -486,6 +488,155 @@ static void a_symbolic_link_is_not_read(void **state) {
     unlink(path);
 }
 
+/* ---- reduced modules ---- */
+
+/* Modules of more than 64 tokens that name their town in every sentence: whole they are harmless. */
+static void write_long_schema(const char *attributes, char *out, size_t bytes) {
+    snprintf(out, bytes, "<schema name=\"long\"%s><system>Read the documents. ", attributes);
+    for (int i = 0; i < N_TOWNS; i++) {
+        append(out, bytes, "<module name=\"t%d\">This is about the town of %s. The river of %s is %s. The mayor of %s is %s.", i, towns[i], towns[i], rivers[i],
+               towns[i], mayors[i]);
+        for (int k = 0; k < 6; k++) append(out, bytes, " The town of %s has a school, a bridge and an old mill.", towns[i]);
+        append(out, bytes, "</module> ");
+    }
+    append(out, bytes, "</system></schema>");
+}
+
+/* Knorm drops what the bundled model needs most (docs/quality.md): an eighth of the slots gives other answers. */
+static rp_engine *open_long(int32_t every, bool raises, const char *folder, const char *attributes) {
+    rp_engine_options o = options(every, raises);
+    rp_engine *e;
+    rp_error err;
+    char pml[8192];
+    o.n_ctx = 1024;
+    o.keep_method = "knorm";
+    o.store_dir = folder;
+    if (rp_engine_new(&e, model, &o, &err)) fail_msg("%s", err.message);
+    write_long_schema(attributes, pml, sizeof(pml));
+    if (rp_schema_parse(e, pml, strlen(pml), "long", NULL, NULL, NULL, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+#define KEEPS " keep=\"12.5%\""
+
+static void ask_long(oracle_run *r, rp_engine *e, int i, const char *quality, rp_reuse reuse) {
+    char prompt[512];
+    rp_request q = rp_request_defaults();
+    snprintf(prompt, sizeof(prompt), "<prompt schema=\"long\"%s><t%d/><t%d/><user>%s %s?</user></prompt>", quality, i % N_TOWNS, (i + 1) % N_TOWNS,
+             i % 2 ? "What is the river of" : "Who is the mayor of", towns[(i + i / N_TOWNS) % 2 ? i % N_TOWNS : (i + 1) % N_TOWNS]);
+    q.prompt = prompt;
+    q.max_tokens = 4;
+    q.reuse = reuse;
+    oracle_run_make(r, e, &q);
+    if (r->rc) fail_msg("%s", r->err.message);
+    assert_true(rp_engine_drain(e, -1));
+}
+
+/* Of the modules of a plan with full KV: why; reduced KV: its method; "mixed": not all of them. */
+static const char *why_full(const oracle_run *r) {
+    const char *why = NULL;
+    for (int32_t i = 0; i < r->result->n_plan; i++) {
+        const rp_plan_item *p = &r->result->plan[i];
+        if (!p->is_view || p->module[0] != 't') continue; /* the schema's and the prompt's own text */
+        assert_int_equal(p->kept < 1, p->kept_by[0] != '\0');
+        assert_false(p->kept < 1 && p->full_reason[0]);
+        const char *now = p->kept < 1 ? p->kept_by : p->full_reason;
+        why = !why || strcmp(why, now) == 0 ? now : "mixed";
+    }
+    return why;
+}
+
+static void expect_raised(rp_engine *e, const char *step) {
+    rp_audit *a = audit(e);
+    assert_int_equal(a->n_schemas, 1);
+    assert_string_equal(a->schemas[0].raised_to, step);
+    rp_audit_free(a);
+}
+
+/* The same answers, byte for byte, as those of the schema without keep, hit or miss. */
+static void expect_full_kv(rp_engine *e, rp_engine *plain, int n) {
+    for (int i = 0; i < n; i++) {
+        oracle_run r, off, expected;
+        ask_long(&expected, plain, i, "", RP_REUSE_ON);
+        ask_long(&r, e, i, "", RP_REUSE_ON);
+        ask_long(&off, e, i, "", RP_REUSE_OFF);
+        assert_string_equal(why_full(&r), "audit");
+        assert_string_equal(why_full(&expected), "");
+        assert_true(oracle_run_same(&r, &expected) && oracle_run_same(&off, &expected));
+        oracle_run_free(&r), oracle_run_free(&off), oracle_run_free(&expected);
+    }
+}
+
+static void reduced_modules_are_moved_up_to_full_kv_first(void **state) {
+    (void)state;
+    rp_engine *e = open_long(1, true, dir, KEEPS), *plain = open_long(0, false, NULL, "");
+    oracle_run r;
+    ask_long(&r, e, 0, "", RP_REUSE_ON);
+    assert_string_equal(why_full(&r), "new");
+    oracle_run_free(&r);
+    int n_asked = 1, n_reduced = 0;
+    for (; n_asked < AUDIT_LEAST_SAMPLES; n_asked++) {
+        expect_raised(e, "");
+        ask_long(&r, e, n_asked, "", RP_REUSE_ON);
+        n_reduced += strcmp(why_full(&r), "knorm") == 0;
+        oracle_run_free(&r);
+    }
+    assert_true(n_reduced >= 4);
+    rp_audit *a = audit(e);
+    print_message("reduced: mean KL %.4f\n", a->schemas[0].all.mean_kl);
+    assert_true(a->schemas[0].all.mean_kl > 2 * MAX_DIVERGENCE && a->schemas[0].now.samples == 0);
+    rp_audit_free(a);
+    expect_raised(e, "full KV");
+    expect_full_kv(e, plain, 2 * N_TOWNS);
+    expect_raised(e, "full KV"); /* close enough */
+    a = audit(e);
+    print_message("full: mean KL %.4f\n", a->schemas[0].now.mean_kl);
+    assert_true(a->schemas[0].now.samples >= AUDIT_LEAST_SAMPLES && a->schemas[0].now.mean_kl < MAX_DIVERGENCE / 10);
+    rp_audit_free(a);
+
+    ask_long(&r, e, 1, " quality=\"reuse\"", RP_REUSE_ON); /* an explicit quality is not changed */
+    assert_string_equal(why_full(&r), "knorm");
+    oracle_run_free(&r);
+    rp_engine_free(e);
+
+    e = open_long(1, true, dir, KEEPS); /* the step is kept, although reduced KV is on disk */
+    expect_raised(e, "full KV");
+    expect_full_kv(e, plain, 3);
+    rp_engine_free(e);
+    e = open_long(0, false, dir, KEEPS); /* without the auditor keep applies again */
+    ask_long(&r, e, 1, "", RP_REUSE_ON);
+    assert_string_equal(why_full(&r), "knorm");
+    oracle_run_free(&r);
+    rp_engine_free(e);
+    rp_engine_free(plain);
+}
+
+static int count_reduced(rp_engine *e) {
+    rp_store *store;
+    rp_store_listing *list;
+    int n = 0;
+    assert_int_equal(rp_store_attach(&store, e, NULL), RP_OK);
+    assert_int_equal(rp_store_list(store, NULL, NULL, &list, NULL), RP_OK);
+    for (size_t i = 0; i < list->n_entries; i++) n += list->entries[i].kind == RP_STORE_REDUCED;
+    rp_store_listing_free(list);
+    rp_store_close(store);
+    return n;
+}
+
+/* Modules of a schema at "full KV" are no longer reduced in the background. */
+static void what_is_not_used_is_not_reduced(void **state) {
+    (void)state;
+    rp_engine *e = open_long(1, true, NULL, KEEPS);
+    oracle_run r;
+    for (int i = 0; i < 2 * N_TOWNS; i++) ask_long(&r, e, 0, "", RP_REUSE_ON), oracle_run_free(&r);
+    expect_raised(e, "full KV");
+    const int n = count_reduced(e);
+    assert_true(n > 0);
+    for (int i = 0; i < N_TOWNS; i++) ask_long(&r, e, i, "", RP_REUSE_ON), oracle_run_free(&r);
+    assert_int_equal(count_reduced(e), n);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_symbolic_link_is_not_read, make_folder, remove_folder),
@@ -496,6 +647,8 @@ int main(void) {
         cmocka_unit_test(one_in_n_modular_requests_is_chosen),
         cmocka_unit_test(what_is_chosen_is_compared_or_dropped),
         cmocka_unit_test(values_are_checked),
+        cmocka_unit_test_setup_teardown(reduced_modules_are_moved_up_to_full_kv_first, make_folder, remove_folder),
+        cmocka_unit_test(what_is_not_used_is_not_reduced),
         cmocka_unit_test_setup_teardown(what_was_found_outlives_the_engine, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_a_whole_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(an_encrypted_store_keeps_none, make_folder, remove_folder),

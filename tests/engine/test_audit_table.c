@@ -164,10 +164,36 @@ static void a_schema_is_told_once_or_moved_up_step_by_step(void **state) {
     assert_int_equal(t->schemas[1].raised, AUDIT_STEPS);
 
     o = origin("v", NULL, 0);
-    o.level = 1; /* its views already have link: raising to link has no effect */
+    o.level = AUDIT_LINK; /* raising to link has no effect */
     for (int i = 0; i < AUDIT_LEAST_SAMPLES; i++) add(t, &o, 0.6, &raises);
-    assert_int_equal(t->schemas[2].raised, 2);
+    assert_int_equal(t->schemas[2].raised, AUDIT_BLEND);
     audit_table_free(t);
+}
+
+/* "full KV" is a step for schemas some of whose judged samples had reduced KV, whichever of them came last. */
+static void the_lowest_view_of_all_samples_decides(void **state) {
+    (void)state;
+    static const struct {
+        int reduced; /* the sample with reduced KV; AUDIT_LEAST_SAMPLES: none */
+        audit_step first;
+    } cases[] = {{0, AUDIT_FULL_KV}, {3, AUDIT_FULL_KV}, {AUDIT_LEAST_SAMPLES - 1, AUDIT_FULL_KV}, {AUDIT_LEAST_SAMPLES, AUDIT_LINK}};
+    const audit_bound raises = {0.5, true};
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        audit_table *t = audit_table_new();
+        audit_origin o = origin("s", NULL, 0);
+        for (int i = 0; i < AUDIT_LEAST_SAMPLES; i++) {
+            o.level = i == cases[k].reduced ? AUDIT_AS_WRITTEN : AUDIT_FULL_KV;
+            assert_int_equal(add(t, &o, 0.6, &raises), i == AUDIT_LEAST_SAMPLES - 1 ? AUDIT_RAISED : AUDIT_FINE);
+        }
+        assert_int_equal(t->schemas[0].raised, cases[k].first);
+        o.raised = (int32_t)cases[k].first;
+        for (int32_t step = o.raised + 1; step <= AUDIT_EXACT; o.raised = step++) {
+            o.level = o.raised;
+            for (int i = 0; i < AUDIT_LEAST_SAMPLES; i++) add(t, &o, 0.6, &raises);
+            assert_int_equal(t->schemas[0].raised, step);
+        }
+        audit_table_free(t);
+    }
 }
 
 static void another_text_begins_anew(void **state) {
@@ -271,6 +297,7 @@ static audit_table *full_table(void) {
         const char *modules[] = {paths[i % 8], paths[(i + 3) % 8]};
         audit_origin o = origin(names[i], modules, 2);
         o.tenant = (uint32_t)i % 3;
+        o.level = i % AUDIT_EXACT;
         add(t, &o, 0.125 * i, &(audit_bound){0.01, true});
     }
     t->sampled = 1000;
@@ -292,11 +319,14 @@ static void what_is_read_is_what_was_written(void **state) {
     assert_int_equal(again->n_schemas, t->n_schemas);
     assert_int_equal(again->n_pairs, t->n_pairs);
     assert_int_equal(again->audited, 900);
+    unsigned lowest = 0;
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *a = &t->schemas[i], *b = audit_table_find(again, a->tenant, &a->version, a->name);
         assert_non_null(b);
-        assert_true(same_figures(&a->all, &b->all) && same_figures(&a->now, &b->now) && a->raised == b->raised);
+        assert_true(same_figures(&a->all, &b->all) && same_figures(&a->now, &b->now) && a->raised == b->raised && a->lowest == b->lowest);
+        lowest |= 1U << a->lowest;
     }
+    assert_true(lowest & (lowest - 1)); /* several steps */
     assert_int_equal(audit_table_write(again, &model, &twice), RP_OK);
     assert_int_equal(text.len, twice.len);
     base_buffer_free(&text);
@@ -336,7 +366,7 @@ static void a_damaged_text_is_none(void **state) {
         assert_int_equal(read_copy(text.data, text.len), RP_ERR_FORMAT);
         text.data[i] = was;
     }
-    char version[] = "reprise audit 2\n", garbage[300];
+    char version[] = "reprise audit 3\n", garbage[300];
     assert_int_equal(read_copy(version, sizeof(version) - 1), RP_ERR_FORMAT);
     for (size_t i = 0; i < sizeof(garbage); i++) garbage[i] = (char)tiny_random_u64(&random);
     assert_int_equal(read_copy(garbage, sizeof(garbage)), RP_ERR_FORMAT);
@@ -344,45 +374,78 @@ static void a_damaged_text_is_none(void **state) {
     audit_table_free(t);
 }
 
-/* Forged lines with a valid end line. */
-static int read_forged(const char *lines) {
+/* Lines of a version with a valid end line. */
+static base_buffer forge(int version, const char *lines) {
     base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
     char hex[2 * BASE_KEY_BYTES + 1];
     base_hash h;
     base_key end;
-    assert_int_equal(base_buffer_printf(&text, "reprise audit 1\n%s", lines), RP_OK);
-    base_hash_init(&h, "reprise audit 1");
+    assert_int_equal(base_buffer_printf(&text, "reprise audit %d\n%s", version, lines), RP_OK);
+    base_hash_init(&h, version == 1 ? "reprise audit 1" : "reprise audit 2");
     base_hash_bytes(&h, text.data, text.len);
     base_hash_final(&h, &end);
     base_key_hex(&end, hex, 2 * BASE_KEY_BYTES);
     assert_int_equal(base_buffer_printf(&text, "end\t%s\n", hex), RP_OK);
+    return text;
+}
+
+static int read_version(int version, const char *lines) {
+    base_buffer text = forge(version, lines);
     int rc = read_copy(text.data, text.len);
     base_buffer_free(&text);
     return rc;
 }
 
+static int read_forged(const char *lines) { return read_version(2, lines); }
+
 #define VERSION "0000000000000000000000000000000000000000000000000000000000000000"
 #define FIGURES "2\t1\t0\t0\t0"
+
+/* A file as version 1 wrote it: steps are counted from link:8 on, and no lowest level is known. */
+static void version_1_is_read(void **state) {
+    (void)state;
+    static const char *const names[] = {"", "link:8", "blend:15", "exact"};
+    for (int raised = 0; raised <= 4; raised++) {
+        char lines[512];
+        audit_table *t = NULL;
+        rp_audit *report;
+        base_key model;
+        snprintf(lines, sizeof(lines), "calls\t9\t8\t1\nschema\t0\t" VERSION "\t%x\t" FIGURES "\t" FIGURES "\tname\npair\t" FIGURES "\ta\tb\n",
+                 (unsigned)raised);
+        base_buffer text = forge(1, lines);
+        assert_int_equal(audit_table_read(&t, &model, text.data, text.len), raised > 3 ? RP_ERR_FORMAT : RP_OK);
+        base_buffer_free(&text);
+        if (!t) continue;
+        assert_int_equal(t->schemas[0].lowest, AUDIT_STEPS);
+        assert_int_equal(t->schemas[0].now.samples, 2);
+        assert_int_equal(audit_table_report(t, &report, NULL), RP_OK);
+        assert_string_equal(report->schemas[0].raised_to, names[raised]);
+        rp_audit_free(report);
+        audit_table_free(t);
+    }
+    assert_int_equal(read_version(1, "schema\t0\t" VERSION "\t1\t1\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT); /* of version 2 */
+}
 
 static void forged_lines_are_none(void **state) {
     (void)state;
     assert_int_equal(read_forged(""), RP_OK);
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_OK);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_OK);
     assert_int_equal(read_forged("pair\t" FIGURES "\ta\tb\n"), RP_ERR_FORMAT);                                           /* of no schema */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t4\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);          /* no such step */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"), RP_ERR_FORMAT);        /* 2 of 1 agreed */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t1\t1\t7ff8000000000000\t0\t0\t" FIGURES "\tn\n"), RP_ERR_FORMAT); /* NaN */
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\tmore\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\t\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t100000000\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
-    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tna\x1bme\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t5\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);          /* no such step */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t5\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t2\t0\t0\t0\t" FIGURES "\tname\n"), RP_ERR_FORMAT);        /* 2 of 1 agreed */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t1\t1\t7ff8000000000000\t0\t0\t" FIGURES "\tn\n"), RP_ERR_FORMAT); /* NaN */
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\tmore\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\t\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t100000000\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"), RP_ERR_FORMAT);
+    assert_int_equal(read_forged("schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tna\x1bme\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("other\t1\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("calls\t1\n"), RP_ERR_FORMAT);
     assert_int_equal(read_forged("calls\t1\t1\t1"), RP_ERR_FORMAT);
     base_buffer many = BASE_BUFFER(AUDIT_MAX_FILE);
     assert_int_equal(base_buffer_append_str(&many, ""), RP_OK);
     for (int i = 0; i <= AUDIT_MAX_SCHEMAS; i++)
-        assert_int_equal(base_buffer_printf(&many, "schema\t%x\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\n", (unsigned)i), RP_OK);
+        assert_int_equal(base_buffer_printf(&many, "schema\t%x\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n", (unsigned)i), RP_OK);
     assert_int_equal(read_forged(many.data), RP_ERR_FORMAT);
     base_buffer_free(&many);
 }
@@ -438,7 +501,7 @@ static void formats_are_kept_and_reported(void **state) {
 
 static void forged_formats_are_none(void **state) {
     (void)state;
-#define SCHEMA "schema\t0\t" VERSION "\t0\t" FIGURES "\t" FIGURES "\tname\n"
+#define SCHEMA "schema\t0\t" VERSION "\t0\t0\t" FIGURES "\t" FIGURES "\tname\n"
     assert_int_equal(read_forged("text\t2\t1\t" FIGURES "\n" SCHEMA "kv\t5\t0\t" FIGURES "\n"), RP_OK);
     assert_int_equal(read_forged("text\tff\t1\t" FIGURES "\n"), RP_ERR_FORMAT);                             /* no such format */
     assert_int_equal(read_forged("text\t2\t2\t" FIGURES "\n"), RP_ERR_FORMAT);
@@ -478,11 +541,13 @@ int main(void) {
         cmocka_unit_test(equal_logits_are_no_distance_and_odd_ones_no_sample),
         cmocka_unit_test(the_pair_that_does_harm_has_the_most_excess),
         cmocka_unit_test(a_schema_is_told_once_or_moved_up_step_by_step),
+        cmocka_unit_test(the_lowest_view_of_all_samples_decides),
         cmocka_unit_test(another_text_begins_anew),
         cmocka_unit_test(what_was_added_to_longest_ago_goes_first),
         cmocka_unit_test(pairs_of_many_modules_come_in_turns),
         cmocka_unit_test(what_is_read_is_what_was_written),
         cmocka_unit_test(a_damaged_text_is_none),
+        cmocka_unit_test(version_1_is_read),
         cmocka_unit_test(forged_lines_are_none),
         cmocka_unit_test(a_format_falls_back_once_with_leave),
         cmocka_unit_test(formats_are_kept_and_reported),

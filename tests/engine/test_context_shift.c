@@ -349,16 +349,26 @@ static void what_cannot_be_shifted_is_refused(void **state) {
     q.quality = (rp_quality){RP_QUALITY_FOCUS, 20};
     check_refused(e, &q, RP_ERR_CONFLICT, "focus");
     rp_engine_free(e);
-    rp_model *m = open_golden("gpt2");
     rp_engine_options o = rp_engine_options_defaults();
+    o.n_ctx = CONTEXT;
+    o.kv_keep = "50%"; /* a default yields */
+    must(rp_engine_new(&e, model, &o, &err), &err);
+    oracle_run r;
+    q = drawn_request("one two three");
+    run(e, &q, &r);
+    assert_true(r.result->context_shifts > 0);
+    assert_string_equal(r.result->kv_reduction.reason, "context_shift");
+    oracle_run_free(&r);
+    rp_engine_free(e);
+    rp_model *m = open_golden("gpt2");
+    o = rp_engine_options_defaults();
     o.n_ctx = 64;
     must(rp_engine_new(&e, m, &o, &err), &err);
     q = drawn_request("one two three");
     check_refused(e, &q, RP_ERR_UNSUPPORTED, "gpt2");
     q.max_tokens = 10; /* fits: nothing would be shifted */
-    rp_result *r;
-    must(rp_engine_run(e, &q, &r, &err), &err);
-    rp_result_free(r);
+    run(e, &q, &r);
+    oracle_run_free(&r);
     rp_engine_free(e);
     rp_model_close(m);
 }

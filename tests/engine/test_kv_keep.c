@@ -381,6 +381,128 @@ static void small_budgets_are_enough(void **state) {
     oracle_run_free(&expected);
 }
 
+/* ---- an engine's default ---- */
+
+static const char over_modules[] = "<prompt schema='s'><a/><b p='x'/><user>Which one?</user></prompt>";
+
+/* What a request does not name is the engine's; what it names is its own. */
+static void requests_without_fields_get_the_default(void **state) {
+    (void)state;
+    static const struct {
+        const char *usual_keep, *usual_method, *keep, *method; /* of the engine; of the request */
+        const char *as_keep, *as_method;                       /* of an equal request without a default */
+    } cases[] = {
+        {"12.5%", "h2o", NULL, NULL, "12.5%", "h2o"},
+        {"12.5%", "h2o", "40", NULL, "40", "h2o"},
+        {"40", "h2o", "25%", "tova", "25%", "tova"},
+        {"40", NULL, NULL, "sinks", "40", "sinks"},
+        {"40", NULL, NULL, NULL, "40", "snapkv"},
+        {"40", "h2o", "off", NULL, NULL, NULL},
+        {"40", NULL, "off", "tova", NULL, NULL},
+        {"off", NULL, NULL, NULL, NULL, NULL},
+        {"off", "h2o", "30%", NULL, "30%", "h2o"},
+    };
+    char *text = calls_text(16, 150);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        rp_engine_options o = options_of(1, 0, NULL);
+        o.kv_keep = cases[i].usual_keep;
+        o.kv_method = cases[i].usual_method;
+        rp_engine *e = engine_of(model, &o), *plain = new_engine(model, 1, 0, NULL);
+        for (int k = 0; k < 2; k++) {
+            const char *prompt = k ? over_modules : text;
+            const rp_request q = request_of(prompt, cases[i].keep, cases[i].method), as = request_of(prompt, cases[i].as_keep, cases[i].as_method);
+            oracle_run r, expected;
+            run(e, &q, &r), run(plain, &as, &expected);
+            assert_true(oracle_run_same(&r, &expected));
+            assert_string_equal(r.result->kv_reduction.method, cases[i].as_method ? cases[i].as_method : "");
+            assert_string_equal(r.result->kv_reduction.reason, "");
+            assert_int_equal(r.result->kv_reduction.bytes, expected.result->kv_reduction.bytes);
+            oracle_run_free(&r), oracle_run_free(&expected);
+        }
+        rp_engine_free(e), rp_engine_free(plain);
+    }
+    free(text);
+}
+
+/* Quality focus refuses kv_keep of a request, and overrides a default. */
+static void a_default_yields_to_focus(void **state) {
+    (void)state;
+    rp_engine_options o = options_of(1, 0, NULL);
+    o.kv_keep = "12.5%";
+    rp_engine *e = engine_of(model, &o), *plain = new_engine(model, 1, 0, NULL);
+    rp_request q = request_of(over_modules, NULL, NULL);
+    oracle_run r, expected;
+    q.quality = (rp_quality){RP_QUALITY_FOCUS, 15};
+    run(e, &q, &r), run(plain, &q, &expected);
+    assert_true(oracle_run_same(&r, &expected));
+    assert_string_equal(r.result->kv_reduction.method, "");
+    assert_string_equal(r.result->kv_reduction.reason, "focus");
+    assert_string_equal(expected.result->kv_reduction.reason, "");
+    oracle_run_free(&r), oracle_run_free(&expected);
+    q.kv_method = "snapkv";
+    oracle_run_make(&r, e, &q);
+    assert_int_equal(r.rc, RP_ERR_CONFLICT);
+    oracle_run_free(&r);
+    rp_engine_free(e), rp_engine_free(plain);
+}
+
+/* Whatever the budget, a default neither refuses a request nor shortens its answer. */
+static void a_default_yields_to_the_budget(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(model, 1, 0, NULL);
+    rp_request q = request_of(over_modules, "30%", NULL);
+    oracle_run reduced, r, expected;
+    run(e, &q, &reduced);
+    const uint64_t column = reduced.result->kv_reduction.bytes_before / 16;
+    rp_engine_free(e);
+    int n_reduced = 0, n_memory = 0, n_refused = 0;
+    q.kv_keep = NULL;
+    for (uint64_t budget = column; n_reduced < 3; budget += column) {
+        rp_engine_options o = options_of(1, 0, NULL);
+        o.kv_budget_bytes = budget;
+        rp_engine *plain = engine_of(model, &o);
+        o.kv_keep = "30%";
+        e = engine_of(model, &o);
+        oracle_run_make(&r, e, &q);
+        oracle_run_make(&expected, plain, &q);
+        assert_int_equal(r.rc, expected.rc);
+        n_refused += r.rc == RP_ERR_BUDGET;
+        if (!r.rc) {
+            const bool yields = strcmp(r.result->kv_reduction.reason, "memory") == 0;
+            assert_int_equal(r.result->n_tokens, expected.result->n_tokens);
+            assert_int_equal(r.result->kv_reduction.method[0] == '\0', yields);
+            assert_true(oracle_run_same(&r, yields ? &expected : &reduced));
+            n_memory += yields;
+            n_reduced += !yields;
+        }
+        oracle_run_free(&r), oracle_run_free(&expected);
+        rp_engine_free(e), rp_engine_free(plain);
+        assert_true(budget < 100 * column);
+    }
+    assert_true(n_refused > 0 && n_memory > 0);
+    oracle_run_free(&reduced);
+}
+
+static void wrong_defaults_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *keep, *method, *words;
+    } cases[] = {{"12x", NULL, "kv_keep '12x': give a number of slots (1024), a share (12.5%, to 100%) or off"},
+                 {"0", NULL, "kv_keep '0'"},
+                 {"auto", NULL, "kv_keep 'auto'"},
+                 {"25%", "kvzip", "kv_method 'kvzip': give snapkv"},
+                 {NULL, "h2o", "kv_method 'h2o' without kv_keep"}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        rp_engine_options o = options_of(1, 0, NULL);
+        rp_engine *e = NULL;
+        rp_error err = {0};
+        o.kv_keep = cases[i].keep;
+        o.kv_method = cases[i].method;
+        assert_int_equal(rp_engine_new(&e, model, &o, &err), RP_ERR_INVALID);
+        assert_non_null(strstr(err.message, cases[i].words));
+    }
+}
+
 /* ---- several answers, stop strings ---- */
 
 /* Samples of one prompt at once: the prompt is computed by one of them, but for the rows that each observes. */
@@ -443,6 +565,10 @@ int main(void) {
         cmocka_unit_test(little_is_held),
         cmocka_unit_test(memory_is_free_during_the_answer),
         cmocka_unit_test(small_budgets_are_enough),
+        cmocka_unit_test(requests_without_fields_get_the_default),
+        cmocka_unit_test(a_default_yields_to_focus),
+        cmocka_unit_test(a_default_yields_to_the_budget),
+        cmocka_unit_test(wrong_defaults_are_refused),
         cmocka_unit_test(several_samples_share_the_prompt),
         cmocka_unit_test(bad_settings_are_refused),
     };

@@ -87,6 +87,7 @@ static void expect_kept(const oracle_run *r, const char *module, float share, co
     assert_string_equal(v->kept_by, method);
     assert_string_equal(v->tier, tier);
     assert_string_equal(v->reason, reason);
+    if (share < 1) assert_string_equal(v->full_reason, "");
     if (share < 1) assert_false(v->exact);
 }
 
@@ -137,6 +138,56 @@ static void what_changes_a_view_in_part_uses_full_kv(void **state) {
     }
     rp_engine_free(e), rp_engine_free(full);
     free(schema);
+}
+
+/* Why a module with keep has full KV. */
+static void full_kv_has_a_reason(void **state) {
+    enum { REDUCED = 2 };
+    static const char plain[] = "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module name=\"b\">%s</module></system></schema>";
+    static const char bare[] = "<schema name=\"s\"%s><module name=\"a\">%s</module> <module name=\"b\">%s</module></schema>";
+    static const char joint[] = "<schema name=\"s\"%s><system>Read.<module name=\"a\">%s</module> <module name=\"b\">%s</module></system>"
+                                "<scaffold modules=\"a b\"/></schema>";
+    static const char both[] = "<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>", last[] = "<prompt schema=\"s\"><a/></prompt>";
+    static const struct {
+        const char *schema, *keep, *prompt, *reason;
+        rp_quality quality;
+        int n_words;
+        bool narrow; /* the context ends shortly after the module */
+    } cases[] = {
+        {plain, "", ONLY_A, "", {RP_QUALITY_LINK, 8}, WORDS, false},
+        {plain, " keep=\"100%\"", ONLY_A, "", {0}, WORDS, false},
+        [REDUCED] = {plain, " keep=\"25%\"", both, "", {0}, WORDS, false},
+        {plain, " keep=\"25%\"", ONLY_A, "short", {0}, 5, false},
+        {plain, " keep=\"25%\"", ONLY_A, "quality", {RP_QUALITY_FOCUS, 15}, WORDS, false},
+        {plain, " keep=\"25%\"", both, "quality", {RP_QUALITY_BLEND, 15}, WORDS, false},
+        {bare, " keep=\"25%\"", last, "last", {0}, WORDS, false},
+        {joint, " keep=\"25%\"", both, "scaffold", {0}, WORDS, false},
+        {plain, " keep=\"25%\"", ONLY_A, "context", {0}, WORDS, true},
+    };
+    char *b = calls_text(2, WORDS), *schema = malloc(2 * strlen(b) + 512);
+    int32_t end = 0; /* of module a */
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const setting s = {.format = RP_KV_F16, .ctx = cases[i].narrow ? end + 100 : 0};
+        char *text = calls_text(1, cases[i].n_words);
+        sprintf(schema, cases[i].schema, cases[i].keep, text, b);
+        rp_engine *e = new_engine(&s, schema);
+        for (int k = 0; k < 2; k++) {
+            rp_request q = request_of(cases[i].prompt);
+            oracle_run r;
+            q.quality = cases[i].quality;
+            oracle_run_make(&r, e, &q);
+            if (r.rc) fail_msg("case %d: %s", (int)i, r.err.message);
+            assert_string_equal(view_of(&r, "a")->full_reason, k == 0 && i == REDUCED ? "new" : cases[i].reason);
+            assert_int_equal(view_of(&r, "a")->kept < 1, k == 1 && i == REDUCED);
+            if (i == REDUCED) end = view_of(&r, "a")->position + view_of(&r, "a")->n_tokens;
+            oracle_run_free(&r);
+            assert_true(rp_engine_drain(e, -1));
+        }
+        rp_engine_free(e);
+        free(text);
+    }
+    free(b), free(schema);
 }
 
 static void attributes_override_the_option(void **state) {
@@ -343,6 +394,50 @@ static void requests_precede_reductions(void **state) {
     free(schema);
 }
 
+/* What a plan may need besides its reduced KV counts when it is decided whether that fits: tokens that blend and focus recompute, KV that is
+ * reduced for the answer. No budget refuses a request with reduced KV that it accepts with full KV. */
+static void reduced_kv_is_used_only_where_all_of_the_plan_fits(void **state) {
+    static const struct {
+        const char *quality, *kv_keep; /* of module b; of the request */
+    } cases[] = {{" quality=\"focus:100\"", NULL}, {" quality=\"blend:100\"", NULL}, {"", "90%"}};
+    char *a = calls_text(1, WORDS), *b = calls_text(2, 3 * WORDS), *schema = malloc(strlen(a) + strlen(b) + 512), dir[STORE_FOLDER_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int n_reduced = 0, n_full = 0;
+        store_folder_make(dir);
+        sprintf(schema,
+                "<schema name=\"s\"><system>Read.<module name=\"a\" keep=\"25%%\">%s</module><module name=\"b\"%s>%s</module></system></schema>",
+                a, cases[i].quality, b);
+        setting s = {.format = RP_KV_F16, .dir = dir, .ctx = 8192};
+        rp_engine *e = new_engine(&s, schema);
+        oracle_run r, full;
+        run(&r, e, ONLY_A, RP_REUSE_ON), oracle_run_free(&r);
+        assert_true(rp_engine_drain(e, -1));
+        rp_engine_free(e);
+        for (int32_t columns = 8; n_reduced < 2; columns++) {
+            rp_request q = request_of("<prompt schema=\"s\"><a/><b/><user>What?</user></prompt>");
+            s.budget = (uint64_t)columns * column_bytes;
+            q.kv_keep = cases[i].kv_keep;
+            setting other = s;
+            other.dir = NULL; /* there the module is not known */
+            e = new_engine(&s, schema);
+            rp_engine *none = new_engine(&other, schema);
+            oracle_run_make(&r, e, &q);
+            oracle_run_make(&full, none, &q);
+            assert_true(r.rc == full.rc && (r.rc == RP_OK || r.rc == RP_ERR_BUDGET));
+            n_reduced += !r.rc && view_of(&r, "a")->kept < 1;
+            n_full += !r.rc && view_of(&r, "a")->kept == 1;
+            if (!r.rc) assert_string_equal(view_of(&r, "a")->full_reason, view_of(&r, "a")->kept < 1 ? "" : "memory");
+            oracle_run_free(&r), oracle_run_free(&full);
+            rp_engine_free(e), rp_engine_free(none);
+            assert_true(columns < 200);
+        }
+        assert_true(n_full > 0);
+        store_folder_remove(dir);
+    }
+    free(a), free(b), free(schema);
+}
+
 /* ---- disk ---- */
 
 /* After a restart modules with reduced KV on disk are known at once: no prefill, and the same bytes. */
@@ -414,12 +509,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(modules_are_reduced_in_the_background),
         cmocka_unit_test(what_changes_a_view_in_part_uses_full_kv),
+        cmocka_unit_test(full_kv_has_a_reason),
         cmocka_unit_test(attributes_override_the_option),
         cmocka_unit_test(hits_equal_misses),
         cmocka_unit_test(shares_are_calibrated),
         cmocka_unit_test(long_modules_are_repeated_in_chunks),
         cmocka_unit_test(evicted_reduced_kv_is_computed_again),
         cmocka_unit_test(requests_precede_reductions),
+        cmocka_unit_test(reduced_kv_is_used_only_where_all_of_the_plan_fits),
         cmocka_unit_test(reduced_kv_survives_a_restart),
         cmocka_unit_test(wrong_shares_and_methods_are_refused),
     };

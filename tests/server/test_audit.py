@@ -91,6 +91,33 @@ class Audit(unittest.TestCase):
         again = self.serve("--audit", "1000", "--max-divergence", "0.5", "--audit-raise")
         self.assertEqual(self.ask(again, "apart", 0)["used"], "link:8")  # known from before
 
+    def test_reduced_modules(self):
+        """Modules that keep an eighth of their slots, badly chosen: the first step up is their full KV."""
+        filler = "".join(" The town of {} has a school, a bridge and an old mill." for _ in range(6))
+        modules = "".join(f'<module name="t{i}" keep="12.5%">This is about the town of {n}. The river of {n} is {r}.{filler.format(*[n] * 6)}</module>'
+                          for i, (n, r) in enumerate(TOWNS))
+        server = self.serve("--audit", "1", "--max-divergence", "0.5", "--audit-raise", "--keep-method", "knorm")
+        self.assertEqual(server.ask("PUT", "/v1/schemas/kept", schema("kept", modules)).status, 200)
+        body = {"prompt": '<prompt schema="kept"><t0/><t1/><user>What is the river of Norgen?</user></prompt>', "max_tokens": 3, "temperature": 0}
+        until, n, raised, reasons = time.monotonic() + WAIT_S, 0, "", set()
+        while not raised and time.monotonic() < until:
+            parts = server.post("/v1/prompts", body).json["reprise"]["parts"]
+            reasons |= {part["full_reason"] for part in parts if part["module"] == "t1"}
+            n += 1
+            raised = self.audited(server, n)[1]["kept"]["raised_to"]
+        self.assertEqual(raised, "full KV")
+        self.assertIn("new", reasons)  # before it was reduced
+        self.assertIn("", reasons)     # of reduced KV
+        self.assertIn("raising its quality to full KV", server.said())
+        reply = server.post("/v1/prompts", body)
+        part = [p for p in reply.json["reprise"]["parts"] if p["module"] == "t1"][0]
+        self.assertEqual((part["kept"], part["kept_by"], part["full_reason"]), (1, "", "audit"))
+        told = subprocess.run([PROGRAM, "explain", "--url", server.addresses[0], reply.json["reprise"]["request"]], capture_output=True, text=True, check=True).stdout
+        self.assertIn("full KV (audit)", told)
+        server.end()
+        table = subprocess.run([PROGRAM, "cache", "stat", "--store", self.store.name], capture_output=True, text=True, check=True).stdout
+        self.assertIn("since quality full KV", table)
+
     def test_kv_formats(self):
         """A limit that int8 exceeds: text and modules go back to f16, now and after a restart."""
         server = self.serve("--audit", "1", "--kv-format", "int8", "--max-divergence", "1e-9", "--audit-raise")

@@ -191,6 +191,58 @@ class Explain(Asked):
                 self.assertIn(says, done.stderr)
 
 
+class ReducedByDefault(Asked):
+    options = ("--kv-keep", "12.5%", "--kv-method", "h2o")
+    text = " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(40))
+    focused = ('<schema name="focused" quality="focus:15"><module name="a">Tom had a red ball. He lost it at the lake.</module> '
+               '<module name="b">The lake is far from his home. Sue has a blue hat.</module></schema>')
+
+    def reduced(self, path, body, **fields):
+        reply = self.server.post(path, {**body, "ignore_eos": True, **fields})  # a second token: the KV is reduced after the first
+        self.assertEqual(reply.status, 200, reply.body)
+        report = reply.json["reprise"]
+        return report["kv_reduction"]["method"], report["kv_reduction"]["share"]
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server.ask("PUT", "/v1/schemas/focused", cls.focused)
+
+    def test_every_dialect_has_the_default(self):
+        chat = [{"role": "user", "content": self.text}]
+        for path, body in (("/v1/chat/completions", {"messages": chat, "max_tokens": 2}), ("/v1/completions", {"prompt": self.text, "max_tokens": 2}),
+                           ("/v1/responses", {"input": self.text, "max_output_tokens": 20}), ("/v1/messages", {"model": "default", "messages": chat, "max_tokens": 2}),
+                           ("/v1beta/models/reprise-mini:generateContent",
+                            {"contents": [{"role": "user", "parts": [{"text": self.text}]}], "generationConfig": {"maxOutputTokens": 2}}),
+                           ("/completion", {"prompt": self.text, "n_predict": 2}),
+                           ("/v1/prompts", {"prompt": f'<prompt schema="focused">{self.text}</prompt>', "max_tokens": 2})):
+            with self.subTest(path=path):
+                method, share = self.reduced(path, body)
+                self.assertEqual(method, "h2o")
+                self.assertLess(share, 0.3)
+                other, larger = self.reduced(path, body, kv_keep="50%", kv_method="tova")  # a request's own fields
+                self.assertEqual(other, "tova")
+                self.assertGreater(larger, share)
+                self.assertEqual(self.reduced(path, body, kv_keep="50%")[0], "h2o")
+                self.assertEqual(self.reduced(path, body, kv_method="sinks")[0], "sinks")
+                self.assertEqual(self.reduced(path, body, kv_keep="off"), ("", 1))
+
+    def test_off_is_an_answer_without_reduction(self):
+        plain = Server("--log", "off").wait_ready()
+        self.addCleanup(plain.stop)
+        body = {"prompt": self.text, "max_tokens": 8, "temperature": 0}
+        own = plain.post("/v1/completions", body).json["choices"][0]["text"]
+        self.assertEqual(self.server.post("/v1/completions", {**body, "kv_keep": "off"}).json["choices"][0]["text"], own)
+
+    def test_focus_overrides_it(self):
+        body = {"prompt": '<prompt schema="focused"><b/><a/>Where is the ball?</prompt>', "max_tokens": 2}
+        reply = self.server.post("/v1/prompts", body)
+        self.assertEqual(reply.status, 200, reply.body)
+        reduction = reply.json["reprise"]["kv_reduction"]
+        self.assertEqual((reduction["method"], reduction["reason"]), ("", "focus"))
+        self.assertEqual(self.server.post("/v1/prompts", {**body, "kv_keep": "12.5%"}).status, 400)
+
+
 class StableSystem(Asked):
     options = ("--stable-system",)
 

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "pml/quality.h"
 #include "store/disk_folder.h"
 
 struct audit_case {
@@ -46,39 +45,58 @@ struct auditor {
 
 static rp_quality quality_of(int32_t step) {
     static const rp_quality steps[AUDIT_STEPS + 1] = {
-        {RP_QUALITY_AS_WRITTEN, 0}, {RP_QUALITY_LINK, 8}, {RP_QUALITY_BLEND, 15}, {RP_QUALITY_EXACT, 0}};
+        [AUDIT_LINK] = {RP_QUALITY_LINK, 8}, [AUDIT_BLEND] = {RP_QUALITY_BLEND, 15}, [AUDIT_EXACT] = {RP_QUALITY_EXACT, 0}};
     return steps[step];
 }
 
-/* The number of quality steps of a view. A scaffold that was not computed yet counts as reuse; above focus is exact. */
-static int32_t level_of(rp_quality q) {
-    return q.mode == RP_QUALITY_EXACT ? 3 : q.mode == RP_QUALITY_BLEND || q.mode == RP_QUALITY_FOCUS ? 2 : q.mode == RP_QUALITY_LINK ? 1 : 0;
+/* The quality step of a view. A scaffold that was not computed yet counts as reuse; above focus is exact. */
+static audit_step level_of(const pml_item *view) {
+    if (view->reduced) return AUDIT_AS_WRITTEN;
+    switch (view->quality.mode) {
+    case RP_QUALITY_LINK: return AUDIT_LINK;
+    case RP_QUALITY_BLEND:
+    case RP_QUALITY_FOCUS: return AUDIT_BLEND;
+    case RP_QUALITY_EXACT: return AUDIT_EXACT;
+    default: return AUDIT_FULL_KV;
+    }
+}
+
+/* Has the request or its prompt chosen the quality? */
+static bool names_quality(const rp_job *c) {
+    return c->request->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->request->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN;
 }
 
 /* ---- tenants ---- */
 
 static uint32_t audit_tenant_of(const rp_engine *e, const rp_schema *s) { return base_key_equal(&s->salt, &e->salt) ? 0 : span_tenant(&s->salt); }
 
-rp_quality audit_least(rp_job *c) {
-    auditor *a = c->engine->auditor;
-    job_draft(c)->raised = 0;
-    if (!a || !a->bound.raises || !c->request->schema) return quality_of(0);
+typedef struct audit_remedy {
+    int32_t raised;
+    bool falls_back;
+} audit_remedy;
+
+/* What became of a schema. */
+static audit_remedy audit_remedy_of(const rp_engine *e, const rp_schema *s) {
+    auditor *a = e->auditor;
+    audit_remedy remedy = {0};
+    if (!a || !a->bound.raises) return remedy;
     pthread_mutex_lock(&a->lock);
-    const audit_schema *s = audit_table_find(a->table, audit_tenant_of(c->engine, c->request->schema), &c->request->schema->version, c->request->schema->name);
-    if (s) job_draft(c)->raised = s->raised;
+    const audit_schema *known = audit_table_find(a->table, audit_tenant_of(e, s), &s->version, s->name);
+    if (known) remedy = (audit_remedy){known->raised, known->kv.falls_back};
     pthread_mutex_unlock(&a->lock);
+    return remedy;
+}
+
+rp_quality audit_least(rp_job *c) {
+    job_draft(c)->raised = c->request->schema ? audit_remedy_of(c->engine, c->request->schema).raised : AUDIT_AS_WRITTEN;
     return quality_of(c->request->raised);
 }
 
-bool audit_falls_back(const rp_engine *e, const rp_schema *s) {
-    auditor *a = e->auditor;
-    if (!a || !a->bound.raises) return false;
-    pthread_mutex_lock(&a->lock);
-    const audit_schema *known = audit_table_find(a->table, audit_tenant_of(e, s), &s->version, s->name);
-    bool falls_back = known && known->kv.falls_back;
-    pthread_mutex_unlock(&a->lock);
-    return falls_back;
-}
+bool audit_ignores_keep(const rp_job *c) { return c->request->raised >= AUDIT_FULL_KV && !names_quality(c); }
+
+bool audit_needs_full(const rp_engine *e, const rp_schema *s) { return audit_remedy_of(e, s).raised >= AUDIT_FULL_KV; }
+
+bool audit_falls_back(const rp_engine *e, const rp_schema *s) { return audit_remedy_of(e, s).falls_back; }
 
 /* ---- choosing ---- */
 
@@ -108,7 +126,7 @@ static bool is_inexact(const pml_item *i) { return i->is_view && !i->exact; }
 static bool is_modular(const rp_job *c) {
     const pml_plan *p = c->plan;
     if (!c->request->schema || c->exact || c->request->options.reuse != RP_REUSE_ON || c->moved.n > 0) return false;
-    if (c->request->options.quality.mode != RP_QUALITY_AS_WRITTEN || c->request->document->nodes[0].quality.mode != RP_QUALITY_AS_WRITTEN) return false;
+    if (names_quality(c)) return false;
     for (size_t i = 0; i < p->n_items; i++)
         if (is_inexact(&p->items[i])) return true;
     return false;
@@ -146,7 +164,7 @@ static void take_case(audit_case *k, rp_job *c) {
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
         if (!is_inexact(item)) continue;
-        k->level = BASE_MIN(k->level, level_of(item->quality));
+        k->level = BASE_MIN(k->level, (int32_t)level_of(item));
         if (item->holder > 0) add_holder(k, item->holder);
     }
 }
@@ -206,13 +224,12 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 
 /* Locked. Logs the new state of a schema; `was`: its previous figures. */
 static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
-    char quality[RP_QUALITY_BYTES];
     const audit_pair *p = worst_pair(t, s);
     int n = snprintf(out, LINE_BYTES, "audit: schema '%s': mean divergence from exact %.3f nats over %llu requests", s->name, audit_mean_kl(was),
                      (unsigned long long)was->samples);
     if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first, p->second);
     if (n >= LINE_BYTES) return;
-    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", pml_quality_write(quality_of(s->raised), quality));
+    if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", audit_step_name(s->raised));
     else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 

@@ -3,8 +3,8 @@
  * first token. Requests with views that are not exact are chosen, for reuse; and those with KV below 16 bits, for its
  * format.
  *
- *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to, and in f16 where a
- *                     format was too inexact (engine_use_schema)
+ *   caller's thread   plan, at a quality no lower than the one that the auditor raised the schema to, without reduced KV
+ *                     (reductions_plan), and in f16 where a format was too inexact (engine_use_schema)
  *   engine's thread   first token's logits --audit_look: copied--> job ends --audit_end--> exact twin (background.h)
  *                                                                                                  |
  *                     a schema too far from exact: logged, or raised to the next quality <-- audit_table_add
@@ -50,8 +50,12 @@ void audit_close(rp_engine *e);
 
 /* Any thread: are the modules of that schema in f16, because their formats were too inexact? */
 bool audit_falls_back(const rp_engine *e, const rp_schema *s);
-/* Submitting thread: the lowest quality that the request's schema may give its modules. */
+/* Submitting thread: the lowest quality that the request's schema may give its modules. Notes how far that is raised. */
 rp_quality audit_least(rp_job *c);
+/* After that: does the request use no reduced KV, because its schema was raised? */
+bool audit_ignores_keep(const rp_job *c);
+/* Any thread: was a schema raised so far that its reduced KV is not used? */
+bool audit_needs_full(const rp_engine *e, const rp_schema *s);
 
 extern const job_observer audit_observer;
 

@@ -103,7 +103,7 @@ static audit_schema *need_schema(audit_table *t, const audit_origin *o) {
         forget_pairs(t, s->id);
         base_free(s->name);
     } else s = audit_table_make_schema(t);
-    *s = (audit_schema){.id = ++t->n_ids, .tenant = o->tenant, .version = o->version, .name = name};
+    *s = (audit_schema){.id = ++t->n_ids, .tenant = o->tenant, .version = o->version, .name = name, .lowest = AUDIT_STEPS};
     return s;
 }
 
@@ -151,14 +151,15 @@ static int add_pairs(audit_table *t, uint64_t schema, const audit_origin *o, con
     return RP_OK;
 }
 
-static audit_verdict audit_schema_judge(audit_schema *s, const audit_origin *o, const audit_bound *bound) {
+static audit_verdict audit_schema_judge(audit_schema *s, const audit_bound *bound) {
     bool over = bound->max_kl > 0 && s->now.samples >= AUDIT_LEAST_SAMPLES && audit_mean_kl(&s->now) > bound->max_kl;
-    if (!over || s->raised >= AUDIT_STEPS || o->level >= AUDIT_STEPS) {
+    if (!over || s->raised >= AUDIT_STEPS || s->lowest >= AUDIT_STEPS) {
         if (!over) s->exceeds = false;
         return AUDIT_FINE;
     }
     if (bound->raises) {
-        s->raised = (s->raised > o->level ? s->raised : o->level) + 1;
+        s->raised = BASE_MAX(s->raised, s->lowest) + 1;
+        s->lowest = AUDIT_STEPS;
         s->now = (audit_figures){0};
         return AUDIT_RAISED;
     }
@@ -178,7 +179,8 @@ int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance 
     int rc = add_pairs(t, s->id, o, d);
     if (o->raised != s->raised) return rc; /* planned before the schema was raised */
     add_figures(&s->now, d);
-    *verdict = audit_schema_judge(s, o, bound);
+    s->lowest = BASE_MIN(s->lowest, o->level);
+    *verdict = audit_schema_judge(s, bound);
     return rc;
 }
 
@@ -212,7 +214,10 @@ double audit_excess(const audit_schema *s, const audit_pair *p) {
 
 /* ---- the report ---- */
 
-static const char *const levels[AUDIT_STEPS + 1] = {"", "link:8", "blend:15", "exact"};
+const char *audit_step_name(int32_t step) {
+    static const char *const names[AUDIT_STEPS + 1] = {"", "full KV", "link:8", "blend:15", "exact"};
+    return names[step];
+}
 
 static rp_audit_figures audit_figures_reported(const audit_figures *f) {
     return (rp_audit_figures){.samples = f->samples, .agreed = f->agreed, .mean_kl = audit_mean_kl(f), .max_kl = f->max_kl,
@@ -224,7 +229,7 @@ static int report_schemas(const audit_table *t, rp_audit *a) {
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *s = &t->schemas[i];
         rp_audit_schema *r = &a->schemas[i];
-        *r = (rp_audit_schema){.name = base_strdup(s->name), .now = audit_figures_reported(&s->now), .all = audit_figures_reported(&s->all), .raised_to = levels[s->raised],
+        *r = (rp_audit_schema){.name = base_strdup(s->name), .now = audit_figures_reported(&s->now), .all = audit_figures_reported(&s->all), .raised_to = audit_step_name(s->raised),
                                .exceeds = s->exceeds};
         if (s->tenant) snprintf(r->owner, sizeof(r->owner), "%08x", (unsigned)s->tenant);
         a->n_schemas = i + 1;

@@ -13,6 +13,10 @@
  * KV formats below 16 bits are judged apart from reuse, by the exact run in f16 against the exact run in the request's
  * formats: by schema, if its modules are in such a format, and for the text of all requests, if that is.
  *
+ *   as written --> full KV --> link:8 --> blend:15 --> exact      quality of a schema, raised: by one step at a time, and beyond the
+ *                                                                 lowest view of the samples that were judged. Only samples with
+ *                                                                 reduced KV (reductions.h) make "full KV" a step
+ *
  * A schema with a changed text starts empty. Tables are bounded; the least recently updated entry is evicted first, a
  * schema with its pairs. One user at a time (the auditor's lock).
  */
@@ -29,8 +33,20 @@
 #define AUDIT_MOST_MODULES 16    /* that form pairs, per sample; of more: consecutive ones, rotating */
 #define AUDIT_NAME_BYTES 256     /* of a schema's name or a module's path; longer ones are cut */
 #define AUDIT_LEAST_SAMPLES 8    /* fewer samples give no reliable mean */
-#define AUDIT_STEPS 3            /* of quality: link, blend, exact */
 #define AUDIT_MAX_FILE ((size_t)480 << 10) /* > size of full tables; twice this < the store's margin for other data */
+
+/* Steps of quality: a schema is raised from one to a later one. */
+typedef enum audit_step {
+    AUDIT_AS_WRITTEN, /* of a sample: some views are of reduced KV */
+    AUDIT_FULL_KV,    /* keep is ignored */
+    AUDIT_LINK,
+    AUDIT_BLEND,
+    AUDIT_EXACT,
+    AUDIT_STEPS = AUDIT_EXACT,
+} audit_step;
+
+/* "" (as written), "full KV", "link:8", "blend:15", "exact". */
+const char *audit_step_name(int32_t step);
 
 /* Distance of the reused logits from the exact ones. */
 typedef struct audit_distance {
@@ -61,7 +77,8 @@ typedef struct audit_schema {
     uint32_t tenant;  /* 0: shared */
     base_key version; /* of its text */
     char *name;
-    int32_t raised;   /* quality steps, 0 to AUDIT_STEPS */
+    int32_t raised;   /* audit_step */
+    int32_t lowest;   /* the lowest level of the samples of `now`; AUDIT_STEPS without any */
     bool exceeds;     /* over the bound, and logged */
     audit_figures all, now;
     audit_format kv; /* of its modules */
@@ -87,7 +104,7 @@ typedef struct audit_origin {
     const char *schema;
     uint32_t tenant;
     base_key version;
-    int32_t level;  /* quality step of its lowest view; */
+    int32_t level;  /* audit_step of its lowest view; */
     int32_t raised; /* the schema's when the job was planned */
     const char *const *modules; /* n_modules distinct paths */
     int32_t n_modules;
@@ -125,7 +142,7 @@ int audit_table_report(const audit_table *t, rp_audit **out, rp_error *err);
 
 /* The table as text, for a file; model: the fingerprint. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int audit_table_write(const audit_table *t, const base_key *model, base_buffer *out);
-/* Parses a table from n bytes of text. *model: its fingerprint. RP_ERR_FORMAT (corrupt, another version, or not a
+/* Parses a table of this version or an earlier one from n bytes of text. *model: its fingerprint. RP_ERR_FORMAT (corrupt, another version, or not a
  * table), RP_ERR_MEMORY: *out is NULL. */
 int audit_table_read(audit_table **out, base_key *model, const char *text, size_t n);
 

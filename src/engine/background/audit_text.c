@@ -2,16 +2,18 @@
 /* audit_text.c: writes and parses the auditor's table as text. Numbers are hexadecimal, fractions the bits of a double:
  * the values survive a round trip, whatever the locale.
  *
- *   reprise audit 1
+ *   reprise audit 2
  *   model <64 digits>
  *   calls <sampled> <audited> <dropped>
  *   text <format> <falls back> <figures>                        if there are any; so kv
- *   schema <tenant> <version> <raised> <figures: all> <figures: now> <name>
+ *   schema <tenant> <version> <raised> <lowest> <figures: all> <figures: now> <name>
  *   kv <format> <falls back> <figures>                          of the schema above it
  *   pair <figures> <first> <second>                             of the schema above it
  *   end <hash of all lines above it>
  *
  * Fields are separated by tabs. Any deviation is RP_ERR_FORMAT.
+ *
+ * Version 1 has no <lowest>, and no step "full KV" (audit_step): its <raised> of 1 to 3 is link:8 to exact. It is read.
  */
 #include <math.h>
 #include <string.h>
@@ -20,13 +22,16 @@
 #include "base/memory.h"
 #include "engine/background/audit_table.h"
 
-#define HEAD "reprise audit 1\n"
+#define VERSION 2
 #define KEY_DIGITS (2 * BASE_KEY_BYTES)
 
-static base_key hash_of(const char *text, size_t n) {
+static const char *const heads[VERSION + 1] = {NULL, "reprise audit 1\n", "reprise audit 2\n"}; /* of equal length */
+
+static base_key hash_of(int version, const char *text, size_t n) {
+    static const char *const domains[VERSION + 1] = {NULL, "reprise audit 1", "reprise audit 2"};
     base_hash h;
     base_key key;
-    base_hash_init(&h, "reprise audit 1");
+    base_hash_init(&h, domains[version]);
     base_hash_bytes(&h, text, n);
     base_hash_final(&h, &key);
     return key;
@@ -61,7 +66,7 @@ static int write_format(base_buffer *b, const char *what, const audit_format *f)
 static int audit_text_write_schema(base_buffer *b, const audit_table *t, const audit_schema *s) {
     int rc = base_buffer_printf(b, "schema\t%x", (unsigned)s->tenant);
     if (!rc) rc = write_key(b, "", &s->version, "");
-    if (!rc) rc = base_buffer_printf(b, "\t%x", (unsigned)s->raised);
+    if (!rc) rc = base_buffer_printf(b, "\t%x\t%x", (unsigned)s->raised, (unsigned)s->lowest);
     if (!rc) rc = write_figures(b, &s->all);
     if (!rc) rc = write_figures(b, &s->now);
     if (!rc) rc = base_buffer_printf(b, "\t%s\n", s->name);
@@ -85,7 +90,7 @@ static const audit_schema *next_used(const audit_table *t, uint64_t used) {
 }
 
 int audit_table_write(const audit_table *t, const base_key *model, base_buffer *out) {
-    int rc = base_buffer_append_str(out, HEAD);
+    int rc = base_buffer_append_str(out, heads[VERSION]);
     if (!rc) rc = write_key(out, "model", model, "\n");
     if (!rc)
         rc = base_buffer_printf(out, "calls\t%llx\t%llx\t%llx\n", (unsigned long long)t->sampled, (unsigned long long)t->audited,
@@ -93,7 +98,7 @@ int audit_table_write(const audit_table *t, const base_key *model, base_buffer *
     if (!rc) rc = write_format(out, "text", &t->text);
     for (const audit_schema *s = next_used(t, 0); s && !rc; s = next_used(t, s->used)) rc = audit_text_write_schema(out, t, s);
     if (rc) return rc;
-    base_key end = hash_of(out->data, out->len);
+    base_key end = hash_of(VERSION, out->data, out->len);
     return write_key(out, "end", &end, "\n");
 }
 
@@ -167,16 +172,31 @@ static int rest_take_name(rest *line, char **out) {
     return *out ? RP_OK : RP_ERR_MEMORY;
 }
 
-static int audit_table_read_schema(audit_table *t, rest *line) {
+static bool take_step(rest *line, int32_t *out) {
+    uint64_t step;
+    if (!rest_take_number(line, &step) || step > AUDIT_STEPS) return false;
+    *out = (int32_t)step;
+    return true;
+}
+
+/* Version 1 counts one step less from link:8 on. */
+static bool take_steps(rest *line, int version, audit_schema *s) {
+    if (!take_step(line, &s->raised)) return false;
+    if (version > 1) return take_step(line, &s->lowest);
+    s->lowest = AUDIT_STEPS;
+    if (s->raised > 0) s->raised += AUDIT_LINK - 1;
+    return s->raised <= AUDIT_STEPS;
+}
+
+static int audit_table_read_schema(audit_table *t, int version, rest *line) {
     audit_schema s = {.id = t->n_ids + 1, .used = t->n_added + 1};
-    uint64_t tenant, raised;
+    uint64_t tenant;
     if (t->n_schemas == AUDIT_MAX_SCHEMAS || !rest_take_number(line, &tenant) || tenant > UINT32_MAX || !take_key(line, &s.version) ||
-        !rest_take_number(line, &raised) || raised > AUDIT_STEPS || !take_figures(line, &s.all) || !take_figures(line, &s.now))
+        !take_steps(line, version, &s) || !take_figures(line, &s.all) || !take_figures(line, &s.now))
         return RP_ERR_FORMAT;
     int rc = rest_take_name(line, &s.name);
     if (rc) return rc;
     s.tenant = (uint32_t)tenant;
-    s.raised = (int32_t)raised;
     t->n_ids++;
     t->n_added++;
     t->schemas[t->n_schemas++] = s;
@@ -211,13 +231,13 @@ static bool read_format(audit_format *f, rest *line) {
     return true;
 }
 
-static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
+static int audit_table_read_line(audit_table *t, int version, base_key *model, rest line) {
     rest word;
     int rc = RP_OK;
     if (!rest_take_field(&line, &word)) return RP_ERR_FORMAT;
     if (rest_is_word(&word, "model")) rc = take_key(&line, model) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "calls")) rc = read_calls(t, &line) ? RP_OK : RP_ERR_FORMAT;
-    else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, &line);
+    else if (rest_is_word(&word, "schema")) rc = audit_table_read_schema(t, version, &line);
     else if (rest_is_word(&word, "text")) rc = read_format(&t->text, &line) ? RP_OK : RP_ERR_FORMAT;
     else if (rest_is_word(&word, "kv"))
         rc = t->n_schemas > 0 && read_format(&t->schemas[t->n_schemas - 1].kv, &line) ? RP_OK : RP_ERR_FORMAT;
@@ -226,28 +246,33 @@ static int audit_table_read_line(audit_table *t, base_key *model, rest line) {
     return !rc && line.at ? RP_ERR_FORMAT : rc; /* trailing fields */
 }
 
-/* The lines between head and end, if the hash of the end line matches. */
-static bool find_lines(const char *text, size_t n, rest *out) {
-    static const size_t end_bytes = sizeof("end\t\n") - 1 + KEY_DIGITS, head_bytes = sizeof(HEAD) - 1;
+/* The lines between head and end, if the hash of the end line matches. Returns the version; 0: it is no table. */
+static int find_lines(const char *text, size_t n, rest *out) {
+    static const size_t end_bytes = sizeof("end\t\n") - 1 + KEY_DIGITS;
+    const size_t head_bytes = strlen(heads[VERSION]);
+    int version = VERSION;
     rest line, word;
     base_key said;
-    if (n < head_bytes + end_bytes || n > AUDIT_MAX_FILE || memcmp(text, HEAD, head_bytes) != 0) return false;
+    if (n < head_bytes + end_bytes || n > AUDIT_MAX_FILE) return 0;
+    while (version > 0 && memcmp(text, heads[version], head_bytes) != 0) version--;
+    if (version == 0) return 0;
     rest end = {text + n - end_bytes, text + n};
     *out = (rest){text + head_bytes, end.at};
     if (!rest_cut(&end, '\n', &line) || end.at != end.end || !rest_take_field(&line, &word) || !rest_is_word(&word, "end") || !take_key(&line, &said))
-        return false;
-    base_key is = hash_of(text, n - end_bytes);
-    return base_key_equal(&said, &is);
+        return 0;
+    base_key is = hash_of(version, text, n - end_bytes);
+    return base_key_equal(&said, &is) ? version : 0;
 }
 
 int audit_table_read(audit_table **out, base_key *model, const char *text, size_t n) {
     rest lines, line;
     *out = NULL;
     *model = (base_key){{0}};
-    if (!find_lines(text, n, &lines)) return RP_ERR_FORMAT;
+    const int version = find_lines(text, n, &lines);
+    if (version == 0) return RP_ERR_FORMAT;
     audit_table *t = audit_table_new();
     int rc = t ? RP_OK : RP_ERR_MEMORY;
-    while (!rc && lines.at < lines.end) rc = rest_cut(&lines, '\n', &line) ? audit_table_read_line(t, model, line) : RP_ERR_FORMAT;
+    while (!rc && lines.at < lines.end) rc = rest_cut(&lines, '\n', &line) ? audit_table_read_line(t, version, model, line) : RP_ERR_FORMAT;
     if (rc) audit_table_free(t);
     else *out = t;
     return rc;

@@ -7,29 +7,68 @@
 
 /* ---- plans ---- */
 
-/* Can a view be of reduced KV? */
-static bool may_be_reduced(const pml_plan *p, const pml_item *item) {
-    const pml_segment *s = item->is_view ? &p->layout->segments[item->segment] : NULL;
-    if (!s || s->keep == 0 || item->n_again > 0 || item->n_tokens < s->n_tokens) return false;
-    return item->quality.mode == RP_QUALITY_REUSE || item->quality.mode == RP_QUALITY_SCAFFOLD;
+/* Why a segment with keep has no reduced KV. */
+static const char *reason_of_segment(const pml_layout *l, const pml_segment *s) {
+    if (l->formats.falls_back) return "f16";
+    return s->joint_of >= 0 ? "scaffold" : "short";
+}
+
+/* Why a view is not of reduced KV, although its module has keep; NULL: it is, or the module has none. */
+static const char *full_reason(rp_job *c, const pml_item *item) {
+    const pml_layout *l = c->plan->layout;
+    const pml_segment *s = item->is_view ? &l->segments[item->segment] : NULL;
+    if (!s || !pml_segment_names_keep(l, s)) return NULL;
+    if (s->keep == 0) return reason_of_segment(l, s);
+    if (c->shift.asked) return "context_shift";
+    if (audit_ignores_keep(c)) return "audit";
+    if (item->quality.mode != RP_QUALITY_REUSE && item->quality.mode != RP_QUALITY_SCAFFOLD) return "quality";
+    if (item->n_again > 0 || item->n_tokens < s->n_tokens) return "last";
+    if (reduced_modules_has(c->engine, s)) return NULL;
+    return segment_reduction_fits(c->engine, s) ? "new" : "context";
+}
+
+/* Nor is exact what attends to reduced KV. Returns whether any view is of reduced KV. */
+static bool mark_reduced(rp_job *c) {
+    const pml_plan *p = c->plan;
+    bool any = false;
+    for (size_t i = 0; i < p->n_items; i++) {
+        pml_item *item = &p->items[i];
+        item->full_reason = full_reason(c, item);
+        item->reduced = item->is_view && !item->full_reason && p->layout->segments[item->segment].keep > 0;
+        any |= item->reduced;
+        item->exact &= !any;
+    }
+    return any;
+}
+
+void job_count_recomputed(rp_job *c) {
+    c->blend.most = blend_most(c);
+    c->focus.most = focus_most(c);
+    reduction_yield(c, c->focus.most > 0 ? "focus" : c->shift.asked ? "context_shift" : NULL); /* these replace views for the answer, too */
+}
+
+#define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */
+
+/* Does a planned prompt fit into the budget with all of its reduced KV, if nothing is cached? Sets the counts of tokens, which are listed later. */
+static bool job_reduced_fits(rp_job *c) {
+    job_count_recomputed(c);
+    c->n_prompt = c->plan->n_fresh;
+    c->n_runs = (int32_t)c->plan->n_items; /* at most */
+    const int32_t n = c->n_prompt + BASE_MIN(BASE_MAX(c->request->options.max_tokens, 0), REDUCED_ANSWER);
+    return job_count_blocks(c, n, true) <= (int64_t)(kv_pool_get_stats(c->engine->pool).budget_bytes / kv_pool_block_bytes(c->engine->pool));
 }
 
 void reductions_plan(rp_job *c) {
     const pml_plan *p = c->plan;
-    bool any = false;
-    if (!p->layout || c->exact || c->shift.asked) return;
+    size_t n_exact = 0; /* none after the first one that is not */
+    if (!p->layout || c->exact) return;
+    while (n_exact < p->n_items && p->items[n_exact].exact) n_exact++;
+    if (!mark_reduced(c) || job_reduced_fits(c)) return; /* it must be possible to compute it again */
     for (size_t i = 0; i < p->n_items; i++) {
         pml_item *item = &p->items[i];
-        item->reduced = may_be_reduced(p, item) && reduced_modules_has(c->engine, &p->layout->segments[item->segment]);
-        any |= item->reduced;
-    }
-    if (!any) return;
-    const bool fits = job_reduced_fits(c); /* it must be possible to compute it again */
-    any = false;
-    for (size_t i = 0; i < p->n_items; i++) {
-        p->items[i].reduced &= fits;
-        any |= p->items[i].reduced;
-        p->items[i].exact &= !any; /* nor is what attends to reduced KV */
+        if (item->reduced) item->full_reason = "memory";
+        item->reduced = false;
+        item->exact = i < n_exact;
     }
 }
 
@@ -87,7 +126,7 @@ static void reductions_ended(rp_job *c, int rc) {
     if (rc || !schema || c->request->options.reuse != RP_REUSE_ON) return;
     for (int32_t i = 0; i < schema->layout->n_segments; i++) {
         if (!is_wanted(e, schema->layout, &schema->layout->segments[i])) continue;
-        submit_task(e, schema);
+        if (!audit_needs_full(e, schema)) submit_task(e, schema);
         return;
     }
 }

@@ -9,7 +9,8 @@
  * A known module (reduced_modules.h) stays known as long as the engine: if its reduced KV was evicted, a request computes it again, a miss with
  * its reason. Two equal requests before and after a module becomes known may differ; each equals its own recomputation.
  *
- * A view that the prompt changes in part (link, blend, a recomputed last token), a scaffold's joint segments and scopes use full KV.
+ * A view that the prompt changes in part (link, blend, a recomputed last token), a scaffold's joint segments and scopes use full KV. So do plans of
+ * a schema that the auditor raised (audit.h): its modules are no longer reduced.
  */
 #ifndef ENGINE_REDUCTIONS_H
 #define ENGINE_REDUCTIONS_H
@@ -27,5 +28,7 @@ extern const job_observer reductions_observer;
 
 /* The submitting thread: decides which views of a planned job are of reduced KV. */
 void reductions_plan(rp_job *c);
+/* After that: how many tokens of modules blend and focus may recompute. Sets blend.most and focus.most; a default kv_keep yields to focus. */
+void job_count_recomputed(rp_job *c);
 
 #endif

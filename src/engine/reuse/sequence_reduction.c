@@ -14,14 +14,17 @@
 #include "model/reduction.h"
 #include "model/slot_bounds.h"
 
-#define DEFAULT_METHOD "snapkv"
+#define DEFAULT_METHOD SEQUENCE_SNAPKV
 #define EXTRA_RUNS 3 /* the own tokens, and moved ones between them (shifted_reuse.c) */
 
 /* ---- the request ---- */
 
-/* "1024", "12.5%". false: neither. */
+/* "1024", "12.5%", "off". false: none of them. */
 static bool read_keep(const char *keep, job_reduction *r) {
     char *end;
+    r->slots = r->permille = 0;
+    r->asked = strcmp(keep, "off") != 0;
+    if (!r->asked) return true;
     if (keep[0] < '0' || keep[0] > '9') return false; /* a share of "auto" is for modules */
     if (strchr(keep, '%')) return reduction_share_parse(keep, &r->permille);
     const long n = strtol(keep, &end, 10);
@@ -29,14 +32,24 @@ static bool read_keep(const char *keep, job_reduction *r) {
     return *end == '\0' && r->slots > 0;
 }
 
-int reduction_read(job_reduction *r, const char *keep, const char *method, rp_error *err) {
-    *r = (job_reduction){.asked = keep != NULL};
-    if (!keep && method) return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s' without kv_keep: give the slots to keep, 1024 or 12.5%%", method);
-    if (!keep) return RP_OK;
-    if (!read_keep(keep, r))
-        return base_fail(err, RP_ERR_INVALID, "kv_keep '%.32s': give a number of slots (1024) or a share (12.5%%, to 100%%)", keep);
-    if (sequence_method_parse(method ? method : DEFAULT_METHOD, &r->method)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s': give " SEQUENCE_METHOD_NAMES, method);
+int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method, rp_error *err) {
+    *r = usual ? *usual : (job_reduction){.method = DEFAULT_METHOD};
+    r->is_default = r->asked && !keep && !method;
+    if (keep && !read_keep(keep, r))
+        return base_fail(err, RP_ERR_INVALID, "kv_keep '%.32s': give a number of slots (1024), a share (12.5%%, to 100%%) or off", keep);
+    if (method && !sequence_method_parse(method, &r->method))
+        return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s': give " SEQUENCE_METHOD_NAMES, method);
+    if (method && !keep && !r->asked)
+        return base_fail(err, RP_ERR_INVALID, "kv_method '%.32s' without kv_keep: give the slots to keep, 1024 or 12.5%%", method);
+    return RP_OK;
+}
+
+bool reduction_yield(rp_job *c, const char *reason) {
+    job_reduction *r = &c->reduction;
+    if (!r->is_default) return false;
+    r->asked = reason == NULL;
+    r->reason = reason;
+    return true;
 }
 
 /* ---- before the prompt is complete ---- */

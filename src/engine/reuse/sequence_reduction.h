@@ -16,7 +16,7 @@
  * whatever is cached; h2o observes all of the prompt's own rows, and none of them is a hit. The order of slots is that
  * of positions, whatever spans they are in.
  *
- * Engine's thread, except reduction_read.
+ * Engine's thread, except reduction_read and reduction_yield (the submitting thread).
  */
 #ifndef ENGINE_SEQUENCE_REDUCTION_H
 #define ENGINE_SEQUENCE_REDUCTION_H
@@ -27,7 +27,9 @@
 struct rp_job;
 
 typedef struct job_reduction {
-    bool asked;
+    bool asked;         /* by the request, or as the engine's default */
+    bool is_default;    /* the request names neither kv_keep nor kv_method: the default applies where it can */
+    const char *reason; /* why the default does not apply: as rp_kv_reduction.reason; NULL: it does. Static */
     sequence_method method;
     int32_t slots, permille;      /* one of them: slots to keep in the mean of all heads, or their share; the other is 0 */
     attention_observer *observer; /* of a composed job whose method needs one; else NULL */
@@ -39,8 +41,11 @@ typedef struct job_reduction {
     double share;                 /* kept slots, of all heads */
 } job_reduction;
 
-/* Submitting thread: reads kv_keep and kv_method. RP_ERR_INVALID. */
-int reduction_read(job_reduction *r, const char *keep, const char *method, rp_error *err);
+/* Submitting thread: reads kv_keep and kv_method of a request, or of an engine's options (usual: NULL). usual: the engine's, for what a request
+ * does not name. RP_ERR_INVALID. */
+int reduction_read(job_reduction *r, const job_reduction *usual, const char *keep, const char *method, rp_error *err);
+/* A planned job: a default yields to reason, or, with NULL, applies again. Returns whether there is a default. */
+bool reduction_yield(struct rp_job *c, const char *reason);
 
 /* Most tokens of the prompt that may be hits: the last one is always computed, and the observed rows as well. */
 int32_t reduction_most_found(const struct rp_job *c);

@@ -58,10 +58,10 @@ void report_count(server_request *x, const server_choice *c) {
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
 static json_t *plan_item_part(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
                      item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
                      "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key,
-                     "kept", report_rounded((double)item->kept), "kept_by", item->kept_by);
+                     "kept", report_rounded((double)item->kept), "kept_by", item->kept_by, "full_reason", item->full_reason);
 }
 
 static json_t *result_parts(const rp_result *r) {
@@ -95,8 +95,8 @@ static json_t *quality_report_quality(const rp_quality_report *q) {
 }
 
 static json_t *report_reduction(const rp_kv_reduction *k) {
-    return json_pack("{s:s, s:f, s:I, s:I, s:f}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
-                     (json_int_t)k->bytes, "ms", report_rounded(k->ms));
+    return json_pack("{s:s, s:f, s:I, s:I, s:f, s:s}", "method", k->method, "share", k->share, "bytes_before", (json_int_t)k->bytes_before, "bytes",
+                     (json_int_t)k->bytes, "ms", report_rounded(k->ms), "reason", k->reason);
 }
 
 static int add_warning(json_t *list, const char *format, const char *what) {
