@@ -562,6 +562,7 @@ RP_API int rp_prompt_end_role(rp_prompt *prompt);
 #define RP_DRAFT_AUTO (-1)
 #define RP_MISMATCH_TOKENS 8
 #define RP_MAX_WARNINGS 16
+#define RP_MAX_KEPT_SHARES 4096
 
 typedef struct rp_logit_bias {
     int32_t token;
@@ -726,6 +727,8 @@ typedef struct rp_request {
     bool truncates;          /* messages: a conversation that is too long for the context goes on without its oldest turns
                                 (rp_result.dropped_messages); leading system messages stay. A quarter of the context is
                                 dropped at a time, so that the next turns hit the prefix cache. default: RP_ERR_CONTEXT */
+    int32_t n_kept_shares;   /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about this many numbers for the whole
+                                prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -761,7 +764,9 @@ typedef struct rp_plan_item {
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
     float kept;           /* share of the module's slots in its reduced KV (rp_engine_options.keep_share); 1: all */
     const char *kept_by;  /* the method that chose them; "" for all. Static */
-    uint64_t reserved[2]; /* 0 */
+    int32_t first_kept_share; /* its numbers in rp_result.kept_shares: n_kept_shares from this one on. 0 of them if the module is not reduced, or */
+    int32_t n_kept_shares;    /* the request did not ask for any (rp_request.n_kept_shares) */
+    uint64_t reserved[1]; /* 0 */
 } rp_plan_item;
 
 /* First token at which the prompt differs from the cached prefix. */
@@ -852,6 +857,13 @@ typedef struct rp_result {
     void *owner;               /* internal */
     rp_kv_reduction kv_reduction;
     int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
+    int32_t kept_step;         /* positions that a number of kept_shares stands for; 0 without any */
+    float *kept_shares;        /* which slots reduced modules keep: numbers of all items (rp_plan_item.first_kept_share). Number i of an item: of
+                                  the item's tokens at positions [position + i * kept_step, position + (i + 1) * kept_step), the share of
+                                  their slots, of all KV heads of all layers, that the reduced KV has, 0 to 1. With a kept_step of 1 the share of
+                                  (layer, KV head) pairs that keep the token's slot. 0 where a parameter is: its tokens are no tokens of the
+                                  item. NULL: none. Freed with the result */
+    int32_t n_kept_shares;     /* at most rp_request.n_kept_shares, and one more for each reduced module */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */
