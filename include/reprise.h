@@ -225,6 +225,11 @@ typedef enum rp_kv_format {
 /* Their names in options, PML and reports, in their order: X(name) */
 #define RP_KV_FORMAT_NAMES(X) X("f16") X("f32") X("int8") X("k8v4") X("kivi4") X("k4v2") X("kivi2") X("fp8")
 
+/* Names of the methods that choose the slots of reduced modules (keep_method) and of requests (rp_request.kv_method), from i = 0, the
+ * default; NULL after the last one. Static. */
+RP_API const char *rp_keep_method_name(int32_t i);
+RP_API const char *rp_kv_method_name(int32_t i);
+
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
     RP_STEP_MODULE,  /* tokens of a module; this job was the first to miss it */

@@ -16,11 +16,11 @@
 #define NUMBERS_WIDTH 52.0 /* of a panel, left of its axis */
 #define INSET 34.0         /* between the axes and the first and the last point */
 #define LABEL_HEIGHT 15.0
+#define LINE_STEP 6.0 /* between the areas that a line occupies */
 
-eval_panel eval_panel_make(FILE *to, int i, const char *title, const char *cost, size_t n) {
+eval_panel eval_panel_make(FILE *to, int i, const char *title, const char *cost) {
     const double left = SVG_MARGIN + i * (PANEL_WIDTH + BETWEEN);
-    return (eval_panel){.to = to, .title = title, .cost = cost, .left = left + NUMBERS_WIDTH, .right = left + PANEL_WIDTH, .unit = "",
-                        .taken = cli_alloc((n + 1) * sizeof(eval_panel_box)), .most_taken = n};
+    return (eval_panel){.to = to, .title = title, .cost = cost, .left = left + NUMBERS_WIDTH, .right = left + PANEL_WIDTH, .unit = ""};
 }
 
 void eval_panel_free(eval_panel *p) { free(p->taken); }
@@ -74,7 +74,17 @@ void eval_panel_draw_axes(const eval_panel *p) {
 }
 
 void eval_panel_take(eval_panel *p, eval_panel_box b) {
-    if (p->n_taken < p->most_taken) p->taken[p->n_taken++] = b;
+    if (p->n_taken == p->most_taken) {
+        p->most_taken = 2 * p->most_taken + 16;
+        p->taken = cli_realloc(p->taken, p->most_taken * sizeof *p->taken);
+    }
+    p->taken[p->n_taken++] = b;
+}
+
+void eval_panel_take_line(eval_panel *p, double x1, double y1, double x2, double y2) {
+    const int n = (int)(fmax(fabs(x2 - x1), fabs(y2 - y1)) / LINE_STEP) + 1;
+    for (int i = 0; i <= n; i++)
+        eval_panel_take(p, (eval_panel_box){x1 + (x2 - x1) * i / n - LINE_STEP / 4, y1 + (y2 - y1) * i / n - LINE_STEP / 4, LINE_STEP / 2, LINE_STEP / 2});
 }
 
 static bool panel_is_free(const eval_panel *p, eval_panel_box b) {
@@ -86,7 +96,7 @@ static bool panel_is_free(const eval_panel *p, eval_panel_box b) {
     return true;
 }
 
-void eval_panel_draw_label(eval_panel *p, double cost, double value, const char *text) {
+void eval_panel_draw_label(eval_panel *p, double cost, double value, bool left_first, const char *text) {
     static const svg_text_style style = {SVG_INK, "start", SVG_LABEL_PX, false};
     double w = svg_text_width(text, SVG_LABEL_PX), x = eval_panel_x(p, cost), mark_y = eval_panel_y(p, value), y = mark_y - LABEL_HEIGHT / 2;
     eval_panel_box place = {x + 9, y, w, LABEL_HEIGHT};
@@ -94,7 +104,7 @@ void eval_panel_draw_label(eval_panel *p, double cost, double value, const char 
     for (int i = 0; i < 240; i++) {
         double away = (i / 4 + 1) / 2 * (i / 4 % 2 ? -1 : 1) * 8.0; /* 0, -8, 8, -16, 16 ... */
         double sides[] = {x + 9, x - 9 - w, x + 24, x - 24 - w};
-        eval_panel_box candidate = {sides[i % 4], y + away, w, LABEL_HEIGHT};
+        eval_panel_box candidate = {sides[(i % 4) ^ left_first], y + away, w, LABEL_HEIGHT};
         if (!panel_is_free(p, candidate)) continue;
         place = candidate;
         is_away = i >= 4 && fabs(away) > LABEL_HEIGHT / 2;

@@ -124,7 +124,7 @@ static void draw_panel(eval_panel *p, const setting_point *points, size_t n, boo
         eval_panel_take(p, (eval_panel_box){x - 6, y - 6, 12, 12});
         eval_panel_take(p, (eval_panel_box){x - 5, top - 1, 10, bottom - top + 2});
     }
-    for (size_t i = 0; i < n; i++) eval_panel_draw_label(p, points[i].ms, shows_kl ? points[i].kl.mean : points[i].score.mean, points[i].name);
+    for (size_t i = 0; i < n; i++) eval_panel_draw_label(p, points[i].ms, shows_kl ? points[i].kl.mean : points[i].score.mean, false, points[i].name);
 }
 
 static size_t n_tasks(const eval_report *r) {
@@ -145,8 +145,8 @@ void eval_plot_write(const eval_report *r, FILE *to) {
     svg_begin(to, EVAL_PANEL_END, "Answer quality against time to first token", subtitle);
     for (int k = 0; k < N_SERIES; k++) x = svg_mark_legend(to, x, k, series_names[k]);
     static const char cost[] = "time to first token, ms (logarithmic)";
-    eval_panel score = eval_panel_make(to, 0, perplexity ? "Perplexity" : "Correct answers", cost, 3 * n);
-    eval_panel kl = eval_panel_make(to, 1, perplexity ? "KL divergence of a token from exact, nats" : "KL divergence of the first token from exact, nats", cost, 3 * n);
+    eval_panel score = eval_panel_make(to, 0, perplexity ? "Perplexity" : "Correct answers", cost);
+    eval_panel kl = eval_panel_make(to, 1, perplexity ? "KL divergence of a token from exact, nats" : "KL divergence of the first token from exact, nats", cost);
     score.unit = perplexity ? "" : " %";
     if (n > 0) draw_panel(&score, points, n, false);
     if (n > 0) draw_panel(&kl, points, n, true);
