@@ -223,6 +223,7 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.quality = s->quality;
     r.kv_keep = o->kv_keep;
     r.kv_method = o->kv_method;
+    r.n_kept_shares = o->explain ? RP_MAX_KEPT_SHARES : 0;
     r.max_tokens = o->max_tokens;
     cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
     r.grammar = s->grammar;

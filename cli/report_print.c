@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -54,6 +55,18 @@ static void print_mosaic(const json_t *parts, double tokens) {
     printf("]\n  # reused   . computed\n");
 }
 
+/* A line below the part's: which slots its reduced KV has. */
+static void print_kept_shares(const json_t *list) {
+    const size_t n = json_array_size(list);
+    if (n == 0) return;
+    float *shares = cli_alloc(n * sizeof *shares);
+    for (size_t i = 0; i < n; i++) shares[i] = (float)json_number_value(json_array_get(list, i));
+    printf("%18s  [", "heads that keep");
+    cli_print_shares(stdout, shares, (int)n, LINE_CELLS - 22);
+    printf("]\n");
+    free(shares);
+}
+
 static void print_parts(const json_t *parts) {
     printf("\n  position   tokens  module                    source\n");
     for (size_t i = 0; i < json_array_size(parts); i++) {
@@ -66,7 +79,16 @@ static void print_parts(const json_t *parts) {
         if (kept < 1) printf(", %.3g%% of its KV (%s)", 100 * kept, report_text(part, "kept_by"));
         if (report_text(part, "full_reason")[0] != '\0') printf(", full KV (%s)", report_text(part, "full_reason"));
         putchar('\n');
+        print_kept_shares(json_object_get(part, "kept_shares"));
     }
+}
+
+/* Of a request with kv_keep. */
+static void print_reduction(const json_t *r) {
+    const char *method = report_text(r, "method");
+    if (!json_is_object(r) || method[0] == '\0') return;
+    printf("answered     with %.1f%% of the slots (%s): %.1f of %.1f KiB\n", 100 * report_number(r, "share"), method, report_number(r, "bytes") / 1024,
+           report_number(r, "bytes_before") / 1024);
 }
 
 static void print_mismatch(const json_t *d) {
@@ -103,6 +125,7 @@ void report_print(const json_t *report) {
     printf("first token  %.1f ms (queue %.1f, module prefill %.1f, plan %.1f, prompt prefill %.1f)\n", report_number(ms, "first_token"),
            report_number(ms, "queue"), report_number(ms, "module_prefill"), report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
+    print_reduction(json_object_get(report, "kv_reduction"));
     putchar('\n');
     print_mosaic(parts, tokens);
     print_parts(parts);

@@ -7,6 +7,9 @@
 #include <math.h>
 
 #include "common/json_out.h"
+#include "common/text.h"
+
+#define RUN_REPORT_CELLS 72 /* of a line of bars */
 
 static json_t *result_token_list(const rp_result *r) {
     json_t *tokens = json_array();
@@ -76,7 +79,13 @@ static json_t *run_report_memory_object(rp_engine *engine) {
     return memory;
 }
 
-static json_t *plan_item(const rp_plan_item *p) {
+static json_t *kept_share_list(const rp_result *r, const rp_plan_item *p) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < p->n_kept_shares; i++) cli_json_append(list, json_real(round((double)r->kept_shares[p->first_kept_share + i] * 1e3) / 1e3));
+    return list;
+}
+
+static json_t *plan_item(const rp_result *r, const rp_plan_item *p) {
     json_t *item = json_object();
     cli_json_set(item, "kind", cli_json_text(p->is_view ? "view" : "run"));
     cli_json_set(item, "module", cli_json_text(p->module));
@@ -90,6 +99,7 @@ static json_t *plan_item(const rp_plan_item *p) {
     cli_json_set(item, "kept", json_real(p->kept));
     cli_json_set(item, "kept_by", cli_json_text(p->kept_by));
     cli_json_set(item, "full_reason", cli_json_text(p->full_reason));
+    if (p->n_kept_shares > 0) cli_json_set(item, "kept_shares", kept_share_list(r, p));
     return item;
 }
 
@@ -146,8 +156,9 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "timings", timings_object(&r->timings, load_ms));
     cli_json_set(object, "memory", run_report_memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
+    cli_json_set(object, "kept_step", json_integer(r->kept_step));
     json_t *plan = json_array();
-    for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(&r->plan[i]));
+    for (int32_t i = 0; i < r->n_plan; i++) cli_json_append(plan, plan_item(r, &r->plan[i]));
     cli_json_set(object, "plan", plan);
     cli_json_set(object, "mismatch", mismatch_object(&r->mismatch));
     json_t *warnings = json_array();
@@ -204,6 +215,14 @@ static const char *plan_item_how(const rp_plan_item *p) {
     return p->shift != 0 ? "reused, shifted" : "reused";
 }
 
+/* A line below the item's: which slots its reduced KV has. */
+static void print_kept_shares(FILE *to, const rp_result *r, const rp_plan_item *p) {
+    if (p->n_kept_shares == 0) return;
+    fprintf(to, "%18s  [", "heads that keep");
+    cli_print_shares(to, r->kept_shares + p->first_kept_share, p->n_kept_shares, RUN_REPORT_CELLS);
+    fputs("]\n", to);
+}
+
 void run_report_explain(FILE *to, const rp_result *r) {
     const rp_timings *t = &r->timings;
     fprintf(to, "%9s %7s  %-18s %-9s %-6s %s\n", "position", "tokens", "source", "reason", "exact", "module");
@@ -214,6 +233,7 @@ void run_report_explain(FILE *to, const rp_result *r) {
         if (p->kept < 1) fprintf(to, " (%.3g%% of its KV, %s)", 100 * (double)p->kept, p->kept_by);
         if (p->full_reason[0]) fprintf(to, " (full KV: %s)", p->full_reason);
         fputc('\n', to);
+        print_kept_shares(to, r, p);
     }
     if (r->mismatch.token >= 0) {
         fprintf(to, "prompt differs from the cached prefix at token %d", (int)r->mismatch.token);

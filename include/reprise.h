@@ -225,6 +225,11 @@ typedef enum rp_kv_format {
 /* Their names in options, PML and reports, in their order: X(name) */
 #define RP_KV_FORMAT_NAMES(X) X("f16") X("f32") X("int8") X("k8v4") X("kivi4") X("k4v2") X("kivi2") X("fp8")
 
+/* Names of the methods that choose the slots of reduced modules (keep_method) and of requests (rp_request.kv_method), from i = 0, the
+ * default; NULL after the last one. Static. */
+RP_API const char *rp_keep_method_name(int32_t i);
+RP_API const char *rp_kv_method_name(int32_t i);
+
 /* What a step computed for one job. */
 typedef enum rp_step_kind {
     RP_STEP_MODULE,  /* tokens of a module; this job was the first to miss it */
@@ -566,6 +571,7 @@ RP_API int rp_prompt_end_role(rp_prompt *prompt);
 #define RP_DRAFT_AUTO (-1)
 #define RP_MISMATCH_TOKENS 8
 #define RP_MAX_WARNINGS 16
+#define RP_MAX_KEPT_SHARES 4096
 
 typedef struct rp_logit_bias {
     int32_t token;
@@ -737,6 +743,8 @@ typedef struct rp_request {
                                 take more than a quarter), and the others move back (rp_result.context_shifts). Such an answer uses full KV of
                                 modules, and is not cached. RP_ERR_UNSUPPORTED (learned positions), RP_ERR_CONFLICT (kv_keep, quality
                                 focus). default: the answer ends at the end of the context */
+    int32_t n_kept_shares;   /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about this many numbers for the whole
+                                prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -784,6 +792,8 @@ typedef struct rp_plan_item {
                              "audit"    the auditor raised the schema (rp_engine_options.audit_raises)
                              "f16"      the auditor replaced the KV format of the schema's modules
                              */
+    int32_t first_kept_share; /* its numbers in rp_result.kept_shares: n_kept_shares from this one on. 0 of them if the module is not reduced, or */
+    int32_t n_kept_shares;    /* the request did not ask for any (rp_request.n_kept_shares) */
     uint64_t reserved[1]; /* 0 */
 } rp_plan_item;
 
@@ -878,6 +888,13 @@ typedef struct rp_result {
     rp_kv_reduction kv_reduction;
     int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
     int32_t context_shifts;    /* how often the answer reached the end of the context and continued (rp_request.context_shift) */
+    int32_t kept_step;         /* positions that a number of kept_shares stands for; 0 without any */
+    float *kept_shares;        /* which slots reduced modules keep: numbers of all items (rp_plan_item.first_kept_share). Number i of an item: of
+                                  the item's tokens at positions [position + i * kept_step, position + (i + 1) * kept_step), the share of
+                                  their slots, of all KV heads of all layers, that the reduced KV has, 0 to 1. With a kept_step of 1 the share of
+                                  (layer, KV head) pairs that keep the token's slot. 0 where a parameter is: its tokens are no tokens of the
+                                  item. NULL: none. Freed with the result */
+    int32_t n_kept_shares;     /* at most rp_request.n_kept_shares, and one more for each reduced module */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

@@ -4,7 +4,7 @@
 import { byId, h } from './dom.js';
 import { ask, events, problemWords } from './api.js';
 import { drawStrip } from './mosaic.js';
-import { addRun, chooseRun, onMeasured, waited, withoutReuse } from './runs.js';
+import { KEPT_SHARES, addRun, chooseRun, onMeasured, waited, withoutReuse } from './runs.js';
 import { count, duration, tokens } from './words.js';
 
 const PATH = '/v1/chat/completions';
@@ -37,6 +37,8 @@ function request(messages) {
     top_p: numberOf('chat-top-p'),
     max_tokens: numberOf('chat-max-tokens'),
     seed: numberOf('chat-seed'),
+    kv_keep: byId('chat-kv-keep').value.trim() || undefined,
+    kept_shares: KEPT_SHARES,
     reuse: reuse === 'on' && Array.isArray(system?.content) ? 'modular' : reuse,
   };
 }

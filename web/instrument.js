@@ -2,11 +2,12 @@
 // instrument.js: the panel beside chat and modules: the mosaic of a prompt, its TTFT, its first cache miss,
 // and the list of prompts.
 
+import { budgetBar } from './budget.js';
 import { byId, h, put } from './dom.js';
 import { drawMosaic, drawStrip, tileWords, tilesOf } from './mosaic.js';
 import { chooseRun, chosenRun, measure, onRuns, runs, waited, withoutReuse } from './runs.js';
 import { problemWords } from './api.js';
-import { SOURCES, count, duration, percent } from './words.js';
+import { SOURCES, count, duration, percent, rate } from './words.js';
 
 const panel = () => byId('instrument');
 let measuring = null; // the run that is being measured
@@ -126,6 +127,20 @@ function legend(run) {
       .filter(([source]) => totals[source])
       .map(([source, words]) => legendLine(source, `${words} `, h('b', {}, count(totals[source])))),
     inexact && legendLine('hatched', 'not exact'),
+    run.report.parts.some((part) => part.kept_shares) &&
+      h('li', {}, '0 ', h('span', { class: 'swatch scale', 'aria-hidden': 'true' }), ' 100 % of heads keep the slot'),
+  );
+}
+
+// The KV that the answer of a request with kv_keep was given.
+function reduction(run) {
+  const { method, share, bytes, bytes_before: before } = run.report.kv_reduction;
+  if (!method) return null;
+  return h(
+    'div',
+    { class: 'bars' },
+    budgetBar('KV for the answer', bytes, before, 'ram'),
+    h('p', { class: 'soft' }, `${rate(share)} of the slots, chosen by ${method}`),
   );
 }
 
@@ -211,8 +226,8 @@ function draw() {
     : -1;
   const hint = 'Point at a part, or select it with Tab and the arrow keys.';
   const detail = h('p', { class: 'detail' }, hint);
-  const show = (tile) => {
-    detail.textContent = tile ? tileWords(tile) : hint;
+  const show = (tile, words) => {
+    detail.textContent = tile ? [tileWords(tile), words].filter(Boolean).join('; ') : hint;
   };
   const width = Math.max(panel().clientWidth - 36, 240);
   put(
@@ -223,6 +238,7 @@ function draw() {
     drawMosaic(run.report, width, show),
     detail,
     legend(run),
+    reduction(run),
     mismatch(run),
     hints(run),
     h('h3', {}, 'Recent prompts'),

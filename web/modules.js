@@ -4,7 +4,7 @@
 import { byId, h } from './dom.js';
 import { ask, events, problemWords } from './api.js';
 import { PmlEditor } from './pmleditor.js';
-import { addRun, waited } from './runs.js';
+import { KEPT_SHARES, addRun, waited } from './runs.js';
 import { count, duration, percent, tokens } from './words.js';
 
 const FIRST_SCHEMA = `<schema name="cities">
@@ -215,6 +215,8 @@ function promptRequest() {
     prompt: promptEditor.value,
     max_tokens: Number(byId('prompt-max-tokens').value) || undefined,
     temperature: Number(byId('prompt-temperature').value) || 0,
+    kv_keep: byId('prompt-kv-keep').value.trim() || undefined,
+    kept_shares: KEPT_SHARES,
   };
 }
 

@@ -4,32 +4,47 @@
 //   0        |100        |200     rows with enough pixels for each token; a tile continues in the next row
 //   [system][ plan ][ miami  ▾  ]   ▾: the first cache miss
 //   [ miami ][?][ prompt ]          hatched: not exact
+//   [ ▒▓░ ▒ ]                       lower edge of a module of reduced KV: which slots are kept, as intensity
 
 import { s, rove } from './dom.js';
-import { SOURCES, count, moduleName, reasonWords, shortName, sourceOf, tokens } from './words.js';
+import { SOURCES, count, moduleName, rate, reasonWords, shortName, sourceOf, tokens } from './words.js';
 
 const ROW = 34; // of tiles
 const TICKS = 18; // below each row
 const TOP = 6; // space for the mark
 const PER_TOKEN = 3; // pixels that a token should have
 const MAX_ROWS = 8;
+const SLOTS = 13; // height of the cells of kept slots, in a tile
+const PER_CELL = 2; // pixels that a cell should have
 const CHARACTER = 6.8; // of a label, about
 
 let drawn = 0; // names of hatches are unique in the document
 
-// What is drawn: {source, name, at, end, tokens, part}, by position.
+// Which slots the reduced KV of a part has: {from, to, share} in positions, share: of all heads that keep the slots. Empty: all of
+// them have all, or the request did not ask.
+function keptSteps(part, step) {
+  return (part.kept_shares ?? []).map((share, i) => ({
+    from: part.position + i * step,
+    to: part.position + (i + 1) * step,
+    share,
+  }));
+}
+
+// What is drawn: {source, name, at, end, tokens, part, kept}, by position.
 export function tilesOf(report) {
   const tiles = [];
   let end = 0;
   let told = 0;
   for (const part of report.parts) {
+    const kept = keptSteps(part, report.kept_step);
     const tile = {
       source: sourceOf(part),
       name: part.module,
       at: part.position,
-      end: part.position + part.tokens,
+      end: Math.max(part.position + part.tokens, kept.at(-1)?.to ?? 0), // with the places of its parameters
       tokens: part.tokens,
       part,
+      kept,
     };
     tiles.push(tile);
     end = Math.max(end, tile.end);
@@ -40,6 +55,18 @@ export function tilesOf(report) {
   return tiles;
 }
 
+// A module of reduced KV: how much of it, and how evenly.
+function keptWords(tile) {
+  const { part } = tile;
+  const shares = tile.kept.map((step) => step.share);
+  const words = `keeps ${rate(part.kept)} of its KV (${part.kept_by})`;
+  if (shares.length === 0) return words;
+  return `${words}, each slot in ${rate(Math.min(...shares))} to ${rate(Math.max(...shares))} of heads`;
+}
+
+const stepWords = ({ from, to, share }) =>
+  `${to - from === 1 ? `token at ${count(from)}` : `tokens at ${count(from)} to ${count(to - 1)}`}: kept by ${rate(share)} of heads`;
+
 export function tileWords(tile) {
   if (!tile.part) return `${tokens(tile.tokens)} in parts omitted from the report`;
   const { part } = tile;
@@ -47,6 +74,7 @@ export function tileWords(tile) {
   if (part.reason) words.push(reasonWords(part.reason));
   if (part.shift) words.push(`shift ${part.shift > 0 ? '+' : '−'}${count(Math.abs(part.shift))}`);
   if (!part.exact) words.push('not exact');
+  if (part.kept < 1) words.push(keptWords(tile));
   return words.join('; ');
 }
 
@@ -82,26 +110,59 @@ function labelOf(tile, width) {
   return fits >= 4 ? `${name.slice(0, fits - 1)}…` : '';
 }
 
+// Steps that are wide enough to be seen: neighbours together, with their mean.
+function joinSteps(steps, scale) {
+  const n = Math.max(1, Math.ceil(PER_CELL / ((steps[0].to - steps[0].from) * scale)));
+  const joined = [];
+  for (let i = 0; i < steps.length; i += n) {
+    const group = steps.slice(i, i + n);
+    const share = group.reduce((sum, step) => sum + step.share, 0) / group.length;
+    joined.push({ from: group[0].from, to: group.at(-1).to, share });
+  }
+  return joined;
+}
+
+// The cells of kept slots along the lower edge of a tile. onStep(words, or null).
+function drawKept(tile, pieces, scale, onStep) {
+  const edge = (piece, attributes) => ({ y: piece.y + ROW - SLOTS, height: SLOTS, ...attributes });
+  return pieces.flatMap((piece) => [
+    s('rect', { class: 'slots', ...edge(piece, { x: piece.x, width: piece.width }) }),
+    joinSteps(tile.kept, scale)
+      .map((step) => ({ ...step, low: Math.max(step.from, piece.from), high: Math.min(step.to, piece.to) }))
+      .filter(({ low, high }) => low < high)
+      .map((step) => {
+        const x = piece.x + (step.low - piece.from) * scale;
+        const width = Math.min((step.high - step.low) * scale, piece.x + piece.width - x);
+        const cell = s('rect', { class: 'slot', ...edge(piece, { x, width }), 'fill-opacity': step.share }, s('title', {}, stepWords(step)));
+        cell.addEventListener('pointerenter', () => onStep(stepWords(step)));
+        return cell;
+      }),
+  ]);
+}
+
 // The pieces of a tile in its rows; the longest has the label.
-function drawTile(tile, layout, width, hatch) {
+function drawTile(tile, layout, width, hatch, onStep) {
   const scale = width / layout.perRow;
   const pieces = [];
   for (let row = Math.floor(tile.at / layout.perRow); row * layout.perRow < tile.end; row++) {
     const from = Math.max(tile.at - row * layout.perRow, 0);
     const to = Math.min(tile.end - row * layout.perRow, layout.perRow);
     const gap = tile.end - row * layout.perRow <= layout.perRow && (to - from) * scale > 3 ? 1 : 0;
-    pieces.push({ x: from * scale, y: TOP + row * (ROW + TICKS), width: Math.max((to - from) * scale - gap, 0.75) });
+    const first = row * layout.perRow;
+    pieces.push({ x: from * scale, y: TOP + row * (ROW + TICKS), width: Math.max((to - from) * scale - gap, 0.75), from: first + from, to: first + to });
   }
   const longest = pieces.reduce((a, b) => (b.width > a.width ? b : a));
   const label = labelOf(tile, longest.width);
+  const shown = tile.kept?.length > 0 ? ROW - SLOTS : ROW; // height of hatch and label
   const box = (piece, attributes) => s('rect', { x: piece.x, y: piece.y, width: piece.width, height: ROW, rx: 2, ...attributes });
   return s(
     'g',
     { class: `tile ${tile.source}`, role: 'listitem', 'aria-label': tileWords(tile) },
     s('title', {}, tileWords(tile)),
     pieces.map((piece) => box(piece, { class: 'body' })),
-    tile.part && !tile.part.exact && pieces.map((piece) => box(piece, { fill: `url(#${hatch})`, class: 'hatch' })),
-    label && s('text', { x: longest.x + 5, y: longest.y + ROW / 2 + 4, 'aria-hidden': 'true' }, label),
+    tile.part && !tile.part.exact && pieces.map((piece) => box(piece, { fill: `url(#${hatch})`, class: 'hatch', height: shown })),
+    tile.kept?.length > 0 && drawKept(tile, pieces, scale, onStep),
+    label && s('text', { x: longest.x + 5, y: longest.y + shown / 2 + 4, 'aria-hidden': 'true' }, label),
   );
 }
 
@@ -139,13 +200,13 @@ function hatching(id) {
   );
 }
 
-// onTile(tile or null): what the reader points at or has the focus.
+// onTile(tile or null, words): what the reader points at or has the focus; words: of a place in it, or none.
 export function drawMosaic(report, width, onTile) {
   const tiles = tilesOf(report);
   const layout = layoutOf(tiles, width);
   const height = TOP + layout.rows * (ROW + TICKS);
   const hatch = `hatch-${++drawn}`;
-  const boxes = tiles.map((tile) => drawTile(tile, layout, width, hatch));
+  const boxes = tiles.map((tile) => drawTile(tile, layout, width, hatch, (words) => onTile(tile, words)));
   boxes.forEach((box, i) => {
     box.addEventListener('pointerenter', () => onTile(tiles[i]));
     box.addEventListener('pointerdown', () => onTile(tiles[i]));
@@ -177,6 +238,6 @@ export function drawStrip(report) {
   return s(
     'svg',
     { class: 'strip', viewBox: `0 0 ${end} 6`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-    tiles.map((tile) => s('rect', { class: `body ${tile.source}`, x: tile.at, y: 0, width: tile.tokens, height: 6 })),
+    tiles.map((tile) => s('rect', { class: `body ${tile.source}`, x: tile.at, y: 0, width: tile.end - tile.at, height: 6 })),
   );
 }

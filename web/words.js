@@ -33,6 +33,9 @@ export function bytes(n) {
 
 export const percent = (part, whole) => (whole > 0 ? `${Math.floor((100 * part) / whole)} %` : '–');
 
+// A share from 0 to 1, in whole per cent, or in tenths below ten.
+export const rate = (share) => `${plain((100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0))} %`;
+
 // seconds: since 1970, as in replies.
 export function ago(seconds) {
   if (!seconds) return 'never';
@@ -67,6 +70,7 @@ const REASONS = {
   focus: 'what an uncertain token looked at, recomputed',
   exact: 'recomputed',
   last: 'last token, recomputed for its logits',
+  kv_keep: 'last tokens, recomputed for their attention',
   off: 'reuse is off for the request',
 };
 

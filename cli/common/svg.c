@@ -30,15 +30,15 @@ static const char style_sheet[] =
     ".hatch{stroke:#8c959f;stroke-opacity:.55;stroke-width:1}.cut{stroke:#ffffff;stroke-width:3.2}.cut-ground{fill:#1b1f24}\n"
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
     ".c0{stroke:#14807a;stroke-width:3.5}.c1{stroke:#a8690a;stroke-dasharray:9 4}.c2{stroke:#7b4fa3;stroke-dasharray:2 4}\n"
-    ".c3{stroke:#b83a78;stroke-dasharray:9 4 2 4}.c4{stroke:#6b7a1e}.c5{stroke:#585f65;stroke-dasharray:4 3}\n"
-    ".m0{fill:#14807a}.m1{fill:#a8690a}.m2{fill:#7b4fa3}.m3{fill:#b83a78}.m4{fill:#6b7a1e}.m5{fill:#585f65}\n"
+    ".c3{stroke:#b83a78;stroke-dasharray:9 4 2 4}.c4{stroke:#6b7a1e}.c5{stroke:#585f65;stroke-dasharray:4 3}.c6{stroke:#8f4d2e;stroke-dasharray:12 3 3 3}.c7{stroke:#1b1f22}\n"
+    ".m0{fill:#14807a}.m1{fill:#a8690a}.m2{fill:#7b4fa3}.m3{fill:#b83a78}.m4{fill:#6b7a1e}.m5{fill:#585f65}.m6{fill:#8f4d2e}.m7{fill:#1b1f22}\n"
     ".whisker{fill:none;stroke-width:1.4;stroke-dasharray:none;stroke-opacity:.75}\n"
     "@media (prefers-color-scheme:dark){\n"
     ".ground{fill:#14181d}.ink{fill:#e6edf3}.soft{fill:#9aa4af}\n"
     ".cached{fill:#3fb3aa}.fresh{fill:#ee8a70}.on-cached{fill:#0c1112}.on-fresh{fill:#0c1112}\n"
     ".extent{fill:#3fb3aa;fill-opacity:.14;stroke:#3fb3aa}.choice{stroke:#9aa4af}\n"
-    ".c0{stroke:#3fb3aa}.c1{stroke:#d6a45c}.c2{stroke:#b392dd}.c3{stroke:#ee8ab5}.c4{stroke:#b5c45a}.c5{stroke:#9ea8ad}\n"
-    ".m0{fill:#3fb3aa}.m1{fill:#d6a45c}.m2{fill:#b392dd}.m3{fill:#ee8ab5}.m4{fill:#b5c45a}.m5{fill:#9ea8ad}\n"
+    ".c0{stroke:#3fb3aa}.c1{stroke:#d6a45c}.c2{stroke:#b392dd}.c3{stroke:#ee8ab5}.c4{stroke:#b5c45a}.c5{stroke:#9ea8ad}.c6{stroke:#dba184}.c7{stroke:#e6e9e8}\n"
+    ".m0{fill:#3fb3aa}.m1{fill:#d6a45c}.m2{fill:#b392dd}.m3{fill:#ee8ab5}.m4{fill:#b5c45a}.m5{fill:#9ea8ad}.m6{fill:#dba184}.m7{fill:#e6e9e8}\n"
     "}\n"
     "</style>\n"
     "<defs>\n"
@@ -152,6 +152,10 @@ void svg_mark(FILE *to, int number, double x, double y) {
     fprintf(to, "<circle class=\"m%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>\n", number, x, y, number == 0 ? "4.5" : "3.6");
 }
 
+void svg_square(FILE *to, double x, double y) {
+    fprintf(to, "<rect class=\"" SVG_INK "\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\"/>\n", x - 4, y - 4);
+}
+
 void svg_whisker(FILE *to, int number, double x, double low, double high) {
     fprintf(to, "<path class=\"whisker c%d\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh8M%.1f %.1fh8\"/>\n", number, x, low, high, x - 4, low, x - 4, high);
 }
@@ -198,6 +202,11 @@ double svg_curve_legend(FILE *to, double x, int number, const char *text) {
 
 double svg_mark_legend(FILE *to, double x, int number, const char *text) {
     svg_mark(to, number, x + 5, LEGEND_Y + SWATCH_HEIGHT / 2);
+    return legend_text(to, x + 18, text);
+}
+
+double svg_square_legend(FILE *to, double x, const char *text) {
+    svg_square(to, x + 5, LEGEND_Y + SWATCH_HEIGHT / 2);
     return legend_text(to, x + 18, text);
 }
 

@@ -70,7 +70,7 @@ void svg_axis(FILE *to, const svg_scale *s, double top, double y);
 
 /* A curve through n points, with a mark at each. number: its colour and dashes, below SVG_CURVES; the first is the main
  * curve. */
-#define SVG_CURVES 6
+#define SVG_CURVES 8
 typedef struct svg_point {
     double x, y;
 } svg_point;
@@ -80,6 +80,9 @@ double svg_curve_legend(FILE *to, double x, int number, const char *text);
 void svg_mark(FILE *to, int number, double x, double y);
 void svg_whisker(FILE *to, int number, double x, double low, double high);
 double svg_mark_legend(FILE *to, double x, int number, const char *text);
+/* A mark of another kind than those of curves. */
+void svg_square(FILE *to, double x, double y);
+double svg_square_legend(FILE *to, double x, const char *text);
 void svg_grid_line(FILE *to, double x1, double y1, double x2, double y2);
 void svg_leader(FILE *to, double x1, double y1, double x2, double y2); /* from a mark to its label */
 

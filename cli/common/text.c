@@ -5,6 +5,7 @@
 #include "common/text.h"
 
 #include <langinfo.h>
+#include <math.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -111,6 +112,21 @@ void cli_print_fit(FILE *to, const char *s, int cells, int pad) {
         used++;
     }
     if (pad > used) fprintf(to, "%*s", pad - used, "");
+}
+
+void cli_print_shares(FILE *to, const float *shares, int n, int cells) {
+    static const char *const bars[] = {" ", "\xE2\x96\x81", "\xE2\x96\x82", "\xE2\x96\x83", "\xE2\x96\x84",
+                                       "\xE2\x96\x85", "\xE2\x96\x86", "\xE2\x96\x87", "\xE2\x96\x88"};
+    static const char plain[] = " .:-=+*#@";
+    const int step = (n + cells - 1) / cells;
+    for (int i = 0; i < n; i += step) {
+        const int end = i + step < n ? i + step : n;
+        float sum = 0;
+        for (int k = i; k < end; k++) sum += shares[k];
+        const int level = (int)ceilf(sum / (float)(end - i) * 8); /* only 0 is empty */
+        if (cli_locale_is_utf8()) fputs(bars[level > 8 ? 8 : level], to);
+        else fputc(plain[level > 8 ? 8 : level], to);
+    }
 }
 
 /* ---- Words ---- */

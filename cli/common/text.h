@@ -40,6 +40,9 @@ int cli_text_cells(const char *s);
  * Unprintable characters become '?'. */
 void cli_print_fit(FILE *to, const char *s, int cells, int pad);
 
+/* Prints n numbers from 0 to 1 as a line of bars, at most `cells` of them: each the mean of as many numbers. */
+void cli_print_shares(FILE *to, const float *shares, int n, int cells);
+
 /* The nearest of several words to an unknown one; best is NULL if none is near enough. */
 #define CLI_NEAREST_BYTES 32
 typedef struct cli_nearest {

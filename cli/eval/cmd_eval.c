@@ -24,7 +24,7 @@
 #include "reprise_tools.h"
 
 typedef struct eval_options {
-    const char *model, *chat_format, *output, *items, *svg;
+    const char *model, *chat_format, *output, *items, *svg, *svg_kv;
     cli_list tasks, settings;
     cli_engine_args engine;
     int32_t max_tokens, limit, resamples;
@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),
      .help = "setting to compare, words joined by '+': exact, off, link:K, blend:R or focus:R; path or module; packed or "
-             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; may be repeated "
+             "fixed; scaffold; bos; a KV format; keep:SHARE and its method; kv-keep:N, kv-keep:N:METHOD; '*' for all methods; may be repeated "
              "(exact, path, module, scaffold, path+fixed, module+fixed)"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (32)"},
@@ -56,6 +56,8 @@ static const cli_option options[] = {
     {.name = "items", .kind = CLI_TEXT, .value = "FILE", .offset = AT(items), .help = "write each answer with its scores, as JSON lines"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
      .help = "draw scores and divergences against the time to first token"},
+    {.name = "svg-kv", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg_kv),
+     .help = "draw scores of reduced KV and of KV formats against bytes, relative to the first setting with all KV in f16, reused"},
     {.name = "resamples", .kind = CLI_INT, .value = "N", .offset = AT(resamples), .min = 0, .max = 1000000,
      .help = "number of bootstrap resamples for the intervals (1000)"},
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed of the bootstrap (1)"},
@@ -94,7 +96,7 @@ typedef struct distributions {
 
 /* Outcome of a setting for an item. */
 typedef struct outcome {
-    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, recomputed_tokens, probed_tokens, focused, quality_ms;
+    double score, agreement, kl, ttft_ms, cached_share, kv_bytes, kept_share, recomputed_tokens, probed_tokens, focused, quality_ms;
 } outcome;
 
 typedef struct eval_state {
@@ -103,6 +105,7 @@ typedef struct eval_state {
     rp_engine *engines[RP_N_KV_FORMATS]; /* of settings with a KV format; NULL: not opened */
     rp_model_info info;
     eval_setting *settings;
+    char **names; /* [n_settings] */
     size_t n_settings;
     eval_task *tasks;
     size_t n_tasks, n_items;
@@ -219,7 +222,7 @@ static int run_item(eval_state *s, const eval_item *item, const eval_setting *se
 static outcome eval_judge(const eval_state *s, const eval_item *item, const eval_setting *setting, const rp_result *r, double likelihood) {
     const distributions *p = &s->reference, *q = &s->other;
     int32_t n = p->n < q->n ? p->n : q->n;
-    outcome o = {.ttft_ms = r->timings.ttft_ms, .recomputed_tokens = r->quality.recomputed_tokens,
+    outcome o = {.ttft_ms = r->timings.ttft_ms, .kept_share = r->kv_reduction.share, .recomputed_tokens = r->quality.recomputed_tokens,
                  .probed_tokens = r->quality.probed_tokens, .focused = r->quality.focus_token > 0, .quality_ms = r->quality.ms};
     o.score = item->metric == EVAL_PERPLEXITY ? likelihood : eval_score(item->metric, r->text, item->answers, item->n_answers);
     for (int32_t i = 0; i < n; i++) {
@@ -301,6 +304,7 @@ static void eval_summarize(const eval_state *s, const eval_task *t, const outcom
         ttft[i] = o->ttft_ms;
         row->cached_share += o->cached_share / (double)n;
         row->kv_bytes += o->kv_bytes / (double)n;
+        row->kept_share += o->kept_share / (double)n;
         row->recomputed_tokens += o->recomputed_tokens / (double)n;
         row->probed_tokens += o->probed_tokens / (double)n;
         row->focused += o->focused / (double)n;
@@ -326,7 +330,7 @@ static int eval_all(eval_state *s, size_t *n_rows) {
         for (size_t k = 0; k < t->n_items && status == CLI_OK; k++) status = eval_one(s, t, k, outcomes);
         for (size_t k = 0; k < s->n_settings && status == CLI_OK; k++) {
             eval_row *row = &s->rows[(*n_rows)++];
-            *row = (eval_row){.task = t->name, .setting = s->settings[k].name};
+            *row = (eval_row){.task = t->name, .setting = s->settings[k].name, .of = &s->settings[k]};
             eval_summarize(s, t, outcomes + k * t->n_items, row);
         }
         free(outcomes);
@@ -347,11 +351,12 @@ static int eval_check_options(const eval_options *o) {
 
 static int eval_read_settings(eval_state *s) {
     const cli_list *given = &s->options->settings;
-    size_t n_default = sizeof default_settings / sizeof default_settings[0];
-    s->n_settings = given->n > 0 ? given->n : n_default;
-    s->settings = cli_alloc(s->n_settings * sizeof *s->settings);
+    const size_t n_texts = given->n > 0 ? given->n : sizeof default_settings / sizeof default_settings[0];
+    s->settings = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->settings);
+    s->names = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->names);
+    for (size_t i = 0; i < n_texts; i++) s->n_settings += eval_setting_expand(s->names + s->n_settings, given->n > 0 ? given->items[i] : default_settings[i]);
     for (size_t i = 0; i < s->n_settings; i++) {
-        int status = eval_setting_parse(&s->settings[i], given->n > 0 ? given->items[i] : default_settings[i]);
+        int status = eval_setting_parse(&s->settings[i], s->names[i]);
         if (status != CLI_OK) return status;
     }
     return CLI_OK;
@@ -415,13 +420,14 @@ static int open_for_writing(const char *path, const char *option, FILE **file) {
     return *file != NULL ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': give %s a writable path", path, option);
 }
 
-static int report(const eval_state *s, FILE *output, FILE *svg, size_t n_rows) {
+static int report(const eval_state *s, FILE *output, FILE *svg, FILE *svg_kv, size_t n_rows) {
     const eval_options *o = s->options;
     eval_report r = {.model = o->model, .fingerprint = s->info.fingerprint, .resamples = o->resamples, .seed = o->seed, .rows = s->rows,
                      .n_rows = n_rows};
     eval_format format = o->json ? EVAL_JSON : o->csv ? EVAL_CSV : o->markdown ? EVAL_MARKDOWN : EVAL_TABLE;
     if (output != NULL) eval_report_write(&r, format, output);
     if (svg != NULL) eval_plot_write(&r, svg);
+    if (svg_kv != NULL) eval_plot_kv_write(&r, svg_kv);
     eval_report_write(&r, output != NULL ? EVAL_TABLE : format, stdout);
     return cli_finish_output();
 }
@@ -434,27 +440,31 @@ static int close_file(FILE *file, const char *path, int status) {
 
 static int eval_with(const eval_options *o) {
     eval_state s = {.options = o};
-    FILE *output = NULL, *svg = NULL;
+    FILE *output = NULL, *svg = NULL, *svg_kv = NULL;
     size_t n_rows = 0;
     int status = eval_read_settings(&s);
     if (status == CLI_OK) status = read_tasks(&s);
     if (status == CLI_OK) status = eval_load(&s);
     if (status == CLI_OK) status = open_for_writing(o->output, "--output", &output);
     if (status == CLI_OK) status = open_for_writing(o->svg, "--svg", &svg);
+    if (status == CLI_OK) status = open_for_writing(o->svg_kv, "--svg-kv", &svg_kv);
     if (status == CLI_OK) status = open_for_writing(o->items, "--items", &s.items);
     if (status == CLI_OK) {
         cli_interrupt_catch();
         status = eval_all(&s, &n_rows);
         cli_progress_clear(&s.progress);
     }
-    if (status == CLI_OK) status = report(&s, output, svg, n_rows);
+    if (status == CLI_OK) status = report(&s, output, svg, svg_kv, n_rows);
     status = close_file(output, o->output, status);
     status = close_file(svg, o->svg, status);
+    status = close_file(svg_kv, o->svg_kv, status);
     status = close_file(s.items, o->items, status);
     for (int i = 0; i < RP_N_KV_FORMATS; i++) rp_engine_free(s.engines[i]);
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_tasks; i++) eval_task_free(&s.tasks[i]);
     free(s.tasks);
+    for (size_t i = 0; i < s.n_settings; i++) free(s.names[i]);
+    free(s.names);
     free(s.settings);
     free(s.rows);
     free(s.reference.values);

@@ -104,7 +104,7 @@ static void csv_mean(FILE *to, eval_mean m) { fprintf(to, ",%.6g,%.6g,%.6g", m.m
 
 static void write_csv(const eval_report *r, FILE *to) {
     fputs("task,setting,metric,items,score,score_low,score_high,agreement,agreement_low,agreement_high,kl,kl_low,kl_high,ttft_ms,"
-          "cached_share,kv_bytes,recomputed_tokens,probed_tokens,focused,quality_ms\n", to);
+          "cached_share,kv_bytes,kept_share,recomputed_tokens,probed_tokens,focused,quality_ms\n", to);
     for (size_t i = 0; i < r->n_rows; i++) {
         const eval_row *row = &r->rows[i];
         csv_text(to, row->task);
@@ -114,7 +114,7 @@ static void write_csv(const eval_report *r, FILE *to) {
         csv_mean(to, row->score);
         csv_mean(to, row->agreement);
         csv_mean(to, row->kl);
-        fprintf(to, ",%.3f,%.4f,%.0f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->recomputed_tokens,
+        fprintf(to, ",%.3f,%.4f,%.0f,%.4f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->kept_share, row->recomputed_tokens,
                 row->probed_tokens, row->focused, row->quality_ms);
     }
 }
@@ -139,6 +139,7 @@ static json_t *json_row(const eval_row *r) {
     cli_json_set(o, "ttft_ms", cli_json_real(r->ttft_ms));
     cli_json_set(o, "cached_share", cli_json_real(r->cached_share));
     cli_json_set(o, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
+    cli_json_set(o, "kept_share", json_real(r->kept_share));
     cli_json_set(o, "recomputed_tokens", cli_json_real(r->recomputed_tokens));
     cli_json_set(o, "probed_tokens", cli_json_real(r->probed_tokens));
     cli_json_set(o, "focused", cli_json_real(r->focused));

@@ -7,12 +7,14 @@
 #include <stdio.h>
 
 #include "eval/eval_score.h"
+#include "eval/eval_setting.h"
 
 typedef enum eval_format { EVAL_TABLE, EVAL_MARKDOWN, EVAL_CSV, EVAL_JSON } eval_format;
 
 /* One task under one setting. */
 typedef struct eval_row {
     const char *task, *setting, *metric;
+    const eval_setting *of; /* the setting; borrowed */
     size_t items;
     bool perplexity;      /* the score is a perplexity; otherwise a share */
     eval_mean score;
@@ -21,6 +23,7 @@ typedef struct eval_row {
     double ttft_ms;       /* median; all modules cached */
     double cached_share;  /* of the prompt's tokens */
     double kv_bytes;   /* KV that was reused, mean of a prompt */
+    double kept_share; /* of the prompt's slots, those that its answer was given (kv-keep), mean; 1: all */
     double recomputed_tokens, probed_tokens; /* rp_quality_report, means of a prompt; */
     double focused, quality_ms; /* share of prompts with an uncertain prediction (focus); mean cost of the quality */
 } eval_row;
@@ -38,5 +41,7 @@ typedef struct eval_report {
 void eval_report_write(const eval_report *r, eval_format format, FILE *to);
 /* Scores and divergences against TTFT, as SVG (eval_plot.c). */
 void eval_plot_write(const eval_report *r, FILE *to);
+/* Scores of reduced KV and KV formats against bytes, as SVG (eval_plot_kv.c). */
+void eval_plot_kv_write(const eval_report *r, FILE *to);
 
 #endif

@@ -2,6 +2,7 @@
 /* eval_setting.c: see eval_setting.h. No state. */
 #include "eval/eval_setting.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/command.h"
@@ -23,11 +24,10 @@ static const setting_word words[] = {
     {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
 enum { KV_FORMATS = 5, KEEP, METHOD, KV_KEEP, N_GROUPS };
 #define KNOWN \
     "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, " \
-    "kv-keep:N or kv-keep:N:METHOD, joined by '+'"
+    "kv-keep:N or kv-keep:N:METHOD, joined by '+'; '*' for all methods"
 
 /* A mode with an amount, in the group of exact and off. */
 static bool eval_setting_read_amount(const char *text, size_t n, setting_word *out) {
@@ -55,9 +55,10 @@ static bool eval_setting_read_keep(const char *text, size_t n, setting_word *out
         memcpy(out->sets.keep, text + head, n - head);
         return true;
     }
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (strlen(methods[i]) != n || memcmp(methods[i], text, n) != 0) continue;
-        *out = (setting_word){methods[i], METHOD, {.keep_method = methods[i]}};
+    const char *method;
+    for (int32_t i = 0; (method = rp_keep_method_name(i)) != NULL; i++) {
+        if (strlen(method) != n || memcmp(method, text, n) != 0) continue;
+        *out = (setting_word){method, METHOD, {.keep_method = method}};
         return true;
     }
     return false;
@@ -114,4 +115,25 @@ int eval_setting_parse(eval_setting *s, const char *text) {
         p += n;
         if (*p == '\0') return CLI_OK;
     }
+}
+
+/* The name of the i-th method that replaces a '*': of modules, or after "kv-keep:N:" of requests. NULL after the last one. */
+static const char *method_in_place(const char *text, const char *star, int32_t i) {
+    return star > text && star[-1] == ':' ? rp_kv_method_name(i) : rp_keep_method_name(i);
+}
+
+size_t eval_setting_expand(char **out, const char *text) {
+    const char *star = strchr(text, '*'), *method;
+    if (star == NULL) {
+        *out = cli_alloc(strlen(text) + 1);
+        memcpy(*out, text, strlen(text) + 1);
+        return 1;
+    }
+    size_t n = 0;
+    for (int32_t i = 0; (method = method_in_place(text, star, i)) != NULL && n < EVAL_MAX_EXPANDED; i++) {
+        const size_t bytes = strlen(text) + strlen(method);
+        out[n] = cli_alloc(bytes + 1);
+        snprintf(out[n++], bytes + 1, "%.*s%s%s", (int)(star - text), text, method, star + 1);
+    }
+    return n;
 }

@@ -6,6 +6,8 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "model/model_quantize.h"
+#include "model/reduction.h"
+#include "model/sequence_methods.h"
 #include "pml/quality.h"
 
 void rp_model_options_init(rp_model_options *options, uint32_t struct_size) {
@@ -157,6 +159,9 @@ int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
     if (pml_quality_read(text, out)) return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
 }
+
+const char *rp_keep_method_name(int32_t i) { return i >= 0 && i < REDUCTION_N_METHODS ? reduction_method_name((reduction_method)i) : NULL; }
+const char *rp_kv_method_name(int32_t i) { return i >= 0 && i < SEQUENCE_N_METHODS ? sequence_method_name((sequence_method)i) : NULL; }
 
 char *rp_quality_text(rp_quality quality, char out[RP_QUALITY_BYTES]) { return pml_quality_write(quality, out); }
 

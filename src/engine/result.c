@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -119,14 +120,81 @@ static int32_t first_position(const pml_plan *p, const pml_item *view) {
 }
 
 /* The share that is asked for; of auto, the one that its spans have. */
-static float kept_share(const pml_segment *s, const segment_need *need) {
+static float kept_share(const pml_segment *s, int32_t n_own, const segment_need *need) {
     if (s->keep != REDUCTION_AUTO) return (float)s->keep / REDUCTION_ALL;
     const kv_shape *shape = kv_span_shape(need->spans[0]);
     const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
     int64_t kept = 0;
     for (int32_t i = 0; i < need->n_spans * n_heads; i++)
         kept += kv_span_slots(need->spans[i / n_heads], i % n_heads / shape->n_kv_heads, i % shape->n_kv_heads);
-    return (float)kept / (float)((int64_t)n_heads * s->n_tokens);
+    return (float)kept / (float)((int64_t)n_heads * n_own);
+}
+
+/* ---- which slots reduced modules keep ---- */
+
+/* Numbers of a reduced view: its positions from the first own token to the last one, in steps. */
+static int32_t count_kept_shares(const pml_plan *p, const pml_item *view, int32_t step) {
+    pml_slots slots = pml_item_slots(p, view);
+    const int32_t first = first_position(p, view) - view->pos;
+    int32_t last = first;
+    for (int32_t slot; pml_slots_next(&slots, &slot);) last = slot;
+    return (last - first) / step + 1;
+}
+
+/* Allocates the numbers of all reduced views, with the least step that makes about as many as asked for. */
+static int open_kept_shares(rp_job *c, rp_error *err) {
+    rp_result *r = c->result;
+    const pml_plan *p = c->plan;
+    const int64_t most = c->request->options.n_kept_shares;
+    int64_t n_positions = 0, n = 0;
+    for (size_t i = 0; i < p->n_items && most > 0 && !c->exact; i++)
+        if (p->items[i].reduced) n_positions += count_kept_shares(p, &p->items[i], 1);
+    if (n_positions == 0) return RP_OK;
+    r->kept_step = (int32_t)((n_positions + most - 1) / most);
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].reduced) n += count_kept_shares(p, &p->items[i], r->kept_step);
+    r->kept_shares = base_calloc((size_t)n, sizeof(*r->kept_shares));
+    return r->kept_shares ? RP_OK : base_fail_memory(err, (size_t)n * sizeof(*r->kept_shares), "a result");
+}
+
+/* Adds the slots that each step keeps, in all heads. begin: canonical position of the first step. */
+static void count_kept_slots(const segment_need *need, int32_t begin, int32_t step, float *out, int32_t n) {
+    for (int32_t i = 0; i < need->n_spans; i++) {
+        const kv_span *span = need->spans[i];
+        const kv_shape *shape = kv_span_shape(span);
+        kv_span_wait(span, shape->n_layers);
+        for (int32_t head = 0; head < shape->n_layers * shape->n_kv_heads && !kv_span_has_failed(span); head++) {
+            const int32_t layer = head / shape->n_kv_heads, kv_head = head % shape->n_kv_heads;
+            const int32_t *positions = kv_span_positions(span, layer, kv_head);
+            for (int32_t k = 0; k < kv_span_slots(span, layer, kv_head); k++) {
+                const int32_t at = (positions[k] - begin) / step;
+                BASE_ASSERT(positions[k] >= begin && at < n);
+                out[at] += 1;
+            }
+        }
+    }
+}
+
+static void describe_kept_slots(rp_job *c, const pml_item *view, const segment_need *need, rp_plan_item *out) {
+    rp_result *r = c->result;
+    if (!view->reduced || !r->kept_shares) return;
+    const kv_shape *shape = kv_span_shape(need->spans[0]);
+    const int32_t step = r->kept_step, first = out->position - view->pos, n = count_kept_shares(c->plan, view, step);
+    const float n_heads = (float)(shape->n_layers * shape->n_kv_heads);
+    float *shares = r->kept_shares + r->n_kept_shares;
+    pml_slots slots = pml_item_slots(c->plan, view);
+    count_kept_slots(need, out->position - view->shift, step, shares, n);
+    int32_t slot = 0, at = 0, n_own = 0; /* tokens of step `at` */
+    while (pml_slots_next(&slots, &slot)) {
+        const int32_t next = (slot - first) / step;
+        if (next != at) shares[at] /= (float)n_own * n_heads, n_own = 0;
+        at = next;
+        n_own++;
+    }
+    shares[at] /= (float)n_own * n_heads;
+    out->first_kept_share = r->n_kept_shares;
+    out->n_kept_shares = n;
+    r->n_kept_shares += n;
 }
 
 static void describe_view(rp_job *c, const pml_item *item, const char *path, const segment_need *need) {
@@ -136,11 +204,12 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
                           .position = first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
-                          .kept = item->reduced ? kept_share(s, need) : 1,
+                          .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
                           .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",
                           .full_reason = item->full_reason ? item->full_reason : ""};
     const base_key key = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(l, s)[s->n_spans - 1];
     base_key_hex(&key, out->key, 16);
+    describe_kept_slots(c, item, need, out);
     if (!need->missed) c->result->cached_tokens += item->n_counted;
 }
 
@@ -152,6 +221,8 @@ static int describe_plan(rp_job *c, rp_error *err) {
     r->plan = base_calloc(MAX_STRETCHES * p->n_items, sizeof(*r->plan));
     owner->paths = base_calloc(p->n_items, JOB_PATH_BYTES);
     if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * JOB_PATH_BYTES, "a result");
+    const int rc = open_kept_shares(c, err);
+    if (rc) return rc;
     const segment_need *need = c->needs.items; /* one for each view, in their order */
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
@@ -422,6 +493,7 @@ void rp_result_free(rp_result *r) {
     base_free(r->top_logprobs);
     base_free(r->plan);
     base_free(r->warnings);
+    base_free(r->kept_shares);
     base_free(r->mismatch.before);
     base_free(r->mismatch.prompt);
     base_free(r->mismatch.cached);

@@ -83,6 +83,25 @@ class Eval(unittest.TestCase):
         for s in settings:
             self.assertEqual(texts.count(s), 2, s)  # two diagrams
 
+    def test_reduced_kv(self):
+        """'*' is every method, bytes fall with the share, and the drawing has a label for each method and format."""
+        svg, settings = os.path.join(self.folder.name, "svg"), ["path", "path+keep:25%+*", "path+kv-keep:50%:*", "path+kv-keep:25%:*", "path+int8", "path+kivi2"]
+        rows = {r["setting"]: r for r in self.rows("-t", task("pairs-16"), "--limit", "2", "--svg-kv", svg, *(x for s in settings for x in ("-s", s)))}
+        of_modules = {s.split("+", 2)[2] for s in rows if "+keep:" in s}
+        of_requests = {s.split(":")[2] for s in rows if "kv-keep:" in s}
+        self.assertTrue({"kvzip", "expected", "random"} < of_modules and {"snapkv", "snapkv-paper", "tova"} < of_requests, rows.keys())
+        self.assertEqual(len(rows), 3 + len(of_modules) + 2 * len(of_requests))
+        self.assertLess(rows["path+keep:25%+kvzip"]["kv_bytes"], rows["path"]["kv_bytes"] / 2)
+        self.assertEqual(rows["path"]["kept_share"], 1)
+        self.assertTrue(rows["path+kv-keep:25%:snapkv"]["kept_share"] < rows["path+kv-keep:50%:snapkv"]["kept_share"] < 1)
+        drawing = xml.etree.ElementTree.parse(svg)
+        texts = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        for label in (*of_modules, *of_requests):
+            self.assertEqual(texts.count(label), (label in of_modules) + (label in of_requests), label)
+        self.assertEqual([texts.count(label) for label in ("all, f16", "int8", "kivi2")], [2, 2, 1])
+        n_curves = len(drawing.findall("{http://www.w3.org/2000/svg}polyline"))
+        self.assertEqual(n_curves, len(of_modules) + len(of_requests) + 1)  # and the legend's
+
     def test_perplexity(self):
         """Given answers are scored token by token: what the prompt says is likelier than what it does not."""
         lines = [{"schema": SCHEMA, "prompt": PROMPT, "answers": [a], "metric": "perplexity"} for a in ("Not stated.", "zq 7 (x")]

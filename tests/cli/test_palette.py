@@ -29,7 +29,7 @@ class Palette(unittest.TestCase):
         for theme in (0, 1):
             for rule, name in (("cached", "ram"), ("fresh", "fresh"), ("extent", "ram"), ("on-cached", "on-tile"), ("on-fresh", "on-tile")):
                 self.assertEqual(self.colour(theme, rule, "fill"), self.page[name][theme], (rule, theme))
-            for i in range(6):
+            for i in range(8):
                 self.assertEqual(self.colour(theme, f"c{i}", "stroke"), self.page[f"series-{i}"][theme], (i, theme))
                 self.assertEqual(self.colour(theme, f"m{i}", "fill"), self.page[f"series-{i}"][theme], (i, theme))
 
@@ -40,7 +40,7 @@ class Palette(unittest.TestCase):
     def test_meanings(self):
         """The colour of one meaning is that of no other."""
         for theme in (0, 1):
-            names = ["ram", "disk", "computed", "fresh", "rest"] + [f"series-{i}" for i in range(1, 6)]
+            names = ["ram", "disk", "computed", "fresh", "rest"] + [f"series-{i}" for i in range(1, 8)]
             used = [self.page[name][theme] for name in names]
             self.assertEqual(len(set(used)), len(names), used)
             self.assertEqual(self.page["series-0"][theme], self.page["ram"][theme])

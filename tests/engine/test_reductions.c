@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine_internal.h"
 #include "support/calls.h"
 #include "support/oracle_run.h"
 #include "support/shared_model.h"
@@ -475,6 +476,123 @@ static void reduced_kv_survives_a_restart(void **state) {
     free(schema);
 }
 
+/* ---- which slots are kept ---- */
+
+/* What a module's reduced spans have: of each position of its segment, the heads that keep its slot. */
+typedef struct kept_heads {
+    const char *module;
+    int32_t n_heads, n_tokens; /* of all layers; of the segment, its parameter's place included */
+    int32_t *heads;            /* [n_tokens], the caller's */
+    bool *is_own;              /* [n_tokens] not the parameter's place; the caller's */
+} kept_heads;
+
+static const pml_segment *segment_of(const pml_layout *l, const char *module) {
+    for (int32_t i = 0; i < l->n_segments; i++)
+        if (l->segments[i].holder > 0 && strcmp(l->schema->nodes[l->segments[i].holder].name, module) == 0 && l->segments[i].keep > 0)
+            return &l->segments[i];
+    fail_msg("no segment of %s is reduced", module);
+    return NULL;
+}
+
+/* An engine_command_fn: asks each head for its positions, one by one. */
+static void read_kept_heads(rp_engine *e, void *arg) {
+    kept_heads *k = arg;
+    rp_schema *schema;
+    rp_error err;
+    assert_int_equal(engine_find_schema(e, &e->salt, "s", &schema, &err), RP_OK);
+    const pml_layout *l = schema->layout;
+    const pml_segment *s = segment_of(l, k->module);
+    k->n_heads = e->states.shape.n_layers * e->states.shape.n_kv_heads;
+    k->n_tokens = s->n_tokens;
+    k->heads = calloc((size_t)s->n_tokens, sizeof(*k->heads));
+    k->is_own = calloc((size_t)s->n_tokens, sizeof(*k->is_own));
+    for (int32_t i = 0; i < s->n_tokens; i++) k->is_own[i] = true;
+    for (int32_t i = 0; i < s->n_holes; i++)
+        for (int32_t j = 0; j < pml_segment_holes(l, s)[i].len; j++) k->is_own[pml_segment_holes(l, s)[i].offset + j] = false;
+    for (int32_t part = 0, n_parts = 1; part < n_parts; part++) {
+        const base_key key = pml_reduced_key(s, part);
+        kv_span *span = span_store_get(e->store, &key, NULL);
+        assert_non_null(span);
+        n_parts = kv_span_parts(span);
+        for (int32_t head = 0; head < k->n_heads; head++) {
+            const int32_t layer = head / e->states.shape.n_kv_heads, kv_head = head % e->states.shape.n_kv_heads;
+            for (int32_t i = 0; i < kv_span_slots(span, layer, kv_head); i++) k->heads[kv_span_positions(span, layer, kv_head)[i] - s->pos]++;
+        }
+        kv_span_unref(span);
+    }
+    engine_schema_unref(e, schema);
+}
+
+/* The numbers of an item, step by step, from the counts; and their mean, the share of the item. */
+static void expect_kept_shares(const rp_result *r, const rp_plan_item *item, const kept_heads *k) {
+    double sum = 0;
+    int32_t first = 0, end = k->n_tokens, n_own_tokens = 0;
+    while (!k->is_own[first]) first++;
+    while (!k->is_own[end - 1]) end--;
+    assert_int_equal(item->n_kept_shares, (end - first + r->kept_step - 1) / r->kept_step);
+    for (int32_t i = 0; i < item->n_kept_shares; i++) {
+        int32_t n_own = 0, n_kept = 0;
+        for (int32_t j = first + i * r->kept_step; j < first + (i + 1) * r->kept_step && j < end; j++) {
+            n_own += k->is_own[j], n_kept += k->heads[j];
+            assert_true(k->is_own[j] || k->heads[j] == 0);
+        }
+        const float share = r->kept_shares[item->first_kept_share + i];
+        assert_float_equal(share, n_own > 0 ? (double)n_kept / n_own / k->n_heads : 0, 1e-6);
+        sum += (double)share * n_own;
+        n_own_tokens += n_own;
+    }
+    assert_int_equal(item->n_tokens, n_own_tokens);
+    assert_float_equal(item->kept, sum / n_own_tokens, 1.0 / n_own_tokens); /* heads round up to whole slots */
+}
+
+/* Numbers of two modules, one with a parameter, of several spans and methods, from RAM, from disk and computed again. */
+static void results_show_which_slots_are_kept(void **state) {
+    static const struct {
+        const char *keep, *method;
+        int32_t most; /* rp_request.n_kept_shares */
+    } cases[] = {{"25%", "kvzip", RP_MAX_KEPT_SHARES}, {"50%", "expected", 100}, {"auto", "kvzip", RP_MAX_KEPT_SHARES}, {"12.5%", "random", 7}, {"25%", "sinks", 1}};
+    char *schema = schema_of("");
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char dir[STORE_FOLDER_BYTES];
+        store_folder_make(dir);
+        const setting s = {.format = i % 2 ? RP_KV_INT8 : RP_KV_F16, .keep = cases[i].keep, .method = cases[i].method, .dir = dir};
+        rp_request q = request_of(BOTH);
+        kept_heads a = {.module = "a"}, b = {.module = "b"};
+        oracle_run r, plain;
+        rp_engine *e = new_engine(&s, schema);
+        q.n_kept_shares = cases[i].most;
+        oracle_run_make(&r, e, &q);
+        assert_null(r.result->kept_shares); /* nothing is reduced yet */
+        oracle_run_free(&r);
+        assert_true(rp_engine_drain(e, -1));
+        assert_int_equal(engine_do(e, read_kept_heads, &a, NULL), RP_OK);
+        assert_int_equal(engine_do(e, read_kept_heads, &b, NULL), RP_OK);
+        run(&plain, e, BOTH, RP_REUSE_ON);
+        assert_null(plain.result->kept_shares);
+        assert_int_equal(plain.result->n_kept_shares + plain.result->kept_step + view_of(&plain, "a")->n_kept_shares, 0);
+        for (int k = 0; k < 4; k++) { /* from RAM, a miss, from disk, reduced once more for the answer */
+            if (k == 2) rp_engine_free(e), e = new_engine(&s, schema);
+            q.reuse = k == 1 ? RP_REUSE_OFF : RP_REUSE_ON;
+            q.kv_keep = k == 3 ? "50%" : NULL;
+            oracle_run_make(&r, e, &q);
+            assert_int_equal(r.rc, RP_OK);
+            if (k < 3) assert_true(oracle_run_same(&r, &plain));
+            if (k == 2) assert_string_equal(view_of(&r, "a")->tier, "disk");
+            assert_true(r.result->n_kept_shares > 0 && r.result->n_kept_shares <= cases[i].most + 2);
+            assert_int_equal(r.result->n_kept_shares, view_of(&r, "a")->n_kept_shares + view_of(&r, "b")->n_kept_shares);
+            expect_kept_shares(r.result, view_of(&r, "a"), &a);
+            expect_kept_shares(r.result, view_of(&r, "b"), &b);
+            oracle_run_free(&r);
+        }
+        oracle_run_free(&plain);
+        free(a.heads), free(a.is_own), free(b.heads), free(b.is_own);
+        rp_engine_free(e);
+        store_folder_remove(dir);
+    }
+    free(schema);
+}
+
 /* ---- options ---- */
 
 static void wrong_shares_and_methods_are_refused(void **state) {
@@ -499,6 +617,12 @@ static void wrong_shares_and_methods_are_refused(void **state) {
     }
     rp_engine *e = open_engine(NULL);
     rp_error err = {0};
+    rp_job *job = NULL;
+    rp_request q = calls_request("one", 1);
+    q.n_kept_shares = -1;
+    assert_int_equal(rp_engine_submit(e, &q, &job, &err), RP_ERR_INVALID);
+    q.n_kept_shares = RP_MAX_KEPT_SHARES + 1;
+    assert_int_equal(rp_engine_submit(e, &q, &job, &err), RP_ERR_LIMIT);
     const char *pml = "<schema name=\"t\"><module name=\"a\" keep=\"half\">one</module></schema>";
     assert_int_equal(rp_schema_parse(e, pml, strlen(pml), "x.xml", NULL, NULL, NULL, &err), RP_ERR_SYNTAX);
     assert_non_null(strstr(err.message, "write a share"));
@@ -518,6 +642,7 @@ int main(void) {
         cmocka_unit_test(requests_precede_reductions),
         cmocka_unit_test(reduced_kv_is_used_only_where_all_of_the_plan_fits),
         cmocka_unit_test(reduced_kv_survives_a_restart),
+        cmocka_unit_test(results_show_which_slots_are_kept),
         cmocka_unit_test(wrong_shares_and_methods_are_refused),
     };
     return cmocka_run_group_tests_name("reductions", tests, open_model, close_model);

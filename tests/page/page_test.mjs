@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { keyFile, openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
-import { TELEPHONE, runPrompt, saveSchema, send } from './steps.mjs';
+import { TABLES, TELEPHONE, runPrompt, saveSchema, send, waitForReduced } from './steps.mjs';
 
 const REFUSED = /status of 4\d\d/; // what Chromium says on the console of a reply that a test provokes
 // What a view has when it is drawn.
@@ -69,6 +69,7 @@ pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules
   assert.ok((await tiles.count()) >= 3);
   assert.ok((await page.locator('.mosaic .tile.ram').count()) > 0);
   assert.ok((await page.locator('.mosaic .tile.fresh').count()) > 0);
+  assert.equal(await page.locator('.mosaic .slot, .legend .scale').count(), 0); // no module is reduced
   assert.match(
     await page.locator('.mosaic .tile.ram', { hasText: 'porto' }).first().getAttribute('aria-label'),
     /porto: \d+ tokens at \d+, reused from RAM/,
@@ -80,6 +81,33 @@ pageTest('a schema, a prompt, the mosaic, and a hit on the second run', 'modules
   assert.match(await text(page, '.figures'), /estimated/);
   await page.click('#measure');
   await page.waitForFunction(() => document.querySelector('.figures').textContent.includes('measured'));
+});
+
+pageTest('a reduced module shows which slots are kept, and a reduced answer what it was given', 'modules', {}, async (page) => {
+  await page.click('#schema-new');
+  await page.fill('#schema-text', TABLES);
+  await saveSchema(page);
+  await page.fill('#prompt-text', '<prompt schema="tables">\n  <stars/> <town season="spring"/>\n  <user>Say the value of Emstar.</user>\n</prompt>');
+  await waitForReduced(page, 'tables', 2);
+  await page.fill('#prompt-kv-keep', '50%');
+  await runPrompt(page);
+  const tile = page.locator('.mosaic .tile', { hasText: 'stars' });
+  const [, n] = /stars: (\d+) tokens at \d+, reused from RAM/.exec(await tile.getAttribute('aria-label'));
+  assert.match(await tile.getAttribute('aria-label'), /keeps 25 % of its KV \(kvzip\), each slot in [\d.]+ % to \d+ % of heads/);
+  const shares = await tile.locator('.slot').evaluateAll((cells) => cells.map((cell) => Number(cell.getAttribute('fill-opacity'))));
+  assert.ok(shares.length <= Number(n) && shares.length > Number(n) / 4, `${shares.length} cells of ${n} tokens`);
+  const mean = shares.reduce((sum, share) => sum + share, 0) / shares.length;
+  assert.ok(Math.abs(mean - 0.25) < 0.03 && new Set(shares).size > 4, `cells are ${shares}`);
+  await tile.locator('.slot').nth(3).hover();
+  assert.match(await text(page, '.detail'), /stars[\s\S]*tokens? at [\d ,to]+: kept by [\d.]+ % of heads/);
+  assert.match(await tile.locator('.slot title').nth(3).evaluate((node) => node.textContent), /kept by [\d.]+ % of heads/);
+  await tile.focus();
+  assert.match(await text(page, '.detail'), /keeps 25 % of its KV/);
+  assert.equal(await page.locator('.legend .scale').count(), 1);
+  assert.match(
+    await text(page, '.bars:has([aria-label="KV for the answer"])'),
+    /[\d.]+ .iB of [\d.]+ .iB \(\d+ %\)\s+\d+ % of the slots, chosen by snapkv/,
+  );
 });
 
 test('what was computed before a restart is blue: it comes from disk', { timeout: 120000 }, async () => {

@@ -16,6 +16,29 @@ export async function runPrompt(page) {
   await page.waitForFunction(() => !document.querySelector('#prompt-run').disabled);
 }
 
+// Two modules of reduced KV, one with a parameter.
+export const TABLES = `<schema name="tables" keep="25%">
+  <system>You are a helpful assistant. Read the documents.
+    <module name="stars">Table. Telstar = Inell; Galgull = Lanope; Rosbell = Umbade; Kalrose = Ralron;
+      Linfin = Narix; Linrose = Ostette; Malbell = Arope; Velbreeze = Grimark; Zelsong = Bramana; Rosheart = Thalyx;
+      Dandawn = Ruskark; Emstar = Falire; Stavtide = Umbumo; Telswan = Falark; Danstorm = Kirino; Nelwave = Ralosk;</module>
+    <module name="town">In <param name="season" len="8"/> Osthaven is a town in the north. Corwyn was elected mayor of Osthaven.
+      The river Velbrook runs through Osthaven. The market of Osthaven is held every Friday. Belvik lies in the south of
+      the country. The mayor of Belvik is Yarina. Belvik is known for its clocks. Belvik was founded in 1347.</module>
+  </system>
+</schema>`;
+
+// The reduced KV of n modules of a schema is computed while no request runs.
+export async function waitForReduced(page, schema, n) {
+  await page.waitForFunction(
+    async ([name, wanted]) => {
+      const reply = await (await fetch(`/v1/cache/entries?kind=module&name=${name}`)).json();
+      return reply.data.filter((entry) => entry.kind === 'reduced').length >= wanted;
+    },
+    [schema, n],
+  );
+}
+
 export async function send(page, message) {
   const before = await page.locator('.turn.assistant .run-line').count();
   await page.fill('#chat-text', message);

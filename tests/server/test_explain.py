@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from server_process import PROGRAM, Server, ServerCase
 
+WAIT_S = 60  # for background tasks
 RULES = "\n".join(f"Rule {i}: Tom may take {i} red balls from the box and put {i + 2} back." for i in range(12))
 
 
@@ -85,6 +87,7 @@ class Explain(Asked):
         self.assertEqual(reduced["method"], "snapkv")
         self.assertLess(reduced["share"], 0.3)
         self.assertLess(2 * reduced["bytes"], reduced["bytes_before"])
+        self.assertRegex(self.run_on("explain", answer["reprise"]["request"]).stdout, r"answered +with [\d.]+% of the slots \(snapkv\)")
         again = self.chat(("user", text), kv_keep="40", kv_method="tova", max_tokens=3)["reprise"]
         self.assertEqual(again["kv_reduction"]["method"], "tova")
         self.assertEqual(self.chat(("user", text))["reprise"]["kv_reduction"]["method"], "")
@@ -94,6 +97,37 @@ class Explain(Asked):
             reply = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], **fields})
             self.assertEqual(reply.status, 400, fields)
             self.assertIn("kv_", str(reply.json))
+
+    def test_kept_slots(self):
+        """Which slots reduced modules keep: only on request, in about as many numbers as asked for, in the report and in `explain`."""
+        table = " ".join(f"Row {i}: {i + 7} red balls, {3 * i} hats." for i in range(12))
+        self.server.ask("PUT", "/v1/schemas/tables", f"<schema name='tables' keep='25%'><module name='a'>{table}</module>"
+                                                     f"<module name='b'><param name='p' len='4'/>{table} That is all.</module></schema>")
+        body = {"prompt": "<prompt schema='tables'><a/><b p='x'/><user>Which?</user></prompt>", "max_tokens": 2}
+
+        def reduced(**fields):
+            report = self.server.post("/v1/prompts", {**body, **fields}).json["reprise"]
+            return report, [part for part in report["parts"] if part["kept"] < 1]
+
+        reduced()
+        until = time.monotonic() + WAIT_S
+        while sum(e["kind"] == "reduced" for e in self.server.get("/v1/cache/entries?kind=module").json["data"]) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        report, parts = reduced(kept_shares=4096)
+        self.assertEqual((report["kept_step"], [part["module"] for part in parts]), (1, ["a", "b"]))
+        self.assertEqual(len(parts[0]["kept_shares"]), parts[0]["tokens"])
+        for part in parts:
+            self.assertAlmostEqual(sum(part["kept_shares"]) / part["tokens"], part["kept"], delta=2 / part["tokens"])
+            self.assertGreater(len(set(part["kept_shares"])), 4)  # they differ
+        again, parts = reduced(kept_shares=10)
+        self.assertGreater(again["kept_step"], 1)
+        self.assertLessEqual(sum(len(part["kept_shares"]) for part in parts), 12)
+        said = self.run_on("explain", report["request"], env={**os.environ, "LC_ALL": "C"}).stdout
+        self.assertEqual(len(re.findall(r"heads that keep  \[[ .:=+*#@-]{20,}\]", said)), 2, said)
+        report, parts = reduced()
+        self.assertEqual((report["kept_step"], [part.get("kept_shares") for part in parts]), (0, [None, None]))
+        for wrong in (-1, 4097, "all"):
+            self.assertEqual(self.server.post("/v1/prompts", {**body, "kept_shares": wrong}).status, 400, wrong)
 
     def test_report_has_no_text(self):
         secret = "The box is in the old house behind the green door, under the table, says Lily."

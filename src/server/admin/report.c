@@ -57,17 +57,37 @@ void report_count(server_request *x, const server_choice *c) {
 
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
-static json_t *plan_item_part(const rp_plan_item *item) {
+static json_t *plan_item_fields(const rp_plan_item *item) {
     return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
                      item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
                      "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key,
                      "kept", report_rounded((double)item->kept), "kept_by", item->kept_by, "full_reason", item->full_reason);
 }
 
+/* NULL: out of memory. */
+static json_t *plan_item_kept_shares(const rp_result *r, const rp_plan_item *item) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < item->n_kept_shares && list; i++)
+        if (json_array_append_new(list, json_real(report_rounded((double)r->kept_shares[item->first_kept_share + i])))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static json_t *plan_item_part(const rp_result *r, const rp_plan_item *item) {
+    json_t *part = plan_item_fields(item);
+    if (part && item->n_kept_shares > 0 && json_object_set_new(part, "kept_shares", plan_item_kept_shares(r, item))) {
+        json_decref(part);
+        return NULL;
+    }
+    return part;
+}
+
 static json_t *result_parts(const rp_result *r) {
     json_t *list = json_array();
     for (int32_t i = 0; i < BASE_MIN(r->n_plan, SERVER_MAX_REPORT_PARTS) && list; i++)
-        if (json_array_append_new(list, plan_item_part(&r->plan[i]))) {
+        if (json_array_append_new(list, plan_item_part(r, &r->plan[i]))) {
             json_decref(list);
             return NULL;
         }
@@ -136,9 +156,9 @@ static json_t *report_warnings(const server_request *x, const rp_result *r) {
 json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
                      (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "dropped_messages", (int)r->dropped_messages, "context_shifts", (int)r->context_shifts, "quality", quality_report_quality(&r->quality), "kv_reduction",
-                     report_reduction(&r->kv_reduction), "parts", result_parts(r), "mismatch",
+                     report_reduction(&r->kv_reduction), "kept_step", (int)r->kept_step, "parts", result_parts(r), "mismatch",
                      report_mismatch(&r->mismatch), "hints", hints_of(x), "ms", report_timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", report_warnings(x, r));
 }
 

@@ -205,6 +205,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.quality = a->quality;
     q.kv_keep = a->kv_keep;
     q.kv_method = a->kv_method;
+    q.n_kept_shares = a->n_kept_shares;
     q.truncates = a->truncates;
     q.context_shift = a->context_shift;
     q.ignore_eos = a->ignore_eos;

@@ -414,6 +414,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
     server_field_text(f, "kv_keep", &gen->kv_keep);
     server_field_text(f, "kv_method", &gen->kv_method);
+    server_field_int(f, "kept_shares", 0, RP_MAX_KEPT_SHARES, &gen->n_kept_shares);
     server_field_text(f, "truncation", &truncation);
     gen->truncates = strcmp(truncation, "auto") == 0;
     if (!gen->truncates && strcmp(truncation, "disabled") != 0)

@@ -28,7 +28,7 @@ typedef struct server_prompt {
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
     "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
-    "kv_keep kv_method truncation context_shift cache_salt grammar grammar_trigger "
+    "kv_keep kv_method kept_shares truncation context_shift cache_salt grammar grammar_trigger "
 
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
@@ -129,6 +129,7 @@ typedef struct generation {
     int32_t priority, n_draft, shifted_reuse, reuse, deadline_ms;
     rp_quality quality;
     const char *kv_keep, *kv_method;
+    int32_t n_kept_shares;
     bool ignore_eos, truncates, context_shift, modular; /* modular: documents are modules */
     bool stream, include_usage, echo;
 } generation;
@@ -175,7 +176,7 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, truncation, context_shift, cache_salt, grammar, grammar_trigger. */
+ * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif
