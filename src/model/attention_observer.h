@@ -67,11 +67,6 @@ static inline uint64_t attention_observer_number(const attention_observer *o, fl
     return bits;
 }
 
-static inline uint64_t attention_observer_join(const attention_observer *o, uint64_t a, uint64_t b) {
-    if (o->measure != ATTENTION_MAXIMUM) return a + b;
-    return a > b ? a : b;
-}
-
 /* Joins the numbers of a block's slots; those that are not in `slots` are ignored. Any thread. */
 void attention_observer_add(attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t block, uint64_t slots,
                             const uint64_t numbers[KV_BLOCK_SLOTS]);
