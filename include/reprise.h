@@ -310,7 +310,7 @@ typedef struct rp_engine_options {
                                     need most, chosen by layer and head; computed in the background after the full KV, and
                                     used from then on (docs/quality.md). A schema's or module's keep="..." overrides it;
                                     "100%": none. NULL: none. Borrowed until rp_engine_new returns */
-    const char *keep_method;     /* that chooses the slots: kvzip, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
+    const char *keep_method;     /* that chooses the slots: kvzip, kvzip+, expected, compactor, snapkv, knorm, sinks, random. NULL: kvzip.
                                     Borrowed likewise */
 } rp_engine_options;
 

@@ -23,7 +23,7 @@ static const setting_word words[] = {
     {"packed", 2, {.layout = RP_LAYOUT_PACKED}}, {"fixed", 2, {.layout = RP_LAYOUT_FIXED}},
     {"scaffold", 3, {.scaffold = true}},         {"bos", 4, {.anchor = RP_ANCHOR_BOS}},
 };
-static const char *const methods[] = {"kvzip", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
+static const char *const methods[] = {"kvzip", "kvzip+", "expected", "compactor", "snapkv", "knorm", "sinks", "random"};
 enum { KV_FORMATS = 5, KEEP, METHOD, KV_KEEP, N_GROUPS };
 #define KNOWN \
     "give exact, off, link:K, blend:R, focus:R, path, module, packed, fixed, scaffold, bos, a KV format, keep:SHARE or its method, " \
@@ -88,11 +88,18 @@ static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
            eval_setting_read_amount(text, n, out);
 }
 
+/* Up to the next '+' that a word follows: a method's name may end with one. */
+static size_t eval_setting_word_length(const char *text) {
+    size_t n = strcspn(text, "+");
+    if (n > 0 && text[n] == '+' && (text[n + 1] == '\0' || text[n + 1] == '+')) n++;
+    return n;
+}
+
 int eval_setting_parse(eval_setting *s, const char *text) {
     const char *taken[N_GROUPS] = {NULL};
     *s = (eval_setting){.name = text};
     for (const char *p = text;; p++) {
-        size_t n = strcspn(p, "+");
+        size_t n = eval_setting_word_length(p);
         setting_word w;
         if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
         if (taken[w.group] != NULL)

@@ -571,22 +571,31 @@ static void join_sums(const attention_observer *o, observed *all, const float *l
     for (uint64_t bits = visible; bits; bits &= bits - 1) all->sums[base_ctz64(bits)] += attention_observer_number(o, *list++ * factor);
 }
 
+/* Reports what the slots of a block got, and forgets it. */
+static void report_observed(const tile *t, attention_observer *o, int32_t head, size_t view, int32_t block, uint64_t any, observed *all) {
+    const bool is_relative = o->measure == ATTENTION_RELATIVE;
+    const int32_t layer = is_relative ? (int32_t)(t->j->layer - t->j->b->model->layers) : t->j->layer->states;
+    for (uint64_t bits = attention_observer_is_maximum(o) ? any : 0; bits; bits &= bits - 1)
+        all->sums[base_ctz64(bits)] = attention_observer_number(o, all->maxima[base_ctz64(bits)]);
+    attention_observer_add(o, layer, is_relative ? t->first_head + head : t->kv_head, view, block, any, all->sums);
+    *all = (observed){0};
+}
+
 /* Reports what rows [r, end), which have the same view, give the slots of a block. */
 static void observe_view(const tile *t, attention_observer *o, size_t view, int32_t block, int32_t r, int32_t end, const uint64_t *visible) {
-    const bool is_maximum = o->measure == ATTENTION_MAXIMUM;
+    const bool is_maximum = attention_observer_is_maximum(o), is_relative = o->measure == ATTENTION_RELATIVE;
     uint64_t any = 0;
     observed all = {0};
-    for (int32_t i = r; i < end; i++) {
-        any |= visible[i];
-        for (int32_t h = 0; h < t->n_heads; h++) {
-            const float *list = scores_of(t, i, h) + t->done[i], factor = t->factors[i * t->n_heads + h];
+    for (int32_t i = r; i < end; i++) any |= visible[i];
+    for (int32_t h = 0; h < t->n_heads && any; h++) {
+        for (int32_t i = r; i < end; i++) {
+            const float *list = scores_of(t, i, h) + t->done[i], own = t->factors[i * t->n_heads + h];
+            const float factor = is_relative ? own * t->j->b->inverse_norms[t->rows[i]] : own;
             if (is_maximum) join_maxima(&all, list, factor, visible[i]);
             else join_sums(o, &all, list, factor, visible[i]);
         }
+        if (is_relative || h + 1 == t->n_heads) report_observed(t, o, h, view, block, any, &all);
     }
-    for (uint64_t bits = is_maximum ? any : 0; bits; bits &= bits - 1)
-        all.sums[base_ctz64(bits)] = attention_observer_number(o, all.maxima[base_ctz64(bits)]);
-    if (any) attention_observer_add(o, t->j->layer->states, t->kv_head, view, block, any, all.sums);
 }
 
 static void observe_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
