@@ -9,8 +9,8 @@
  * TOVA: of one row), or their sum over all heads of all layers (their total; focus: of one row), which is one number a slot: it is
  * read as that of head 0 of layer 0. Layers that use another layer's KV count as that layer.
  *
- * Relative weights (KVzip+) are divided by the norm of the row's residual stream before the layer's attention. Their maximum over rows is by
- * layer of the model and query head, since each has an output matrix of its own.
+ * Relative weights (KVzip+) are divided by the norm of the row's input of the layer's attention. Their maximum over rows is by layer of the
+ * model and query head, since each has an output matrix of its own.
  *
  * Maxima are of floats, sums of fixed-point numbers: both are the same bits in any order, so the weights do not depend on
  * steps, threads, tiles, or rows of other contexts. Sums have 62 bits: those of few rows are finer.

@@ -77,9 +77,8 @@ typedef struct backend_ops {
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
-    /* residual: the residual stream before a layer's attention; before the attend of each layer. For observers of relative weights; nothing
-     * happens without them */
-    void (*observe_residual)(backend *b, const backend_buffer *residual);
+    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing happens without them */
+    void (*observe_input)(backend *b, const backend_buffer *input);
     /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns of the layer's output
      * matrix; values: [KV head][n][value dimension]. The same bits for every number of threads. RP_ERR_MEMORY. */
     int (*output_norms)(backend *b, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);

@@ -6,8 +6,8 @@
  *
  *   kvzip      the model is asked to repeat the module and reads it again as its own answer; a slot's score is the highest
  *              weight that a row of this repetition gives it (KVzip; Kim et al., 2025). All heads share one budget
- *   kvzip+     the same, each weight times the norm of what the slot's value adds to the residual stream through the query head, divided by the
- *              norm of the row's residual stream before attention (KVzip+; Jegou and Jeblick, 2026)
+ *   kvzip+     the same, each weight times |W v| / |h|: the norm of what the slot's value adds to the residual stream through the query head,
+ *              and of the row's input of the layer's attention (KVzip+; Jegou and Jeblick, 2026; h as in their implementation)
  *   expected   the attention that queries with the mean and covariance of the module's are expected to give from the next
  *              REDUCTION_FUTURE positions, times the norm of the slot's value (Expected Attention; Devoto et al., 2025)
  *   compactor  leverage of a slot's key before its rotation, and the attention that all queries of its 256 tokens, later ones

@@ -148,8 +148,8 @@ static struct {
     const module *module;
     backend_ops ops;
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
-    void (*observe_residual)(backend *b, const backend_buffer *residual);
-    double norms[FORWARD_RUN_ROWS]; /* of the residual streams of a step's rows */
+    void (*observe_input)(backend *b, const backend_buffer *input);
+    double norms[FORWARD_RUN_ROWS]; /* of the inputs of attention, of a step's rows */
     double *weights[3];
     double *relative;   /* [layer of the model][query head][slot]: the highest weight divided by a row's norm */
     double *queries;    /* [layer][slot][query head][key dimension], not rotated */
@@ -160,12 +160,12 @@ static size_t index_of(const kv_shape *shape, int32_t n, int32_t layer, int32_t 
     return ((size_t)layer * (size_t)shape->n_kv_heads + (size_t)kv_head) * (size_t)n + (size_t)slot;
 }
 
-static void recording_observe_residual(backend *self, const backend_buffer *residual) {
+static void recording_observe_input(backend *self, const backend_buffer *input) {
     const cpu_backend *b = (cpu_backend *)self;
-    naive.observe_residual(self, residual);
+    naive.observe_input(self, input);
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         naive.norms[r] = 0;
-        for (int32_t i = 0; i < residual->width; i++) naive.norms[r] += pow((double)cpu_row_of(residual, r)[i], 2);
+        for (int32_t i = 0; i < input->width; i++) naive.norms[r] += pow((double)cpu_row_of(input, r)[i], 2);
         naive.norms[r] = sqrt(naive.norms[r]);
     }
 }
@@ -523,8 +523,8 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     naive.ops = *run.backend->ops;
     naive.attend = naive.ops.attend;
     naive.ops.attend = recording_attend;
-    naive.observe_residual = naive.ops.observe_residual;
-    naive.ops.observe_residual = recording_observe_residual;
+    naive.observe_input = naive.ops.observe_input;
+    naive.ops.observe_input = recording_observe_input;
     run.backend->ops = &naive.ops;
     open_module(&m, &run, tokens, n_before, n - n_before, asking, 5);
     open_module(&same, &other, tokens, n_before, n - n_before, asking, 5);

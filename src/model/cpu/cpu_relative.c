@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_relative.c: how much attention to a slot changes a row's residual stream, relative to its size, on the CPU: norms of residual streams, and
- * norms of what values add.
+/* cpu_relative.c: what relative weights of attention are made of, on the CPU: norms of rows' inputs, and norms of what values add to the residual
+ * stream.
  *
  * With W a head's columns of the output matrix and v a value, |W v|^2 = v' (W'W) v. W'W has the size of a head, and is computed once for all
  * slots. Its products are summed in floats over OUTPUT_ROWS rows of W, and these sums in double. A thread computes whole heads: the order of
@@ -12,15 +12,15 @@
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
 
-#define LEAST_NORM 1e-30 /* of a residual stream: its inverse stays finite */
+#define LEAST_NORM 1e-30 /* of an input: its inverse stays finite */
 
-void cpu_observe_residual(backend *self, const backend_buffer *residual) {
+void cpu_observe_input(backend *self, const backend_buffer *input) {
     cpu_backend *b = (cpu_backend *)self;
     if (!b->is_relative) return;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
-        const float *x = cpu_row_of(residual, r);
+        const float *x = cpu_row_of(input, r);
         double sum = 0;
-        for (int32_t i = 0; i < residual->width; i++) sum += (double)x[i] * (double)x[i];
+        for (int32_t i = 0; i < input->width; i++) sum += (double)x[i] * (double)x[i];
         b->inverse_norms[r] = (float)(1 / fmax(sqrt(sum), LEAST_NORM));
     }
 }
