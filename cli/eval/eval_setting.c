@@ -89,11 +89,18 @@ static bool eval_setting_find(const char *text, size_t n, setting_word *out) {
            eval_setting_read_amount(text, n, out);
 }
 
+/* Up to the next '+' that a word follows: a method's name may end with one. */
+static size_t eval_setting_word_length(const char *text) {
+    size_t n = strcspn(text, "+");
+    if (n > 0 && text[n] == '+' && (text[n + 1] == '\0' || text[n + 1] == '+')) n++;
+    return n;
+}
+
 int eval_setting_parse(eval_setting *s, const char *text) {
     const char *taken[N_GROUPS] = {NULL};
     *s = (eval_setting){.name = text};
     for (const char *p = text;; p++) {
-        size_t n = strcspn(p, "+");
+        size_t n = eval_setting_word_length(p);
         setting_word w;
         if (!eval_setting_find(p, n, &w)) return cli_fail(CLI_WRONG_USE, "--setting '%s': unknown word '%.*s': " KNOWN, text, (int)n, p);
         if (taken[w.group] != NULL)

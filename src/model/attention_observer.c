@@ -11,16 +11,16 @@
 
 #define SUM_BITS 62 /* a weight may be above 1 by a rounding */
 
-int attention_observer_new(attention_observer **out, const kv_shape *shape, attention_measure measure, int64_t most, size_t first_view,
-                           size_t n_views, rp_error *err) {
+int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n_heads, attention_measure measure, int64_t most,
+                           size_t first_view, size_t n_views, rp_error *err) {
     BASE_ASSERT(most > 0 && most < (int64_t)1 << SUM_BITS);
-    const size_t n_heads = measure == ATTENTION_TOTAL ? 1 : (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
-    const size_t n = n_heads * n_views * KV_SPAN_TOKENS;
+    const size_t n_lists = measure == ATTENTION_TOTAL ? 1 : (size_t)n_layers * (size_t)n_heads;
+    const size_t n = n_lists * n_views * KV_SPAN_TOKENS;
     const size_t bytes = sizeof(attention_observer) + n * sizeof(atomic_uint_least64_t);
     attention_observer *o = *out = base_alloc(bytes);
     if (!o) return base_fail_memory(err, bytes, "weights of attention");
     o->measure = measure;
-    o->n_kv_heads = shape->n_kv_heads;
+    o->n_heads = n_heads;
     o->one = ldexp(1.0, SUM_BITS);
     for (int64_t n_weights = 1; n_weights < most; n_weights *= 2) o->one /= 2;
     o->first_view = first_view;
@@ -41,30 +41,30 @@ int query_record_new(query_record **out, int32_t n_layers, int32_t width, rp_err
 
 void attention_observer_free(attention_observer *o) { base_free(o); }
 
-static size_t index_of(const attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t slot) {
-    const size_t head = o->measure == ATTENTION_TOTAL ? 0 : (size_t)layer * (size_t)o->n_kv_heads + (size_t)kv_head;
-    const size_t i = (head * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
+static size_t index_of(const attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t slot) {
+    const size_t list = o->measure == ATTENTION_TOTAL ? 0 : (size_t)layer * (size_t)o->n_heads + (size_t)head;
+    const size_t i = (list * o->n_views + view) * KV_SPAN_TOKENS + (size_t)slot;
     BASE_DCHECK(view < o->n_views && slot >= 0 && slot < KV_SPAN_TOKENS && i < o->n);
     return i;
 }
 
-double attention_observer_weight(const attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t slot) {
-    const uint64_t number = atomic_load_explicit(&o->weights[index_of(o, layer, kv_head, view, slot)], memory_order_relaxed);
+double attention_observer_weight(const attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t slot) {
+    const uint64_t number = atomic_load_explicit(&o->weights[index_of(o, layer, head, view, slot)], memory_order_relaxed);
     const uint32_t bits = (uint32_t)number;
     float weight;
-    if (o->measure != ATTENTION_MAXIMUM) return (double)number / o->one;
+    if (!attention_observer_is_maximum(o)) return (double)number / o->one;
     memcpy(&weight, &bits, sizeof(weight));
     return (double)weight;
 }
 
 /* In any order: the threads of a step wait for each other before anything is read. */
-void attention_observer_add(attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t block, uint64_t slots,
+void attention_observer_add(attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t block, uint64_t slots,
                             const uint64_t numbers[KV_BLOCK_SLOTS]) {
-    atomic_uint_least64_t *at = &o->weights[index_of(o, layer, kv_head, view, block * KV_BLOCK_SLOTS)];
+    atomic_uint_least64_t *at = &o->weights[index_of(o, layer, head, view, block * KV_BLOCK_SLOTS)];
     for (; slots; slots &= slots - 1) {
         const int i = base_ctz64(slots);
         uint_least64_t seen = atomic_load_explicit(&at[i], memory_order_relaxed);
-        if (o->measure != ATTENTION_MAXIMUM) atomic_fetch_add_explicit(&at[i], numbers[i], memory_order_relaxed);
+        if (!attention_observer_is_maximum(o)) atomic_fetch_add_explicit(&at[i], numbers[i], memory_order_relaxed);
         else
             while (seen < numbers[i] && !atomic_compare_exchange_weak_explicit(&at[i], &seen, numbers[i], memory_order_relaxed,
                                                                                memory_order_relaxed)) {}

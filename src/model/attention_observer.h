@@ -9,6 +9,9 @@
  * TOVA: of one row), or their sum over all heads of all layers (their total; focus: of one row), which is one number a slot: it is
  * read as that of head 0 of layer 0. Layers that use another layer's KV count as that layer.
  *
+ * Relative weights (KVzip+) are divided by the norm of the row's input of the layer's attention. Their maximum over rows is by layer of the
+ * model and query head, since each has an output matrix of its own.
+ *
  * Maxima are of floats, sums of fixed-point numbers: both are the same bits in any order, so the weights do not depend on
  * steps, threads, tiles, or rows of other contexts. Sums have 62 bits: those of few rows are finer.
  *
@@ -24,25 +27,26 @@
 
 typedef enum attention_measure { ATTENTION_MAXIMUM,
                                  ATTENTION_SUM,
-                                 ATTENTION_TOTAL } attention_measure;
+                                 ATTENTION_TOTAL,
+                                 ATTENTION_RELATIVE } attention_measure;
 
 typedef struct attention_observer {
     attention_measure measure;
-    int32_t n_kv_heads;
+    int32_t n_heads;            /* of a layer */
     double one;                 /* of sums: the number of a weight of 1, a power of two */
     size_t first_view, n_views; /* of the rows' context, which may not have all of them yet */
     size_t n;
-    /* [n]: [layers][KV heads][n_views][KV_SPAN_TOKENS], total: [n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
+    /* [n]: [layers][heads][n_views][KV_SPAN_TOKENS], total: [n_views][KV_SPAN_TOKENS]: bits of floats, or fixed-point numbers */
     atomic_uint_least64_t weights[];
 } attention_observer;
 
-/* All weights are 0. most: weights of a slot that are joined, query heads that share a KV head (total: of all layers) times
- * rows of all steps; not for maxima. RP_ERR_MEMORY. */
-int attention_observer_new(attention_observer **out, const kv_shape *shape, attention_measure measure, int64_t most, size_t first_view,
-                           size_t n_views, rp_error *err);
+/* All weights are 0. n_layers, n_heads: those of KV; relative: the model's, and its query heads. most: weights of a slot that are joined,
+ * query heads that share a KV head (total: of all layers) times rows of all steps; not for maxima. RP_ERR_MEMORY. */
+int attention_observer_new(attention_observer **out, int32_t n_layers, int32_t n_heads, attention_measure measure, int64_t most,
+                           size_t first_view, size_t n_views, rp_error *err);
 void attention_observer_free(attention_observer *o); /* NULL is fine */
 /* The joined weight of a slot of view first_view + view; slots of a reduced span are those of the head. */
-double attention_observer_weight(const attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t slot);
+double attention_observer_weight(const attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t slot);
 
 /* Queries of the tokens of one span, in all layers of the model, before their rotation; of the rows that name the record. */
 typedef struct query_record {
@@ -58,22 +62,22 @@ static inline float *query_record_at(query_record *q, int32_t layer, int32_t slo
 
 /* ---- for backends ---- */
 
+/* Are weights joined by their maximum? */
+static inline bool attention_observer_is_maximum(const attention_observer *o) {
+    return o->measure == ATTENTION_MAXIMUM || o->measure == ATTENTION_RELATIVE;
+}
+
 /* A weight as it is joined: not below 0; 0 for a NaN. */
 static inline uint64_t attention_observer_number(const attention_observer *o, float weight) {
     uint32_t bits;
     if (!(weight > 0)) return 0;
-    if (o->measure != ATTENTION_MAXIMUM) return (uint64_t)((double)weight * o->one + 0.5);
+    if (!attention_observer_is_maximum(o)) return (uint64_t)((double)weight * o->one + 0.5);
     memcpy(&bits, &weight, sizeof(bits)); /* ordered as the floats */
     return bits;
 }
 
-static inline uint64_t attention_observer_join(const attention_observer *o, uint64_t a, uint64_t b) {
-    if (o->measure != ATTENTION_MAXIMUM) return a + b;
-    return a > b ? a : b;
-}
-
 /* Joins the numbers of a block's slots; those that are not in `slots` are ignored. Any thread. */
-void attention_observer_add(attention_observer *o, int32_t layer, int32_t kv_head, size_t view, int32_t block, uint64_t slots,
+void attention_observer_add(attention_observer *o, int32_t layer, int32_t head, size_t view, int32_t block, uint64_t slots,
                             const uint64_t numbers[KV_BLOCK_SLOTS]);
 
 #endif

@@ -81,6 +81,11 @@ typedef struct backend_ops {
      * this layer, after the conversions of store: rotation to the slot's position in its span, rounding to the KV
      * format. */
     void (*deviate)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values, float *deviations);
+    /* The input of a layer's attention, before the attend of each layer: for observers of relative weights. Nothing happens without them */
+    void (*observe_input)(backend *b, const backend_buffer *input);
+    /* norms[query head][slot] = Euclidean norm of what a value adds to the residual stream through the head's columns of the layer's output
+     * matrix; values: [KV head][n][value dimension]. The same bits for every number of threads. RP_ERR_MEMORY. */
+    int (*output_norms)(backend *b, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
     /* dst = attention of each row's queries (not yet rotated) over its context, in context order, with the layer's
      * window, rotation, sinks. Reports to the observers of rows, and records their queries */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);

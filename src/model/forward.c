@@ -101,6 +101,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     backend_buffer **buf = f->buffers;
     int32_t rows = step->n_rows;
     stores = stores && l->owns_kv;
+    op->observe_input(b, in);
     model_forward_project(f, layer, in, rows, Q, stores ? V + 1 : K);
     if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_kv(step, l);

@@ -24,7 +24,6 @@ static const struct {
 
 const char *reduction_method_name(reduction_method m) { return methods[m].name; }
 reduction_rows reduction_method_rows(reduction_method m) { return methods[m].rows; }
-attention_measure reduction_method_measure(reduction_method m) { return methods[m].measure; }
 bool reduction_method_needs_queries(reduction_method m) { return methods[m].needs_queries; }
 
 bool reduction_share_parse(const char *text, int32_t *permille) {
@@ -67,17 +66,32 @@ int reduction_options_read(const char *share, const char *method, int32_t *permi
     return RP_OK;
 }
 
+int reduction_observer_new(attention_observer **out, const rp_model *model, reduction_method m, size_t first_view, size_t n_views, rp_error *err) {
+    const model_hparams *hp = &model->hp;
+    const attention_measure measure = methods[m].measure;
+    const bool is_relative = measure == ATTENTION_RELATIVE;
+    *out = NULL;
+    if (methods[m].rows == REDUCTION_ROWS_NONE) return RP_OK;
+    return attention_observer_new(out, is_relative ? hp->n_layers : model->n_kv_layers, is_relative ? hp->n_heads : hp->n_kv_heads, measure,
+                                  (int64_t)REDUCTION_WINDOW * hp->n_heads, first_view, n_views, err);
+}
+
 /* ---- scores of one head, from what was observed ---- */
 
-static double weight_of(const reduction_head *h, int32_t slot) {
-    const attention_observer *o = h->run->observer;
-    return attention_observer_weight(o, h->layer, h->kv_head, (size_t)(slot / KV_SPAN_TOKENS), slot % KV_SPAN_TOKENS);
+static double observed_weight(const reduction_run *run, int32_t layer, int32_t head, int32_t slot) {
+    return attention_observer_weight(run->observer, layer, head, (size_t)(slot / KV_SPAN_TOKENS), slot % KV_SPAN_TOKENS);
+}
+
+static double weight_of(const reduction_head *h, int32_t slot) { return observed_weight(h->run, h->layer, h->kv_head, slot); }
+
+/* Slots at the first positions of a context are kept by all heads. */
+static void keep_first(const reduction_head *h, double *scores) {
+    for (int32_t slot = 0; slot < h->n_slots && kv_span_position(h->run->spans[0]) + slot < REDUCTION_FIRST; slot++) scores[slot] = (double)INFINITY;
 }
 
 static void score_kvzip(const reduction_head *h, double *scores) {
-    const int32_t first_pos = kv_span_position(h->run->spans[0]);
-    for (int32_t slot = 0; slot < h->n_slots; slot++)
-        scores[slot] = first_pos + slot < REDUCTION_FIRST ? (double)INFINITY : weight_of(h, slot);
+    for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = weight_of(h, slot);
+    keep_first(h, scores);
 }
 
 /* Neighbours outside of the slots before the window count as 0. */
@@ -111,6 +125,28 @@ static void score_random(const reduction_head *h, double *scores) {
 
 /* ---- all heads ---- */
 
+/* The scores of a layer of KV: of all layers of the model that use it. norms: [query heads][slots]; values of all KV heads. */
+static int score_plus(backend *b, reduction_head *h, double *norms, double *scores, rp_error *err) {
+    const rp_model *model = h->run->model;
+    const int32_t group = model->hp.n_heads / model->hp.n_kv_heads, n = h->n_slots;
+    int rc = RP_OK;
+    for (int32_t k = 0; k < model->hp.n_kv_heads; k++) {
+        b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, k, false, h->values + (int64_t)k * n * h->value_dim);
+        for (int32_t slot = 0; slot < n; slot++) scores[(int64_t)k * n + slot] = 0;
+    }
+    for (int32_t layer = 0; layer < model->hp.n_layers && !rc; layer++) {
+        if (model->layers[layer].states != h->layer) continue;
+        rc = b->ops->output_norms(b, layer, h->values, n, norms, err);
+        for (int32_t head = 0; head < model->hp.n_heads && !rc; head++)
+            for (int32_t slot = 0; slot < n; slot++) {
+                double *score = &scores[(int64_t)(head / group) * n + slot];
+                *score = fmax(*score, observed_weight(h->run, layer, head, slot) * norms[(int64_t)head * n + slot]);
+            }
+    }
+    for (int32_t k = 0; k < model->hp.n_kv_heads; k++) keep_first(h, scores + (int64_t)k * n);
+    return rc;
+}
+
 /* The scores of a layer: [KV head][slot]. */
 static int score_layer(reduction_method m, backend *b, reduction_head *h, double *scores, rp_error *err) {
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
@@ -122,6 +158,7 @@ static int score_layer(reduction_method m, backend *b, reduction_head *h, double
         if (reads) b->ops->read_head(b, h->run->spans, h->run->n_spans, h->layer, h->kv_head, false, h->values);
         switch (m) {
         case REDUCTION_KVZIP: score_kvzip(h, own); break;
+        case REDUCTION_KVZIP_PLUS: break; /* all heads at once: score_plus */
         case REDUCTION_EXPECTED: rc = reduction_score_expected(h, own, err); break;
         case REDUCTION_COMPACTOR: rc = reduction_score_compactor(h, own, err); break;
         case REDUCTION_SNAPKV: score_snapkv(h, own); break;
@@ -143,18 +180,27 @@ static void keep_scores(const reduction_head *h, int32_t n_kv_heads, const doubl
     }
 }
 
+/* Scratch of a layer's scores, in doubles: [KV heads][slots] of scores, and of leverages or, of query heads, norms. */
+static size_t scratch_doubles(reduction_method m, const reduction_head *h, const kv_shape *shape) {
+    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots;
+    if (m == REDUCTION_KVZIP_PLUS) return n + (size_t)h->run->model->hp.n_heads * (size_t)h->n_slots;
+    return m == REDUCTION_COMPACTOR ? 2 * n : n;
+}
+
 static int score_all(reduction_method m, backend *b, reduction_head *h, float *out, rp_error *err) {
     const kv_shape *shape = kv_span_shape(h->run->spans[0]);
-    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots, elements = (size_t)(shape->key_dim + shape->value_dim) * (size_t)h->n_slots;
-    const size_t bytes = (m == REDUCTION_COMPACTOR ? 2 : 1) * n * sizeof(double) + elements * sizeof(float);
+    const size_t n = (size_t)shape->n_kv_heads * (size_t)h->n_slots, n_doubles = scratch_doubles(m, h, shape);
+    const size_t n_values = (size_t)shape->value_dim * (m == REDUCTION_KVZIP_PLUS ? n : (size_t)h->n_slots);
+    const size_t n_keys = (size_t)shape->key_dim * (size_t)h->n_slots;
+    const size_t bytes = n_doubles * sizeof(double) + (n_keys + n_values) * sizeof(float);
     double *scores = base_alloc(bytes);
     if (!scores) return base_fail_memory(err, bytes, "scores of slots");
     h->leverages = m == REDUCTION_COMPACTOR ? scores + n : NULL;
-    h->keys = (float *)(scores + (m == REDUCTION_COMPACTOR ? 2 : 1) * n);
-    h->values = h->keys + (size_t)shape->key_dim * (size_t)h->n_slots;
+    h->keys = (float *)(scores + n_doubles);
+    h->values = h->keys + n_keys;
     int rc = RP_OK;
     for (h->layer = 0; h->layer < shape->n_layers && !rc; h->layer++) {
-        rc = score_layer(m, b, h, scores, err);
+        rc = m == REDUCTION_KVZIP_PLUS ? score_plus(b, h, scores + n, scores, err) : score_layer(m, b, h, scores, err);
         if (m == REDUCTION_COMPACTOR && !rc) reduction_blend_compactor(h, shape->n_kv_heads, scores);
         if (!rc) keep_scores(h, shape->n_kv_heads, scores, out + (size_t)h->layer * n);
     }

@@ -6,6 +6,8 @@
  *
  *   kvzip      the model is asked to repeat the module and reads it again as its own answer; a slot's score is the highest
  *              weight that a row of this repetition gives it (KVzip; Kim et al., 2025). All heads share one budget
+ *   kvzip+     the same, each weight times |W v| / |h|: the norm of what the slot's value adds to the residual stream through the query head,
+ *              and of the row's input of the layer's attention (KVzip+; Jegou and Jeblick, 2026; h as in their implementation)
  *   expected   the attention that queries with the mean and covariance of the module's are expected to give from the next
  *              REDUCTION_FUTURE positions, times the norm of the slot's value (Expected Attention; Devoto et al., 2025)
  *   compactor  leverage of a slot's key before its rotation, and the attention that all queries of its 256 tokens, later ones
@@ -16,7 +18,7 @@
  *   sinks      the first REDUCTION_FIRST slots and the last ones (StreamingLLM; Xiao et al., 2024)
  *   random     a hash of layer, head and slot
  *
- * In all but kvzip every head keeps the same share. The last four are baselines. The same input gives the same selection
+ * In all but kvzip and kvzip+ every head keeps the same share. The last four are baselines. The same input gives the same selection
  * everywhere; weights and elements of KV are the same bits for every number of threads and all levels of one arithmetic.
  */
 #ifndef MODEL_REDUCTION_H
@@ -27,6 +29,7 @@
 /* X(NAME, name, budget, rows that are observed, how their weights are joined, needs the module's queries) */
 #define REDUCTION_METHODS(X) \
     X(KVZIP, "kvzip", ALL, REPETITION, MAXIMUM, false) \
+    X(KVZIP_PLUS, "kvzip+", ALL, REPETITION, RELATIVE, false) \
     X(EXPECTED, "expected", HEAD, NONE, SUM, true) \
     X(COMPACTOR, "compactor", HEAD, NONE, SUM, true) \
     X(SNAPKV, "snapkv", HEAD, LAST, SUM, false) \
@@ -59,7 +62,7 @@ typedef enum reduction_rows { REDUCTION_ROWS_NONE,
 #define REDUCTION_AUTO 1001 /* calibrated by the module's own text */
 #define REDUCTION_SHARE_BYTES 8
 #define REDUCTION_SHARE_ADVICE "write a share from 0.1% to 100%, \"25%\", or auto"
-#define REDUCTION_METHOD_NAMES "kvzip, expected, compactor, snapkv, knorm, sinks or random" /* for messages */
+#define REDUCTION_METHOD_NAMES "kvzip, kvzip+, expected, compactor, snapkv, knorm, sinks or random" /* for messages */
 /* "12.5%": 125; "auto". false: it is not a share. */
 bool reduction_share_parse(const char *text, int32_t *permille);
 char *reduction_share_text(int32_t permille, char out[REDUCTION_SHARE_BYTES]);
@@ -70,8 +73,10 @@ int reduction_options_read(const char *share, const char *method, int32_t *permi
 const char *reduction_method_name(reduction_method m); /* "kvzip" */
 bool reduction_method_parse(const char *name, reduction_method *out);
 reduction_rows reduction_method_rows(reduction_method m);
-attention_measure reduction_method_measure(reduction_method m);
 bool reduction_method_needs_queries(reduction_method m);
+
+/* Of the weights of a method's rows, in n_views views from first_view on; *out NULL: it needs none. RP_ERR_MEMORY. */
+int reduction_observer_new(attention_observer **out, const rp_model *model, reduction_method m, size_t first_view, size_t n_views, rp_error *err);
 
 /* What a method needs of the module's own queries, span by span. */
 typedef struct reduction_queries reduction_queries;
@@ -84,6 +89,7 @@ int reduction_queries_add(reduction_queries *q, backend *b, const kv_span *span,
 
 /* The KV of a module: a run of complete spans, all but the last of 256 tokens. */
 typedef struct reduction_run {
+    const rp_model *model;
     const kv_span *const *spans; /* [n_spans] */
     size_t n_spans;
     const attention_observer *observer; /* of the spans' views, in their order; NULL: the method needs no rows */

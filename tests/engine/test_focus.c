@@ -234,7 +234,7 @@ static int32_t slow_look(slow *s, looked *out) {
     size_t view = 0;
     int32_t n = 0;
     kv_context_truncate(&s->context, 1);
-    must(attention_observer_new(&o, shape, ATTENTION_SUM, 64, 0, s->context.n_views, &err), &err);
+    must(attention_observer_new(&o, shape->n_layers, shape->n_kv_heads, ATTENTION_SUM, 64, 0, s->context.n_views, &err), &err);
     slow_feed(s, &s->context, s->token, s->pos, o);
     for (size_t i = 0; i < s->plan->n_items; i++) {
         const pml_item *item = &s->plan->items[i];

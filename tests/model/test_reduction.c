@@ -37,7 +37,6 @@
 
 #define MODEL "models/reprise-mini.gguf"
 #define MOST_ROWS FORWARD_RUN_ROWS           /* of a question and its answer */
-#define MOST_WEIGHTS (REDUCTION_WINDOW * 64) /* of the last rows, from at most 64 query heads that share a KV head */
 #define MOST_TOKENS 400                      /* of a module with random tokens */
 #define REPEAT "Repeat the previous context exactly."
 
@@ -53,7 +52,7 @@ typedef struct module {
     kv_span *before;                  /* the tokens before it, at most 256, which are not reduced; NULL: none */
     kv_span **spans;                  /* references */
     int32_t n_spans, n, first;        /* first: its position */
-    attention_observer *observers[3]; /* by reduction_rows; of none: NULL */
+    attention_observer *observers[REDUCTION_N_METHODS]; /* NULL: the method observes no rows */
     reduction_queries *queries[REDUCTION_N_METHODS];
 } module;
 
@@ -64,15 +63,10 @@ static void seal_own(kv_context *c) {
         if (!kv_span_is_sealed(c->views[i].span)) kv_span_seal(c->views[i].span, &key);
 }
 
-static attention_observer *new_observer(const forward_run *r, reduction_rows rows, const module *m) {
+static void new_observers(module *m, const rp_model *model) {
     rp_error err = {0};
-    attention_observer *o;
-    reduction_method method = 0;
-    while (reduction_method_rows(method) != rows) method++;
-    must(attention_observer_new(&o, kv_pool_shape(r->pool), reduction_method_measure(method), MOST_WEIGHTS, m->first > 0,
-                                (size_t)m->n_spans, &err),
-         &err);
-    return o;
+    for (int i = 0; i < REDUCTION_N_METHODS; i++)
+        must(reduction_observer_new(&m->observers[i], model, (reduction_method)i, m->first > 0, (size_t)m->n_spans, &err), &err);
 }
 
 static void open_queries(module *m, forward_run *r) {
@@ -91,7 +85,7 @@ static int32_t end_of_piece(int32_t first, int32_t n) {
 
 static void feed_piece(module *m, forward_run *r, const int32_t *tokens, int32_t first, int32_t end) {
     rp_error err = {0};
-    r->observer = first >= m->n - REDUCTION_WINDOW ? m->observers[REDUCTION_ROWS_LAST] : NULL;
+    r->observer = first >= m->n - REDUCTION_WINDOW ? m->observers[REDUCTION_SNAPKV] : NULL;
     forward_run_feed(r, tokens + first, m->first + first, end - first, 0, NULL);
     const kv_span *last = r->context.views[r->context.n_views - 1].span;
     if (end % KV_SPAN_TOKENS != 0 && end != m->n) return;
@@ -106,15 +100,20 @@ static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_
     forward_run_feed(r, tokens, 0, n_before, 0, NULL);
     seal_own(&r->context);
     tokens += n_before;
-    m->observers[REDUCTION_ROWS_LAST] = new_observer(r, REDUCTION_ROWS_LAST, m);
+    new_observers(m, r->model);
     open_queries(m, r);
     for (int32_t first = 0, next; first < n; first = next) feed_piece(m, r, tokens, first, next = end_of_piece(first, n));
     base_free(r->queries);
     r->queries = NULL;
     seal_own(&r->context);
-    r->observer = m->observers[REDUCTION_ROWS_REPETITION] = new_observer(r, REDUCTION_ROWS_REPETITION, m);
-    forward_run_feed(r, asking, m->first + n, n_asking, 0, NULL);
-    forward_run_feed(r, tokens, m->first + n + n_asking, n, 0, NULL);
+    for (int i = 0; i < REDUCTION_N_METHODS; i++) {
+        const size_t n_views = r->context.n_views;
+        if (reduction_method_rows((reduction_method)i) != REDUCTION_ROWS_REPETITION) continue;
+        r->observer = m->observers[i];
+        forward_run_feed(r, asking, m->first + n, n_asking, 0, NULL);
+        forward_run_feed(r, tokens, m->first + n + n_asking, n, 0, NULL);
+        kv_context_drop(&r->context, r->context.n_views - n_views);
+    }
     r->observer = NULL;
     m->spans = allocate((size_t)m->n_spans, sizeof(*m->spans));
     if (m->first > 0) m->before = kv_span_ref(r->context.views[0].span);
@@ -125,17 +124,18 @@ static void open_module(module *m, forward_run *r, const int32_t *tokens, int32_
 static void close_module(module *m) {
     kv_span_unref(m->before);
     for (int32_t i = 0; i < m->n_spans; i++) kv_span_unref(m->spans[i]);
-    for (int i = 0; i < 3; i++) attention_observer_free(m->observers[i]);
-    for (int i = 0; i < REDUCTION_N_METHODS; i++) reduction_queries_free(m->queries[i]);
+    for (int i = 0; i < REDUCTION_N_METHODS; i++) attention_observer_free(m->observers[i]), reduction_queries_free(m->queries[i]);
     free(m->spans);
 }
 
 static kv_selection *select_slots(const forward_run *r, const module *m, reduction_method method, int32_t permille) {
     rp_error err = {0};
     kv_selection *s;
-    const attention_observer *o = m->observers[reduction_method_rows(method)];
-    const kv_span *const *spans = (const kv_span *const *)m->spans;
-    const reduction_run run = {.spans = spans, .n_spans = (size_t)m->n_spans, .observer = o, .queries = m->queries[method]};
+    const reduction_run run = {.model = r->model,
+                               .spans = (const kv_span *const *)m->spans,
+                               .n_spans = (size_t)m->n_spans,
+                               .observer = m->observers[method],
+                               .queries = m->queries[method]};
     must(reduction_select(&s, r->backend, method, permille, &run, &err), &err);
     return s;
 }
@@ -148,13 +148,26 @@ static struct {
     const module *module;
     backend_ops ops;
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
+    void (*observe_input)(backend *b, const backend_buffer *input);
+    double norms[FORWARD_RUN_ROWS]; /* of the inputs of attention, of a step's rows */
     double *weights[3];
+    double *relative;   /* [layer of the model][query head][slot]: the highest weight divided by a row's norm */
     double *queries;    /* [layer][slot][query head][key dimension], not rotated */
     float *elements[2]; /* values and keys: [layer][KV head][slot][dimension] */
 } naive;
 
 static size_t index_of(const kv_shape *shape, int32_t n, int32_t layer, int32_t kv_head, int32_t slot) {
     return ((size_t)layer * (size_t)shape->n_kv_heads + (size_t)kv_head) * (size_t)n + (size_t)slot;
+}
+
+static void recording_observe_input(backend *self, const backend_buffer *input) {
+    const cpu_backend *b = (cpu_backend *)self;
+    naive.observe_input(self, input);
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        naive.norms[r] = 0;
+        for (int32_t i = 0; i < input->width; i++) naive.norms[r] += pow((double)cpu_row_of(input, r)[i], 2);
+        naive.norms[r] = sqrt(naive.norms[r]);
+    }
 }
 
 static void recording_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
@@ -173,13 +186,17 @@ static void recording_attend(backend *self, int32_t layer, const backend_buffer 
         const model_row *row = &b->step->rows[r];
         const float *x = cpu_row_of(queries, r) + h * hp->key_dim;
         const naive_query q = {.model = b->model, .n_ctx = 2048, .layer = layer, .head = h, .pos = row->pos, .x = x};
-        const bool is_last = row->observer == naive.module->observers[REDUCTION_ROWS_LAST];
+        const bool is_last = row->observer == naive.module->observers[REDUCTION_SNAPKV];
+        const bool is_relative = row->observer == naive.module->observers[REDUCTION_KVZIP_PLUS];
         const reduction_rows rows = is_last ? REDUCTION_ROWS_LAST : REDUCTION_ROWS_REPETITION;
         if (!row->observer) continue;
         const size_t n = naive_attention(&q, b->step->contexts[0], slots, BASE_ARRAY_LEN(slots), out);
         for (size_t k = 0; k < n; k++) {
             const int32_t view = slots[k].view - (naive.module->first > 0), slot = view * KV_SPAN_TOKENS + slots[k].slot;
+            double *relative = &naive.relative[((int64_t)layer * hp->n_heads + h) * naive.module->n + slot];
             if (view < 0 || view >= naive.module->n_spans) continue;
+            if (is_relative) *relative = fmax(*relative, slots[k].weight / naive.norms[r]);
+            if (is_relative) continue; /* the same repetition was observed before */
             double *joined = &naive.weights[rows][index_of(&b->shape, naive.module->n, b->model->layers[layer].states, kv_head, slot)];
             *joined = is_last ? *joined + slots[k].weight : fmax(*joined, slots[k].weight);
         }
@@ -362,11 +379,43 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
     free(a), free(leverage), free(r);
 }
 
-/* Scores of both: [layer][KV head][slot]. */
+/* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output matrix. */
+static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head, int32_t slot) {
+    const int32_t dim = shape->value_dim, kv_head = head / (model->hp.n_heads / model->hp.n_kv_heads), states = model->layers[layer].states;
+    double squared = 0;
+    for (int64_t row = 0; row < model->layers[layer].o.n_out; row++) {
+        double sum = 0;
+        for (int32_t d = 0; d < dim; d++)
+            sum += (double)matrix[row * model->layers[layer].o.n_in + head * dim + d] * element(shape, m, false, states, kv_head, slot, d);
+        squared += sum * sum;
+    }
+    return sqrt(squared);
+}
+
+static void naive_plus(const rp_model *model, const kv_shape *shape, const module *m, double *out) {
+    const int32_t group = model->hp.n_heads / model->hp.n_kv_heads;
+    for (int32_t layer = 0; layer < model->hp.n_layers; layer++) {
+        const model_weight *w = &model->layers[layer].o;
+        float *matrix = allocate((size_t)(w->n_in * w->n_out), sizeof(*matrix));
+        for (int64_t row = 0; row < w->n_out; row++)
+            kernel_dequantize(w->type, (const char *)w->data + row * kernel_row_bytes(w->type, w->n_in), matrix + row * w->n_in, w->n_in);
+        for (int32_t i = 0; i < model->hp.n_heads * m->n; i++) {
+            const int32_t head = i / m->n, slot = i % m->n;
+            double *score = &out[index_of(shape, m->n, model->layers[layer].states, head / group, slot)];
+            const double weight = naive.relative[(int64_t)layer * model->hp.n_heads * m->n + i];
+            *score = fmax(*score, weight * naive_added_norm(model, matrix, shape, m, layer, head, slot));
+        }
+        free(matrix);
+    }
+}
+
+/* Scores of methods that need more than weights: [layer][KV head][slot]. */
 static double *naive_scores[REDUCTION_N_METHODS];
 
-static void score_queries(const rp_model *model, const kv_shape *shape, const module *m) {
+static void score_others(const rp_model *model, const kv_shape *shape, const module *m) {
     const int32_t n = shape->n_kv_heads * m->n;
+    naive_scores[REDUCTION_KVZIP_PLUS] = allocate((size_t)(shape->n_layers * n), sizeof(double));
+    naive_plus(model, shape, m, naive_scores[REDUCTION_KVZIP_PLUS]);
     for (int i = REDUCTION_EXPECTED; i <= REDUCTION_COMPACTOR; i++) {
         naive_scores[i] = allocate((size_t)(shape->n_layers * n), sizeof(double));
         for (int32_t layer = 0; layer < shape->n_layers; layer++)
@@ -382,6 +431,7 @@ static double naive_score(reduction_method method, const kv_shape *shape, const 
     double sum = 0;
     switch (method) {
     case REDUCTION_KVZIP: return m->first + slot < 4 ? INFINITY : repeated[slot];
+    case REDUCTION_KVZIP_PLUS: return m->first + slot < 4 ? INFINITY : naive_scores[method][index_of(shape, m->n, layer, kv_head, slot)];
     case REDUCTION_SNAPKV:
         if (slot >= before) return INFINITY;
         for (int32_t i = slot - 3; i <= slot + 3; i++) sum += i >= 0 && i < before ? last[i] / 7 : 0;
@@ -436,6 +486,19 @@ static bool is_same(const kv_selection *a, const kv_selection *b) {
     return memcmp(a->bits, b->bits, sizeof(*a->bits) * (size_t)(a->n_layers * a->n_kv_heads * kv_selection_words(a))) == 0;
 }
 
+/* Are all slots that the repetition attends to within the share? Out of the reach of windows are others. All methods that score by its weights
+ * keep the same then. */
+static bool keeps_all_weights(const kv_shape *shape, const module *m, int32_t permille) {
+    const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
+    int32_t n_there = 0, n_weights = 0;
+    for (int32_t i = 0; i < n_heads * m->n; i++) {
+        const int32_t layer = i / m->n / shape->n_kv_heads, slot = i % m->n;
+        n_there += kv_span_has(m->spans[slot / KV_SPAN_TOKENS], layer, slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS);
+        n_weights += naive_score(REDUCTION_KVZIP, shape, m, layer, i / m->n % shape->n_kv_heads, slot) > 0;
+    }
+    return n_weights <= (n_there * permille + 999) / 1000;
+}
+
 static void check_methods(const rp_model *model, const char *name, tiny_random *random) {
     static int32_t tokens[MOST_TOKENS], asking[5];
     const int32_t n = BASE_MIN(200 + (int32_t)tiny_random_below(random, 200), model->positions.data ? 120 : 400);
@@ -453,28 +516,32 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     const kv_shape *shape = kv_pool_shape(run.pool);
     const int32_t n_heads = shape->n_layers * shape->n_kv_heads;
     for (int i = 1; i < 3; i++) naive.weights[i] = allocate((size_t)(n_heads * n), sizeof(double));
+    naive.relative = allocate((size_t)(model->hp.n_layers * model->hp.n_heads * n), sizeof(double));
     naive.queries = allocate((size_t)(model->hp.n_layers * n * model->hp.n_heads * model->hp.key_dim), sizeof(double));
     naive.run = &run;
     naive.module = &m;
     naive.ops = *run.backend->ops;
     naive.attend = naive.ops.attend;
     naive.ops.attend = recording_attend;
+    naive.observe_input = naive.ops.observe_input;
+    naive.ops.observe_input = recording_observe_input;
     run.backend->ops = &naive.ops;
     open_module(&m, &run, tokens, n_before, n - n_before, asking, 5);
     open_module(&same, &other, tokens, n_before, n - n_before, asking, 5);
     for (int i = 0; i < 2; i++) read_elements(shape, &m, i);
-    score_queries(model, shape, &m);
+    score_others(model, shape, &m);
     for (int share = 0; share < N_SHARES; share++) {
         kv_selection *chosen[REDUCTION_N_METHODS];
+        const bool keeps_all = keeps_all_weights(shape, &m, shares[share]);
         for (int i = 0; i < REDUCTION_N_METHODS; i++) {
             const reduction_method method = (reduction_method)i;
-            const int32_t step = method == REDUCTION_KVZIP ? n_heads : 1;
+            const int32_t step = method == REDUCTION_KVZIP || method == REDUCTION_KVZIP_PLUS ? n_heads : 1;
             kv_selection *again = select_slots(&other, &same, method, shares[share]);
             chosen[i] = select_slots(&run, &m, method, shares[share]);
             if (!is_same(chosen[i], again)) fail_msg("%s: %s depends on steps or threads", name, reduction_method_name(method));
             kv_selection_free(again);
             for (int k = 0; k < i; k++)
-                if (is_same(chosen[i], chosen[k]))
+                if (is_same(chosen[i], chosen[k]) && !(method == REDUCTION_KVZIP_PLUS && k == REDUCTION_KVZIP && keeps_all))
                     fail_msg("%s: %s chooses as %s does", name, reduction_method_name(method), reduction_method_name((reduction_method)k));
             for (int32_t head = 0; head < n_heads && method != REDUCTION_RANDOM; head += step)
                 n_differ += check_heads(method, &run, &m, chosen[i], head, head + step, shares[share]);
@@ -488,7 +555,8 @@ static void check_methods(const rp_model *model, const char *name, tiny_random *
     forward_run_close(&run);
     forward_run_close(&other);
     for (int i = 1; i < 3; i++) free(naive.weights[i]);
-    for (int i = REDUCTION_EXPECTED; i <= REDUCTION_COMPACTOR; i++) free(naive_scores[i]);
+    for (int i = REDUCTION_KVZIP_PLUS; i <= REDUCTION_COMPACTOR; i++) free(naive_scores[i]);
+    free(naive.relative);
     for (int i = 0; i < 2; i++) free(naive.elements[i]);
     free(naive.queries);
 }

@@ -191,9 +191,12 @@ static void add_view(twin *t, const kv_view *v) {
 static void add_observers(world *w, twin *t) {
     rp_error err = {0};
     const size_t first = (size_t)below(w, (int32_t)t->together.n_views + 1), n = (size_t)below(w, (int32_t)(t->together.n_views - first) + 1);
-    const attention_measure measure = (attention_measure)below(w, 3);
+    const attention_measure measure = (attention_measure)below(w, 4);
+    const bool is_relative = measure == ATTENTION_RELATIVE;
+    const model_hparams *hp = &w->model->hp;
+    const int32_t n_layers = is_relative ? hp->n_layers : w->model->n_kv_layers, n_heads = is_relative ? hp->n_heads : hp->n_kv_heads;
     for (int i = 0; i < w->n_observed; i++)
-        must(attention_observer_new(&t->observers[i], kv_pool_shape(w->pool), measure, MOST_WEIGHTS, first, n, &err), &err);
+        must(attention_observer_new(&t->observers[i], n_layers, n_heads, measure, MOST_WEIGHTS, first, n, &err), &err);
 }
 
 /* Lists the slots of some views; adjacent views are one run where that is possible. */
@@ -675,7 +678,7 @@ static void check_defined(const rp_model *m, const char *name, kv_format format,
         twin *t = &w.twins[i];
         for (int k = 0; k < 2; k++) attention_observer_free(t->observers[k]);
         const attention_measure measure = (attention_measure)below(&w, 3);
-        must(attention_observer_new(&t->observers[0], kv_pool_shape(w.pool), measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
+        must(attention_observer_new(&t->observers[0], m->n_kv_layers, m->hp.n_kv_heads, measure, MOST_WEIGHTS, 0, t->together.n_views, &err), &err);
         t->observers[1] = NULL;
         defined.weights[i] = base_calloc(t->observers[0]->n, sizeof(double));
     }

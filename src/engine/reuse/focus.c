@@ -69,7 +69,7 @@ int focus_begin(rp_job *c, rp_error *err) {
     f->answer_token = c->result->n_tokens + 1;
     f->stage = FOCUS_LOOKS;
     c->phase = JOB_FOCUS;
-    return attention_observer_new(&f->observer, kv_pool_shape(c->engine->pool), ATTENTION_TOTAL, (int64_t)m->hp.n_layers * m->hp.n_heads, 0,
+    return attention_observer_new(&f->observer, m->n_kv_layers, m->hp.n_kv_heads, ATTENTION_TOTAL, (int64_t)m->hp.n_layers * m->hp.n_heads, 0,
                                   focus_count_views(c), err);
 }
 

@@ -194,11 +194,7 @@ int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
 
 static int open_scores(segment_reduction *r, rp_error *err) {
     const model_hparams *hp = &r->engine->model->hp;
-    const int64_t most = (int64_t)REDUCTION_WINDOW * hp->n_heads;
-    int rc = RP_OK;
-    if (reduction_method_rows(r->method) != REDUCTION_ROWS_NONE)
-        rc = attention_observer_new(&r->observer, kv_pool_shape(r->engine->pool), reduction_method_measure(r->method), most, r->first_view,
-                                    (size_t)r->segment->n_spans, err);
+    int rc = reduction_observer_new(&r->observer, r->engine->model, r->method, r->first_view, (size_t)r->segment->n_spans, err);
     if (rc || !reduction_method_needs_queries(r->method)) return rc;
     rc = reduction_queries_new(&r->queries, r->engine->model, r->engine->n_ctx, r->method, r->segment->n_tokens, err);
     return rc ? rc : query_record_new(&r->record, hp->n_layers, hp->n_heads * hp->key_dim, err);
@@ -273,8 +269,12 @@ static void add_likelihood(segment_reduction *r, int32_t first, int32_t n, const
 static const kv_span *const *full_spans(const segment_reduction *r) { return (const kv_span *const *)r->run; }
 
 static reduction_run run_of(const segment_reduction *r, const kv_span *const *spans) {
-    return (reduction_run){
-        .spans = spans, .n_spans = (size_t)r->segment->n_spans, .observer = r->observer, .queries = r->queries, .left_out = r->left_out};
+    return (reduction_run){.model = r->engine->model,
+                           .spans = spans,
+                           .n_spans = (size_t)r->segment->n_spans,
+                           .observer = r->observer,
+                           .queries = r->queries,
+                           .left_out = r->left_out};
 }
 
 /* Adds views of the slots that a candidate share keeps, in the place of the full spans. */

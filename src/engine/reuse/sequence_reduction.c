@@ -112,7 +112,7 @@ int reduction_open(rp_job *c, rp_error *err) {
     c->reduction.n_rows = observed_rows(c);
     if (c->reduction.n_rows == 0) return RP_OK;
     const int64_t most = (int64_t)c->reduction.n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
-    return attention_observer_new(&c->reduction.observer, shape, ATTENTION_SUM, most, 0, n_views, err);
+    return attention_observer_new(&c->reduction.observer, shape->n_layers, shape->n_kv_heads, ATTENTION_SUM, most, 0, n_views, err);
 }
 
 void reduction_prepare_row(const rp_job *c, int32_t token, model_row *row) {

@@ -538,30 +538,66 @@ static int32_t end_of_observed(const tile *t, const visit *v, int32_t r) {
     return end;
 }
 
-/* Adds a row's weights of the visible slots of a block to those of all heads and rows so far. */
-static void add_observed(const tile *t, const attention_observer *o, int32_t r, uint64_t visible, uint64_t weights[KV_BLOCK_SLOTS]) {
-    for (int32_t h = 0; h < t->n_heads; h++) {
-        const float *list = scores_of(t, r, h) + t->done[r], factor = t->factors[r * t->n_heads + h];
-        for (uint64_t bits = visible; bits; bits &= bits - 1) {
-            const int slot = base_ctz64(bits);
-            weights[slot] = attention_observer_join(o, weights[slot], attention_observer_number(o, *list++ * factor));
+/* What rows and heads give the slots of a block. */
+typedef struct observed {
+    float maxima[KV_BLOCK_SLOTS];
+    uint64_t sums[KV_BLOCK_SLOTS];
+} observed;
+
+/* Joins a query's weights of the visible slots, which are list times factor. A NaN is above nothing. Maxima of whole blocks are most of an
+ * observer's work: the compiler makes vectors of them. */
+static void join_maxima(observed *all, const float *list, float factor, uint64_t visible) {
+    if (visible == ~UINT64_C(0))
+        for (int i = 0; i < KV_BLOCK_SLOTS; i++) {
+            const float weight = list[i] * factor, highest = all->maxima[i];
+            all->maxima[i] = weight > highest ? weight : highest;
         }
+    else
+        for (uint64_t bits = visible; bits; bits &= bits - 1) {
+            const float weight = *list++ * factor;
+            float *highest = &all->maxima[base_ctz64(bits)];
+            if (weight > *highest) *highest = weight;
+        }
+}
+
+static void join_sums(const attention_observer *o, observed *all, const float *list, float factor, uint64_t visible) {
+    for (uint64_t bits = visible; bits; bits &= bits - 1) all->sums[base_ctz64(bits)] += attention_observer_number(o, *list++ * factor);
+}
+
+/* Reports what the slots of a block got, and forgets it. */
+static void report_observed(const tile *t, attention_observer *o, int32_t head, size_t view, int32_t block, uint64_t any, observed *all) {
+    const bool is_relative = o->measure == ATTENTION_RELATIVE;
+    const int32_t layer = is_relative ? (int32_t)(t->j->layer - t->j->b->model->layers) : t->j->layer->states;
+    for (uint64_t bits = attention_observer_is_maximum(o) ? any : 0; bits; bits &= bits - 1)
+        all->sums[base_ctz64(bits)] = attention_observer_number(o, all->maxima[base_ctz64(bits)]);
+    attention_observer_add(o, layer, is_relative ? t->first_head + head : t->kv_head, view, block, any, all->sums);
+    *all = (observed){0};
+}
+
+/* Reports what rows [r, end), which have the same view, give the slots of a block. */
+static void observe_view(const tile *t, attention_observer *o, size_t view, int32_t block, int32_t r, int32_t end, const uint64_t *visible) {
+    const bool is_maximum = attention_observer_is_maximum(o), is_relative = o->measure == ATTENTION_RELATIVE;
+    uint64_t any = 0;
+    observed all = {0};
+    for (int32_t i = r; i < end; i++) any |= visible[i];
+    for (int32_t h = 0; h < t->n_heads && any; h++) {
+        for (int32_t i = r; i < end; i++) {
+            const float *list = scores_of(t, i, h) + t->done[i], own = t->factors[i * t->n_heads + h];
+            const float factor = is_relative ? own * t->j->b->inverse_norms[t->rows[i]] : own;
+            if (is_maximum) join_maxima(&all, list, factor, visible[i]);
+            else join_sums(o, &all, list, factor, visible[i]);
+        }
+        if (is_relative || h + 1 == t->n_heads) report_observed(t, o, h, view, block, any, &all);
     }
 }
 
 static void observe_block(tile *t, const visit *v, int32_t block, const uint64_t *visible) {
     for (int32_t r = v->first, end; r < v->end; r = end) {
         attention_observer *o = tile_row_of(t, r)->observer;
-        uint64_t weights[KV_BLOCK_SLOTS] = {0}, any = 0;
-        end = end_of_observed(t, v, r);
         const size_t view = v->views[r] ? (size_t)(v->views[r] - t->part_of[r]->context->views) : 0;
-        const bool is_observed = o && view >= o->first_view && view < o->first_view + o->n_views;
-        for (int32_t i = r; i < end; i++) {
-            if (is_observed) add_observed(t, o, i, visible[i], weights);
-            any |= visible[i];
-            t->done[i] += base_popcount64(visible[i]);
-        }
-        if (is_observed && any) attention_observer_add(o, t->j->layer->states, t->kv_head, view - o->first_view, block, any, weights);
+        end = end_of_observed(t, v, r);
+        if (o && view >= o->first_view && view < o->first_view + o->n_views) observe_view(t, o, view - o->first_view, block, r, end, visible);
+        for (int32_t i = r; i < end; i++) t->done[i] += base_popcount64(visible[i]);
     }
 }
 

@@ -364,9 +364,11 @@ static int cpu_backend_cut_tiles(cpu_backend *b, rp_error *err) {
 }
 
 static void find_observers(cpu_backend *b) {
-    b->is_observed = b->is_recorded = false;
+    b->is_observed = b->is_recorded = b->is_relative = false;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
-        b->is_observed |= b->step->rows[r].observer != NULL;
+        const attention_observer *o = b->step->rows[r].observer;
+        b->is_observed |= o != NULL;
+        b->is_relative |= o && o->measure == ATTENTION_RELATIVE;
         b->is_recorded |= b->step->rows[r].queries != NULL;
     }
 }

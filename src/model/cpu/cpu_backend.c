@@ -23,6 +23,7 @@ static void free_backend(backend *self) {
     cpu_pack_free(b);
     base_threads_free(b->threads);
     base_free(b->row);
+    base_free(b->inverse_norms);
     base_free(b->q8);
     base_free(b);
 }
@@ -240,6 +241,8 @@ static const backend_ops ops = {
     .read_head = cpu_read_head,
     .bound = cpu_bound,
     .deviate = cpu_deviate,
+    .observe_input = cpu_observe_input,
+    .output_norms = cpu_output_norms,
     .attend = cpu_attend,
     .act = cpu_act,
     .experts = cpu_mix_experts,
@@ -264,6 +267,8 @@ static int open_parts(cpu_backend *b, const cpu_backend_options *o, rp_error *er
     if (rc) return rc;
     b->row = base_alloc(sizeof(float) * (size_t)b->model->hp.n_embd);
     if (!b->row) return base_fail_memory(err, sizeof(float) * (uint64_t)b->model->hp.n_embd, "activations");
+    b->inverse_norms = base_alloc(sizeof(float) * (size_t)o->max_rows);
+    if (!b->inverse_norms) return base_fail_memory(err, sizeof(float) * (uint64_t)o->max_rows, "activations");
     if ((rc = cpu_pack_open(b, err)) || (rc = cpu_linear_open(b, o->max_rows, err)) || (rc = cpu_attention_open(b, o->n_ctx, err)))
         return rc;
     return cpu_experts_open(b, o->max_rows, err);

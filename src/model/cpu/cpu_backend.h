@@ -139,6 +139,8 @@ typedef struct cpu_backend {
     bool has_int_scratch;
     bool sees_ints, sees_floats; /* the step's contexts have spans of integers; of floats. Of a layer: attend_job */
     bool is_observed, is_recorded; /* rows of the step have observers; records of queries */
+    bool is_relative;              /* observers of relative weights */
+    float *inverse_norms;          /* [max_rows]: 1 / norm of each row's input of the current layer's attention, for them */
     bool is_chosen;                /* rows of the step choose slots; */
     cpu_choices *choices;          /* NULL: none ever did */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
@@ -147,6 +149,8 @@ typedef struct cpu_backend {
 int cpu_attention_open(cpu_backend *b, int32_t n_ctx, rp_error *err); /* scratch. RP_ERR_MEMORY */
 int cpu_attention_begin(cpu_backend *b, rp_error *err);               /* plans the step. RP_ERR_MEMORY */
 void cpu_attention_free(cpu_backend *b);
+void cpu_observe_input(backend *self, const backend_buffer *input);
+int cpu_output_norms(backend *self, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err);
 void cpu_attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
 /* Of the step, all kinds. RP_ERR_MEMORY. */
 int cpu_angles_begin(cpu_backend *b, rp_error *err);
