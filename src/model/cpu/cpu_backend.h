@@ -8,6 +8,7 @@
  *   cpu_attention.c        storing KV into blocks, attention over views
  *   cpu_encode.c           elements of KV blocks; encoding of complete spans
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
+ *   cpu_relative.c         norms that relative weights of attention are made of
  *   cpu_attention_plan.c   scratch and rotations of a step, its rows grouped into tiles
  *
  * Work is split over outputs (linear), rows or elements (the rest); no element's arithmetic depends on the split.
