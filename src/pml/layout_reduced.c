@@ -43,7 +43,7 @@ void pml_layout_reduce(pml_layout *l) {
         if (!is_reduced(l, s)) continue;
         s->keep = keep_of(l, s->holder);
         const char *method = reduction_method_name(l->formats.method);
-        base_hash_init(&h, "reprise reduced 1");
+        base_hash_init(&h, "reprise reduced 2");
         base_hash_key(&h, &pml_segment_keys(l, s)[s->n_spans - 1]);
         base_hash_bytes(&h, method, strlen(method));
         base_hash_u64(&h, (uint64_t)s->keep);

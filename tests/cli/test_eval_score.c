@@ -92,6 +92,13 @@ static void settings(void **state) {
     assert_true(s.reuse == RP_REUSE_EXACT && s.has_kv_format && s.kv_format == RP_KV_INT8);
     assert_int_equal(eval_setting_parse(&s, "f16"), 0);
     assert_true(s.reuse == RP_REUSE_ON && s.has_kv_format && s.kv_format == RP_KV_F16);
+    static const char *const plus[] = {"path+keep:25%+kvzip+", "kvzip++path+keep:25%"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(eval_setting_parse(&s, plus[i]), 0);
+        assert_true(s.scope == RP_SCOPE_PATH && strcmp(s.keep, "25%") == 0 && strcmp(s.keep_method, "kvzip+") == 0);
+    }
+    assert_int_equal(eval_setting_parse(&s, "kvzip++"), 2);
+    assert_int_equal(eval_setting_parse(&s, "kvzip+kvzip+"), 2);
     assert_int_equal(eval_setting_parse(&s, "f16+int8"), 2);
     assert_int_equal(eval_setting_parse(&s, "path+link:0"), 2);
     assert_int_equal(eval_setting_parse(&s, "link:8+blend:15"), 2);

@@ -36,8 +36,8 @@
 #include "support/seed.h"
 
 #define MODEL "models/reprise-mini.gguf"
-#define MOST_ROWS FORWARD_RUN_ROWS           /* of a question and its answer */
-#define MOST_TOKENS 400                      /* of a module with random tokens */
+#define MOST_ROWS FORWARD_RUN_ROWS /* of a question and its answer */
+#define MOST_TOKENS 400            /* of a module with random tokens */
 #define REPEAT "Repeat the previous context exactly."
 
 static const int32_t shares[] = {500, 250, 125};
@@ -49,9 +49,9 @@ static void *allocate(size_t n, size_t bytes) { return reference_alloc(n, bytes)
 
 /* Complete spans of one context, and what was observed of them. */
 typedef struct module {
-    kv_span *before;                  /* the tokens before it, at most 256, which are not reduced; NULL: none */
-    kv_span **spans;                  /* references */
-    int32_t n_spans, n, first;        /* first: its position */
+    kv_span *before;                                    /* the tokens before it, at most 256, which are not reduced; NULL: none */
+    kv_span **spans;                                    /* references */
+    int32_t n_spans, n, first;                          /* first: its position */
     attention_observer *observers[REDUCTION_N_METHODS]; /* NULL: the method observes no rows */
     reduction_queries *queries[REDUCTION_N_METHODS];
 } module;
@@ -380,7 +380,8 @@ static void naive_compactor(const rp_model *model, const kv_shape *shape, const 
 }
 
 /* Norm of what a slot's value adds to the residual stream through the query head's columns of a layer's output matrix. */
-static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head, int32_t slot) {
+static double naive_added_norm(const rp_model *model, const float *matrix, const kv_shape *shape, const module *m, int32_t layer, int32_t head,
+                               int32_t slot) {
     const int32_t dim = shape->value_dim, kv_head = head / (model->hp.n_heads / model->hp.n_kv_heads), states = model->layers[layer].states;
     double squared = 0;
     for (int64_t row = 0; row < model->layers[layer].o.n_out; row++) {

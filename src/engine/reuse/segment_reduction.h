@@ -9,7 +9,7 @@
  *   tokens            the segment, as its prefill has it; asking, repetition
  *
  * With REDUCTION_AUTO the share is calibrated: the first tokens of the repetition are computed again over the slots that candidates keep. The
- * smallest share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 3 % at
+ * smallest share (binary search of SEGMENT_REDUCTION_SHARES) is chosen that lowers the (geometric) mean likelihood of a repeated token by 5 % at
  * most.
  *
  * Rows report to an observer. After the last one, slots of the segment are selected (model/reduction.h) and copied to reduced spans. Nothing else
@@ -23,10 +23,11 @@
 
 #define SEGMENT_REDUCTION_CHUNK 2048 /* tokens of a repetition, as in KVzip's implementation */
 
+/* Of auto, in 1/1000. None is below 15 %: below, answers were lost that the likelihood of the text did not show (docs/quality.md). */
 #define SEGMENT_REDUCTION_SHARES \
-    { 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL } /* of auto, in 1/1000 */
-#define SEGMENT_REDUCTION_JUDGED 512                                       /* tokens by which candidates are judged, at most */
-#define SEGMENT_REDUCTION_LIKELIHOOD 0.97                                  /* 0.95 in Compactor; compared in docs/quality.md */
+    { 150, 200, 250, 300, 400, 500, 750, REDUCTION_ALL }
+#define SEGMENT_REDUCTION_JUDGED 512      /* tokens by which candidates are judged, at most */
+#define SEGMENT_REDUCTION_LIKELIHOOD 0.95 /* as in Compactor; compared in docs/quality.md */
 
 typedef struct segment_reduction segment_reduction;
 

@@ -9,6 +9,7 @@
  *   cpu_slot_bounds.c      slots that rows choose anew
  *   cpu_encode.c           elements of KV blocks; encoding of complete spans
  *   cpu_deviate.c          deviation of recomputed KV from cached KV
+ *   cpu_relative.c         norms that relative weights of attention are made of
  *   cpu_attention_plan.c   scratch of a step, its rows grouped into tiles
  *   cpu_angles.c           angles of rotations
  *
