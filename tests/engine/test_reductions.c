@@ -455,7 +455,13 @@ static void results_show_which_slots_are_kept(void **state) {
     static const struct {
         const char *keep, *method;
         int32_t most; /* rp_request.n_kept_shares */
-    } cases[] = {{"25%", "kvzip", RP_MAX_KEPT_SHARES}, {"50%", "expected", 100}, {"auto", "kvzip", RP_MAX_KEPT_SHARES}, {"12.5%", "random", 7}, {"25%", "sinks", 1}};
+    } cases[] = {
+        {"25%", "kvzip", RP_MAX_KEPT_SHARES},
+        {"50%", "expected", 100},
+        {"auto", "kvzip", RP_MAX_KEPT_SHARES},
+        {"12.5%", "random", 7},
+        {"25%", "sinks", 1},
+    };
     char *schema = schema_of("");
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
