@@ -17,6 +17,7 @@ const MAX_ROWS = 8;
 const SLOTS = 13; // height of the cells of kept slots, in a tile
 const PER_CELL = 2; // pixels that a cell should have
 const CHARACTER = 6.8; // of a label, about
+const LABEL = 40; // pixels at the beginning of a piece that an argument must leave to the label
 
 let drawn = 0; // names of hatches are unique in the document
 
@@ -140,8 +141,18 @@ function drawKept(tile, pieces, scale, onStep) {
   ]);
 }
 
+// Where the label of a piece begins: after the arguments that are drawn over its first pixels.
+function labelAt(tile, tiles, piece, scale) {
+  let from = piece.from;
+  for (const other of tiles) {
+    const covers = other !== tile && other.at > tile.at && other.at < tile.end && other.end > from;
+    if (covers && (other.at - from) * scale < LABEL) from = other.end;
+  }
+  return Math.min((from - piece.from) * scale, piece.width);
+}
+
 // The pieces of a tile in its rows; the longest has the label.
-function drawTile(tile, layout, width, hatch, onStep) {
+function drawTile(tile, tiles, layout, width, hatch, onStep) {
   const scale = width / layout.perRow;
   const pieces = [];
   for (let row = Math.floor(tile.at / layout.perRow); row * layout.perRow < tile.end; row++) {
@@ -152,7 +163,8 @@ function drawTile(tile, layout, width, hatch, onStep) {
     pieces.push({ x: from * scale, y: TOP + row * (ROW + TICKS), width: Math.max((to - from) * scale - gap, 0.75), from: first + from, to: first + to });
   }
   const longest = pieces.reduce((a, b) => (b.width > a.width ? b : a));
-  const label = labelOf(tile, longest.width);
+  const before = labelAt(tile, tiles, longest, scale);
+  const label = labelOf(tile, longest.width - before);
   const shown = tile.kept?.length > 0 ? ROW - SLOTS : ROW; // height of hatch and label
   const box = (piece, attributes) => s('rect', { x: piece.x, y: piece.y, width: piece.width, height: ROW, rx: 2, ...attributes });
   return s(
@@ -162,7 +174,7 @@ function drawTile(tile, layout, width, hatch, onStep) {
     pieces.map((piece) => box(piece, { class: 'body' })),
     tile.part && !tile.part.exact && pieces.map((piece) => box(piece, { fill: `url(#${hatch})`, class: 'hatch', height: shown })),
     tile.kept?.length > 0 && drawKept(tile, pieces, scale, onStep),
-    label && s('text', { x: longest.x + 5, y: longest.y + shown / 2 + 4, 'aria-hidden': 'true' }, label),
+    label && s('text', { x: longest.x + before + 5, y: longest.y + shown / 2 + 4, 'aria-hidden': 'true' }, label),
   );
 }
 
@@ -206,7 +218,7 @@ export function drawMosaic(report, width, onTile) {
   const layout = layoutOf(tiles, width);
   const height = TOP + layout.rows * (ROW + TICKS);
   const hatch = `hatch-${++drawn}`;
-  const boxes = tiles.map((tile) => drawTile(tile, layout, width, hatch, (words) => onTile(tile, words)));
+  const boxes = tiles.map((tile) => drawTile(tile, tiles, layout, width, hatch, (words) => onTile(tile, words)));
   boxes.forEach((box, i) => {
     box.addEventListener('pointerenter', () => onTile(tiles[i]));
     box.addEventListener('pointerdown', () => onTile(tiles[i]));

@@ -354,7 +354,8 @@ static int eval_read_settings(eval_state *s) {
     const size_t n_texts = given->n > 0 ? given->n : sizeof default_settings / sizeof default_settings[0];
     s->settings = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->settings);
     s->names = cli_alloc(n_texts * EVAL_MAX_EXPANDED * sizeof *s->names);
-    for (size_t i = 0; i < n_texts; i++) s->n_settings += eval_setting_expand(s->names + s->n_settings, given->n > 0 ? given->items[i] : default_settings[i]);
+    for (size_t i = 0; i < n_texts; i++)
+        s->n_settings += eval_setting_expand(s->names + s->n_settings, given->n > 0 ? given->items[i] : default_settings[i]);
     for (size_t i = 0; i < s->n_settings; i++) {
         int status = eval_setting_parse(&s->settings[i], s->names[i]);
         if (status != CLI_OK) return status;

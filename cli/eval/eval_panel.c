@@ -83,8 +83,9 @@ void eval_panel_take(eval_panel *p, eval_panel_box b) {
 
 void eval_panel_take_line(eval_panel *p, double x1, double y1, double x2, double y2) {
     const int n = (int)(fmax(fabs(x2 - x1), fabs(y2 - y1)) / LINE_STEP) + 1;
+    const double size = LINE_STEP / 2;
     for (int i = 0; i <= n; i++)
-        eval_panel_take(p, (eval_panel_box){x1 + (x2 - x1) * i / n - LINE_STEP / 4, y1 + (y2 - y1) * i / n - LINE_STEP / 4, LINE_STEP / 2, LINE_STEP / 2});
+        eval_panel_take(p, (eval_panel_box){x1 + (x2 - x1) * i / n - size / 2, y1 + (y2 - y1) * i / n - size / 2, size, size});
 }
 
 static bool panel_is_free(const eval_panel *p, eval_panel_box b) {

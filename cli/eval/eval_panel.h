@@ -18,12 +18,12 @@ typedef struct eval_panel_box {
 
 typedef struct eval_panel {
     FILE *to;
-    const char *title, *cost; /* above, and of the axis of cost */
-    double left, right;       /* of the axis */
+    const char *title, *cost;   /* above, and of the axis of cost */
+    double left, right;         /* of the axis */
     double cost_low, cost_high; /* logarithms */
     double low, high, step;     /* of the axis of quality */
     const char *unit;           /* after each number of it */
-    eval_panel_box *taken; /* areas occupied by marks, curves and labels: n_taken of most_taken */
+    eval_panel_box *taken;      /* areas occupied by marks, curves and labels: n_taken of most_taken */
     size_t n_taken, most_taken;
 } eval_panel;
 

@@ -24,11 +24,12 @@
 /* The mean over the tasks of a setting. */
 typedef struct kv_point {
     const eval_setting *setting;
-    double bytes; /* of the KV, in % of the base's */
+    double bytes;       /* of the KV, in % of the base's */
     double right, half; /* %, and half of its 95 % interval */
 } kv_point;
 
-typedef enum kv_panel { KV_MODULES, KV_SEQUENCES } kv_panel;
+typedef enum kv_panel { KV_MODULES,
+                        KV_SEQUENCES } kv_panel;
 
 static bool reduces(const eval_setting *s, kv_panel panel) { return panel == KV_MODULES ? s->keep[0] != '\0' : s->kv_keep[0] != '\0'; }
 static const char *method_of(const eval_setting *s, kv_panel panel) {
@@ -145,8 +146,10 @@ static void draw_kv_panel(eval_panel *p, const kv_point *base, const kv_point *p
                 eval_panel_draw_label(p, points[i].bytes, points[i].right, true, methods[k]);
                 break;
             }
-    for (size_t i = 0; i < n; i++)
-        if (is_format(points[i].setting, panel)) eval_panel_draw_label(p, points[i].bytes, points[i].right, false, cli_kv_formats[points[i].setting->kv_format]);
+    for (size_t i = 0; i < n; i++) {
+        const eval_setting *s = points[i].setting;
+        if (is_format(s, panel)) eval_panel_draw_label(p, points[i].bytes, points[i].right, false, cli_kv_formats[s->kv_format]);
+    }
     free(methods);
 }
 
@@ -177,7 +180,8 @@ void eval_plot_kv_write(const eval_report *r, FILE *to) {
     char subtitle[256];
     const char *slash = strrchr(r->model, '/');
     for (size_t i = 0; i < n; i++) half = fmax(half, points[i].half);
-    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 means of the tasks, 95 %% intervals of at most \xC2\xB1%.1f points", slash ? slash + 1 : r->model, half);
+    snprintf(subtitle, sizeof subtitle, "%.120s \xC2\xB7 means of the tasks, 95 %% intervals of at most \xC2\xB1%.1f points",
+             slash ? slash + 1 : r->model, half);
     svg_begin(to, EVAL_PANEL_END, "Answer quality against bytes of the KV", subtitle);
     svg_square_legend(to, svg_curve_legend(to, SVG_MARGIN, 0, "a method, shares of the slots"), "a KV format, all slots");
     if (n > 0 && make_kv_point(r, base, base, &full)) {

@@ -114,8 +114,8 @@ static void write_csv(const eval_report *r, FILE *to) {
         csv_mean(to, row->score);
         csv_mean(to, row->agreement);
         csv_mean(to, row->kl);
-        fprintf(to, ",%.3f,%.4f,%.0f,%.4f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->kept_share, row->recomputed_tokens,
-                row->probed_tokens, row->focused, row->quality_ms);
+        fprintf(to, ",%.3f,%.4f,%.0f,%.4f,%.1f,%.1f,%.4f,%.3f\n", row->ttft_ms, row->cached_share, row->kv_bytes, row->kept_share,
+                row->recomputed_tokens, row->probed_tokens, row->focused, row->quality_ms);
     }
 }
 

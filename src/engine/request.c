@@ -36,8 +36,10 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
         return base_fail(err, RP_ERR_INVALID, "quality %d:%d: " PML_QUALITY_ADVICE, (int)o->quality.mode, o->quality.amount);
     if (o->reuse == RP_REUSE_EXACT && o->quality.mode != RP_QUALITY_AS_WRITTEN && o->quality.mode != RP_QUALITY_EXACT)
         return base_fail(err, RP_ERR_CONFLICT, "reuse 'exact' contradicts quality: give one of them");
-    if (o->n_kept_shares < 0) return base_fail(err, RP_ERR_INVALID, "n_kept_shares is %d: give up to %d, or 0 for none", o->n_kept_shares, RP_MAX_KEPT_SHARES);
-    if (o->n_kept_shares > RP_MAX_KEPT_SHARES) return base_fail(err, RP_ERR_LIMIT, "n_kept_shares is %d: give at most %d", o->n_kept_shares, RP_MAX_KEPT_SHARES);
+    if (o->n_kept_shares < 0)
+        return base_fail(err, RP_ERR_INVALID, "n_kept_shares is %d: give up to %d, or 0 for none", o->n_kept_shares, RP_MAX_KEPT_SHARES);
+    if (o->n_kept_shares > RP_MAX_KEPT_SHARES)
+        return base_fail(err, RP_ERR_LIMIT, "n_kept_shares is %d: give at most %d", o->n_kept_shares, RP_MAX_KEPT_SHARES);
     if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 (none) or more", (long long)o->deadline_ms);
     return sampling_check(o, n_vocab, err);
 }

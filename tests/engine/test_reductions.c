@@ -550,7 +550,13 @@ static void results_show_which_slots_are_kept(void **state) {
     static const struct {
         const char *keep, *method;
         int32_t most; /* rp_request.n_kept_shares */
-    } cases[] = {{"25%", "kvzip", RP_MAX_KEPT_SHARES}, {"50%", "expected", 100}, {"auto", "kvzip", RP_MAX_KEPT_SHARES}, {"12.5%", "random", 7}, {"25%", "sinks", 1}};
+    } cases[] = {
+        {"25%", "kvzip", RP_MAX_KEPT_SHARES},
+        {"50%", "expected", 100},
+        {"auto", "kvzip", RP_MAX_KEPT_SHARES},
+        {"12.5%", "random", 7},
+        {"25%", "sinks", 1},
+    };
     char *schema = schema_of("");
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -629,6 +635,38 @@ static void wrong_shares_and_methods_are_refused(void **state) {
     rp_engine_free(e);
 }
 
+/* Names of methods are those that options take, the default first. */
+static void methods_have_names(void **state) {
+    rp_error err = {0};
+    int32_t n = 0;
+    (void)state;
+    for (const char *name; (name = rp_keep_method_name(n)) != NULL; n++) {
+        const setting s = {.format = RP_KV_F16, .keep = "25%", .method = name};
+        rp_engine_free(new_engine(&s, "<schema name=\"t\"><module name=\"a\">one</module></schema>"));
+        for (int32_t i = 0; i < n; i++) assert_string_not_equal(name, rp_keep_method_name(i));
+    }
+    assert_true(n >= (int32_t)(sizeof(methods) / sizeof(methods[0])));
+    assert_string_equal(rp_keep_method_name(0), "kvzip");
+    rp_engine *e = open_engine(NULL);
+    n = 0;
+    for (const char *name; (name = rp_kv_method_name(n)) != NULL; n++) {
+        rp_request q = calls_request("one two three", 1);
+        q.kv_keep = "50%";
+        q.kv_method = name;
+        calls_end(calls_submit(e, &q));
+    }
+    rp_request q = calls_request("one", 1);
+    rp_job *job = NULL;
+    q.kv_keep = "50%";
+    q.kv_method = "kvzip"; /* of modules */
+    assert_int_equal(rp_engine_submit(e, &q, &job, &err), RP_ERR_INVALID);
+    assert_true(n >= 6);
+    assert_string_equal(rp_kv_method_name(0), "snapkv");
+    assert_null(rp_keep_method_name(-1));
+    assert_null(rp_kv_method_name(-1));
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(modules_are_reduced_in_the_background),
@@ -643,6 +681,7 @@ int main(void) {
         cmocka_unit_test(reduced_kv_is_used_only_where_all_of_the_plan_fits),
         cmocka_unit_test(reduced_kv_survives_a_restart),
         cmocka_unit_test(results_show_which_slots_are_kept),
+        cmocka_unit_test(methods_have_names),
         cmocka_unit_test(wrong_shares_and_methods_are_refused),
     };
     return cmocka_run_group_tests_name("reductions", tests, open_model, close_model);

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import assert from 'node:assert/strict';
 import { openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
-import { TELEPHONE, runPrompt, saveSchema, send } from './steps.mjs';
+import { TABLES, TELEPHONE, runPrompt, saveSchema, send, waitForReduced } from './steps.mjs';
 
 const FOLDER = process.env.REPRISE_PAGE_FIGURES;
 const DOCUMENTS = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'examples', 'retrieval', 'documents.xml');
@@ -54,6 +54,18 @@ figure('modules', 'modules', { viewport: { width: 1200, height: 760 } }, async (
   });
   await page.locator('#cache-table tbody tr').first().waitFor();
   await draw('page-cache');
+});
+
+figure('reduced modules', 'modules', { viewport: { width: 1200, height: 760 } }, async (page, draw) => {
+  await page.click('#schema-new');
+  await page.fill('#schema-text', TABLES);
+  await saveSchema(page);
+  await waitForReduced(page, 'tables', 2);
+  await page.fill('#prompt-text', '<prompt schema="tables">\n  <stars/> <town season="spring"/>\n  <user>Say the value of Emstar.</user>\n</prompt>');
+  await page.fill('#prompt-kv-keep', '50%');
+  await runPrompt(page);
+  await page.locator('.mosaic .slot').nth(30).hover();
+  await draw('page-reduced', { clip: await page.locator('#instrument').boundingBox() });
 });
 
 // All documents as instructions: the second question finds them in the prefix cache.

@@ -44,7 +44,8 @@ static bool mark_reduced(rp_job *c) {
 void job_count_recomputed(rp_job *c) {
     c->blend.most = blend_most(c);
     c->focus.most = focus_most(c);
-    reduction_yield(c, c->focus.most > 0 ? "focus" : c->shift.asked ? "context_shift" : NULL); /* these replace views for the answer, too */
+    reduction_yield(c, c->focus.most > 0 ? "focus" : c->shift.asked ? "context_shift"
+                                                                    : NULL); /* these replace views for the answer, too */
 }
 
 #define REDUCED_ANSWER 64 /* tokens of an answer that must fit besides */

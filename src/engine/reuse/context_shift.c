@@ -40,7 +40,8 @@ int context_shift_check(rp_job *c, rp_error *err) {
     c->shift.kept = n_system > REDUCTION_FIRST && n_system <= piece_of(c) ? n_system : REDUCTION_FIRST;
     if (!model_is_movable(e->model))
         return base_fail(err, RP_ERR_UNSUPPORTED, "context_shift: KV of architecture '%s' cannot be moved to other positions", e->model->arch->name);
-    if (c->reduction.asked && !reduction_yield(c, "context_shift")) return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
+    if (c->reduction.asked && !reduction_yield(c, "context_shift"))
+        return base_fail(err, RP_ERR_CONFLICT, "context_shift contradicts kv_keep: give one of them");
     if (piece_of(c) <= REDUCTION_FIRST)
         return base_fail(err, RP_ERR_CONTEXT, "context_shift: a context of %d positions is too short: raise n_ctx", e->n_ctx);
     if (!can_keep(c))
