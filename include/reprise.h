@@ -888,7 +888,7 @@ typedef struct rp_result {
     rp_kv_reduction kv_reduction;
     int32_t dropped_messages;  /* oldest messages, after leading system messages, that rp_request.truncates left out */
     int32_t context_shifts;    /* how often the answer reached the end of the context and continued (rp_request.context_shift) */
-    int32_t kept_step;         /* positions that a number of kept_shares stands for; 0 without any */
+    int32_t kept_step;         /* positions per number of kept_shares; 0 without any */
     float *kept_shares;        /* which slots reduced modules keep: numbers of all items (rp_plan_item.first_kept_share). Number i of an item: of
                                   the item's tokens at positions [position + i * kept_step, position + (i + 1) * kept_step), the share of
                                   their slots, of all KV heads of all layers, that the reduced KV has, 0 to 1. With a kept_step of 1 the share of

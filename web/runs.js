@@ -5,7 +5,7 @@
 // measure (asks the same without reuse, gives its report)}.
 
 const MOST = 100;
-export const KEPT_SHARES = 1024; // numbers about kept slots that the page asks for: more than a mosaic has room for
+export const KEPT_SHARES = 1024; // requested numbers of kept slots: more than the cells of a mosaic
 
 const list = [];
 let chosen = null;

@@ -40,7 +40,7 @@ extern const eval_setting eval_reference;
 int eval_setting_parse(eval_setting *setting, const char *text);
 
 #define EVAL_MAX_EXPANDED 64
-/* Writes the settings that a text stands for: of "keep:25%+*" one for each method of modules, of "kv-keep:12.5%:*" for each method of
+/* Expands a text to settings: of "keep:25%+*" one for each method of modules, of "kv-keep:12.5%:*" for each method of
  * requests, of others itself. out: [EVAL_MAX_EXPANDED], each freed by the caller. Returns their number. */
 size_t eval_setting_expand(char **out, const char *text);
 

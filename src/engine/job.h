@@ -163,7 +163,8 @@ base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format forma
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
-/* Blocks that a request's modules and n of its own tokens take at one time. */
+/* Blocks that a request's modules and n of its own tokens take at one time: a lower bound; an upper one for a plan with reduced KV, all of whose
+ * modules may have to be computed again. */
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);

@@ -99,33 +99,42 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     return copied + sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
 }
 
-/* Upper bound of the blocks that a segment's reduced KV takes where nothing is cached. */
-static int64_t reduced_blocks(const rp_job *c, const pml_segment *s) {
-    const pml_layout *l = c->plan->layout;
+/* Upper bound of the blocks that a segment's prefill takes, its encoded form included. */
+static int64_t prefill_blocks(const rp_job *c, const pml_segment *s) {
     const kv_pool *pool = c->engine->pool;
-    int64_t blocks = segment_reduction_blocks(c->engine, s) + sequence_held_blocks(pool, s->format, s->n_tokens);
-    for (int32_t i = 0; i < s->n_scope; i++) {
-        const pml_segment *t = &l->segments[pml_segment_scope(l, s)[i]];
-        blocks += sequence_held_blocks(pool, t->format, t->n_tokens);
-    }
+    const int64_t blocks = sequence_held_blocks(pool, segment_open_format(c->engine, s), s->n_tokens);
+    return kv_format_is_encoded(s->format) ? blocks + sequence_held_blocks(pool, s->format, s->n_tokens) : blocks;
+}
+
+/* Upper bound of the blocks that a segment takes where nothing is cached. */
+static int64_t most_segment_blocks(const rp_job *c, const pml_segment *s, bool reduced) {
+    const pml_layout *l = c->plan->layout;
+    int64_t blocks = prefill_blocks(c, s) + (reduced ? segment_reduction_blocks(c->engine, s) : 0);
+    for (int32_t i = 0; i < s->n_scope; i++) blocks += prefill_blocks(c, &l->segments[pml_segment_scope(l, s)[i]]);
     return blocks;
 }
 
-/* A lower bound of the blocks that a module's segment takes; of reduced KV, an upper one. */
-static int64_t segment_blocks(const rp_job *c, const pml_segment *s, bool reduced) {
+/* A lower bound of the blocks that a segment of full KV takes. */
+static int64_t least_segment_blocks(const rp_job *c, const pml_segment *s) {
     const kv_pool *pool = c->engine->pool;
-    if (reduced) return reduced_blocks(c, s);
     if (s->format != kv_pool_shape(pool)->format) return kv_pool_shape(pool)->windows ? 0 : sequence_held_blocks(pool, s->format, s->n_tokens);
     return sequence_blocks_in(pool, s->format, s->n_tokens, 0, 0, false);
 }
 
-/* Blocks that the job's modules and n tokens take at the same time; a lower bound if windows are not kept. */
+static bool has_reduced(const rp_job *c) {
+    for (size_t i = 0; i < c->plan->n_items && !c->exact; i++)
+        if (c->plan->items[i].reduced) return true;
+    return false;
+}
+
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const pml_plan *p = c->plan;
+    const bool any_reduced = has_reduced(c);
     int64_t blocks = job_own_blocks(c, n, keeps_windows);
-    for (size_t i = 0; i < p->n_items && !c->exact; i++)
-        if (p->items[i].is_view)
-            blocks += segment_blocks(c, &p->layout->segments[p->items[i].segment], p->items[i].reduced);
+    for (size_t i = 0; i < p->n_items && !c->exact; i++) {
+        const pml_segment *s = p->items[i].is_view ? &p->layout->segments[p->items[i].segment] : NULL;
+        if (s) blocks += any_reduced ? most_segment_blocks(c, s, p->items[i].reduced) : least_segment_blocks(c, s);
+    }
     return blocks;
 }
 

@@ -359,7 +359,7 @@ static int steps_end_prompt(rp_job *c, rp_error *err) {
     if (!c->reduction.asked && !context_shift_may(c)) return RP_OK;
     prefix_give(c, true);
     c->shares = false;
-    kv_context_close(&c->seq.context); /* what others may share ends with the prompt */
+    kv_context_close(&c->seq.context); /* other requests share the prompt's KV only */
     const int rc = job_describe_plan(c, err);
     return rc ? rc : reduction_apply(c, err);
 }

@@ -300,7 +300,7 @@ static void choose_slots(const chooser *c, uint64_t (*masks)[KV_SPAN_BLOCKS]) {
         bound_runs(c, first_head + done, n);
         for (int32_t h = 0; h < n; h++) join_bounds(c, first_head + done + h, c->s->bounds + (int64_t)h * n_groups);
     }
-    chosen->n_slots = n_groups; /* of those that it has room for */
+    chosen->n_slots = n_groups; /* at most its capacity, choices.n_groups */
     memset(chosen->bits, 0, sizeof(*chosen->bits) * (size_t)kv_selection_words(chosen));
     kv_selection_add_highest(chosen, c->s->highest, 0, 1, c->bounds->most);
     write_masks(c, masks);
