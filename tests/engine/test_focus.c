@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_focus.c: quality="focus:R" through the engine: the tokens that an uncertain prediction attends to most, by a slow computation with
- * the forward pass alone, whose logits the engine's equal byte for byte; the same bytes whatever is cached; what other requests may hit; reports.
- * tests/oracle checks the logits against an independent implementation, tests/exactness that they do not depend on schedules.
+/* test_focus.c: quality="focus:R" through the engine. A slow computation with the forward pass alone selects the tokens that an uncertain
+ * prediction attends to most and recomputes them: the engine's logits equal its logits byte for byte. Besides: the same bytes whatever is
+ * cached; what other requests may hit; reports. tests/oracle checks the logits against an independent implementation, tests/exactness that
+ * they do not depend on schedules.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -399,8 +399,8 @@ static void requests_precede_reductions(void **state) {
  * reduced for the answer. No budget refuses a request with reduced KV that it accepts with full KV. */
 static void reduced_kv_is_used_only_where_all_of_the_plan_fits(void **state) {
     static const struct {
-        const char *quality, *kv_keep; /* of module b; of the request */
-    } cases[] = {{" quality=\"focus:100\"", NULL}, {" quality=\"blend:100\"", NULL}, {"", "90%"}};
+        const char *attribute, *kv_keep; /* of module b; of the request */
+    } cases[] = {{" quality=\"focus:100\"", NULL}, {" quality=\"blend:100\"", NULL}, {"", "90%"}, {" kv=\"kivi4\"", NULL}, {" kv=\"int8\"", "90%"}};
     char *a = calls_text(1, WORDS), *b = calls_text(2, 3 * WORDS), *schema = malloc(strlen(a) + strlen(b) + 512), dir[STORE_FOLDER_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -408,7 +408,7 @@ static void reduced_kv_is_used_only_where_all_of_the_plan_fits(void **state) {
         store_folder_make(dir);
         sprintf(schema,
                 "<schema name=\"s\"><system>Read.<module name=\"a\" keep=\"25%%\">%s</module><module name=\"b\"%s>%s</module></system></schema>",
-                a, cases[i].quality, b);
+                a, cases[i].attribute, b);
         setting s = {.format = RP_KV_F16, .dir = dir, .ctx = 8192};
         rp_engine *e = new_engine(&s, schema);
         oracle_run r, full;

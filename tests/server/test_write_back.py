@@ -150,8 +150,8 @@ class WriteBack(unittest.TestCase):
         for number in range(100):
             self.ask(server, number)
         for number in (90, 91):
-            self.ask(server, number)
-            self.ask(server, number)
+            for _ in range(20):  # outranks text used once whatever that cost to compute, measured beside other programs
+                self.ask(server, number)
         server.end()
         again = self.start()
         for number in (90, 91):
