@@ -659,6 +659,9 @@ typedef bool (*rp_on_token)(void *user, const rp_token *token);
 /* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
+/* A queue of answers (Streams, below). */
+typedef struct rp_stream rp_stream;
+
 typedef struct rp_request {
     uint32_t struct_size;
     const char *tenant;      /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
@@ -745,6 +748,8 @@ typedef struct rp_request {
                                 focus). default: the answer ends at the end of the context */
     int32_t n_kept_shares;   /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about this many numbers for the whole
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
+    rp_stream *stream;       /* gets the answer's text as events, besides on_text; free it after the job. NULL: none (default) */
+    uint64_t stream_tag;     /* names the job in its events; default 0 */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -942,6 +947,40 @@ typedef struct rp_job_status {
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_job_get_status(rp_job *job, rp_job_status *out);
 RP_API uint64_t rp_job_number(const rp_job *job); /* from 1, in order of submission */
+
+/* ---- Streams ---- */
+
+/* A queue of events of any number of jobs (rp_request.stream), for programs that must not be called on the engine's thread: bindings of other
+ * languages, event loops. The engine appends and never waits for the reader. Thread-safe, but one thread at a time may read.
+ *
+ *   rp_stream_new(&stream, &err);
+ *   request.stream = stream;
+ *   rp_engine_submit(engine, &request, &job, &err);
+ *   for (bool ended = false; !ended;)
+ *       for (int32_t i = 0, n = rp_stream_read(stream, -1, &events); i < n; i++) {
+ *           fwrite(events[i].text, 1, events[i].n_bytes, stdout);
+ *           ended = events[i].ended;
+ *       }
+ *   rp_job_result(job, &result, &err);
+ */
+typedef struct rp_stream_event {
+    uint64_t tag;     /* rp_request.stream_tag */
+    const char *text; /* the next n_bytes of the answer, in whole UTF-8 characters; pieces that wait are joined */
+    size_t n_bytes;   /* 0 in an event of a job that ends without more text */
+    int32_t n_tokens; /* of the answer, at the time of its last piece in this event */
+    bool ended;       /* the job's last event: rp_job_result returns without delay */
+    uint64_t reserved[2]; /* 0 */
+} rp_stream_event;
+
+/* RP_ERR_MEMORY. */
+RP_API int rp_stream_new(rp_stream **out, rp_error *err);
+RP_API void rp_stream_free(rp_stream *stream); /* free its jobs first */
+/* A file descriptor that can be read (poll, epoll, an event loop) while events wait. Owned by the stream; -1 where the system has none. Do not
+ * read from it: rp_stream_read does. */
+RP_API int rp_stream_fd(const rp_stream *stream);
+/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order: of one job, text before its end. Returns their
+ * number. *events is borrowed until the next call. Events of jobs that were freed may still come. */
+RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_stream_event **events);
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.
  * RP_ERR_INVALID (a value that is out of its range), RP_ERR_LIMIT (stop strings: too many, too long; log-probabilities; the tenant; a
