@@ -36,6 +36,14 @@ test: all ## build and run every test
 test-random: all ## run every randomized test with new seeds and print them: make test-random SEEDS=10
 	@tools/test_random $(SEEDS)
 
+.PHONY: python test-python
+python: all ## build the Python package: a wheel with the library in it, and build/python/bin/python with the wheel installed
+	@tools/setup python
+	@tools/python_package build/python
+
+test-python: all ## run the tests of the Python package, 10,000 random programs and 10,000 requests among them
+	@REPRISE_TEST_ROUNDS=10000 ctest --test-dir build --output-on-failure -L python
+
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
 

@@ -17,6 +17,14 @@ if(man_pages)
   install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
+# The Python package, where the prefix's Python looks for packages. A prefix without one gets the usual folder, for PYTHONPATH.
+find_program(REPRISE_PYTHON NAMES python3)
+if(REPRISE_PYTHON)
+  install(CODE "execute_process(COMMAND \"${REPRISE_PYTHON}\" \"${PROJECT_SOURCE_DIR}/tools/python_folder\" \"\${CMAKE_INSTALL_PREFIX}\"
+      OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    file(INSTALL \"${PROJECT_SOURCE_DIR}/python/reprise\" DESTINATION \"\${folder}\" PATTERN __pycache__ EXCLUDE)")
+endif()
+
 # Completion scripts, printed by the program itself, and systemd units, which contain the installed path.
 if(TARGET reprise-program AND NOT CMAKE_CROSSCOMPILING)
   set(completion_bash ${CMAKE_INSTALL_DATADIR}/bash-completion/completions reprise)
