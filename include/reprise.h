@@ -659,7 +659,7 @@ typedef bool (*rp_on_token)(void *user, const rp_token *token);
 /* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
-/* A queue of answers (Streams, below). */
+/* A queue of events of jobs ('Streams', below). */
 typedef struct rp_stream rp_stream;
 
 typedef struct rp_request {
@@ -748,8 +748,8 @@ typedef struct rp_request {
                                 focus). default: the answer ends at the end of the context */
     int32_t n_kept_shares;   /* > 0: report which slots reduced modules keep (rp_result.kept_shares), in about this many numbers for the whole
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
-    rp_stream *stream;       /* gets the answer's text as events, besides on_text; free it after the job. NULL: none (default) */
-    uint64_t stream_tag;     /* names the job in its events; default 0 */
+    rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
+    uint64_t stream_tag;     /* of the job's events; default 0 */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -965,21 +965,23 @@ RP_API uint64_t rp_job_number(const rp_job *job); /* from 1, in order of submiss
  */
 typedef struct rp_stream_event {
     uint64_t tag;     /* rp_request.stream_tag */
-    const char *text; /* the next n_bytes of the answer, in whole UTF-8 characters; pieces that wait are joined */
-    size_t n_bytes;   /* 0 in an event of a job that ends without more text */
-    int32_t n_tokens; /* of the answer, at the time of its last piece in this event */
-    bool ended;       /* the job's last event: rp_job_result returns without delay */
+    const char *text; /* the next n_bytes of the answer, in whole UTF-8 characters, as on_text gets them; pieces that wait are joined. Not
+                         NUL-terminated */
+    size_t n_bytes;   /* 0: the job ends without more text */
+    bool ended;       /* the job's last event; each job that was submitted has one, whether it succeeds or fails. rp_job_result returns at once */
+    bool incomplete;  /* with ended: there was no memory for the rest of the text, which the result has */
     uint64_t reserved[2]; /* 0 */
 } rp_stream_event;
 
 /* RP_ERR_MEMORY. */
 RP_API int rp_stream_new(rp_stream **out, rp_error *err);
-RP_API void rp_stream_free(rp_stream *stream); /* free its jobs first */
-/* A file descriptor that can be read (poll, epoll, an event loop) while events wait. Owned by the stream; -1 where the system has none. Do not
- * read from it: rp_stream_read does. */
+/* Free its jobs first: their events come to it until then. */
+RP_API void rp_stream_free(rp_stream *stream);
+/* A file descriptor that is readable (poll, epoll, an event loop) while events wait. Owned by the stream; -1: the system has none. Only
+ * rp_stream_read may read from it. */
 RP_API int rp_stream_fd(const rp_stream *stream);
-/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order: of one job, text before its end. Returns their
- * number. *events is borrowed until the next call. Events of jobs that were freed may still come. */
+/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order. Returns their number; 0: none came, or there is
+ * no memory to take them now. *events and their texts are borrowed until the next call. */
 RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_stream_event **events);
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.

@@ -11,6 +11,7 @@
 #include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
+#include "sampling/answer_stream.h"
 
 #define JOB_MS_WEIGHT 0.2 /* weight of the last job in the average duration */
 
@@ -120,6 +121,7 @@ void job_publish(rp_job *c, int rc, const rp_error *err) {
     e->job_ms += (ms - e->job_ms) * JOB_MS_WEIGHT;
     c->shared->ended = true;
     pthread_cond_broadcast(&c->shared->ended_cond);
+    answer_stream_end(c->request->options.stream, c->request->options.stream_tag, c->answer.stream.incomplete);
     pthread_mutex_unlock(&e->lock); /* the job may be freed from here on */
 }
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/sized.h"
 #include "engine/engine_internal.h"
+#include "sampling/answer_stream.h"
 
 #define LEAST_RETRY_MS 50
 #define MOST_RETRY_MS 600000.0
@@ -15,10 +16,11 @@ static uint32_t retry_after_ms(const rp_engine *e) {
     return (uint32_t)BASE_MAX(BASE_MIN(ms, MOST_RETRY_MS), LEAST_RETRY_MS);
 }
 
-/* Hands a job to the engine's thread. RP_ERR_BUSY. */
+/* Hands a job to the engine's thread. RP_ERR_BUSY, RP_ERR_MEMORY. */
 static int job_queue(rp_job *c, rp_error *err) {
     rp_engine *e = c->engine;
-    int rc = RP_OK;
+    int rc = answer_stream_reserve(c->request->options.stream, err);
+    if (rc) return rc;
     BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->root.salt, &(base_key){{0}})); /* invariant 7 */
     job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
     if (c->request->options.deadline_ms > 0) job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
@@ -37,6 +39,7 @@ static int job_queue(rp_job *c, rp_error *err) {
         pthread_cond_signal(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);
+    if (rc) answer_stream_cancel(c->request->options.stream);
     return rc;
 }
 

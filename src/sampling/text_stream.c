@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "sampling/answer_stream.h"
 
 /* Adds a character. If it completes a stop string, the text ends before that. */
 static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
@@ -44,11 +45,13 @@ static void text_stream_release(text_stream *s, size_t held) {
     BASE_ASSERT(end >= first); /* bytes held back now were held back before, or are new */
     if (end == first) return;
     s->released = end;
-    if (!s->on_text) return;
-    char next = s->text.data[end];
-    s->text.data[end] = '\0';
-    s->cancelled = !s->on_text(s->user, s->text.data + first, end - first);
-    s->text.data[end] = next;
+    if (s->on_text) {
+        char next = s->text.data[end];
+        s->text.data[end] = '\0';
+        s->cancelled = !s->on_text(s->user, s->text.data + first, end - first);
+        s->text.data[end] = next;
+    }
+    if (!s->incomplete) s->incomplete = !answer_stream_append(s->events, s->tag, s->text.data + first, end - first);
 }
 
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {

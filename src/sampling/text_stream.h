@@ -45,6 +45,9 @@ typedef struct text_stream {
     stop_matcher stops;
     rp_on_text on_text;
     void *user;
+    rp_stream *events; /* gets the same pieces, after on_text; NULL: none */
+    uint64_t tag;      /* in them */
+    bool incomplete;   /* events lost text: there was no memory */
     const char *stop; /* the stop string that was complete: nothing more is taken; NULL: none was */
     bool cancelled; /* on_text returned false */
 } text_stream;
