@@ -360,12 +360,16 @@ def _last_anonymous(stream: list[Placed]) -> int:
     """The anonymous text that must be a module, for fresh text to follow everything in the stream; -1: none."""
     last = max((i for i, placed in enumerate(stream) if placed.is_anonymous), default=-1)
     is_complete = any(placed.is_imported for placed in stream[last + 1 :])
-    has_modules = any(not placed.is_anonymous for placed in stream[:last])
-    if last < 0 or is_complete:
+    if last < 0 or is_complete or not any(map(_has_modules, stream[: last + 1])):
         return -1
-    item = stream[last].item
-    inside = isinstance(item, Role) and any(not isinstance(one, Run) or one.slots for one in item.items)
-    return last if has_modules or inside else -1
+    return last
+
+
+def _has_modules(placed: Placed) -> bool:
+    item = placed.item
+    if isinstance(item, Role):
+        return any(not isinstance(one, Run) or bool(one.slots) for one in item.items)
+    return not placed.is_anonymous
 
 
 def _name_of_role(role: Role, after: str) -> str:
