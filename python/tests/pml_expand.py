@@ -21,7 +21,9 @@ class Node:
     def __init__(self, element: ElementTree.Element, union: ElementTree.Element | None) -> None:
         self.element = element
         self.union = union
-        self.entries: list[tuple[str, Any]] = []  # ("text", str) ("param", name) ("begin", role) ("end", role) ("module", Node)
+        self.entries: list[
+            tuple[str, Any]
+        ] = []  # ("text", str) ("param", name) ("begin", role) ("end", role) ("module", Node)
         self.modules: dict[str, Node] = {}
         self.done = 0  # entries that the prompt has already
         self._read(element, None)
@@ -121,7 +123,9 @@ class Expander:
             else:
                 assert isinstance(part, Module)
                 group = [part.path.split("/")]
-                while i < len(parts) and isinstance(next_ := parts[i], Module) and next_.path.split("/")[0] == group[0][0]:
+                while (
+                    i < len(parts) and isinstance(next_ := parts[i], Module) and next_.path.split("/")[0] == group[0][0]
+                ):
                     group.append(next_.path.split("/"))
                     i += 1
                 self._import(self.root, group)

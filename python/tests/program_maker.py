@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-HEADER = '''\
+HEADER = """\
 import enum
 from typing import Literal
 from reprise import Arg, assistant, library, module, program, scaffold, system, text, tool, use, user
@@ -26,8 +26,8 @@ class Level(enum.IntEnum):
 
 DEBUG = False
 LIVE = True
-'''
-ODD = ["", " ", "\n", "\r\n", " <b> & \"q\" ", "]]>", "é", "日本", "🙂", "\t", "{x}", "'", "\\", "  two  "]
+"""
+ODD = ["", " ", "\n", "\r\n", ' <b> & "q" ', "]]>", "é", "日本", "🙂", "\t", "{x}", "'", "\\", "  two  "]
 FINITE = {
     "bool": [False, True],
     'Literal["miami", "lisbon", "new york"]': ["miami", "lisbon", "new york"],
@@ -83,8 +83,12 @@ class Maker:
         for i in range(r.randint(1, 3)):
             self.constants.append(f"TEXT_{i}")
             self.lines.append(f"TEXT_{i} = {self.literal([])}")
-        self.lines.append(f"NAMES = {[r.choice(['red', 'green', 'blue hat', '3d']) + str(i) for i in range(r.randint(1, 3))]!r}")
-        self.lines.append(f"SHOTS = {{{', '.join(f'{k!r}: {self.literal([])}' for k in r.sample(['one', 'two', 'x y'], r.randint(1, 3)))}}}")
+        self.lines.append(
+            f"NAMES = {[r.choice(['red', 'green', 'blue hat', '3d']) + str(i) for i in range(r.randint(1, 3))]!r}"
+        )
+        self.lines.append(
+            f"SHOTS = {{{', '.join(f'{k!r}: {self.literal([])}' for k in r.sample(['one', 'two', 'x y'], r.randint(1, 3)))}}}"
+        )
         self.lines.append('docs = library("docs")')
         for id in r.sample(["alpha", "beta", "a b", "7"], r.randint(0, 4)):
             self.lines.append(f"docs.add({id!r}, {self.literal([])})")
@@ -100,7 +104,11 @@ class Maker:
             if parameter.kind == "finite":
                 value: Any = r.choice(parameter.values(module))
             elif parameter.kind == "arg":
-                value = r.randint(-5, 1000) if "int" in parameter.annotation else r.choice(["", "3 days", " x ", "<b>&amp;", "é\n"])
+                value = (
+                    r.randint(-5, 1000)
+                    if "int" in parameter.annotation
+                    else r.choice(["", "3 days", " x ", "<b>&amp;", "é\n"])
+                )
             elif parameter.kind == "ids":
                 ids = [document.id for document in module["docs"]]
                 value = r.sample(ids, r.randint(0, len(ids)))
@@ -116,13 +124,21 @@ class Maker:
         parameters = []
         for i in range(r.randint(0, 5)):
             kind = r.choice(["finite", "finite", "arg", "fresh"])
-            annotation = {"finite": r.choice(list(FINITE)), "arg": r.choice(["Arg[str, 8]", "Arg[int, 4]"]), "fresh": r.choice(["str", "object"])}[kind]
+            annotation = {
+                "finite": r.choice(list(FINITE)),
+                "arg": r.choice(["Arg[str, 8]", "Arg[int, 4]"]),
+                "fresh": r.choice(["str", "object"]),
+            }[kind]
             parameters.append(Parameter(f"{r.choice(['city', 'kids', 'days', 'question', 'p'])}_{i}", annotation, kind))
         if name == "main" and r.random() < 0.3:
             parameters.append(Parameter("ids", "list[str]", "ids"))
         function = Function(name, parameters)
         options = r.choice(["", "", "", '(keep="50%")', '(scope="module", kv="int8")'])
-        self.lines += ["", f"@program{options}", f"def {name}({', '.join(f'{p.name}: {p.annotation}' for p in parameters)}) -> None:"]
+        self.lines += [
+            "",
+            f"@program{options}",
+            f"def {name}({', '.join(f'{p.name}: {p.annotation}' for p in parameters)}) -> None:",
+        ]
         if r.random() < 0.2:
             self.lines.append('    """A docstring."""')
         body = Body(self, function)
@@ -172,7 +188,9 @@ class Body:
         r = self.r
         kinds = ["text"] * 6 + ["call"] * 2 * bool(self.maker.functions)
         if indent < 4:
-            kinds += ["if_", "if_", "match", "for_", "module", "constant_if"] + ["role"] * (2 + 3 * is_top) * (not self.in_role)
+            kinds += ["if_", "if_", "match", "for_", "module", "constant_if"] + ["role"] * (2 + 3 * is_top) * (
+                not self.in_role
+            )
             kinds += ["use"] * 2 * self.ids
         if is_top:
             kinds += ["assign"]
@@ -200,7 +218,7 @@ class Body:
         self.in_role = False
 
     def module(self, indent: int, is_top: bool) -> None:
-        options = self.r.choice(["", ', keep="25%"', ', cache=False', ', ttl="1h", pin=True, quality="link:8"'])
+        options = self.r.choice(["", ', keep="25%"', ", cache=False", ', ttl="1h", pin=True, quality="link:8"'])
         self.add(indent, f'with module("{self.r.choice(["rules", "notes"])}"{options}):')
         self.block(indent + 1, self.r.randint(1, 3))
 
@@ -290,7 +308,11 @@ class Body:
 
     def call(self, indent: int, is_top: bool) -> None:
         r = self.r
-        callees = [f for f in self.maker.functions if not (self.in_role and f.has_role) and not any(p.kind == "ids" for p in f.parameters)]
+        callees = [
+            f
+            for f in self.maker.functions
+            if not (self.in_role and f.has_role) and not any(p.kind == "ids" for p in f.parameters)
+        ]
         if not callees:
             self.text(indent, is_top)
             return
@@ -315,11 +337,11 @@ class Body:
                 return str(r.randint(0, 9))
             names = self.fresh_strings() + self.arg_strings()
             return r.choice(names) if names and r.random() < 0.7 else self.maker.literal([])
-        names = self.fresh + self.arg
+        names = self.fresh_strings() + self.arg_strings() if p.annotation == "str" else self.fresh + self.arg
         return r.choice(names) if names and r.random() < 0.7 else self.maker.literal([])
 
     def fresh_strings(self) -> list[str]:
-        return [p.name for p in self.function.parameters if p.kind == "fresh"]
+        return [p.name for p in self.function.parameters if p.annotation == "str"]
 
     def arg_strings(self) -> list[str]:
         return [p.name for p in self.function.parameters if p.kind == "arg" and "str" in p.annotation]
@@ -337,10 +359,18 @@ class Body:
         if kind == "constant":
             return r.choice(self.constants)
         if kind == "pure":
-            return r.choice([f"str({r.choice(self.constants)}).strip()", '", ".join(NAMES)', "len(NAMES)", 'f"{TEXT_0:>12}"', "repr(SHOTS)"])
+            return r.choice(
+                [
+                    f"str({r.choice(self.constants)}).strip()",
+                    '", ".join(NAMES)',
+                    "len(NAMES)",
+                    'f"{TEXT_0:>12}"',
+                    "repr(SHOTS)",
+                ]
+            )
         if kind == "fresh":
             name = r.choice(self.fresh)
-            return r.choice([name, f"str({name}).upper()", f'{self.literal()} + str({name})', f"f'{{{name}!r}}'"])
+            return r.choice([name, f"str({name}).upper()", f"{self.literal()} + str({name})", f"f'{{{name}!r}}'"])
         if kind == "arg":
             return r.choice(self.arg)
         if kind == "name":
@@ -362,7 +392,9 @@ class Body:
             if choice < 0.4:
                 parts.append(repr(eval(self.literal()))[1:-1].replace("'", "\\'").replace("{", "{{").replace("}", "}}"))
             elif choice < 0.5 and self.finite:
-                parts.append(f"{{{r.choice(self.constants)} if {self.condition().replace(chr(39), chr(34))} else {r.choice(names)}}}")
+                parts.append(
+                    f"{{{r.choice(self.constants)} if {self.condition().replace(chr(39), chr(34))} else {r.choice(names)}}}"
+                )
             elif choice < 0.6 and self.arg:
                 parts.append(f"{{{r.choice(self.arg)!s}{r.choice(['!r', '!s:>9', ''])}}}")
             else:

@@ -17,7 +17,7 @@ the two, the last anonymous text becomes a module: its import completes all text
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from xml.sax.saxutils import escape, quoteattr
 
@@ -25,7 +25,7 @@ from ..prompt import Role as RoleName
 from . import naming
 from .documents import Library
 from .items import Choice, Fresh, Getter, Item, Module, Role, Run, Scaffold, Slot, Use
-from .items import always_imported, has_fresh, is_empty, joined
+from .items import always_imported, has_fresh, is_empty, joined, pieces_of, with_space, without_space
 from .scope import Frame
 from .values import nearest
 
@@ -146,11 +146,25 @@ class Placed:
         )
 
 
-def expand(items: Iterable[Item], prefix: str, attributes: Mapping[str, str]) -> Iterator[Placed]:
-    """The items, with those of modules that contain fresh text in their place."""
+def expand(items: Iterable[Item], prefix: str, attributes: Mapping[str, str]) -> list[Placed]:
+    """The items, with those of modules that contain fresh text in their place, and spaces before fresh text moved to it."""
+    stream: list[Placed] = []
+    for placed in _expand(items, prefix, attributes):
+        before, item = stream[-1] if stream else None, placed.item
+        run = (
+            without_space(before.item) if before and isinstance(before.item, Run) and isinstance(item, Fresh) else None
+        )
+        if before is not None and run is not None and isinstance(item, Fresh):
+            stream[-1:] = [replace(before, item=run)] if run.pieces else []
+            placed = replace(placed, item=replace(item, value=with_space(item.value)))
+        stream.append(placed)
+    return stream
+
+
+def _expand(items: Iterable[Item], prefix: str, attributes: Mapping[str, str]) -> Iterator[Placed]:
     for item in items:
         if isinstance(item, Module) and has_fresh(item):
-            yield from expand(item.items, f"{prefix}{item.name}.", {**attributes, **item.attributes})
+            yield from _expand(item.items, f"{prefix}{item.name}.", {**attributes, **item.attributes})
         elif not is_empty([item]) or isinstance(item, Scaffold):
             yield Placed(item, prefix, attributes)
 
@@ -170,11 +184,11 @@ class Emitter:
 
     def emit(self, items: Iterable[Item]) -> list[Step]:
         """Everything, once."""
-        stream = list(expand(items, "", {}))
+        stream = expand(items, "", {})
         n_opening = next((i for i, placed in enumerate(stream) if has_fresh(placed.item)), len(stream))
         opening, rest = stream[:n_opening], stream[n_opening:]
         last = rest[0].item if len(rest) == 1 else None
-        closing = list(expand(last.items, rest[0].prefix, rest[0].attributes)) if isinstance(last, Role) else []
+        closing = expand(last.items, rest[0].prefix, rest[0].attributes) if isinstance(last, Role) else []
         if isinstance(last, Role) and (n_before := _opening_of_role(closing)) is not None:
             steps = self.anonymous(opening, self.root, -1)
             role = self.root.element(last.role, {})
@@ -212,7 +226,7 @@ class Emitter:
             if isinstance(item, Run) and item.slots and holder is self.schema:
                 steps.append(self.module(Module(item.name(), (item,)), out, holder))
             elif isinstance(item, Run):
-                for piece in item.pieces:
+                for piece in pieces_of(item):
                     self.piece(piece, out, holder)
             elif isinstance(item, Role):
                 steps += self.inside(item.items, out.element(item.role, {}), holder)

@@ -12,7 +12,7 @@ Items are immutable and know no prompt; their getters compute run-time values fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..prompt import Role as RoleName
@@ -143,6 +143,32 @@ def always_imported(item: Item) -> bool:
         or (isinstance(item, Choice) and item.covers)
         or (isinstance(item, Run) and bool(item.slots))
     )
+
+
+def with_space(value: Getter) -> Getter:
+    """A run-time text after a space."""
+    return lambda frame: f" {value(frame)}"
+
+
+def without_space(run: Run) -> Run | None:
+    """A run without the space at its end, which becomes the start of the run-time text after it: vocabularies have tokens
+    for words with the space before them. None: it does not end with a space."""
+    last = run.pieces[-1]
+    if not isinstance(last, str) or not last.endswith(" "):
+        return None
+    return replace(run, pieces=(*run.pieces[:-1], last[:-1]) if len(last) > 1 else run.pieces[:-1])
+
+
+def pieces_of(run: Run) -> list[str | Slot]:
+    """The pieces of a run; a space before a parameter belongs to its value."""
+    pieces: list[str | Slot] = []
+    for piece in run.pieces:
+        before = without_space(Run(tuple(pieces))) if pieces and isinstance(piece, Slot) else None
+        if before is not None and isinstance(piece, Slot):
+            pieces = [*before.pieces, replace(piece, value=with_space(piece.value))]
+        else:
+            pieces.append(piece)
+    return pieces
 
 
 def joined(runs: Iterable[Run]) -> Run:

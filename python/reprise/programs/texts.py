@@ -13,8 +13,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from ..errors import InvalidError
 from . import naming
@@ -25,16 +24,36 @@ from .values import Argument, Finite
 MAX_VALUES = 256  # modules that one expression of finite parameters may become
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-Wrap: TypeAlias = Callable[[ast.expr], ast.expr]  # a leaf as its f-string formats it
 
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How an f-string formats an expression: {value!conversion:spec}; in text(value) alone it does not."""
 
-def _bare(node: ast.expr) -> ast.expr:
-    return node
+    part: ast.FormattedValue | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether text remains as it is."""
+        return self.part is None or (self.part.conversion == -1 and self.part.format_spec is None)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the format itself depends on names."""
+        return self.part is not None and any(
+            isinstance(one, ast.Name) for one in ast.walk(self.part.format_spec or ast.Pass())
+        )
+
+    def around(self, node: ast.expr) -> ast.expr:
+        """The expression of the formatted value."""
+        if self.part is None:
+            return node
+        formatted = ast.copy_location(ast.FormattedValue(node, self.part.conversion, self.part.format_spec), self.part)
+        return ast.copy_location(ast.JoinedStr([formatted]), self.part)
 
 
 def items_of_text(scope: Scope, node: ast.expr, *, cache: bool = True) -> list[Item]:
     """The items of text(node)."""
-    items = _merge(_items(scope, node, _bare))
+    items = _merge(_items(scope, node, Format()))
     return items if cache else [_uncached(item) for item in items]
 
 
@@ -49,43 +68,40 @@ def check_characters(scope: Scope, node: ast.AST, text: str) -> str:
 # ---- Kinds of expressions -----------------------------------------------------------------------------------------
 
 
-def _items(scope: Scope, node: ast.expr, wrap: Wrap) -> list[Item]:
-    uses = scope.uses(wrap(node))
+def _items(scope: Scope, node: ast.expr, form: Format) -> list[Item]:
+    uses = scope.uses(form.around(node))
     if not uses:
-        value = scope.constant(wrap(node))
-        return [Run((check_characters(scope, node, str(value)),), _label(node, wrap))]
-    if isinstance(node, ast.JoinedStr) and wrap is _bare:
+        value = scope.constant(form.around(node))
+        return [Run((check_characters(scope, node, str(value)),), _label(node) if form.is_plain else "")]
+    if isinstance(node, ast.JoinedStr) and form.is_plain:
         return [item for part in node.values for item in _items_of_part(scope, part)]
     if isinstance(node, ast.IfExp):
-        return _items_of_conditional(scope, node, wrap)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and wrap is _bare and _adds_text(scope, node):
-        return _items(scope, node.left, wrap) + _items(scope, node.right, wrap)
+        return _items_of_conditional(scope, node, form)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and form.is_plain and _adds_text(scope, node):
+        return _items(scope, node.left, form) + _items(scope, node.right, form)
     if isinstance(node, ast.Name):
         binding = scope.lookup(node)
-        if (
-            isinstance(binding, Expression)
-            and wrap is _bare
-            and isinstance(binding.node, (ast.JoinedStr, ast.IfExp, ast.BinOp))
-        ):
-            return _items(binding.scope, binding.node, wrap)
+        if isinstance(binding, Expression) and isinstance(binding.node, _STRUCTURE) and not form.has_names:
+            return _items(binding.scope, binding.node, form)
         if isinstance(binding, Parameter) and isinstance(binding.kind, Argument):
-            return [Run((Slot(binding.name, binding.kind.tokens, _as_text(scope.getter(wrap(node)))),))]
+            return [Run((Slot(binding.name, binding.kind.tokens, _as_text(scope.getter(form.around(node)))),))]
     for parameter in uses:
         if isinstance(parameter.kind, Argument):
             scope.fail(
                 node,
-                f"`{ast.unparse(node)}` computes with the argument {parameter.name!r}: write it alone, {{{parameter.name}}} with an "
-                "optional format, or annotate it as str, which is fresh text",
+                f"`{ast.unparse(node)}` computes with the argument {parameter.name!r}: write it alone, "
+                f"{{{parameter.name}}} with an optional format, or annotate it as str, which is fresh text",
             )
     if all(isinstance(parameter.kind, Finite) for parameter in uses):
-        return _items_of_values(scope, node, wrap, uses)
+        return _items_of_values(scope, node, form, uses)
     label = next(parameter.name for parameter in uses if not isinstance(parameter.kind, Finite))
-    return [Fresh(_as_text(scope.getter(wrap(node))), label)]
+    return [Fresh(_as_text(scope.getter(form.around(node))), label)]
 
 
-def _label(node: ast.expr, wrap: Wrap) -> str:
-    if wrap is not _bare:
-        return ""
+_STRUCTURE = (ast.JoinedStr, ast.IfExp, ast.BinOp)  # expressions that may be more than one item
+
+
+def _label(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
@@ -103,47 +119,28 @@ def _adds_text(scope: Scope, node: ast.BinOp) -> bool:
 
 
 def _items_of_part(scope: Scope, part: ast.expr) -> list[Item]:
-    """A part of an f-string: text, or {value!conversion:spec}. {value} alone formats text as it is."""
-    if not isinstance(part, ast.FormattedValue):
-        return _items(scope, part, _bare)
-
-    conversion, spec = part.conversion, part.format_spec
-
-    def wrap(node: ast.expr) -> ast.expr:
-        formatted = ast.copy_location(ast.FormattedValue(node, conversion, spec), part)
-        return ast.copy_location(ast.JoinedStr([formatted]), part)
-
-    value = part.value
-    is_plain = conversion == -1 and spec is None
-    if is_plain and isinstance(value, ast.JoinedStr):
-        return _items(scope, value, _bare)
-    if isinstance(value, ast.Name) and not scope.uses(part) and is_plain:
-        constant = scope.constant(value)
-        if type(constant) is str:  # keeps the constant's name
-            return _items(scope, value, _bare)
-    if is_plain and isinstance(value, ast.Name):
-        binding = scope.lookup(value)
-        if isinstance(binding, Expression) and isinstance(binding.node, (ast.JoinedStr, ast.IfExp)):
-            return _items_of_part(binding.scope, ast.copy_location(ast.FormattedValue(binding.node, -1, None), part))
-    return _items(scope, value, wrap)
+    """A part of an f-string: text, or a formatted value."""
+    if isinstance(part, ast.FormattedValue):
+        return _items(scope, part.value, Format(part))
+    return _items(scope, part, Format())
 
 
-def _items_of_conditional(scope: Scope, node: ast.IfExp, wrap: Wrap) -> list[Item]:
+def _items_of_conditional(scope: Scope, node: ast.IfExp, form: Format) -> list[Item]:
     uses = scope.uses(node.test)
     if not uses:
-        return _items(scope, node.body if scope.constant(node.test) else node.orelse, wrap)
+        return _items(scope, node.body if scope.constant(node.test) else node.orelse, form)
     scope.check_finite(node.test, uses)
     test = scope.getter(node.test)
     name = naming.name_of_condition(node.test)
-    sides = [tuple(_merge(_items(scope, side, wrap))) for side in (node.body, node.orelse)]
+    sides = [tuple(_merge(_items(scope, side, form))) for side in (node.body, node.orelse)]
     branches = (Branch(name, sides[0]), Branch(naming.negated(name), sides[1]))
     return [Choice(branches, lambda frame: 0 if test(frame) else 1, not any(map(is_empty, sides)))]
 
 
-def _items_of_values(scope: Scope, node: ast.expr, wrap: Wrap, uses: list[Parameter]) -> list[Item]:
+def _items_of_values(scope: Scope, node: ast.expr, form: Format, uses: list[Parameter]) -> list[Item]:
     """A branch for each value that an expression of finite parameters can have."""
-    scope.check_pure(wrap(node))
-    outcomes = scope.outcomes(wrap(node), uses)
+    scope.check_pure(form.around(node))
+    outcomes = scope.outcomes(form.around(node), uses)
     if outcomes is None:
         scope.fail(
             node,
@@ -154,7 +151,7 @@ def _items_of_values(scope: Scope, node: ast.expr, wrap: Wrap, uses: list[Parame
         scope.fail(node, f"`{ast.unparse(node)}` has {len(texts)} values, each of them a module: at most {MAX_VALUES}")
     if len(texts) == 1:
         return [Run((texts[0],))]
-    value = scope.getter(wrap(node))
+    value = scope.getter(form.around(node))
     index = {text: i for i, text in enumerate(texts)}
     prefix = naming.slug(uses[0].name)
     branches = tuple(Branch(_name_of_text(text, prefix), (Run((text,)),) if text else ()) for text in texts)
