@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from reprise.prompt import Message, Module, Part, Text
 
@@ -18,7 +19,8 @@ ROLES = ("system", "user", "assistant", "tool")
 class Node:
     """A module, or the schema: its own texts, parameters and roles in document order, with the modules between them."""
 
-    def __init__(self, element: ElementTree.Element, union: ElementTree.Element | None) -> None:
+    def __init__(self, element: ElementTree.Element, union: ElementTree.Element | None, path: str = "") -> None:
+        self.path = path
         self.element = element
         self.union = union
         self.entries: list[
@@ -32,9 +34,10 @@ class Node:
         self._text(element.text)
         for child in element:
             if child.tag == "module":
-                node = Node(child, union)
-                assert child.attrib["name"] not in self.modules, f"duplicate module {child.attrib['name']}"
-                self.modules[child.attrib["name"]] = node
+                name = child.attrib["name"]
+                node = Node(child, union, f"{self.path}/{name}" if self.path else name)
+                assert name not in self.modules, f"duplicate module {name}"
+                self.modules[name] = node
                 self.entries.append(("module", node))
             elif child.tag == "union":
                 assert len(child) > 0 and all(one.tag == "module" for one in child), "a union has modules only"
@@ -69,7 +72,7 @@ class Expander:
         self.imported: set[Node] = set()
         self.unions: set[ElementTree.Element] = set()
         self.arguments: dict[tuple[Node, str], str] = {}
-        self.fresh: list[str] = []
+        self.sources: list[str] = []  # what each piece comes from: the path of a module, "" for the schema, or "prompt"
 
     def expand(self, parts: tuple[Part, ...]) -> list[tuple[str | None, str]]:
         self._check_arguments(parts)
@@ -113,12 +116,14 @@ class Expander:
             i += 1
             if isinstance(part, Text):
                 assert part.text
-                self.fresh.append(part.text)
+                self._source("prompt")
                 self._write(part.text)
             elif isinstance(part, Message):
                 self._own(self.root, len(self.root.entries))
+                self._source("prompt")
                 self._begin(part.role)
                 self._parts(part.parts)
+                self._source("prompt")
                 self.role = None
             else:
                 assert isinstance(part, Module)
@@ -151,6 +156,8 @@ class Expander:
         while holder.done < until:
             kind, value = holder.entries[holder.done]
             holder.done += 1
+            if kind != "module" and value:
+                self._source(holder.path)
             if kind == "text":
                 self._write(value)
             elif kind == "param":
@@ -160,6 +167,10 @@ class Expander:
             elif kind == "end":
                 assert self.role == value
                 self.role = None
+
+    def _source(self, source: str) -> None:
+        if not self.sources or self.sources[-1] != source:
+            self.sources.append(source)
 
     def _begin(self, role: str) -> None:
         assert self.role is None, f"{role} inside {self.role}"
@@ -200,3 +211,47 @@ def fresh_texts(parts: tuple[Part, ...]) -> list[str]:
         elif isinstance(part, Module):
             texts += part.args.values()
     return texts
+
+
+def sources(pml: str, parts: tuple[Part, ...]) -> list[str]:
+    """What a prompt consists of, in order: paths of modules, "" for the schema, "prompt" for its own text and roles."""
+    expander = Expander(pml)
+    expander._source("")  # the beginning-of-text token
+    if any(role for role, _ in expander.expand(parts)):
+        expander._source("prompt")  # the start of the answer
+    return expander.sources
+
+
+def prompt_pml(schema: str, parts: tuple[Part, ...]) -> str:
+    """A prompt as a PML document, for programs that read files."""
+    return f'<prompt schema={quoteattr(schema)} xml:space="preserve">{_pml(parts)}</prompt>\n'
+
+
+def _pml(parts: tuple[Part, ...]) -> str:
+    out, group = "", list[Module]()
+    for part in (*parts, Text("")):
+        if group and not (isinstance(part, Module) and part.path.split("/")[0] == group[0].path.split("/")[0]):
+            out += _import_pml([(one.path.split("/"), dict(one.args)) for one in group])
+            group = []
+        if isinstance(part, Module):
+            group.append(part)
+        elif isinstance(part, Message):
+            out += f"<{part.role}>{_pml(part.parts)}</{part.role}>"
+        elif isinstance(part, Text):
+            out += escape(part.text, {"\r": "&#13;"})
+    return out
+
+
+def _import_pml(group: list[tuple[list[str], dict[str, str]]]) -> str:
+    arguments = {name: value for path, args in group for name, value in args.items() if len(path) == 1}
+    attributes = "".join(
+        f" {k}={quoteattr(v, {chr(10): '&#10;', chr(13): '&#13;', chr(9): '&#9;'})}" for k, v in arguments.items()
+    )
+    inside = [(path[1:], args) for path, args in group if len(path) > 1]
+    content = ""
+    while inside:
+        n = next((i for i, (path, _) in enumerate(inside) if path[0] != inside[0][0][0]), len(inside))
+        content += _import_pml(inside[:n])
+        inside = inside[n:]
+    name = group[0][0][0]
+    return f"<{name}{attributes}>{content}</{name}>"

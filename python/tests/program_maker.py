@@ -126,7 +126,7 @@ class Maker:
             kind = r.choice(["finite", "finite", "arg", "fresh"])
             annotation = {
                 "finite": r.choice(list(FINITE)),
-                "arg": r.choice(["Arg[str, 8]", "Arg[int, 4]"]),
+                "arg": r.choice(["Arg[str, 32]", "Arg[int, 24]"]),
                 "fresh": r.choice(["str", "object"]),
             }[kind]
             parameters.append(Parameter(f"{r.choice(['city', 'kids', 'days', 'question', 'p'])}_{i}", annotation, kind))

@@ -11,15 +11,16 @@ import os
 import pathlib
 import re
 from typing import Any
-from xml.sax.saxutils import escape
+
+import engine_program
 
 import program_maker
-import pytest
-from pml_expand import expand, fresh_texts
+from pml_expand import expand, fresh_texts, prompt_pml, sources
 
 ROUNDS = int(os.environ.get("REPRISE_TEST_ROUNDS", "300"))
 SEED = int(os.environ.get("REPRISE_TEST_SEED", "1"))
 CALLS = 6  # of each program
+ENGINE_ROUNDS = 20
 
 
 def load(source: str, path: pathlib.Path) -> dict[str, Any]:
@@ -60,3 +61,24 @@ def test_random_programs(tmp_path: pathlib.Path) -> None:
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}\n{path.read_text()}") from e
         path.unlink()
+
+
+@engine_program.needed
+def test_engine_agrees(tmp_path: pathlib.Path) -> None:
+    """The real engine loads the schemas, and composes the prompts of the same modules and texts in the same order."""
+    for seed in range(SEED, SEED + ENGINE_ROUNDS):
+        maker = program_maker.Maker(seed)
+        source, main = maker.make()
+        module = load(source, tmp_path / f"program_{seed}.py")
+        schema = module["main"].schema()
+        path = tmp_path / "schema.xml"
+        schema.save(path)
+        engine_program.lint(path)
+        for _ in range(2):
+            arguments = {k: "x" if v == "\x01" else v for k, v in maker.arguments(main, module).items()}  # no XML
+            prompt = module["main"](**arguments)
+            (tmp_path / "prompt.xml").write_text(prompt_pml(schema.name, prompt.parts), encoding="utf-8", newline="")
+            got = engine_program.sources(path, tmp_path / "prompt.xml")
+            assert got == sources(
+                schema.pml, prompt.parts
+            ), f"seed {seed}: {arguments}\n{source}\n{schema.pml}\n{prompt.parts}"
