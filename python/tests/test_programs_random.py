@@ -75,7 +75,9 @@ def test_engine_agrees(tmp_path: pathlib.Path) -> None:
         schema.save(path)
         engine_program.lint(path)
         for _ in range(2):
-            arguments = {k: "x" if v == "\x01" else v for k, v in maker.arguments(main, module).items()}  # no XML
+            arguments = {
+                k: "x" if v in ("\x01", "") else v for k, v in maker.arguments(main, module).items()
+            }  # XML, tokens
             prompt = module["main"](**arguments)
             (tmp_path / "prompt.xml").write_text(prompt_pml(schema.name, prompt.parts), encoding="utf-8", newline="")
             got = engine_program.sources(path, tmp_path / "prompt.xml")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import documents, naming, plain, values
 from .documents import Library
-from .items import Branch, Choice, Getter, Item, Module, Role, Scaffold, Use, has_role, is_empty
+from .items import Choice, Getter, Item, Module, Role, Scaffold, Use, branch_of, has_role, is_empty
 from .scope import Binding, Constant, Expression, Frame, Parameter, Scope, frames_of
 from .texts import items_of_text
 from .values import Argument, Finite, Kind, accepts, allowed
@@ -185,7 +185,7 @@ class _Compiler:
         if left and left[0].test is None:
             yield from self.body(left[0].body)
             return
-        branches = tuple(Branch(clause.name, tuple(self.body(clause.body))) for clause in left)
+        branches = tuple(branch_of(clause.name, tuple(self.body(clause.body))) for clause in left)
         if is_empty(item for branch in branches for item in branch.items):
             return
         tests = [self.scope.getter(clause.test) for clause in left if clause.test is not None]

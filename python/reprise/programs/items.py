@@ -80,9 +80,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
+    """is_text: it is a text(..., cache=False), which has no name of its own."""
+
     name: str
     items: tuple[Item, ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +126,14 @@ def inner(item: Item) -> Iterable[Item]:
 def has_fresh(item: Item) -> bool:
     """Whether it contains text of the prompt, in any branch: then it is no module."""
     return isinstance(item, Fresh) or any(map(has_fresh, inner(item)))
+
+
+def branch_of(name: str, items: tuple[Item, ...]) -> Branch:
+    """A branch. If a text(..., cache=False) is all of it, the branch's module has its attributes."""
+    only = items[0] if len(items) == 1 else None
+    if isinstance(only, Module) and only.is_text:
+        return Branch(name, only.items, only.attributes)
+    return Branch(name, items)
 
 
 def has_role(item: Item) -> bool:

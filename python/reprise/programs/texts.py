@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..errors import InvalidError
 from . import naming
-from .items import Branch, Choice, Fresh, Getter, Item, Module, Run, Slot, is_empty, joined
+from .items import Branch, Choice, Fresh, Getter, Item, Module, Run, Slot, is_empty
 from .scope import Expression, Frame, Parameter, Scope
 from .values import Argument, Finite
 
@@ -183,7 +183,7 @@ def _merge(items: list[Item]) -> list[Item]:
             if not item.pieces:
                 continue
             if merged and isinstance(merged[-1], Run):
-                merged[-1] = joined([merged[-1], item])
+                merged[-1] = Run(merged[-1].pieces + item.pieces)  # the text is more than one constant
                 continue
         merged.append(item)
     return merged
@@ -193,7 +193,7 @@ def _uncached(item: Item) -> Item:
     """The item of text(..., cache=False): its constant text is prefilled for each prompt."""
     attributes = {"cache": "false"}
     if isinstance(item, Run):
-        return Module(item.name(), (item,), attributes)
+        return Module(item.name(), (item,), attributes, is_text=True)
     if isinstance(item, Choice):
         branches = [dataclasses.replace(branch, attributes=attributes) for branch in item.branches]
         return dataclasses.replace(item, branches=tuple(branches))
