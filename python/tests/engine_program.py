@@ -26,7 +26,7 @@ def _run(*arguments: object) -> str:
 
 def lint(schema: pathlib.Path) -> str:
     """The report of `reprise lint`, which fails for errors."""
-    return _run("lint", schema, "-m", MODEL)
+    return _run("lint", schema, "-m", MODEL, "-c", 16384)
 
 
 def inspect(schema: pathlib.Path, prompt: pathlib.Path) -> dict[str, Any]:

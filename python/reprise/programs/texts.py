@@ -126,15 +126,32 @@ def _items_of_part(scope: Scope, part: ast.expr) -> list[Item]:
 
 
 def _items_of_conditional(scope: Scope, node: ast.IfExp, form: Format) -> list[Item]:
-    uses = scope.uses(node.test)
-    if not uses:
-        return _items(scope, node.body if scope.constant(node.test) else node.orelse, form)
-    scope.check_finite(node.test, uses)
-    test = scope.getter(node.test)
-    name = naming.name_of_condition(node.test)
-    sides = [tuple(_merge(_items(scope, side, form))) for side in (node.body, node.orelse)]
-    branches = (Branch(name, sides[0]), Branch(naming.negated(name), sides[1]))
-    return [Choice(branches, lambda frame: 0 if test(frame) else 1, not any(map(is_empty, sides)))]
+    """A if c else B if d else C: one choice, like if, elif, else."""
+    tests: list[Getter] = []
+    branches: list[Branch] = []
+    rest: ast.expr = node
+    while isinstance(rest, ast.IfExp):
+        uses = scope.uses(rest.test)
+        if uses:
+            scope.check_finite(rest.test, uses)
+            tests.append(scope.getter(rest.test))
+            branches.append(_branch(naming.name_of_condition(rest.test), scope, rest.body, form))
+            rest = rest.orelse
+        else:
+            rest = rest.body if scope.constant(rest.test) else rest.orelse
+    if not tests:
+        return _items(scope, rest, form)
+    last = naming.negated(branches[0].name) if len(tests) == 1 else "other"
+    branches.append(_branch(last, scope, rest, form))
+
+    def select(frame: Frame) -> int:
+        return next((i for i, test in enumerate(tests) if test(frame)), len(tests))
+
+    return [Choice(tuple(branches), select, not any(is_empty(branch.items) for branch in branches))]
+
+
+def _branch(name: str, scope: Scope, node: ast.expr, form: Format) -> Branch:
+    return Branch(name, tuple(_merge(_items(scope, node, form))))
 
 
 def _items_of_values(scope: Scope, node: ast.expr, form: Format, uses: list[Parameter]) -> list[Item]:
