@@ -1,0 +1,1733 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/*.h by tools/python_abi: do not edit.
+"""The C interface for ctypes: structs, callbacks, constants, and FUNCTIONS, name -> (result, arguments). reprise.h documents them."""
+
+from __future__ import annotations
+
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+VERSION = "0.2.0"
+
+RP_N_ROLES = 4
+RP_MAX_MESSAGES = 65536
+RP_N_KV_FORMATS = 8
+RP_N_STEP_KINDS = 4
+RP_MAX_TENANT_BYTES = 256
+RP_MAX_LINK_TOKENS = 4096
+RP_QUALITY_BYTES = 24
+RP_MAX_DOCUMENTS = 1024
+RP_MAX_STOPS = 64
+RP_MAX_STOP_BYTES = 1024
+RP_MAX_TRIGGER_BYTES = 1024
+RP_MAX_LOGPROBS = 100
+RP_MAX_DRAFT = 15
+RP_DRAFT_AUTO = -1
+RP_MAX_WARNINGS = 16
+RP_MAX_KEPT_SHARES = 4096
+RP_N_STORE_STATES = 5
+
+RP_OK = 0
+RP_ERR_INVALID = -1
+RP_ERR_MEMORY = -2
+RP_ERR_IO = -3
+RP_ERR_FORMAT = -4
+RP_ERR_UNSUPPORTED = -5
+RP_ERR_SYNTAX = -6
+RP_ERR_NAME = -7
+RP_ERR_CONFLICT = -8
+RP_ERR_LENGTH = -9
+RP_ERR_CONTEXT = -10
+RP_ERR_LIMIT = -11
+RP_ERR_CANCELLED = -12
+RP_ERR_INTERNAL = -13
+RP_ERR_BUSY = -14
+RP_ERR_DEADLINE = -15
+RP_ERR_BUDGET = -16
+
+RP_ROLE_SYSTEM = 0
+RP_ROLE_USER = 1
+RP_ROLE_ASSISTANT = 2
+RP_ROLE_TOOL = 3
+
+RP_KV_F16 = 0
+RP_KV_F32 = 1
+RP_KV_INT8 = 2
+RP_KV_K8V4 = 3
+RP_KV_KIVI4 = 4
+RP_KV_K4V2 = 5
+RP_KV_KIVI2 = 6
+RP_KV_FP8 = 7
+
+RP_STEP_MODULE = 0
+RP_STEP_PREFILL = 1
+RP_STEP_DECODE = 2
+RP_STEP_BACKGROUND = 3
+
+RP_STORE_WRITE_BACK = 0
+RP_STORE_WRITE_THROUGH = 1
+RP_STORE_WRITE_OFF = 2
+
+RP_QUALITY_AS_WRITTEN = 0
+RP_QUALITY_REUSE = 1
+RP_QUALITY_LINK = 2
+RP_QUALITY_BLEND = 3
+RP_QUALITY_SCAFFOLD = 4
+RP_QUALITY_EXACT = 5
+RP_QUALITY_FOCUS = 6
+
+RP_SCOPE_AS_WRITTEN = 0
+RP_SCOPE_PATH = 1
+RP_SCOPE_MODULE = 2
+
+RP_ANCHOR_AS_WRITTEN = 0
+RP_ANCHOR_NONE = 1
+RP_ANCHOR_BOS = 2
+
+RP_LAYOUT_AS_WRITTEN = 0
+RP_LAYOUT_PACKED = 1
+RP_LAYOUT_FIXED = 2
+
+RP_REUSE_ON = 0
+RP_REUSE_OFF = 1
+RP_REUSE_EXACT = 2
+
+RP_JOB_WAITING = 0
+RP_JOB_PREFILL = 1
+RP_JOB_DECODE = 2
+RP_JOB_DONE = 3
+
+RP_STORE_OFF = 0
+RP_STORE_WORKS = 1
+RP_STORE_UNWRITTEN = 2
+RP_STORE_READ_ONLY = 3
+RP_STORE_UNUSABLE = 4
+
+RP_LOG_OFF = -1
+RP_LOG_ERROR = 0
+RP_LOG_WARN = 1
+RP_LOG_INFO = 2
+RP_LOG_DEBUG = 3
+
+RP_STORE_MODULE = 0
+RP_STORE_TEXT = 1
+RP_STORE_UNKNOWN = 2
+RP_STORE_REDUCED = 3
+
+RP_STORE_BY_KEY = 0
+RP_STORE_BY_BYTES = 1
+
+RP_STORE_BAD_RECORD = 0
+RP_STORE_BAD_ROW = 1
+RP_STORE_BAD_INDEX = 2
+RP_STORE_WITHOUT_FILE = 3
+RP_STORE_WITHOUT_ROW = 4
+RP_STORE_LEFTOVER = 5
+RP_STORE_OTHER_KV = 6
+RP_STORE_OLD_ROW = 7
+
+RP_LINT_ERROR = 0
+RP_LINT_WARNING = 1
+RP_LINT_NOTE = 2
+
+RP_LINT_PROMPT = 0
+RP_LINT_ARGUMENT = 1
+RP_LINT_CONTEXT = 2
+RP_LINT_GLUED = 3
+RP_LINT_BORDER = 4
+RP_LINT_INDENT = 5
+RP_LINT_REFERENCE = 6
+RP_LINT_EMPTY = 7
+RP_LINT_SMALL = 8
+RP_LINT_TOGETHER = 9
+RP_LINT_ALWAYS = 10
+RP_LINT_UNION = 11
+RP_LINT_NAME = 12
+RP_LINT_HOLE = 13
+RP_LINT_BEHIND = 14
+RP_LINT_BEGINNING = 15
+RP_LINT_SCOPE = 16
+RP_LINT_CROWDED = 17
+RP_N_LINTS = 18
+
+RP_POLICY_LRU = 0
+RP_POLICY_LFU = 1
+RP_POLICY_ARC = 2
+RP_POLICY_S3_FIFO = 3
+RP_POLICY_REPRISE = 4
+RP_POLICY_OPTIMUM = 5
+
+
+class rp_error(Structure):
+    code: int
+    message: bytes
+    where: bytes
+    offset: int
+    retry_after_ms: int
+    _fields_ = [
+        ("code", c_int),
+        ("message", c_char * 512),
+        ("where", c_char * 256),
+        ("offset", c_uint64),
+        ("retry_after_ms", c_uint32),
+    ]
+
+rp_on_progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+
+
+class rp_model_options(Structure):
+    struct_size: int
+    chat_format: bytes | None
+    vocabulary_only: bool
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("chat_format", c_char_p),
+        ("vocabulary_only", c_bool),
+    ]
+
+
+class rp_model_info(Structure):
+    struct_size: int
+    name: bytes | None
+    architecture: bytes | None
+    weights: bytes | None
+    chat_format: bytes | None
+    chat_format_guessed: bool
+    parameters: int
+    weight_bytes: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_embd: int
+    n_ff: int
+    n_vocab: int
+    n_ctx_train: int
+    positions: bytes | None
+    movable: bool
+    window: int
+    n_window_layers: int
+    n_experts: int
+    n_experts_used: int
+    kv_bytes_per_token: int
+    fingerprint: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("name", c_char_p),
+        ("architecture", c_char_p),
+        ("weights", c_char_p),
+        ("chat_format", c_char_p),
+        ("chat_format_guessed", c_bool),
+        ("parameters", c_uint64),
+        ("weight_bytes", c_uint64),
+        ("n_layers", c_int32),
+        ("n_heads", c_int32),
+        ("n_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("n_embd", c_int32),
+        ("n_ff", c_int32),
+        ("n_vocab", c_int32),
+        ("n_ctx_train", c_int32),
+        ("positions", c_char_p),
+        ("movable", c_bool),
+        ("window", c_int32),
+        ("n_window_layers", c_int32),
+        ("n_experts", c_int32),
+        ("n_experts_used", c_int32),
+        ("kv_bytes_per_token", c_uint64),
+        ("fingerprint", c_char_p),
+    ]
+
+
+class rp_message(Structure):
+    role: int
+    text: bytes | None
+    n: int
+    _fields_ = [
+        ("role", c_int),
+        ("text", c_char_p),
+        ("n", c_size_t),
+    ]
+
+
+class rp_step_part(Structure):
+    job: int
+    kind: int
+    n_rows: int
+    context_tokens: int
+    _fields_ = [
+        ("job", c_uint64),
+        ("kind", c_int),
+        ("n_rows", c_int32),
+        ("context_tokens", c_int32),
+    ]
+
+
+class rp_step(Structure):
+    struct_size: int
+    n_parts: int
+    number: int
+    start_us: int
+    end_us: int
+    predicted_us: int
+    parts: Any
+    n_running: int
+    n_waiting: int
+    kv_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_parts", c_int32),
+        ("number", c_uint64),
+        ("start_us", c_uint64),
+        ("end_us", c_uint64),
+        ("predicted_us", c_uint64),
+        ("parts", POINTER(rp_step_part)),
+        ("n_running", c_int32),
+        ("n_waiting", c_int32),
+        ("kv_bytes", c_uint64),
+    ]
+
+rp_on_step = CFUNCTYPE(None, c_void_p, POINTER(rp_step))
+
+
+class rp_engine_options(Structure):
+    struct_size: int
+    n_threads: int
+    n_ctx: int
+    kv_format: int
+    ram_bytes: int
+    kv_budget_bytes: int
+    chunk_tokens: int
+    max_sequences: int
+    max_queue: int
+    token_goal_ms: float
+    store_dir: bytes | None
+    store_budget_bytes: int
+    store_key_file: bytes | None
+    store_write: int
+    store_read_only: bool
+    scaffold_bytes: int
+    audit_every: int
+    max_divergence: float
+    audit_raises: bool
+    on_step: Any
+    step_user: int | None
+    experimental: Any
+    weights_dir: bytes | None
+    weights_budget_bytes: int
+    weights_min_bytes: int
+    kv_f16_layers: bytes | None
+    keep_share: bytes | None
+    keep_method: bytes | None
+    kv_keep: bytes | None
+    kv_method: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_int32),
+        ("n_ctx", c_int32),
+        ("kv_format", c_int),
+        ("ram_bytes", c_uint64),
+        ("kv_budget_bytes", c_uint64),
+        ("chunk_tokens", c_int32),
+        ("max_sequences", c_int32),
+        ("max_queue", c_int32),
+        ("token_goal_ms", c_float),
+        ("store_dir", c_char_p),
+        ("store_budget_bytes", c_uint64),
+        ("store_key_file", c_char_p),
+        ("store_write", c_int),
+        ("store_read_only", c_bool),
+        ("scaffold_bytes", c_uint64),
+        ("audit_every", c_int32),
+        ("max_divergence", c_float),
+        ("audit_raises", c_bool),
+        ("on_step", rp_on_step),
+        ("step_user", c_void_p),
+        ("experimental", c_bool * 8),
+        ("weights_dir", c_char_p),
+        ("weights_budget_bytes", c_uint64),
+        ("weights_min_bytes", c_uint64),
+        ("kv_f16_layers", c_char_p),
+        ("keep_share", c_char_p),
+        ("keep_method", c_char_p),
+        ("kv_keep", c_char_p),
+        ("kv_method", c_char_p),
+    ]
+
+
+class rp_engine_info(Structure):
+    struct_size: int
+    n_threads: int
+    n_ctx: int
+    chunk_tokens: int
+    max_sequences: int
+    max_queue: int
+    kv_format: int
+    prepared: bool
+    running: int
+    waiting: int
+    background: int
+    kv_bytes_per_token: int
+    weights_cache: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_int32),
+        ("n_ctx", c_int32),
+        ("chunk_tokens", c_int32),
+        ("max_sequences", c_int32),
+        ("max_queue", c_int32),
+        ("kv_format", c_int),
+        ("prepared", c_bool),
+        ("running", c_int32),
+        ("waiting", c_int32),
+        ("background", c_int32),
+        ("kv_bytes_per_token", c_uint64),
+        ("weights_cache", c_char_p),
+    ]
+
+
+class rp_memory(Structure):
+    struct_size: int
+    weights: int
+    file: int
+    activations: int
+    token_trie: int
+    kv: int
+    kv_limit: int
+    weights_file: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("weights", c_uint64),
+        ("file", c_uint64),
+        ("activations", c_uint64),
+        ("token_trie", c_uint64),
+        ("kv", c_uint64),
+        ("kv_limit", c_uint64),
+        ("weights_file", c_uint64),
+    ]
+
+
+class rp_quota(Structure):
+    kv_bytes: int
+    store_bytes: int
+    _fields_ = [
+        ("kv_bytes", c_uint64),
+        ("store_bytes", c_uint64),
+    ]
+
+
+class rp_quality(Structure):
+    mode: int
+    amount: int
+    _fields_ = [
+        ("mode", c_int),
+        ("amount", c_int32),
+    ]
+
+
+class rp_schema_options(Structure):
+    struct_size: int
+    tenant: bytes | None
+    name: bytes | None
+    scope: int
+    anchor: int
+    layout: int
+    quality: rp_quality
+    scaffold: bytes | None
+    kv_format: bytes | None
+    keep_share: bytes | None
+    keep_method: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tenant", c_char_p),
+        ("name", c_char_p),
+        ("scope", c_int),
+        ("anchor", c_int),
+        ("layout", c_int),
+        ("quality", rp_quality),
+        ("scaffold", c_char_p),
+        ("kv_format", c_char_p),
+        ("keep_share", c_char_p),
+        ("keep_method", c_char_p),
+    ]
+
+
+class rp_logit_bias(Structure):
+    token: int
+    bias: float
+    _fields_ = [
+        ("token", c_int32),
+        ("bias", c_float),
+    ]
+
+
+class rp_sampling(Structure):
+    temperature: float
+    top_k: int
+    typical: float
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_last: int
+    bias: Any
+    n_bias: int
+    seed: int
+    reserved: Any
+    _fields_ = [
+        ("temperature", c_float),
+        ("top_k", c_int32),
+        ("typical", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("repeat_penalty", c_float),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("repeat_last", c_int32),
+        ("bias", POINTER(rp_logit_bias)),
+        ("n_bias", c_int32),
+        ("seed", c_uint64),
+        ("reserved", c_uint64 * 6),
+    ]
+
+rp_on_text = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t)
+
+rp_on_logits = CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int32)
+
+
+class rp_token_logprob(Structure):
+    token: int
+    logprob: float
+    _fields_ = [
+        ("token", c_int32),
+        ("logprob", c_float),
+    ]
+
+
+class rp_token(Structure):
+    struct_size: int
+    id: int
+    logprob: float
+    top: Any
+    n_top: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("id", c_int32),
+        ("logprob", c_float),
+        ("top", POINTER(rp_token_logprob)),
+        ("n_top", c_int32),
+    ]
+
+rp_on_token = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_token))
+
+rp_on_done = CFUNCTYPE(None, c_void_p)
+
+
+class rp_request(Structure):
+    struct_size: int
+    tenant: bytes | None
+    flow: bytes | None
+    prompt: bytes | None
+    built: int | None
+    prompt_name: bytes | None
+    schema: bytes | None
+    messages: Any
+    n_messages: int
+    continues_last: bool
+    tokens: Any
+    n_tokens: int
+    text: bytes | None
+    reuse: int
+    quality: rp_quality
+    max_tokens: int
+    priority: int
+    deadline_ms: int
+    n_draft: int
+    shifted_reuse: int
+    sampling: rp_sampling
+    stops: Any
+    n_stops: int
+    grammar: bytes | None
+    grammar_trigger: bytes | None
+    n_logprobs: int
+    ignore_eos: bool
+    on_text: Any
+    on_token: Any
+    on_logits: Any
+    on_progress: Any
+    on_done: Any
+    user: int | None
+    experimental_pointer: int | None
+    experimental: bytes
+    kv_format: bytes | None
+    kv_keep: bytes | None
+    kv_method: bytes | None
+    truncates: bool
+    context_shift: bool
+    n_kept_shares: int
+    stream: int | None
+    stream_tag: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tenant", c_char_p),
+        ("flow", c_char_p),
+        ("prompt", c_char_p),
+        ("built", c_void_p),
+        ("prompt_name", c_char_p),
+        ("schema", c_char_p),
+        ("messages", POINTER(rp_message)),
+        ("n_messages", c_int32),
+        ("continues_last", c_bool),
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("text", c_char_p),
+        ("reuse", c_int),
+        ("quality", rp_quality),
+        ("max_tokens", c_int32),
+        ("priority", c_int32),
+        ("deadline_ms", c_int64),
+        ("n_draft", c_int32),
+        ("shifted_reuse", c_int32),
+        ("sampling", rp_sampling),
+        ("stops", POINTER(c_char_p)),
+        ("n_stops", c_int32),
+        ("grammar", c_char_p),
+        ("grammar_trigger", c_char_p),
+        ("n_logprobs", c_int32),
+        ("ignore_eos", c_bool),
+        ("on_text", rp_on_text),
+        ("on_token", rp_on_token),
+        ("on_logits", rp_on_logits),
+        ("on_progress", rp_on_progress),
+        ("on_done", rp_on_done),
+        ("user", c_void_p),
+        ("experimental_pointer", c_void_p),
+        ("experimental", c_char * 24),
+        ("kv_format", c_char_p),
+        ("kv_keep", c_char_p),
+        ("kv_method", c_char_p),
+        ("truncates", c_bool),
+        ("context_shift", c_bool),
+        ("n_kept_shares", c_int32),
+        ("stream", c_void_p),
+        ("stream_tag", c_uint64),
+    ]
+
+
+class rp_plan_item(Structure):
+    is_view: bool
+    exact: bool
+    module: bytes | None
+    n_tokens: int
+    position: int
+    shift: int
+    tier: bytes | None
+    reason: bytes | None
+    key: bytes
+    kept: float
+    kept_by: bytes | None
+    full_reason: bytes | None
+    first_kept_share: int
+    n_kept_shares: int
+    reserved: Any
+    _fields_ = [
+        ("is_view", c_bool),
+        ("exact", c_bool),
+        ("module", c_char_p),
+        ("n_tokens", c_int32),
+        ("position", c_int32),
+        ("shift", c_int32),
+        ("tier", c_char_p),
+        ("reason", c_char_p),
+        ("key", c_char * 17),
+        ("kept", c_float),
+        ("kept_by", c_char_p),
+        ("full_reason", c_char_p),
+        ("first_kept_share", c_int32),
+        ("n_kept_shares", c_int32),
+        ("reserved", c_uint64 * 1),
+    ]
+
+
+class rp_mismatch(Structure):
+    token: int
+    position: int
+    module: bytes | None
+    message: bytes
+    before: bytes | None
+    prompt: bytes | None
+    cached: bytes | None
+    reserved: Any
+    _fields_ = [
+        ("token", c_int32),
+        ("position", c_int32),
+        ("module", c_char_p),
+        ("message", c_char * 24),
+        ("before", c_char_p),
+        ("prompt", c_char_p),
+        ("cached", c_char_p),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class rp_quality_report(Structure):
+    asked: rp_quality
+    used: rp_quality
+    reason: bytes | None
+    recomputed_tokens: int
+    probed_tokens: int
+    ms: float
+    focus_token: int
+    reserved: Any
+    _fields_ = [
+        ("asked", rp_quality),
+        ("used", rp_quality),
+        ("reason", c_char_p),
+        ("recomputed_tokens", c_int32),
+        ("probed_tokens", c_int32),
+        ("ms", c_double),
+        ("focus_token", c_int64),
+        ("reserved", c_uint64 * 3),
+    ]
+
+
+class rp_kv_reduction(Structure):
+    method: bytes | None
+    share: float
+    bytes_before: int
+    bytes: int
+    ms: float
+    reason: bytes | None
+    reserved: Any
+    _fields_ = [
+        ("method", c_char_p),
+        ("share", c_double),
+        ("bytes_before", c_uint64),
+        ("bytes", c_uint64),
+        ("ms", c_double),
+        ("reason", c_char_p),
+        ("reserved", c_uint64 * 3),
+    ]
+
+
+class rp_timings(Structure):
+    queue_ms: float
+    module_prefill_ms: float
+    plan_ms: float
+    prompt_prefill_ms: float
+    ttft_ms: float
+    decode_ms: float
+    saved_ms: float
+    decode_tokens_per_second: float
+    reserved: Any
+    _fields_ = [
+        ("queue_ms", c_double),
+        ("module_prefill_ms", c_double),
+        ("plan_ms", c_double),
+        ("prompt_prefill_ms", c_double),
+        ("ttft_ms", c_double),
+        ("decode_ms", c_double),
+        ("saved_ms", c_double),
+        ("decode_tokens_per_second", c_double),
+        ("reserved", c_double * 4),
+    ]
+
+
+class rp_result(Structure):
+    struct_size: int
+    text: bytes | None
+    tokens: Any
+    n_tokens: int
+    logprobs: Any
+    top_logprobs: Any
+    n_top: int
+    finish_reason: bytes | None
+    stop: bytes | None
+    prompt_tokens: int
+    cached_tokens: int
+    fresh_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    bytes_copied: int
+    kv_bytes: int
+    timings: rp_timings
+    quality: rp_quality_report
+    plan: Any
+    n_plan: int
+    mismatch: rp_mismatch
+    warnings: Any
+    n_warnings: int
+    owner: int | None
+    kv_reduction: rp_kv_reduction
+    dropped_messages: int
+    context_shifts: int
+    kept_step: int
+    kept_shares: Any
+    n_kept_shares: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("text", c_char_p),
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("logprobs", POINTER(c_float)),
+        ("top_logprobs", POINTER(rp_token_logprob)),
+        ("n_top", c_int32),
+        ("finish_reason", c_char_p),
+        ("stop", c_char_p),
+        ("prompt_tokens", c_int32),
+        ("cached_tokens", c_int32),
+        ("fresh_tokens", c_int32),
+        ("drafted_tokens", c_int32),
+        ("accepted_tokens", c_int32),
+        ("bytes_copied", c_uint64),
+        ("kv_bytes", c_uint64),
+        ("timings", rp_timings),
+        ("quality", rp_quality_report),
+        ("plan", POINTER(rp_plan_item)),
+        ("n_plan", c_int32),
+        ("mismatch", rp_mismatch),
+        ("warnings", POINTER(c_char_p)),
+        ("n_warnings", c_int32),
+        ("owner", c_void_p),
+        ("kv_reduction", rp_kv_reduction),
+        ("dropped_messages", c_int32),
+        ("context_shifts", c_int32),
+        ("kept_step", c_int32),
+        ("kept_shares", POINTER(c_float)),
+        ("n_kept_shares", c_int32),
+    ]
+
+
+class rp_job_status(Structure):
+    struct_size: int
+    state: int
+    queue_position: int
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    answer_tokens: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("state", c_int),
+        ("queue_position", c_int32),
+        ("prompt_tokens", c_int32),
+        ("cached_tokens", c_int32),
+        ("computed_tokens", c_int32),
+        ("answer_tokens", c_int32),
+    ]
+
+
+class rp_stream_event(Structure):
+    tag: int
+    text: int | None
+    n_bytes: int
+    ended: bool
+    incomplete: bool
+    reserved: Any
+    _fields_ = [
+        ("tag", c_uint64),
+        ("text", c_void_p),
+        ("n_bytes", c_size_t),
+        ("ended", c_bool),
+        ("incomplete", c_bool),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_store_stats(Structure):
+    struct_size: int
+    spans: int
+    bytes: int
+    budget_bytes: int
+    used_bytes: int
+    hits: int
+    misses: int
+    inserts: int
+    evictions: int
+    expired: int
+    disk_spans: int
+    disk_bytes: int
+    disk_budget_bytes: int
+    disk_reads: int
+    disk_read_bytes: int
+    disk_writes: int
+    disk_write_bytes: int
+    disk_evictions: int
+    disk_unwritten: int
+    disk_skipped: int
+    disk_late: int
+    disk_waiting: int
+    disk_waiting_bytes: int
+    disk_once_bytes: int
+    disk_lag_us: int
+    disk_faults: int
+    disk_state: int
+    disk_trouble: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("spans", c_uint64),
+        ("bytes", c_uint64),
+        ("budget_bytes", c_uint64),
+        ("used_bytes", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("inserts", c_uint64),
+        ("evictions", c_uint64),
+        ("expired", c_uint64),
+        ("disk_spans", c_uint64),
+        ("disk_bytes", c_uint64),
+        ("disk_budget_bytes", c_uint64),
+        ("disk_reads", c_uint64),
+        ("disk_read_bytes", c_uint64),
+        ("disk_writes", c_uint64),
+        ("disk_write_bytes", c_uint64),
+        ("disk_evictions", c_uint64),
+        ("disk_unwritten", c_uint64),
+        ("disk_skipped", c_uint64),
+        ("disk_late", c_uint64),
+        ("disk_waiting", c_uint64),
+        ("disk_waiting_bytes", c_uint64),
+        ("disk_once_bytes", c_uint64),
+        ("disk_lag_us", c_uint64),
+        ("disk_faults", c_uint64),
+        ("disk_state", c_int),
+        ("disk_trouble", c_char_p),
+    ]
+
+
+class rp_scaffold_stats(Structure):
+    struct_size: int
+    known: int
+    prefilled: int
+    pending: int
+    hits: int
+    misses: int
+    dropped: int
+    bytes: int
+    budget_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("known", c_uint64),
+        ("prefilled", c_uint64),
+        ("pending", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("dropped", c_uint64),
+        ("bytes", c_uint64),
+        ("budget_bytes", c_uint64),
+    ]
+
+rp_on_log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class rp_store_options(Structure):
+    struct_size: int
+    read_only: bool
+    create: bool
+    key_file: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("read_only", c_bool),
+        ("create", c_bool),
+        ("key_file", c_char_p),
+    ]
+
+
+class rp_store_entry(Structure):
+    key: bytes
+    model: bytes
+    kind: int
+    label: bytes | None
+    kv_format: bytes | None
+    fault: bytes | None
+    encrypted: bool
+    pinned: bool
+    expired: bool
+    in_ram: bool
+    on_disk: bool
+    in_use: bool
+    n_tokens: int
+    bytes: int
+    ram_bytes: int
+    cost_us: int
+    uses: int
+    last_use: int
+    expires: int
+    reserved: Any
+    _fields_ = [
+        ("key", c_char * 65),
+        ("model", c_char * 65),
+        ("kind", c_int),
+        ("label", c_char_p),
+        ("kv_format", c_char_p),
+        ("fault", c_char_p),
+        ("encrypted", c_bool),
+        ("pinned", c_bool),
+        ("expired", c_bool),
+        ("in_ram", c_bool),
+        ("on_disk", c_bool),
+        ("in_use", c_bool),
+        ("n_tokens", c_int32),
+        ("bytes", c_uint64),
+        ("ram_bytes", c_uint64),
+        ("cost_us", c_uint64),
+        ("uses", c_uint64),
+        ("last_use", c_int64),
+        ("expires", c_int64),
+        ("reserved", c_uint64 * 5),
+    ]
+
+
+class rp_store_listing(Structure):
+    struct_size: int
+    has_more: bool
+    index_unwritten: bool
+    entries: Any
+    n_entries: int
+    owner: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("has_more", c_bool),
+        ("index_unwritten", c_bool),
+        ("entries", POINTER(rp_store_entry)),
+        ("n_entries", c_size_t),
+        ("owner", c_void_p),
+    ]
+
+
+class rp_store_selection(Structure):
+    name: bytes | None
+    key: bytes | None
+    model: bytes | None
+    modules: bool
+    texts: bool
+    expired: bool
+    all: bool
+    _fields_ = [
+        ("name", c_char_p),
+        ("key", c_char_p),
+        ("model", c_char_p),
+        ("modules", c_bool),
+        ("texts", c_bool),
+        ("expired", c_bool),
+        ("all", c_bool),
+    ]
+
+
+class rp_store_page(Structure):
+    order: int
+    limit: int
+    after: bytes | None
+    _fields_ = [
+        ("order", c_int),
+        ("limit", c_size_t),
+        ("after", c_char_p),
+    ]
+
+
+class rp_store_usage(Structure):
+    struct_size: int
+    records: int
+    record_bytes: int
+    modules: int
+    module_bytes: int
+    texts: int
+    text_bytes: int
+    tokens: int
+    encrypted: int
+    unreadable: int
+    pinned: int
+    pinned_bytes: int
+    expired: int
+    expired_bytes: int
+    bad: int
+    bad_bytes: int
+    leftovers: int
+    leftover_bytes: int
+    foreign: int
+    foreign_bytes: int
+    broken: int
+    without_row: int
+    without_file: int
+    index_bytes: int
+    total_bytes: int
+    owner: int
+    reduced: int
+    reduced_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("records", c_uint64),
+        ("record_bytes", c_uint64),
+        ("modules", c_uint64),
+        ("module_bytes", c_uint64),
+        ("texts", c_uint64),
+        ("text_bytes", c_uint64),
+        ("tokens", c_uint64),
+        ("encrypted", c_uint64),
+        ("unreadable", c_uint64),
+        ("pinned", c_uint64),
+        ("pinned_bytes", c_uint64),
+        ("expired", c_uint64),
+        ("expired_bytes", c_uint64),
+        ("bad", c_uint64),
+        ("bad_bytes", c_uint64),
+        ("leftovers", c_uint64),
+        ("leftover_bytes", c_uint64),
+        ("foreign", c_uint64),
+        ("foreign_bytes", c_uint64),
+        ("broken", c_uint64),
+        ("without_row", c_uint64),
+        ("without_file", c_uint64),
+        ("index_bytes", c_uint64),
+        ("total_bytes", c_uint64),
+        ("owner", c_int64),
+        ("reduced", c_uint64),
+        ("reduced_bytes", c_uint64),
+    ]
+
+
+class rp_store_finding(Structure):
+    struct_size: int
+    flaw: int
+    path: bytes | None
+    reason: bytes | None
+    message: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flaw", c_int),
+        ("path", c_char_p),
+        ("reason", c_char_p),
+        ("message", c_char_p),
+    ]
+
+rp_on_store_finding = CFUNCTYPE(None, c_void_p, POINTER(rp_store_finding))
+
+
+class rp_store_verification(Structure):
+    struct_size: int
+    is_whole: bool
+    records: int
+    bytes: int
+    flaws: Any
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("is_whole", c_bool),
+        ("records", c_uint64),
+        ("bytes", c_uint64),
+        ("flaws", c_uint64 * 8),
+    ]
+
+
+class rp_store_recompute_options(Structure):
+    struct_size: int
+    sample: int
+    seed: int
+    tenant: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("sample", c_size_t),
+        ("seed", c_uint64),
+        ("tenant", c_char_p),
+    ]
+
+
+class rp_store_recomputed(Structure):
+    struct_size: int
+    candidates: int
+    checked: int
+    different: int
+    unreadable: int
+    unknown_module: int
+    unknown_scope: int
+    no_memory: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("candidates", c_uint64),
+        ("checked", c_uint64),
+        ("different", c_uint64),
+        ("unreadable", c_uint64),
+        ("unknown_module", c_uint64),
+        ("unknown_scope", c_uint64),
+        ("no_memory", c_uint64),
+    ]
+
+
+class rp_store_cleaning(Structure):
+    struct_size: int
+    index_unwritten: bool
+    records: int
+    bytes: int
+    leftovers: int
+    leftover_bytes: int
+    bad: int
+    bad_bytes: int
+    expired: int
+    expired_bytes: int
+    set_aside: int
+    rows_entered: int
+    rows_removed: int
+    rows_corrected: int
+    index_bytes_before: int
+    index_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("index_unwritten", c_bool),
+        ("records", c_uint64),
+        ("bytes", c_uint64),
+        ("leftovers", c_uint64),
+        ("leftover_bytes", c_uint64),
+        ("bad", c_uint64),
+        ("bad_bytes", c_uint64),
+        ("expired", c_uint64),
+        ("expired_bytes", c_uint64),
+        ("set_aside", c_uint64),
+        ("rows_entered", c_uint64),
+        ("rows_removed", c_uint64),
+        ("rows_corrected", c_uint64),
+        ("index_bytes_before", c_uint64),
+        ("index_bytes", c_uint64),
+    ]
+
+
+class rp_store_transfer(Structure):
+    struct_size: int
+    name: bytes
+    records: int
+    bytes: int
+    tokens: int
+    present: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("name", c_char * 256),
+        ("records", c_uint64),
+        ("bytes", c_uint64),
+        ("tokens", c_uint64),
+        ("present", c_uint64),
+    ]
+
+
+class rp_weights_file(Structure):
+    struct_size: int
+    path: bytes | None
+    name: bytes | None
+    model: bytes | None
+    side: int
+    bytes: int
+    created: int
+    used: int
+    is_temporary: bool
+    fault: bytes | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("path", c_char_p),
+        ("name", c_char_p),
+        ("model", c_char_p),
+        ("side", c_int32),
+        ("bytes", c_uint64),
+        ("created", c_int64),
+        ("used", c_int64),
+        ("is_temporary", c_bool),
+        ("fault", c_char_p),
+    ]
+
+rp_on_weights_file = CFUNCTYPE(None, c_void_p, POINTER(rp_weights_file))
+
+
+class rp_quantize_step(Structure):
+    struct_size: int
+    tensor: bytes | None
+    from_: bytes | None
+    to: bytes | None
+    is_first_row: bool
+    is_fallback: bool
+    done_bytes: int
+    total_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tensor", c_char_p),
+        ("from_", c_char_p),
+        ("to", c_char_p),
+        ("is_first_row", c_bool),
+        ("is_fallback", c_bool),
+        ("done_bytes", c_uint64),
+        ("total_bytes", c_uint64),
+    ]
+
+rp_on_quantize = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_quantize_step))
+
+
+class rp_quantize_options(Structure):
+    struct_size: int
+    n_threads: int
+    on_step: Any
+    user: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_threads", c_int32),
+        ("on_step", rp_on_quantize),
+        ("user", c_void_p),
+    ]
+
+
+class rp_inspect_node(Structure):
+    kind: bytes | None
+    name: bytes | None
+    path: bytes | None
+    depth: int
+    n_tokens: int
+    position: int
+    key: bytes
+    taken: bool
+    cached: bool
+    preview: bytes | None
+    kv_format: bytes | None
+    reserved: Any
+    _fields_ = [
+        ("kind", c_char_p),
+        ("name", c_char_p),
+        ("path", c_char_p),
+        ("depth", c_int32),
+        ("n_tokens", c_int32),
+        ("position", c_int32),
+        ("key", c_char * 17),
+        ("taken", c_bool),
+        ("cached", c_bool),
+        ("preview", c_char_p),
+        ("kv_format", c_char_p),
+        ("reserved", c_uint64 * 1),
+    ]
+
+
+class rp_inspect_tile(Structure):
+    path: bytes | None
+    position: int
+    n_tokens: int
+    is_view: bool
+    exact: bool
+    shift: int
+    reserved: Any
+    _fields_ = [
+        ("path", c_char_p),
+        ("position", c_int32),
+        ("n_tokens", c_int32),
+        ("is_view", c_bool),
+        ("exact", c_bool),
+        ("shift", c_int32),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_inspection(Structure):
+    struct_size: int
+    schema: bytes | None
+    layout: bytes | None
+    scope: bytes | None
+    nodes: Any
+    n_nodes: int
+    tiles: Any
+    n_tiles: int
+    schema_positions: int
+    prompt_positions: int
+    owner: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("schema", c_char_p),
+        ("layout", c_char_p),
+        ("scope", c_char_p),
+        ("nodes", POINTER(rp_inspect_node)),
+        ("n_nodes", c_int32),
+        ("tiles", POINTER(rp_inspect_tile)),
+        ("n_tiles", c_int32),
+        ("schema_positions", c_int32),
+        ("prompt_positions", c_int32),
+        ("owner", c_void_p),
+    ]
+
+
+class rp_lint_prompt(Structure):
+    pml: bytes | None
+    n: int
+    name: bytes | None
+    _fields_ = [
+        ("pml", c_char_p),
+        ("n", c_size_t),
+        ("name", c_char_p),
+    ]
+
+
+class rp_lint_finding(Structure):
+    code: int
+    severity: int
+    document: bytes | None
+    line: int
+    column: int
+    module: bytes | None
+    message: bytes | None
+    reserved: Any
+    _fields_ = [
+        ("code", c_int),
+        ("severity", c_int),
+        ("document", c_char_p),
+        ("line", c_int32),
+        ("column", c_int32),
+        ("module", c_char_p),
+        ("message", c_char_p),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_lint(Structure):
+    struct_size: int
+    findings: Any
+    n_findings: int
+    n_left_out: int
+    n_severity: Any
+    n_prompts: int
+    n_others: int
+    owner: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("findings", POINTER(rp_lint_finding)),
+        ("n_findings", c_size_t),
+        ("n_left_out", c_size_t),
+        ("n_severity", c_size_t * 3),
+        ("n_prompts", c_size_t),
+        ("n_others", c_size_t),
+        ("owner", c_void_p),
+    ]
+
+
+class rp_split_prompt(Structure):
+    name: bytes | None
+    messages: Any
+    n_messages: int
+    plain: bool
+    _fields_ = [
+        ("name", c_char_p),
+        ("messages", POINTER(rp_message)),
+        ("n_messages", c_size_t),
+        ("plain", c_bool),
+    ]
+
+
+class rp_split_options(Structure):
+    struct_size: int
+    min_bytes: int
+    name: bytes | None
+    model: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("min_bytes", c_int32),
+        ("name", c_char_p),
+        ("model", c_void_p),
+    ]
+
+
+class rp_split_module(Structure):
+    name: bytes | None
+    is_alternative: bool
+    n_params: int
+    n_prompts: int
+    n_bytes: int
+    reserved: Any
+    _fields_ = [
+        ("name", c_char_p),
+        ("is_alternative", c_bool),
+        ("n_params", c_int32),
+        ("n_prompts", c_int32),
+        ("n_bytes", c_size_t),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_split_import(Structure):
+    pml: bytes | None
+    n_pml: int
+    total: int
+    cached: int
+    first: int
+    prefix: int
+    reserved: Any
+    _fields_ = [
+        ("pml", c_char_p),
+        ("n_pml", c_size_t),
+        ("total", c_uint64),
+        ("cached", c_uint64),
+        ("first", c_uint64),
+        ("prefix", c_uint64),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_split_result(Structure):
+    struct_size: int
+    counts_tokens: bool
+    schema: bytes | None
+    n_schema: int
+    anonymous_bytes: int
+    modules: Any
+    n_modules: int
+    prompts: Any
+    n_prompts: int
+    owner: int | None
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("counts_tokens", c_bool),
+        ("schema", c_char_p),
+        ("n_schema", c_size_t),
+        ("anonymous_bytes", c_size_t),
+        ("modules", POINTER(rp_split_module)),
+        ("n_modules", c_size_t),
+        ("prompts", POINTER(rp_split_import)),
+        ("n_prompts", c_size_t),
+        ("owner", c_void_p),
+    ]
+
+
+class rp_audit_figures(Structure):
+    samples: int
+    agreed: int
+    mean_kl: float
+    max_kl: float
+    mean_distance: float
+    reserved: Any
+    _fields_ = [
+        ("samples", c_uint64),
+        ("agreed", c_uint64),
+        ("mean_kl", c_double),
+        ("max_kl", c_double),
+        ("mean_distance", c_double),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_audit_schema(Structure):
+    name: bytes | None
+    owner: bytes
+    all: rp_audit_figures
+    now: rp_audit_figures
+    raised_to: bytes | None
+    exceeds: bool
+    _fields_ = [
+        ("name", c_char_p),
+        ("owner", c_char * 9),
+        ("all", rp_audit_figures),
+        ("now", rp_audit_figures),
+        ("raised_to", c_char_p),
+        ("exceeds", c_bool),
+    ]
+
+
+class rp_audit_pair(Structure):
+    schema: int
+    first: bytes | None
+    second: bytes | None
+    figures: rp_audit_figures
+    excess_kl: float
+    _fields_ = [
+        ("schema", c_size_t),
+        ("first", c_char_p),
+        ("second", c_char_p),
+        ("figures", rp_audit_figures),
+        ("excess_kl", c_double),
+    ]
+
+
+class rp_audit_format(Structure):
+    schema: int
+    format: bytes | None
+    figures: rp_audit_figures
+    exceeds: bool
+    falls_back: bool
+    reserved: Any
+    _fields_ = [
+        ("schema", c_size_t),
+        ("format", c_char_p),
+        ("figures", rp_audit_figures),
+        ("exceeds", c_bool),
+        ("falls_back", c_bool),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_audit(Structure):
+    struct_size: int
+    sampled: int
+    audited: int
+    dropped: int
+    waiting: int
+    schemas: Any
+    n_schemas: int
+    pairs: Any
+    n_pairs: int
+    formats: Any
+    n_formats: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("sampled", c_uint64),
+        ("audited", c_uint64),
+        ("dropped", c_uint64),
+        ("waiting", c_uint64),
+        ("schemas", POINTER(rp_audit_schema)),
+        ("n_schemas", c_size_t),
+        ("pairs", POINTER(rp_audit_pair)),
+        ("n_pairs", c_size_t),
+        ("formats", POINTER(rp_audit_format)),
+        ("n_formats", c_size_t),
+    ]
+
+
+class rp_simulate_request(Structure):
+    blocks: Any
+    n_blocks: int
+    n_tokens: int
+    _fields_ = [
+        ("blocks", POINTER(c_uint64)),
+        ("n_blocks", c_size_t),
+        ("n_tokens", c_int32),
+    ]
+
+
+class rp_simulate_options(Structure):
+    struct_size: int
+    block_tokens: int
+    attention_tokens: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("block_tokens", c_int32),
+        ("attention_tokens", c_int32),
+    ]
+
+
+class rp_simulation(Structure):
+    struct_size: int
+    requests: int
+    prompt_tokens: int
+    hit_tokens: int
+    compute: float
+    saved: float
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("requests", c_uint64),
+        ("prompt_tokens", c_uint64),
+        ("hit_tokens", c_uint64),
+        ("compute", c_double),
+        ("saved", c_double),
+    ]
+
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "rp_code_name": (c_char_p, [c_int]),
+    "rp_code_text": (c_char_p, [c_int]),
+    "rp_version": (c_char_p, []),
+    "rp_model_options_init": (None, [POINTER(rp_model_options), c_uint32]),
+    "rp_model_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_model_options), POINTER(rp_error)]),
+    "rp_model_close": (None, [c_void_p]),
+    "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
+    "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
+    "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_token_bytes": (c_void_p, [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
+    "rp_free": (None, [c_void_p]),
+    "rp_keep_method_name": (c_char_p, [c_int32]),
+    "rp_kv_method_name": (c_char_p, [c_int32]),
+    "rp_engine_options_init": (None, [POINTER(rp_engine_options), c_uint32]),
+    "rp_engine_new": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_engine_options), POINTER(rp_error)]),
+    "rp_engine_free": (None, [c_void_p]),
+    "rp_engine_close": (c_size_t, [c_void_p, c_int64]),
+    "rp_engine_describe": (c_int, [c_void_p, POINTER(rp_engine_info)]),
+    "rp_engine_prepare": (c_int, [c_void_p, rp_on_progress, c_void_p, POINTER(rp_error)]),
+    "rp_engine_drain": (c_bool, [c_void_p, c_int64]),
+    "rp_engine_memory": (c_int, [c_void_p, POINTER(rp_memory)]),
+    "rp_engine_set_quota": (c_int, [c_void_p, c_char_p, POINTER(rp_quota), POINTER(rp_error)]),
+    "rp_quality_parse": (c_int, [c_char_p, POINTER(rp_quality), POINTER(rp_error)]),
+    "rp_quality_text": (c_char_p, [rp_quality, c_char_p]),
+    "rp_schema_options_init": (None, [POINTER(rp_schema_options), c_uint32]),
+    "rp_schema_load": (c_int, [c_void_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_schema_parse": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_schema_options), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_schema_name": (c_char_p, [c_void_p]),
+    "rp_schema_unload": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(rp_error)]),
+    "rp_prompt_new": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_error)]),
+    "rp_prompt_free": (None, [c_void_p]),
+    "rp_prompt_import": (c_int, [c_void_p, c_char_p]),
+    "rp_prompt_set_argument": (c_int, [c_void_p, c_char_p, c_char_p, c_size_t]),
+    "rp_prompt_append_text": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_prompt_append_document": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_prompt_append_pml": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_prompt_begin_role": (c_int, [c_void_p, c_int]),
+    "rp_prompt_begin_message": (c_int, [c_void_p, c_int]),
+    "rp_prompt_end_role": (c_int, [c_void_p]),
+    "rp_sampling_defaults": (rp_sampling, []),
+    "rp_request_init": (None, [POINTER(rp_request), c_uint32]),
+    "rp_engine_submit": (c_int, [c_void_p, POINTER(rp_request), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_job_wait": (c_bool, [c_void_p, c_int64]),
+    "rp_job_result": (c_int, [c_void_p, POINTER(POINTER(rp_result)), POINTER(rp_error)]),
+    "rp_job_cancel": (None, [c_void_p]),
+    "rp_job_pause": (None, [c_void_p]),
+    "rp_job_resume": (None, [c_void_p]),
+    "rp_job_free": (None, [c_void_p]),
+    "rp_job_get_status": (c_int, [c_void_p, POINTER(rp_job_status)]),
+    "rp_job_number": (c_uint64, [c_void_p]),
+    "rp_stream_new": (c_int, [POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_stream_free": (None, [c_void_p]),
+    "rp_stream_fd": (c_int, [c_void_p]),
+    "rp_stream_read": (c_int32, [c_void_p, c_int64, POINTER(POINTER(rp_stream_event))]),
+    "rp_engine_run": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
+    "rp_result_free": (None, [POINTER(rp_result)]),
+    "rp_schema_prefill": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_error)]),
+    "rp_schema_submit": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_store_state_name": (c_char_p, [c_int]),
+    "rp_engine_store_stats": (c_int, [c_void_p, POINTER(rp_store_stats)]),
+    "rp_engine_scaffold_stats": (c_int, [c_void_p, POINTER(rp_scaffold_stats)]),
+    "rp_log_set_level": (None, [c_int]),
+    "rp_log_set_callback": (None, [rp_on_log, c_void_p]),
+    "rp_store_options_init": (None, [POINTER(rp_store_options), c_uint32]),
+    "rp_store_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_store_options), POINTER(rp_error)]),
+    "rp_store_attach": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_error)]),
+    "rp_store_close": (None, [c_void_p]),
+    "rp_store_list": (c_int, [c_void_p, POINTER(rp_store_selection), POINTER(rp_store_page), POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),
+    "rp_store_listing_free": (None, [POINTER(rp_store_listing)]),
+    "rp_store_pin": (c_int, [c_void_p, POINTER(rp_store_selection), c_bool, POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),
+    "rp_store_set_ttl": (c_int, [c_void_p, POINTER(rp_store_selection), c_int64, POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),
+    "rp_store_remove": (c_int, [c_void_p, POINTER(rp_store_selection), POINTER(POINTER(rp_store_listing)), POINTER(rp_error)]),
+    "rp_store_get_usage": (c_int, [c_void_p, POINTER(rp_store_usage), POINTER(rp_error)]),
+    "rp_store_flaw_name": (c_char_p, [c_int]),
+    "rp_store_flaw_is_damage": (c_bool, [c_int]),
+    "rp_store_verify": (c_int, [c_void_p, rp_on_progress, rp_on_store_finding, c_void_p, POINTER(rp_store_verification), POINTER(rp_error)]),
+    "rp_store_recompute_options_init": (None, [POINTER(rp_store_recompute_options), c_uint32]),
+    "rp_store_recompute": (c_int, [c_void_p, c_void_p, POINTER(rp_store_recompute_options), rp_on_progress, rp_on_store_finding, c_void_p, POINTER(rp_store_recomputed), POINTER(rp_error)]),
+    "rp_store_gc": (c_int, [c_void_p, rp_on_progress, c_void_p, POINTER(rp_store_cleaning), POINTER(rp_error)]),
+    "rp_store_rebuild": (c_int, [c_void_p, rp_on_progress, c_void_p, POINTER(rp_store_cleaning), POINTER(rp_error)]),
+    "rp_store_export": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_store_transfer), POINTER(rp_error)]),
+    "rp_store_import": (c_int, [c_void_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_store_transfer), POINTER(rp_error)]),
+    "rp_weights_each": (c_int, [c_char_p, c_bool, rp_on_progress, rp_on_weights_file, c_void_p, POINTER(rp_error)]),
+    "rp_weights_remove": (c_int, [c_char_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
+    "rp_weights_clean": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
+    "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
+    "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),
+    "rp_engine_inspect": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),
+    "rp_engine_inspect_prompt": (c_int, [c_void_p, c_char_p, c_void_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),
+    "rp_inspection_free": (None, [POINTER(rp_inspection)]),
+    "rp_lint_name": (c_char_p, [c_int]),
+    "rp_lint_severity_name": (c_char_p, [c_int]),
+    "rp_schema_lint": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_lint_prompt), c_size_t, c_int32, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
+    "rp_schema_lint_file": (c_int, [c_void_p, c_char_p, POINTER(rp_lint_prompt), c_size_t, c_int32, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
+    "rp_lint_free": (None, [POINTER(rp_lint)]),
+    "rp_split_options_init": (None, [POINTER(rp_split_options), c_uint32]),
+    "rp_split": (c_int, [POINTER(rp_split_prompt), c_size_t, POINTER(rp_split_options), POINTER(POINTER(rp_split_result)), POINTER(rp_error)]),
+    "rp_split_free": (None, [POINTER(rp_split_result)]),
+    "rp_engine_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), POINTER(rp_error)]),
+    "rp_store_read_audit": (c_int, [c_void_p, POINTER(POINTER(rp_audit)), c_char_p, POINTER(rp_error)]),
+    "rp_audit_free": (None, [POINTER(rp_audit)]),
+    "rp_policy_name": (c_char_p, [c_int]),
+    "rp_simulate_options_init": (None, [POINTER(rp_simulate_options), c_uint32]),
+    "rp_simulator_new": (c_int, [POINTER(c_void_p), POINTER(rp_simulate_request), c_size_t, POINTER(rp_simulate_options), POINTER(rp_error)]),
+    "rp_simulator_free": (None, [c_void_p]),
+    "rp_simulator_blocks": (c_size_t, [c_void_p]),
+    "rp_simulator_run": (c_int, [c_void_p, c_int, c_size_t, POINTER(rp_simulation), POINTER(rp_error)]),
+    "rp_log_start": (c_int, []),
+    "rp_log_line": (None, [c_char_p]),
+    "rp_log_dropped": (c_uint64, []),
+    "rp_log_stop": (None, [c_int32]),
+}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C library: where it is, its functions with their types, and its errors as exceptions.
+
+Foreign calls release the GIL. The library prints nothing and calls nothing back unless a caller of this package asks for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+from typing import Any
+
+from . import _abi
+from .errors import BY_CODE, Error, FileError, InternalError, UnsupportedError
+
+_SONAME = "libreprise.so." + ".".join(_abi.VERSION.split(".")[:2])
+
+
+def _candidates() -> list[str]:
+    named = os.environ.get("REPRISE_LIBRARY")
+    if named:
+        return [named]
+    inside = pathlib.Path(__file__).with_name("libreprise.so")
+    found = ctypes.util.find_library("reprise")
+    return [*([str(inside)] if inside.exists() else []), _SONAME, *([found] if found else [])]
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for name in dict.fromkeys(_candidates()):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as e:
+            tried.append(str(e))
+            continue
+        library.rp_version.restype = ctypes.c_char_p
+        version = (library.rp_version() or b"").decode()
+        if version != _abi.VERSION:
+            raise UnsupportedError(
+                f"{name} is version {version or 'unknown'}, and this package is for {_abi.VERSION}: "
+                "install both of one version, or set REPRISE_LIBRARY to the right file"
+            )
+        return library
+    raise FileError(
+        f"libreprise cannot be loaded ({'; '.join(tried)}): install Reprise (make install), "
+        "or set REPRISE_LIBRARY to the path of libreprise.so"
+    )
+
+
+class _Library:
+    """The functions of the C interface as attributes, each loaded when it is first used."""
+
+    def __init__(self) -> None:
+        self._cdll: ctypes.CDLL | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _abi.FUNCTIONS:
+            raise AttributeError(name)
+        if self._cdll is None:
+            self._cdll = _load()
+        function = getattr(self._cdll, name)
+        function.restype, function.argtypes = _abi.FUNCTIONS[name]
+        setattr(self, name, function)
+        return function
+
+
+lib = _Library()
+
+
+def text(value: bytes | None) -> str:
+    """A string of the library."""
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def encoded(value: str | os.PathLike[str] | None) -> bytes | None:
+    """A string for the library. InvalidError: it contains NUL."""
+    if value is None:
+        return None
+    data = os.fsencode(value) if isinstance(value, os.PathLike) else value.encode("utf-8", "surrogatepass")
+    if b"\0" in data:
+        raise BY_CODE["RP_ERR_INVALID"](f"{value!r}: a NUL character cannot be in a name or a path")
+    return data
+
+
+def error_of(code: int, err: _abi.rp_error | None = None) -> Error:
+    """The exception of an error code, and of the details that a function filled in."""
+    name = text(lib.rp_code_name(code))
+    cls = BY_CODE.get(name, InternalError)
+    if err is None or not err.message:
+        return cls(text(lib.rp_code_text(code)))
+    return cls(text(err.message), where=text(err.where), offset=err.offset, retry_after_ms=err.retry_after_ms)
+
+
+def check(code: int, err: _abi.rp_error | None = None) -> None:
+    """Raises the exception of a negative code."""
+    if code < 0:
+        raise error_of(code, err)
+
+
+def call(function: Any, *args: Any) -> None:
+    """Calls a function whose last parameter is an rp_error."""
+    err = _abi.rp_error()
+    check(function(*args, ctypes.byref(err)), err)
+
+
+def reported(kind: type[Any], function: Any, *args: Any) -> Any:
+    """A struct that begins with struct_size, filled in by a function without an rp_error."""
+    out = kind(struct_size=ctypes.sizeof(kind))
+    check(function(*args, ctypes.byref(out)))
+    return out
