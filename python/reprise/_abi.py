@@ -7,6 +7,8 @@ from __future__ import annotations
 from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+Bytes = bytes  # structs have fields named bytes
+
 VERSION = "0.2.0"
 
 RP_N_ROLES = 4
@@ -160,8 +162,8 @@ RP_POLICY_OPTIMUM = 5
 
 class rp_error(Structure):
     code: int
-    message: bytes
-    where: bytes
+    message: Bytes
+    where: Bytes
     offset: int
     retry_after_ms: int
     _fields_ = [
@@ -177,7 +179,7 @@ rp_on_progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
 
 class rp_model_options(Structure):
     struct_size: int
-    chat_format: bytes | None
+    chat_format: Bytes | None
     vocabulary_only: bool
     _fields_ = [
         ("struct_size", c_uint32),
@@ -188,10 +190,10 @@ class rp_model_options(Structure):
 
 class rp_model_info(Structure):
     struct_size: int
-    name: bytes | None
-    architecture: bytes | None
-    weights: bytes | None
-    chat_format: bytes | None
+    name: Bytes | None
+    architecture: Bytes | None
+    weights: Bytes | None
+    chat_format: Bytes | None
     chat_format_guessed: bool
     parameters: int
     weight_bytes: int
@@ -203,14 +205,14 @@ class rp_model_info(Structure):
     n_ff: int
     n_vocab: int
     n_ctx_train: int
-    positions: bytes | None
+    positions: Bytes | None
     movable: bool
     window: int
     n_window_layers: int
     n_experts: int
     n_experts_used: int
     kv_bytes_per_token: int
-    fingerprint: bytes | None
+    fingerprint: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -241,7 +243,7 @@ class rp_model_info(Structure):
 
 class rp_message(Structure):
     role: int
-    text: bytes | None
+    text: Bytes | None
     n: int
     _fields_ = [
         ("role", c_int),
@@ -301,9 +303,9 @@ class rp_engine_options(Structure):
     max_sequences: int
     max_queue: int
     token_goal_ms: float
-    store_dir: bytes | None
+    store_dir: Bytes | None
     store_budget_bytes: int
-    store_key_file: bytes | None
+    store_key_file: Bytes | None
     store_write: int
     store_read_only: bool
     scaffold_bytes: int
@@ -313,14 +315,14 @@ class rp_engine_options(Structure):
     on_step: Any
     step_user: int | None
     experimental: Any
-    weights_dir: bytes | None
+    weights_dir: Bytes | None
     weights_budget_bytes: int
     weights_min_bytes: int
-    kv_f16_layers: bytes | None
-    keep_share: bytes | None
-    keep_method: bytes | None
-    kv_keep: bytes | None
-    kv_method: bytes | None
+    kv_f16_layers: Bytes | None
+    keep_share: Bytes | None
+    keep_method: Bytes | None
+    kv_keep: Bytes | None
+    kv_method: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -368,7 +370,7 @@ class rp_engine_info(Structure):
     waiting: int
     background: int
     kv_bytes_per_token: int
-    weights_cache: bytes | None
+    weights_cache: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -427,16 +429,16 @@ class rp_quality(Structure):
 
 class rp_schema_options(Structure):
     struct_size: int
-    tenant: bytes | None
-    name: bytes | None
+    tenant: Bytes | None
+    name: Bytes | None
     scope: int
     anchor: int
     layout: int
     quality: rp_quality
-    scaffold: bytes | None
-    kv_format: bytes | None
-    keep_share: bytes | None
-    keep_method: bytes | None
+    scaffold: Bytes | None
+    kv_format: Bytes | None
+    keep_share: Bytes | None
+    keep_method: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -526,18 +528,18 @@ rp_on_done = CFUNCTYPE(None, c_void_p)
 
 class rp_request(Structure):
     struct_size: int
-    tenant: bytes | None
-    flow: bytes | None
-    prompt: bytes | None
+    tenant: Bytes | None
+    flow: Bytes | None
+    prompt: Bytes | None
     built: int | None
-    prompt_name: bytes | None
-    schema: bytes | None
+    prompt_name: Bytes | None
+    schema: Bytes | None
     messages: Any
     n_messages: int
     continues_last: bool
     tokens: Any
     n_tokens: int
-    text: bytes | None
+    text: Bytes | None
     reuse: int
     quality: rp_quality
     max_tokens: int
@@ -548,8 +550,8 @@ class rp_request(Structure):
     sampling: rp_sampling
     stops: Any
     n_stops: int
-    grammar: bytes | None
-    grammar_trigger: bytes | None
+    grammar: Bytes | None
+    grammar_trigger: Bytes | None
     n_logprobs: int
     ignore_eos: bool
     on_text: Any
@@ -559,10 +561,10 @@ class rp_request(Structure):
     on_done: Any
     user: int | None
     experimental_pointer: int | None
-    experimental: bytes
-    kv_format: bytes | None
-    kv_keep: bytes | None
-    kv_method: bytes | None
+    experimental: Bytes
+    kv_format: Bytes | None
+    kv_keep: Bytes | None
+    kv_method: Bytes | None
     truncates: bool
     context_shift: bool
     n_kept_shares: int
@@ -618,16 +620,16 @@ class rp_request(Structure):
 class rp_plan_item(Structure):
     is_view: bool
     exact: bool
-    module: bytes | None
+    module: Bytes | None
     n_tokens: int
     position: int
     shift: int
-    tier: bytes | None
-    reason: bytes | None
-    key: bytes
+    tier: Bytes | None
+    reason: Bytes | None
+    key: Bytes
     kept: float
-    kept_by: bytes | None
-    full_reason: bytes | None
+    kept_by: Bytes | None
+    full_reason: Bytes | None
     first_kept_share: int
     n_kept_shares: int
     reserved: Any
@@ -653,11 +655,11 @@ class rp_plan_item(Structure):
 class rp_mismatch(Structure):
     token: int
     position: int
-    module: bytes | None
-    message: bytes
-    before: bytes | None
-    prompt: bytes | None
-    cached: bytes | None
+    module: Bytes | None
+    message: Bytes
+    before: Bytes | None
+    prompt: Bytes | None
+    cached: Bytes | None
     reserved: Any
     _fields_ = [
         ("token", c_int32),
@@ -674,7 +676,7 @@ class rp_mismatch(Structure):
 class rp_quality_report(Structure):
     asked: rp_quality
     used: rp_quality
-    reason: bytes | None
+    reason: Bytes | None
     recomputed_tokens: int
     probed_tokens: int
     ms: float
@@ -693,12 +695,12 @@ class rp_quality_report(Structure):
 
 
 class rp_kv_reduction(Structure):
-    method: bytes | None
+    method: Bytes | None
     share: float
     bytes_before: int
     bytes: int
     ms: float
-    reason: bytes | None
+    reason: Bytes | None
     reserved: Any
     _fields_ = [
         ("method", c_char_p),
@@ -736,14 +738,14 @@ class rp_timings(Structure):
 
 class rp_result(Structure):
     struct_size: int
-    text: bytes | None
+    text: Bytes | None
     tokens: Any
     n_tokens: int
     logprobs: Any
     top_logprobs: Any
     n_top: int
-    finish_reason: bytes | None
-    stop: bytes | None
+    finish_reason: Bytes | None
+    stop: Bytes | None
     prompt_tokens: int
     cached_tokens: int
     fresh_tokens: int
@@ -863,7 +865,7 @@ class rp_store_stats(Structure):
     disk_lag_us: int
     disk_faults: int
     disk_state: int
-    disk_trouble: bytes | None
+    disk_trouble: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("spans", c_uint64),
@@ -925,7 +927,7 @@ class rp_store_options(Structure):
     struct_size: int
     read_only: bool
     create: bool
-    key_file: bytes | None
+    key_file: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("read_only", c_bool),
@@ -935,12 +937,12 @@ class rp_store_options(Structure):
 
 
 class rp_store_entry(Structure):
-    key: bytes
-    model: bytes
+    key: Bytes
+    model: Bytes
     kind: int
-    label: bytes | None
-    kv_format: bytes | None
-    fault: bytes | None
+    label: Bytes | None
+    kv_format: Bytes | None
+    fault: Bytes | None
     encrypted: bool
     pinned: bool
     expired: bool
@@ -997,9 +999,9 @@ class rp_store_listing(Structure):
 
 
 class rp_store_selection(Structure):
-    name: bytes | None
-    key: bytes | None
-    model: bytes | None
+    name: Bytes | None
+    key: Bytes | None
+    model: Bytes | None
     modules: bool
     texts: bool
     expired: bool
@@ -1018,7 +1020,7 @@ class rp_store_selection(Structure):
 class rp_store_page(Structure):
     order: int
     limit: int
-    after: bytes | None
+    after: Bytes | None
     _fields_ = [
         ("order", c_int),
         ("limit", c_size_t),
@@ -1090,9 +1092,9 @@ class rp_store_usage(Structure):
 class rp_store_finding(Structure):
     struct_size: int
     flaw: int
-    path: bytes | None
-    reason: bytes | None
-    message: bytes | None
+    path: Bytes | None
+    reason: Bytes | None
+    message: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("flaw", c_int),
@@ -1123,7 +1125,7 @@ class rp_store_recompute_options(Structure):
     struct_size: int
     sample: int
     seed: int
-    tenant: bytes | None
+    tenant: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("sample", c_size_t),
@@ -1192,7 +1194,7 @@ class rp_store_cleaning(Structure):
 
 class rp_store_transfer(Structure):
     struct_size: int
-    name: bytes
+    name: Bytes
     records: int
     bytes: int
     tokens: int
@@ -1209,15 +1211,15 @@ class rp_store_transfer(Structure):
 
 class rp_weights_file(Structure):
     struct_size: int
-    path: bytes | None
-    name: bytes | None
-    model: bytes | None
+    path: Bytes | None
+    name: Bytes | None
+    model: Bytes | None
     side: int
     bytes: int
     created: int
     used: int
     is_temporary: bool
-    fault: bytes | None
+    fault: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("path", c_char_p),
@@ -1236,9 +1238,9 @@ rp_on_weights_file = CFUNCTYPE(None, c_void_p, POINTER(rp_weights_file))
 
 class rp_quantize_step(Structure):
     struct_size: int
-    tensor: bytes | None
-    from_: bytes | None
-    to: bytes | None
+    tensor: Bytes | None
+    from_: Bytes | None
+    to: Bytes | None
     is_first_row: bool
     is_fallback: bool
     done_bytes: int
@@ -1271,17 +1273,17 @@ class rp_quantize_options(Structure):
 
 
 class rp_inspect_node(Structure):
-    kind: bytes | None
-    name: bytes | None
-    path: bytes | None
+    kind: Bytes | None
+    name: Bytes | None
+    path: Bytes | None
     depth: int
     n_tokens: int
     position: int
-    key: bytes
+    key: Bytes
     taken: bool
     cached: bool
-    preview: bytes | None
-    kv_format: bytes | None
+    preview: Bytes | None
+    kv_format: Bytes | None
     reserved: Any
     _fields_ = [
         ("kind", c_char_p),
@@ -1300,7 +1302,7 @@ class rp_inspect_node(Structure):
 
 
 class rp_inspect_tile(Structure):
-    path: bytes | None
+    path: Bytes | None
     position: int
     n_tokens: int
     is_view: bool
@@ -1320,9 +1322,9 @@ class rp_inspect_tile(Structure):
 
 class rp_inspection(Structure):
     struct_size: int
-    schema: bytes | None
-    layout: bytes | None
-    scope: bytes | None
+    schema: Bytes | None
+    layout: Bytes | None
+    scope: Bytes | None
     nodes: Any
     n_nodes: int
     tiles: Any
@@ -1346,9 +1348,9 @@ class rp_inspection(Structure):
 
 
 class rp_lint_prompt(Structure):
-    pml: bytes | None
+    pml: Bytes | None
     n: int
-    name: bytes | None
+    name: Bytes | None
     _fields_ = [
         ("pml", c_char_p),
         ("n", c_size_t),
@@ -1359,11 +1361,11 @@ class rp_lint_prompt(Structure):
 class rp_lint_finding(Structure):
     code: int
     severity: int
-    document: bytes | None
+    document: Bytes | None
     line: int
     column: int
-    module: bytes | None
-    message: bytes | None
+    module: Bytes | None
+    message: Bytes | None
     reserved: Any
     _fields_ = [
         ("code", c_int),
@@ -1399,7 +1401,7 @@ class rp_lint(Structure):
 
 
 class rp_split_prompt(Structure):
-    name: bytes | None
+    name: Bytes | None
     messages: Any
     n_messages: int
     plain: bool
@@ -1414,7 +1416,7 @@ class rp_split_prompt(Structure):
 class rp_split_options(Structure):
     struct_size: int
     min_bytes: int
-    name: bytes | None
+    name: Bytes | None
     model: int | None
     _fields_ = [
         ("struct_size", c_uint32),
@@ -1425,7 +1427,7 @@ class rp_split_options(Structure):
 
 
 class rp_split_module(Structure):
-    name: bytes | None
+    name: Bytes | None
     is_alternative: bool
     n_params: int
     n_prompts: int
@@ -1442,7 +1444,7 @@ class rp_split_module(Structure):
 
 
 class rp_split_import(Structure):
-    pml: bytes | None
+    pml: Bytes | None
     n_pml: int
     total: int
     cached: int
@@ -1463,7 +1465,7 @@ class rp_split_import(Structure):
 class rp_split_result(Structure):
     struct_size: int
     counts_tokens: bool
-    schema: bytes | None
+    schema: Bytes | None
     n_schema: int
     anonymous_bytes: int
     modules: Any
@@ -1503,11 +1505,11 @@ class rp_audit_figures(Structure):
 
 
 class rp_audit_schema(Structure):
-    name: bytes | None
-    owner: bytes
+    name: Bytes | None
+    owner: Bytes
     all: rp_audit_figures
     now: rp_audit_figures
-    raised_to: bytes | None
+    raised_to: Bytes | None
     exceeds: bool
     _fields_ = [
         ("name", c_char_p),
@@ -1521,8 +1523,8 @@ class rp_audit_schema(Structure):
 
 class rp_audit_pair(Structure):
     schema: int
-    first: bytes | None
-    second: bytes | None
+    first: Bytes | None
+    second: Bytes | None
     figures: rp_audit_figures
     excess_kl: float
     _fields_ = [
@@ -1536,7 +1538,7 @@ class rp_audit_pair(Structure):
 
 class rp_audit_format(Structure):
     schema: int
-    format: bytes | None
+    format: Bytes | None
     figures: rp_audit_figures
     exceeds: bool
     falls_back: bool
