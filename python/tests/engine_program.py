@@ -35,7 +35,7 @@ def inspect(schema: pathlib.Path, prompt: pathlib.Path) -> dict[str, Any]:
 
 
 def sources(schema: pathlib.Path, prompt: pathlib.Path) -> list[str]:
-    """What the plan consists of, by position: paths of modules, "" for the schema, "prompt"; without the answer's start."""
+    """What the plan consists of, by position: paths of modules, "" for the schema, "prompt"."""
     found: list[str] = []
     for tile in sorted(inspect(schema, prompt)["tiles"], key=lambda tile: int(tile["position"])):
         if not found or found[-1] != tile["module"]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a prompt stands for: a small reading of docs/pml.md, "Order of a prompt", that shares no code with the package.
 
-For schemas under xml:space="preserve". Each rule is that of the page, in its order; mistakes that an engine would refuse
+For schemas under xml:space="preserve". Each rule is that of the page, in its order; mistakes that an engine refuses
 (unknown modules, a module imported twice, two members of a union, a missing argument) are errors here, too.
 """
 
@@ -136,7 +136,7 @@ class Expander:
                 self._import(self.root, group)
 
     def _import(self, holder: Node, group: list[list[str]]) -> None:
-        """Consecutive imports with common outer modules are one import. group: paths that begin with the same module."""
+        """Consecutive imports with common outer modules are one. group: paths that begin with the same module."""
         node = holder.modules[group[0][0]]
         assert node not in self.imported, f"{group[0][0]} is imported twice"
         self.imported.add(node)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random prompt programs as source text, with random arguments for them.
 
-Every literal text has a marker of its own, "@12@", so that a test can see where it is. Programs use every construct that
-reprise.programs accepts; what it refuses is in test_programs.py.
+Every literal text has a marker of its own, "@12@", so that a test can see where it is. Programs use every construct
+that reprise.programs accepts; what it refuses is in test_programs.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEBUG = False
 LIVE = True
 """
 ODD = ["", " ", "\n", "\r\n", ' <b> & "q" ', "]]>", "é", "日本", "🙂", "\t", "{x}", "'", "\\", "  two  "]
-FINITE = {
+FINITE: dict[str, list[Any] | None] = {
     "bool": [False, True],
     'Literal["miami", "lisbon", "new york"]': ["miami", "lisbon", "new york"],
     "Literal[1, 2]": [1, 2],
@@ -87,7 +87,8 @@ class Maker:
             f"NAMES = {[r.choice(['red', 'green', 'blue hat', '3d']) + str(i) for i in range(r.randint(1, 3))]!r}"
         )
         self.lines.append(
-            f"SHOTS = {{{', '.join(f'{k!r}: {self.literal([])}' for k in r.sample(['one', 'two', 'x y'], r.randint(1, 3)))}}}"
+            f"SHOTS = "
+            f"{{{', '.join(f'{k!r}: {self.literal([])}' for k in r.sample(['one', 'two', 'x y'], r.randint(1, 3)))}}}"
         )
         self.lines.append('docs = library("docs")')
         for id in r.sample(["alpha", "beta", "a b", "7"], r.randint(0, 4)):
@@ -392,9 +393,8 @@ class Body:
             if choice < 0.4:
                 parts.append(repr(eval(self.literal()))[1:-1].replace("'", "\\'").replace("{", "{{").replace("}", "}}"))
             elif choice < 0.5 and self.finite:
-                parts.append(
-                    f"{{{r.choice(self.constants)} if {self.condition().replace(chr(39), chr(34))} else {r.choice(names)}}}"
-                )
+                condition = self.condition().replace("'", '"')
+                parts.append(f"{{{r.choice(self.constants)} if {condition} else {r.choice(names)}}}")
             elif choice < 0.6 and self.arg:
                 parts.append(f"{{{r.choice(self.arg)!s}{r.choice(['!r', '!s:>9', ''])}}}")
             else:

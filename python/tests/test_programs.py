@@ -151,7 +151,8 @@ def branches(tone: Tone, kids: bool, n: Literal[1, 2, 3], who: Literal["a", "b"]
 
 def test_branches() -> None:
     assert shape(branches.schema().pml) == (
-        '<union><module name="kids-and-tone-Tone.FORMAL">K</module><module name="n-not-2">N</module><module name="other">E</module></union>'
+        '<union><module name="kids-and-tone-Tone.FORMAL">K</module><module name="n-not-2">N</module>'
+        '<module name="other">E</module></union>'
         '<union><module name="not-kids">only</module><module name="kids">all</module></union>'
         '<union><module name="n-1-or-n-2">few</module><module name="other-2">many</module></union>'
         '<union><module name="none">nobody</module><module name="a-and-kids">a!</module></union>'
@@ -163,7 +164,7 @@ def test_branches() -> None:
         for kids in (True, False):
             for n in (1, 2, 3):
                 for who in ("a", "b", None):
-                    same(branches, tone, kids, n, who)  # type: ignore[arg-type]
+                    same(branches, tone, kids, n, who)
     assert Module("none") in branches(Tone.PLAIN, True, 3).parts
 
 
@@ -192,7 +193,8 @@ def test_loops_and_constants() -> None:
     assert shape(loops.schema().pml) == (
         'Labels: ZORB, MIP<module name="late-parcel">late parcel -&gt; zorb</module>'
         '<module name="wrong-bill">wrong bill -&gt; mip</module><module name="first">000\'first\'</module>'
-        '<module name="second-item">001\'second item\'</module><module name="year-0">0</module><module name="year-1">1</module>'
+        '<module name="second-item">001\'second item\'</module><module name="year-0">0</module>'
+        '<module name="year-1">1</module>'
         f'<module name="text-{_hash("Label:")}">Label:</module>'
     )
     parts = same(loops, "  Late?\n")
@@ -225,7 +227,8 @@ def calls(name: str, who: Arg[str, 4], loud: bool) -> None:
 def test_calls() -> None:
     assert shape(calls.schema().pml) == (
         '<module name="greet">Hello Ada.</module><module name="greet-2">Hello Bob!</module>'
-        '<module name="greet-3">Hello Cy<union><module name="loud">!</module><module name="not-loud">.</module></union></module>'
+        '<module name="greet-3">Hello Cy<union><module name="loud">!</module><module '
+        'name="not-loud">.</module></union></module>'
         '<module name="plan">Plan a trip of<param name="duration" len="8"/> to this city.</module>'
         '<module name="plan-2">Plan a trip of 3 days to this city.</module>'
         f'<module name="greet.text-{_hash("Hello")}">Hello</module><module name="greet.after-name">.</module>'
@@ -296,7 +299,8 @@ def test_last_role_is_of_the_schema() -> None:
     """As in hand-written PML, a prompt is then imports and text: `<miami/> question`."""
     assert shape(closing.schema().pml) == (
         '<system>Be brief.</system><user>Read. <union><module name="miami">Miami is &lt;hot&gt; &amp; wet.</module>'
-        '<module name="lisbon">Lisbon is built on seven hills.</module></union><module name="kids"> Children come along.</module>'
+        '<module name="lisbon">Lisbon is built on seven hills.</module></union><module name="kids"> '
+        "Children come along.</module>"
         f'<module name="text-{_hash(" Now:")}"> Now:</module></user>'
     )
     assert same(closing, "lisbon", True, "?") == (

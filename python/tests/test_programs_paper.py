@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schemas of the paper's authors, rewritten as programs: equal module structure and equal expanded texts.
 
-The texts are those of the files in REPRISE_TEST_DATA/pml; the structure is written here, by hand, as a user would. White
+The texts are those of the files in REPRISE_TEST_DATA/pml; the structure is written here, by hand, as users would. White
 space is compared as words. What programs lack, placeholders of parameters and default members, is not compared.
 """
 
@@ -19,6 +19,7 @@ import pytest
 from pml_expand import Expander, prompt_pml
 
 from reprise import Arg, Program, assistant, module, program, system, text, user
+from reprise.prompt import Module
 
 DATA = os.environ.get("REPRISE_TEST_DATA", "")
 FOLDER = pathlib.Path(DATA) / "pml"
@@ -158,7 +159,7 @@ Motivation = Literal["high-intrinsic-motivation", "high-extrinsic-motivation", "
 def education(
     level: Level, mastery: Mastery, studied: Studied, style: Style, assessment: Assessment, motivation: Motivation
 ) -> None:
-    """An expression of a finite parameter is a union of its values; their names are those of the texts (first words)."""
+    """An expression of a finite parameter is a union of its values, named by the words of their texts."""
     with system():
         text(LEARN["system"][0])
     with user():
@@ -240,9 +241,9 @@ def preface(
                 text(f"{CODE['system3'][0]}{message}")
         match who:
             case "user1":
-                text(CODE["user1"][0], cache=False)
+                text(" " + CODE["user1"][0], cache=False)
             case "user2":
-                text(CODE["user2"][0])
+                text(" " + CODE["user2"][0])
 
 
 @program
@@ -322,8 +323,7 @@ def structure(element: ElementTree.Element, with_names: bool) -> list[Any]:
     out: list[Any] = [tag, name, element.get("cache", ""), element.get("len") or element.get("length") or ""]
     out += map(str.strip, words(element.text))
     for child in element:
-        if child.tag is not ElementTree.Comment:
-            out.append(structure(child, with_names))
+        out.append(structure(child, with_names))
         out += map(str.strip, words(child.tail))
     return out
 
@@ -347,7 +347,7 @@ def test_texts(file: str, p: Program[Any], calls: list[dict[str, Any]]) -> None:
         said = p.messages(**arguments)
         parts = p(**arguments).parts
         assert Expander(p.schema().pml).expand(parts) == said
-        moved = tuple(type(part)(names[part.path], part.args) if hasattr(part, "path") else part for part in parts)  # type: ignore[call-arg]
+        moved = tuple(Module(names[part.path], part.args) if isinstance(part, Module) else part for part in parts)
         assert as_words(Expander(pml).expand(moved)) == as_words(said)
 
 

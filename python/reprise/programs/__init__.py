@@ -6,7 +6,7 @@
     texts.py       text(expression) -> items            items.py     the compiled program
     emit.py        items -> PML and steps of a call     naming.py    names of modules
     program.py     @program: schema and prompts         plain.py     text(), roles, ...: plain execution
-    documents.py   libraries of documents known at run time
+    calls.py       arguments of words and programs      documents.py libraries of documents known at run time
 
 Owns the way from a function to a Schema and a Prompt. Runs nothing: engines and clients take prompts.
 """

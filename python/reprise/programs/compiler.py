@@ -14,43 +14,21 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from . import documents, naming, plain, values
+from .calls import arguments_of, bind, constants, module_arguments
 from .documents import Library
-from .items import Choice, Getter, Item, Module, Role, Scaffold, Use, branch_of, has_role, is_empty
-from .scope import Binding, Constant, Expression, Frame, Parameter, Scope, frames_of
+from .items import Choice, Item, Module, Role, Scaffold, Use, branch_of, has_role, is_empty
+from .scope import Binding, Constant, Expression, Frame, Scope, frames_of
 from .texts import items_of_text
-from .values import Argument, Finite, Kind, accepts, allowed
+from .values import Argument
 
 if TYPE_CHECKING:
     from .program import Program
-
-_ATTRIBUTES = {  # of module() and @program, with the values that are known here; an engine checks the rest
-    "keep": re.compile(r"auto|\d+(\.\d+)?%"),
-    "kv": re.compile("f16|fp16|f32|fp8|int8|k8v4|kivi4|k4v2|kivi2"),
-    "cache": re.compile("true|false"),
-    "ttl": re.compile(r"[1-9]\d*[smhd]?"),
-    "pin": re.compile("true|false"),
-    "scope": re.compile("path|module"),
-    "anchor": re.compile("none|bos"),
-    "quality": re.compile(r"reuse|exact|scaffold|(link|blend|focus):[1-9]\d*"),
-    "layout": re.compile("packed|fixed"),
-}
-
-
-def attribute(name: str, value: object) -> str:
-    """An attribute of PML from its Python value. ValueError: it has no such value."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if not _ATTRIBUTES[name].fullmatch(text):
-        raise ValueError(
-            f'{name}={value!r} is no value of this attribute: see docs/pml.md, e.g. keep="50%", kv="int8", ttl="1h"'
-        )
-    return text
 
 
 @dataclass
@@ -123,7 +101,7 @@ class _Compiler:
         if isinstance(node.value, ast.Name):
             binding = self.scope.lookup(node.value)
         elif self.scope.uses(node.value):
-            binding = Expression(node.value, self.scope)
+            binding = Expression(node.value, self.scope, self.scope.getter(node.value))
         else:
             binding = Constant(self.scope.constant(node.value))
         self.scope = self.scope.with_names({target.id: binding})
@@ -219,7 +197,8 @@ class _Compiler:
         if uses:
             self.scope.fail(
                 source,
-                f"a loop over the parameter {uses[0].name!r}: a loop's collection is constant; for documents known at run time "
+                f"a loop over the parameter {uses[0].name!r}: a loop's collection is constant; for "
+                "documents known at run time "
                 "write `for d in use(documents, ids)`",
             )
         collection = self.scope.constant(source)
@@ -230,7 +209,8 @@ class _Compiler:
         ):
             self.scope.fail(
                 source,
-                f"a loop over {type(collection).__name__}, which is no collection: loop over a list, tuple, dict or range",
+                f"a loop over {type(collection).__name__}, which is no collection: loop over a list, "
+                "tuple, dict or range",
             )
         variable = next(one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
         for i, item in enumerate(collection):
@@ -286,7 +266,7 @@ class _Compiler:
         call = items[0].context_expr
         word = self.scope.static(call.func) if isinstance(call, ast.Call) else None
         if isinstance(call, ast.Call) and word is plain.module:
-            name, attributes = self.module_call(call)
+            name, attributes = module_arguments(self.scope, call)
             inner = tuple(self.enter(node, items[1:], False))
             if not is_empty(inner):
                 yield Module(name, inner, attributes)
@@ -302,41 +282,6 @@ class _Compiler:
         inner = tuple(self.enter(node, items[1:], False))
         self.role = ""
         yield Role(role, inner)
-
-    def module_call(self, call: ast.Call) -> tuple[str, dict[str, str]]:
-        arguments = self.constants(call, "module", ("name",))
-        name = arguments.pop("name", None)
-        if not isinstance(name, str) or naming.slug(name) != name or name in naming.RESERVED:
-            self.scope.fail(
-                call,
-                f"module({name!r}): a module's name has letters, digits, '-', '_' and '.', and is not one of PML's elements",
-            )
-        attributes = {}
-        for key, value in arguments.items():
-            if key not in _ATTRIBUTES or key == "layout":
-                self.scope.fail(call, f"module() has no {key!r}{values.nearest(key, _ATTRIBUTES)}")
-            if value is not None:
-                try:
-                    attributes[key] = attribute(key, value)
-                except ValueError as e:
-                    self.scope.fail(call, str(e))
-        return name, attributes
-
-    def constants(self, call: ast.Call, word: str, names: tuple[str, ...]) -> dict[str, Any]:
-        """The arguments of a word by name; all of them constants."""
-        if len(call.args) > len(names) or any(isinstance(one, ast.Starred) for one in call.args):
-            self.scope.fail(call, f"{word}() takes {len(names)} positional argument{'s' * (len(names) != 1)}")
-        arguments = dict(zip(names, call.args))
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                self.scope.fail(call, f"** in {word}(): write each argument")
-            arguments[keyword.arg] = keyword.value
-        for value in arguments.values():
-            if self.scope.uses(value):
-                self.scope.fail(
-                    value, f"`{ast.unparse(value)}` is not constant: an argument of {word}() is part of the schema"
-                )
-        return {name: self.scope.constant(value) for name, value in arguments.items()}
 
     # ---- calls ----
 
@@ -356,18 +301,20 @@ class _Compiler:
             name = ast.unparse(call.func)
             self.scope.fail(
                 call,
-                f"`{name}()` is no program: decorate it with @program if it has text, or write text({name}(...)) if it returns text",
+                f"`{name}()` is no program: decorate it with @program if it has text, or write "
+                f"text({name}(...)) if it returns text",
             )
 
     def text(self, call: ast.Call) -> Iterator[Item]:
         if len(call.args) != 1 or isinstance(call.args[0], ast.Starred):
             self.scope.fail(call, "text() takes one expression: write an f-string for several")
-        options = self.constants(ast.copy_location(ast.Call(call.func, [], call.keywords), call), "text", ())
+        options = constants(self.scope, ast.copy_location(ast.Call(call.func, [], call.keywords), call), "text", ())
         for key in options:
             if key != "cache":
                 self.scope.fail(
                     call,
-                    f'text() has no {key!r}: it has cache=False; write `with module("name", ...):` for other attributes',
+                    f'text() has no {key!r}: it has cache=False; write `with module("name", ...):` '
+                    "for other attributes",
                 )
         yield from items_of_text(self.scope, call.args[0], cache=bool(options.get("cache", True)))
 
@@ -385,7 +332,10 @@ class _Compiler:
         if program in self.programs:
             chain = " -> ".join(one.__name__ for one in (*self.programs[self.programs.index(program) :], program))
             self.scope.fail(call, f"recursion ({chain}): a schema is finite: loop over a constant collection instead")
-        bindings = {name: self.bind(call, program, name, node) for name, node in self.arguments(call, program).items()}
+        bindings = {
+            name: bind(self.scope, program, name, node)
+            for name, node in arguments_of(self.scope, call, program).items()
+        }
         for name, parameter in program.signature.parameters.items():
             if name not in bindings:
                 bindings[name] = Constant(parameter.default)
@@ -398,51 +348,3 @@ class _Compiler:
         if not is_empty(items):
             attributes = {key: value for key, value in program.attributes.items() if key != "layout"}
             yield Module(naming.slug(program.__name__), items, attributes)
-
-    def arguments(self, call: ast.Call, program: Program[Any]) -> dict[str, ast.expr]:
-        """The arguments of a call by parameter, as Python binds them."""
-        for one in call.args:
-            if isinstance(one, ast.Starred):
-                self.scope.fail(one, f"* in a call of {program.__name__}(): write each argument")
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                self.scope.fail(keyword.value, f"** in a call of {program.__name__}(): write each argument")
-        try:
-            bound = program.signature.bind(*call.args, **{str(one.arg): one.value for one in call.keywords})
-        except TypeError as e:
-            self.scope.fail(call, f"{program.__name__}(): {e}: its signature is {program.__name__}{program.signature}")
-        return dict(bound.arguments)
-
-    def bind(self, call: ast.Call, program: Program[Any], name: str, node: ast.expr) -> Binding:
-        """What a parameter of a called program is: a constant, or computed at the call of the outermost one."""
-        kind: Kind = program.kinds[name]
-        uses = self.scope.uses(node)
-        if not uses:
-            value = self.scope.constant(node)
-            if not accepts(kind, value):
-                self.scope.fail(node, f"{program.__name__}(): {name}={value!r}: give {allowed(kind)}")
-            return Constant(value)
-        if isinstance(kind, Finite):
-            for parameter in uses:
-                if not isinstance(parameter.kind, Finite):
-                    self.scope.fail(
-                        node,
-                        f"{program.__name__}(): {name} is a run-time value ({parameter.name!r}): give {allowed(kind)}",
-                    )
-        if any(isinstance(parameter.kind, Argument) for parameter in uses) and not isinstance(node, ast.Name):
-            self.scope.fail(
-                node,
-                f"`{ast.unparse(node)}` computes with an argument: pass the parameter itself to {program.__name__}()",
-            )
-        return Parameter(name, kind, checked(program.__name__, name, kind, self.scope.getter(node)))
-
-
-def checked(program: str, name: str, kind: Kind, getter: Getter) -> Getter:
-    """A parameter's value, which must be one of its kind."""
-
-    def compute(frame: Frame) -> Any:
-        value = getter(frame)
-        values.check(program, name, kind, value)
-        return value
-
-    return compute

@@ -5,8 +5,8 @@ PML places anonymous text before the first import that follows it in the schema,
 (docs/pml.md, "Order of a prompt"). This order equals the program's for the following division of its items:
 
     opening   the items before the first fresh text: constant text and whole roles are anonymous; all else is modules
-    rest      modules at the schema's top level, each imported; roles are the prompt's own (Message). Branches, calls and
-              loops with fresh text are flattened: their constant runs are modules "branch.after-question"
+    rest      modules at the schema's top level, each imported; roles are the prompt's own (Message). Branches, calls
+              and loops with fresh text are flattened: their constant runs are modules "branch.after-question"
     closing   the last role, if nothing fresh precedes it and a module that every prompt imports precedes the fresh text
               in it: a role of the schema, so that prompts are as short as hand-written ones (`<plan/> question`)
 
@@ -147,7 +147,7 @@ class Placed:
 
 
 def expand(items: Iterable[Item], prefix: str, attributes: Mapping[str, str]) -> list[Placed]:
-    """The items, with those of modules that contain fresh text in their place, and spaces before fresh text moved to it."""
+    """The items; modules with fresh text are replaced by their items, and spaces before fresh text belong to it."""
     stream: list[Placed] = []
     for placed in _expand(items, prefix, attributes):
         before, item = stream[-1] if stream else None, placed.item
@@ -332,7 +332,8 @@ class Emitter:
                 if base + path not in self.paths:
                     near = nearest(path, known)
                     scaffold.fail(
-                        f"scaffold(): no module has the path {path!r}{near or ': write the names in schema(), as a/b'}"
+                        f"scaffold(): no module has the path "
+                        f"{path!r}{near or ': write the names in schema(), as a/b'}"
                     )
             self.root.element("scaffold", {"modules": " ".join(base + path for path in scaffold.paths)})
 

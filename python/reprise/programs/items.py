@@ -71,7 +71,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """select: the index of the branch to take; one without a branch: none. covers: one is taken whatever the arguments."""
+    """select: the index of the branch to take; len(branches): none. covers: one is taken whatever the arguments."""
 
     branches: tuple[Branch, ...]
     select: Callable[[Frame], int]
@@ -162,8 +162,8 @@ def with_space(value: Getter) -> Getter:
 
 
 def without_space(run: Run) -> Run | None:
-    """A run without the space at its end, which becomes the start of the run-time text after it: vocabularies have tokens
-    for words with the space before them. None: it does not end with a space."""
+    """A run without the space at its end, which becomes the start of the run-time text after it: vocabularies have
+    tokens for words with the space before them. None: it does not end with a space."""
     last = run.pieces[-1]
     if not isinstance(last, str) or not last.endswith(" "):
         return None

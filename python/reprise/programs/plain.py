@@ -70,7 +70,8 @@ def current(word: str) -> Collector:
     collector = _collector.get()
     if collector is None:
         raise InvalidError(
-            f"{word}() outside a program: put it into a function with @program, and call that, or its .messages() or .text()"
+            f"{word}() outside a program: put it into a function with @program, and call that, or its "
+            ".messages() or .text()"
         )
     return collector
 
@@ -132,7 +133,7 @@ def module(
     anchor: str | None = None,
     quality: str | None = None,
 ) -> AbstractContextManager[None]:
-    """A module with a name and PML attributes of its own (docs/pml.md): `with module("rules", keep="50%"): text(...)`."""
+    """A module with a name and attributes of its own (docs/pml.md): `with module("rules", keep="50%"): text(...)`."""
     current("module")
     return contextlib.nullcontext()
 

@@ -24,7 +24,8 @@ from ..errors import InvalidError
 from ..prompt import Message, Module, Part, Prompt, Role, Text
 from ..schema import Schema
 from . import documents, naming, plain, source, values
-from .compiler import Compilation, attribute, checked, compile_program
+from .calls import attribute, checked
+from .compiler import Compilation, compile_program
 from .documents import Library
 from .emit import Emitter, Import, Pick, Say, Speak, Step
 from .scope import Binding, Frame, Parameter
@@ -45,8 +46,8 @@ class _Compiled:
 
 
 class Program(Generic[P]):
-    """A function that describes a prompt. Its syntax is checked when it is decorated (ProgramError); its names, and what
-    depends on them, when its schema is first needed: by schema(), by a call, or by the program that calls it.
+    """A function that describes a prompt. Its syntax is checked when it is decorated (ProgramError); its names, and
+    what depends on them, when its schema is first needed: by schema(), by a call, or by the program that calls it.
     """
 
     __name__: str
@@ -81,7 +82,8 @@ class Program(Generic[P]):
                 values.fail(
                     self.source.filename,
                     node,
-                    f"the annotation {annotation!r} of {parameter.name!r} has no value ({e}): import its names outside TYPE_CHECKING",
+                    f"the annotation {annotation!r} of {parameter.name!r} has no value ({e}): import "
+                    "its names outside TYPE_CHECKING",
                 )
         return values.kind_of(annotation)
 
@@ -216,7 +218,7 @@ def program(
 
 
 def program(function: Callable[..., object] | None = None, /, *, name: str | None = None, **options: str | None) -> Any:
-    """Makes a function a program: `@program`, or `@program(keep="50%")` with attributes of PML for its module or schema.
+    """Makes a function a program: `@program`, or `@program(keep="50%")` with attributes for its module or schema.
 
     name    of its module and schema; default: the function's
     keep    share of KV that its modules keep in reduced form; kv: their KV format

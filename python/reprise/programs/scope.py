@@ -27,8 +27,8 @@ from .values import Argument, Finite, Kind
 MAX_OUTCOMES = 4096  # combinations of finite parameters that are tried at compile time
 
 PURE_BUILTINS = frozenset(
-    "abs all any ascii bin bool bytes chr dict divmod enumerate filter float format frozenset hash hex int isinstance len list "
-    "map max min oct ord pow range repr reversed round set sorted str sum tuple zip".split()
+    "abs all any ascii bin bool bytes chr dict divmod enumerate filter float format frozenset hex int isinstance len "
+    "list map max min oct ord pow range repr reversed round set sorted str sum tuple zip".split()
 )
 PURE_MODULES = frozenset("html inspect json math operator string textwrap unicodedata".split())
 PURE_METHODS = frozenset(
@@ -59,9 +59,7 @@ class Expression:
 
     node: ast.expr
     scope: Scope
-
-    def compute(self, frame: Frame) -> Any:
-        return self.scope.getter(self.node)(frame)
+    compute: Getter
 
 
 Binding: TypeAlias = Constant | Parameter | Expression
@@ -226,7 +224,8 @@ class Scope:
         if call is not None:
             self.fail(
                 call,
-                f"`{ast.unparse(call.func)}()` is not called at compile time: assign its result to a constant outside the "
+                f"`{ast.unparse(call.func)}()` is not called at compile time: assign its result to a "
+                "constant outside the "
                 "function, or pass it as a parameter",
             )
 

@@ -177,7 +177,8 @@ def _items_of_values(scope: Scope, node: ast.expr, form: Format, uses: list[Para
         text = str(value(frame))
         if text not in index:
             raise InvalidError(
-                f"`{ast.unparse(node)}` has the value {text!r}, which the schema does not: it must have no side effects"
+                f"`{ast.unparse(node)}` has the value {text!r}, which the schema does not: it must "
+                "have no side effects"
             )
         return index[text]
 
