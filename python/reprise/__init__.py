@@ -1,32 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reprise from Python: prompts whose reusable parts are prefilled once (docs/python.md)."""
+"""Reprise from Python: prompts whose reusable parts are prefilled once (docs/python.md).
 
-from .programs import (
-    Arg,
-    Document,
-    Library,
-    Program,
-    ProgramError,
-    assistant,
-    library,
-    module,
-    program,
-    scaffold,
-    system,
-)
-from .programs import text, tool, use, user
-from .prompt import Prompt
+    programs   functions that become schemas of prompt modules: program, text, Arg, roles, library
+    values     Prompt, Schema
+    engine     Engine and Model run prompts in this process; Result; Store has the cached KV
+    errors     Error and a class for each error code
+"""
+
+from . import errors
+from ._abi import VERSION as __version__
+from .engine import Engine, explain
+from .errors import Error
+from .job import AsyncStream, Job, Stream
+from .model import Model
+from .programs import Arg, Document, Library, Program, ProgramError, assistant, library, module, program, scaffold
+from .programs import system, text, tool, use, user
+from .prompt import Markup, Prompt
+from .requests import RequestOptions
+from .result import PlanItem, Result
 from .schema import Schema
+from .store import Store
 
 __all__ = [
     "Arg",
+    "AsyncStream",
     "Document",
+    "Engine",
+    "Error",
+    "Job",
     "Library",
+    "Markup",
+    "Model",
+    "PlanItem",
     "Program",
     "ProgramError",
     "Prompt",
+    "RequestOptions",
+    "Result",
     "Schema",
+    "Store",
+    "Stream",
+    "__version__",
     "assistant",
+    "errors",
+    "explain",
     "library",
     "module",
     "program",

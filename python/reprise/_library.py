@@ -110,3 +110,8 @@ def reported(kind: type[Any], function: Any, *args: Any) -> Any:
     out = kind(struct_size=ctypes.sizeof(kind))
     check(function(*args, ctypes.byref(out)))
     return out
+
+
+def no_callback(kind: Any) -> Any:
+    """A NULL callback of this type."""
+    return ctypes.cast(ctypes.c_void_p(), kind)

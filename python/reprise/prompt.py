@@ -97,7 +97,9 @@ class Prompt:
     def document(self, text: str) -> Prompt:
         """Appends a document that is a module by itself. Only without a schema."""
         if self.schema is not None:
-            raise InvalidError("a prompt over a schema has no documents: import modules of the schema, or leave out `schema`")
+            raise InvalidError(
+                "a prompt over a schema has no documents: import modules of the schema, or leave out `schema`"
+            )
         return self._add(Document(text))
 
     def markup(self, pml: str) -> Prompt:

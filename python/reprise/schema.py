@@ -53,3 +53,8 @@ class Schema:
         """Writes the PML text into a file."""
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.pml)
+
+    def _repr_html_(self) -> str:
+        from . import html
+
+        return html.schema(self)

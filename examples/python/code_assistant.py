@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A code assistant over files: one module for each file. An edit of a file costs the prefill of that file alone.
 
-    examples/python/code.py [MODEL]
+    examples/python/code_assistant.py [MODEL]
 """
 import sys
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def main() -> None:
     with Engine(model) as engine:
         for open_files, line in ((["tax", "rows"], "fen_cut("), (["rows", "tax"], "fen_cut("), (["robot", "report"], "wen_move(")):
             result = engine.run(complete(open_files, line), max_tokens=24)
-            print(f"{line}{result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]")
+            print(f"{result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines: run prompts with one model, in this process."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import _abi, job
+from ._library import call, encoded, lib, no_callback, reported, text
+from .errors import InvalidError
+from .model import Model
+from .prompt import Prompt
+from .requests import PromptLike, Request, RequestOptions
+from .result import Result, copied
+from .schema import Schema
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .store import Store
+
+KV_FORMATS = ("f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8")
+_WRITES = ("back", "through", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """Configuration and load. reprise.h, rp_engine_info."""
+
+    n_threads: int
+    n_ctx: int
+    chunk_tokens: int
+    max_sequences: int
+    max_queue: int
+    kv_format: str
+    prepared: bool
+    running: int
+    waiting: int
+    background: int
+    kv_bytes_per_token: int
+    weights_cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. reprise.h, rp_memory."""
+
+    weights: int
+    file: int
+    activations: int
+    token_trie: int
+    kv: int
+    kv_limit: int
+    weights_file: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """The engine's store. reprise.h, rp_store_stats."""
+
+    spans: int
+    bytes: int
+    budget_bytes: int
+    used_bytes: int
+    hits: int
+    misses: int
+    inserts: int
+    evictions: int
+    expired: int
+    disk_spans: int
+    disk_bytes: int
+    disk_budget_bytes: int
+    disk_reads: int
+    disk_writes: int
+    disk_evictions: int
+    disk_waiting: int
+    disk_faults: int
+    disk_state: str
+    disk_trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An element of a schema, in document order. reprise.h, rp_inspect_node."""
+
+    kind: str
+    name: str
+    path: str
+    depth: int
+    n_tokens: int
+    position: int
+    key: str
+    taken: bool
+    cached: bool
+    preview: str
+    kv_format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Consecutive tokens of a prompt from one source. reprise.h, rp_inspect_tile."""
+
+    path: str
+    position: int
+    n_tokens: int
+    is_view: bool
+    exact: bool
+    shift: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The layout of a schema, and the tiles of a prompt over it; nothing was computed."""
+
+    schema: str
+    layout: str
+    scope: str
+    nodes: tuple[Node, ...]
+    tiles: tuple[Tile, ...]
+    schema_positions: int
+    prompt_positions: int
+
+    def _repr_html_(self) -> str:
+        from . import html
+
+        return html.inspection(self)
+
+
+class Engine:
+    """Runs prompts with one model, and keeps the KV of their parts.
+
+        with Engine("model.gguf") as engine:
+            print(engine.run(prompt, max_tokens=64))
+
+    model    a Model, or the path of one, which the engine then opens and closes
+    options  those of rp_engine_options in reprise.h, under their names there; sizes are bytes. kv_format is a name ("int8"), store_write is
+             "back", "through" or "off"
+    Threads: any number may run prompts at once; they share steps. No Python code runs on the engine's thread, except with logits=True.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str],
+        *,
+        n_threads: int = 0,
+        n_ctx: int = 0,
+        kv_format: str = "f16",
+        kv_f16_layers: str | None = None,
+        ram_bytes: int = 0,
+        kv_budget_bytes: int = 0,
+        chunk_tokens: int = 0,
+        max_sequences: int = 0,
+        max_queue: int = 0,
+        token_goal_ms: float = 0.0,
+        store_dir: str | os.PathLike[str] | None = None,
+        store_budget_bytes: int = 0,
+        store_key_file: str | os.PathLike[str] | None = None,
+        store_write: str = "back",
+        store_read_only: bool = False,
+        scaffold_bytes: int = 0,
+        audit_every: int = 0,
+        max_divergence: float = 0.0,
+        audit_raises: bool = False,
+        weights_dir: str | os.PathLike[str] | None = None,
+        weights_budget_bytes: int = 0,
+        weights_min_bytes: int = 0,
+        keep_share: str | None = None,
+        keep_method: str | None = None,
+        kv_keep: str | None = None,
+        kv_method: str | None = None,
+    ) -> None:
+        values = {name: value for name, value in locals().items() if name not in ("self", "model")}
+        self._pointer: Any = None
+        self._jobs: weakref.WeakSet[job.Job] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._schemas: dict[str, str] = {}  # that this object has loaded: name -> PML
+        self._has_model = not isinstance(model, Model)
+        options: Any = _abi.rp_engine_options()
+        lib.rp_engine_options_init(options, ctypes.sizeof(options))
+        for name, value in values.items():
+            _set_option(options, name, value)
+        self.model = model if isinstance(model, Model) else Model(model)
+        pointer = ctypes.c_void_p()
+        try:
+            call(lib.rp_engine_new, ctypes.byref(pointer), self.model.pointer, ctypes.byref(options))
+        except BaseException:
+            if self._has_model:
+                self.model.close()
+            raise
+        self._pointer = pointer
+        _engines.add(self)
+
+    @property
+    def pointer(self) -> Any:
+        """The rp_engine. InvalidError: it is closed."""
+        if self._pointer is None:
+            raise InvalidError("the engine is closed")
+        return self._pointer
+
+    # ---- life ----
+
+    def close(self, timeout_s: float | None = None) -> int:
+        """Cancels what runs, writes the store, and frees the engine. Again: nothing.
+
+        timeout_s: limit on writing; None: none. Returns the number of spans that were not written to disk.
+        """
+        with self._lock:
+            pointer, self._pointer = self._pointer, None
+        if pointer is None:
+            return 0
+        _engines.discard(self)
+        job.free_closed_loops()
+        for one in list(self._jobs):
+            one.close()
+        n = int(lib.rp_engine_close(pointer, -1 if timeout_s is None else int(timeout_s * 1000)))
+        if self._has_model:
+            self.model.close()
+        return n
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+    # ---- schemas ----
+
+    def load(self, schema: Schema) -> None:
+        """Loads a schema, in place of one of the same name. Prompts over a Schema load it by themselves.
+
+        MarkupError, UnknownNameError, LengthError, ... with file:line:column.
+        """
+        data = schema.pml.encode("utf-8", "surrogatepass")
+        directory = encoded(schema.directory)
+        with self._lock:
+            pointer = self.pointer
+            call(
+                lib.rp_schema_parse, pointer, data, len(data), encoded(schema.document or schema.name), directory, None, None
+            )  # fmt: skip
+            self._schemas[schema.name] = schema.pml
+            old = schema.replaces
+            if old and self._schemas.pop(old, None) is not None:
+                call(lib.rp_schema_unload, pointer, None, encoded(old))
+
+    def _ensure(self, schema: Schema) -> None:
+        """Loads a schema unless this object has."""
+        known = self._schemas.get(schema.name)
+        if known is not schema.pml and known != schema.pml:
+            self.load(schema)
+
+    def unload(self, schema: Schema | str) -> None:
+        """Unloads a schema; its KV stays cached until it is evicted. UnknownNameError."""
+        name = schema.name if isinstance(schema, Schema) else schema
+        with self._lock:
+            self._schemas.pop(name, None)
+            call(lib.rp_schema_unload, self.pointer, None, encoded(name))
+
+    def prefill(self, schema: Schema | str) -> None:
+        """Prefills every module of a schema that is not cached, so that no request has to."""
+        if isinstance(schema, Schema):
+            self._ensure(schema)
+        name = schema.name if isinstance(schema, Schema) else schema
+        pointer = ctypes.c_void_p()
+        call(
+            lib.rp_schema_submit, self.pointer, None, encoded(name), no_callback(_abi.rp_on_progress), None, ctypes.byref(pointer)
+        )  # fmt: skip
+        with self._keep(job.Job(pointer, None)) as one:
+            one.finish()
+
+    # ---- requests ----
+
+    def _keep(self, one: job.Job) -> job.Job:
+        self._jobs.add(one)
+        return one
+
+    def _submit(self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int = 0) -> job.Job:
+        if isinstance(prompt, Prompt) and isinstance(prompt.schema, Schema):
+            self._ensure(prompt.schema)
+        request = Request(prompt, options)
+        try:
+            if events is not None:
+                request.c.stream, request.c.stream_tag = events.pointer, tag
+            pointer = ctypes.c_void_p()
+            call(lib.rp_engine_submit, self.pointer, ctypes.byref(request.c), ctypes.byref(pointer))
+        finally:
+            request.close()
+        return self._keep(job.Job(pointer, request.logits))
+
+    def submit(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.Job:
+        """Queues a request and returns at once. BusyError: the queue is full; and the errors of run() about the request itself."""
+        return self._submit(prompt, options)
+
+    def run(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> Result:
+        """Runs a prompt and returns its result. An exception meanwhile, such as KeyboardInterrupt, cancels it.
+
+        InvalidError, LimitError, MarkupError, UnknownNameError, ConflictError, LengthError, ContextLengthError, BudgetError, BusyError,
+        DeadlineError: reprise.h, rp_engine_run.
+        """
+        with self._submit(prompt, options) as one:
+            return one.result()
+
+    def stream(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.Stream:
+        """Runs a prompt: an iterator of pieces of its answer. Errors of the request itself are raised here, others by the iterator."""
+        return job.Stream(lambda events: self._submit(prompt, options, events))
+
+    async def run_async(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> Result:
+        """run() for asyncio: no thread waits. Cancelling the task cancels the request."""
+        return await self.stream_async(prompt, **options).finish()
+
+    def stream_async(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.AsyncStream:
+        """stream() for asyncio: `async for piece in engine.stream_async(prompt)`. The request starts with the first piece that is read."""
+        return job.AsyncStream(lambda events, tag: self._submit(prompt, options, events, tag))
+
+    # ---- reports ----
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Runs background tasks (reduced KV of modules, scaffolds, audits) now. Returns whether none is pending."""
+        return bool(lib.rp_engine_drain(self.pointer, -1 if timeout_s is None else int(timeout_s * 1000)))
+
+    @property
+    def info(self) -> EngineInfo:
+        c = reported(_abi.rp_engine_info, lib.rp_engine_describe, self.pointer)
+        info: EngineInfo = copied(EngineInfo, c, kv_format=KV_FORMATS[c.kv_format])
+        return info
+
+    @property
+    def memory(self) -> Memory:
+        memory: Memory = copied(Memory, reported(_abi.rp_memory, lib.rp_engine_memory, self.pointer))
+        return memory
+
+    @property
+    def store_stats(self) -> StoreStats:
+        c = reported(_abi.rp_store_stats, lib.rp_engine_store_stats, self.pointer)
+        stats: StoreStats = copied(StoreStats, c, disk_state=text(lib.rp_store_state_name(c.disk_state)))
+        return stats
+
+    @property
+    def store(self) -> Store:
+        """The entries of the engine's store, in RAM and on disk. Close it before the engine."""
+        from .store import Store
+
+        return Store.attach(self)
+
+    def inspect(self, prompt: Prompt | Schema | str) -> Inspection:
+        """The layout of a schema (or of the loaded one of that name), or of a prompt and its schema. Computes no token."""
+        schema = prompt.schema if isinstance(prompt, Prompt) else prompt
+        if isinstance(schema, Schema):
+            self._ensure(schema)
+        out = ctypes.POINTER(_abi.rp_inspection)()
+        if isinstance(prompt, Prompt):
+            request = Request(prompt, {})
+            try:
+                call(lib.rp_engine_inspect_prompt, self.pointer, None, request.built, None, ctypes.byref(out))
+            finally:
+                request.close()
+        else:
+            name = encoded(schema.name if isinstance(schema, Schema) else schema)
+            call(lib.rp_engine_inspect, self.pointer, None, name, None, None, ctypes.byref(out))
+        try:
+            c = out.contents
+            inspection: Inspection = copied(
+                Inspection,
+                c,
+                nodes=tuple(copied(Node, c.nodes[i]) for i in range(c.n_nodes)),
+                tiles=tuple(copied(Tile, c.tiles[i]) for i in range(c.n_tiles)),
+            )
+            return inspection
+        finally:
+            lib.rp_inspection_free(out)
+
+    def explain(self, result: Result) -> str:
+        """What was reused for a result, what was not, and why, line by line."""
+        return explain(result)
+
+
+def _set_option(options: Any, name: str, value: Any) -> None:
+    names: Sequence[str] | None = KV_FORMATS if name == "kv_format" else _WRITES if name == "store_write" else None
+    if names is not None:
+        if value not in names:
+            raise InvalidError(f"{name}={value!r}: use one of {', '.join(names)}")
+        setattr(options, name, names.index(value))
+        return
+    try:
+        setattr(options, name, encoded(value) if value is None or isinstance(value, (str, os.PathLike)) else value)
+    except TypeError as e:
+        raise InvalidError(f"{name}={value!r}: {e}") from None
+
+
+_REASONS = {
+    "new": "not cached before",
+    "evicted": "was evicted or has expired",
+    "scope": "is cached after other modules",
+    "memory": "is on disk, and RAM had no capacity for it",
+    "window": "is cached without KV that sliding-window layers need",
+    "uncached": "is never cached: an argument, or cache=False",
+    "shifted": "first tokens after an edit",
+    "last": "the last token, for its logits",
+    "kv_keep": "the last tokens, for their attention",
+    "off": "the request disabled reuse",
+}
+
+
+def explain(result: Result) -> str:
+    """The text of Engine.explain."""
+    usage, timings = result.usage, result.timings
+    lines = [
+        f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens reused; "
+        f"first token after {timings.ttft_ms:.1f} ms; computing them again would have taken about {timings.saved_ms:.1f} ms"
+    ]
+    for item in result.plan:
+        if item.is_cached:
+            source = f"reused from {'RAM' if item.tier == 'ram' else 'disk'}"
+            if item.kept < 1:
+                source += f", {item.kept:.0%} of its slots kept by {item.kept_by}"
+        else:
+            why = _REASONS.get(item.reason, f"recomputed for quality ({item.reason})" if item.reason else "")
+            source = "computed" + (f": {why}" if why else "")
+        name = {"": "(text of the schema)", "prompt": "(text of the prompt)"}.get(item.module, item.module)
+        lines.append(f"  {item.position:6} {item.n_tokens:6} tokens  {name}: {source}")
+    if result.mismatch is not None:
+        m = result.mismatch
+        lines.append(f"  the cached prefix ends at token {m.token}: it had {m.cached!r}, this prompt has {m.prompt!r}")
+    if result.quality.used != result.quality.asked:
+        lines.append(f"  quality {result.quality.used} instead of {result.quality.asked}: {result.quality.reason}")
+    return "\n".join([*lines, *(f"  warning: {warning}" for warning in result.warnings)])
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_engines() -> None:
+    """Requests that still run are cancelled before the interpreter ends."""
+    for engine in list(_engines):
+        engine.close()

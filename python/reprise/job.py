@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Submitted requests: jobs, and their answers as text that arrives, for threads and for asyncio.
+
+Python never runs on the engine's thread: the engine appends text to an rp_stream, and readers take it from there. A thread has a stream of its own
+for each answer; an event loop has one for all of its answers, whose file descriptor it watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from . import _abi
+from ._library import call, lib, reported
+from .errors import CancelledError, InvalidError
+from .requests import LogitsCollector
+from .result import Result
+
+_SLICE_MS = 100  # a waiting thread looks for signals so often
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """reprise.h, rp_job_status. state: "waiting", "prefill", "decode" or "done"."""
+
+    state: str
+    queue_position: int
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    answer_tokens: int
+
+
+_STATES = ("waiting", "prefill", "decode", "done")
+
+
+class Job:
+    """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
+
+    def __init__(self, pointer: Any, logits: LogitsCollector | None) -> None:
+        self._pointer: Any = pointer
+        self._logits = logits  # the engine calls it until the job has ended
+        self._condition = threading.Condition()
+        self._n_users = 0
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _enter(self) -> Any:
+        """The rp_job, which is not freed until _leave."""
+        with self._condition:
+            if self._pointer is None:
+                raise InvalidError("the job is closed")
+            self._n_users += 1
+            return self._pointer
+
+    def _leave(self) -> None:
+        with self._condition:
+            self._n_users -= 1
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
+        with self._condition:
+            pointer, self._pointer = self._pointer, None
+            if pointer is None:
+                return
+            lib.rp_job_cancel(pointer)
+            self._condition.wait_for(lambda: self._n_users == 0)
+        lib.rp_job_free(pointer)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits for the end. Returns whether it has come."""
+        left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
+        pointer = self._enter()
+        try:
+            while True:
+                slice = _SLICE_MS if left is None else min(left, _SLICE_MS)
+                if lib.rp_job_wait(pointer, slice):
+                    return True
+                if left is not None:
+                    left -= slice
+                    if left <= 0:
+                        return False
+                if self._pointer is None:
+                    return False
+        finally:
+            self._leave()
+
+    def cancel(self) -> None:
+        """Ends the job before its next step; returns at once."""
+        self._signal(lib.rp_job_cancel)
+
+    def pause(self) -> None:
+        """Pauses generation until resume()."""
+        self._signal(lib.rp_job_pause)
+
+    def resume(self) -> None:
+        self._signal(lib.rp_job_resume)
+
+    def _signal(self, function: Any) -> None:
+        pointer = self._enter()
+        try:
+            function(pointer)
+        finally:
+            self._leave()
+
+    @property
+    def status(self) -> JobStatus:
+        pointer = self._enter()
+        try:
+            c = reported(_abi.rp_job_status, lib.rp_job_get_status, pointer)
+        finally:
+            self._leave()
+        return JobStatus(
+            _STATES[c.state], c.queue_position, c.prompt_tokens, c.cached_tokens, c.computed_tokens, c.answer_tokens
+        )
+
+    def finish(self) -> Any:
+        """Waits for the end, and takes what the job gives: an rp_result, or NULL of a prefill. The job's error."""
+        if not self.wait():
+            raise CancelledError("the job was closed by another thread")
+        pointer = self._enter()
+        try:
+            out = ctypes.POINTER(_abi.rp_result)()
+            call(lib.rp_job_result, pointer, ctypes.byref(out))
+        finally:
+            self._leave()
+        return out
+
+    def result(self) -> Result:
+        """Waits for the result, once. The errors of Engine.run."""
+        return Result(self.finish(), self._logits.view() if self._logits else None)
+
+
+class EventQueue:
+    """An rp_stream and the number of its jobs, freed when it is closed and has none."""
+
+    def __init__(self) -> None:
+        self.pointer = ctypes.c_void_p()
+        call(lib.rp_stream_new, ctypes.byref(self.pointer))
+
+    def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
+        """Tag, text, and whether the job has ended, of all events that wait."""
+        events = ctypes.POINTER(_abi.rp_stream_event)()
+        n = lib.rp_stream_read(self.pointer, timeout_ms, ctypes.byref(events))
+        return [
+            (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
+            for event in events[:n]
+        ]
+
+    def close(self) -> None:
+        pointer, self.pointer = self.pointer, ctypes.c_void_p()
+        lib.rp_stream_free(pointer)
+
+
+class Stream:
+    """An answer as it is generated: an iterator of pieces of text, in whole characters.
+
+        with engine.stream(prompt) as answer:
+            for piece in answer:
+                print(piece, end="", flush=True)
+        print(answer.result.usage)
+
+    Leaving the `with` block, close() and garbage collection cancel a request that has not ended.
+    """
+
+    def __init__(self, submit: Callable[[EventQueue], Job]) -> None:
+        self._pieces: collections.deque[str] = collections.deque()
+        self._result: Result | None = None
+        self._n_read = 0
+        self._ended = False
+        self._events: EventQueue | None = EventQueue()
+        try:
+            self._job = submit(self._events)
+        except BaseException:
+            self._events.close()
+            self._events = None
+            raise
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        while not self._pieces:
+            if self._ended:
+                self.result  # an error of the request
+                raise StopIteration
+            if self._events is None:
+                raise StopIteration
+            for _, piece, ended in self._events.read(_SLICE_MS):
+                if piece:
+                    self._pieces.append(piece)
+                    self._n_read += len(piece)
+                if ended:
+                    self._end()
+        return self._pieces.popleft()
+
+    def _end(self) -> None:
+        self._ended = True
+        try:
+            self._result = self._job.result()
+            rest = self._result.text[self._n_read :]  # a piece for which there was no memory
+            if rest:
+                self._pieces.append(rest)
+        except Exception as e:
+            self._error = e
+        self.close()
+
+    @property
+    def result(self) -> Result:
+        """The result, after the last piece. The request's error, if it failed; InvalidError: it has not ended."""
+        if self._result is None:
+            raise getattr(self, "_error", InvalidError("the answer has not ended: read the stream to its end first"))
+        return self._result
+
+    def cancel(self) -> None:
+        """Ends the answer before its next step: the stream ends after the text so far."""
+        if self._events is not None:
+            self._job.cancel()
+
+    def close(self) -> None:
+        """Cancels the request, if it has not ended, and frees it."""
+        events, self._events = self._events, None
+        if events is not None:
+            self._job.close()
+            events.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_events", None) is not None:
+            self.close()
+
+
+# ---- asyncio ------------------------------------------------------------------------------------------------------
+
+
+class _LoopEvents:
+    """The answers of one event loop. Loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.queue = EventQueue()
+        self.answers: weakref.WeakValueDictionary[int, AsyncStream] = weakref.WeakValueDictionary()
+        self.jobs: dict[int, Job] = {}  # each until its end
+        self.last_tag = 0
+        loop.add_reader(lib.rp_stream_fd(self.queue.pointer), self.take)
+
+    def submit(self, answer: AsyncStream, submit: Callable[[EventQueue, int], Job]) -> int:
+        self.last_tag += 1
+        try:
+            self.jobs[self.last_tag] = submit(self.queue, self.last_tag)
+        except BaseException:
+            self.rest()
+            raise
+        self.answers[self.last_tag] = answer
+        return self.last_tag
+
+    def take(self) -> None:
+        for tag, piece, ended in self.queue.read(0):
+            answer = self.answers.get(tag)
+            if answer is not None:
+                answer._take(piece, ended)
+            if ended:
+                self.answers.pop(tag, None)
+                self.jobs.pop(tag).close()
+        self.rest()
+
+    def rest(self) -> None:
+        """Frees the queue if no answer needs it."""
+        if not self.jobs and _loops.get(self.loop) is self:
+            del _loops[self.loop]
+            if not self.loop.is_closed():
+                self.loop.remove_reader(lib.rp_stream_fd(self.queue.pointer))
+            self.queue.close()
+
+
+_loops: dict[asyncio.AbstractEventLoop, _LoopEvents] = {}  # that have answers
+
+
+def free_closed_loops() -> None:
+    """Ends what event loops left that were closed before their answers had ended."""
+    for loop, events in list(_loops.items()):
+        if loop.is_closed() and _loops.pop(loop, None) is events:
+            for job in events.jobs.values():
+                job.close()
+            events.queue.close()
+
+
+class AsyncStream:
+    """An answer as it is generated, for `async for`. Cancelling the task that reads it, or aclose(), cancels the request."""
+
+    def __init__(self, submit: Callable[[EventQueue, int], Job]) -> None:
+        self._submit = submit
+        self._pieces: collections.deque[str] = collections.deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._events: _LoopEvents | None = None
+        self._tag = 0
+        self._n_read = 0
+        self._ended = False
+        self._result: Result | None = None
+        self._error: Exception | None = None
+
+    def _start(self) -> None:
+        free_closed_loops()
+        loop = asyncio.get_running_loop()
+        events = _loops.get(loop)
+        if events is None:
+            events = _loops[loop] = _LoopEvents(loop)
+        self._tag = events.submit(self, self._submit)
+        self._events = events
+
+    def _take(self, piece: str, ended: bool) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._n_read += len(piece)
+        if ended:
+            assert self._events is not None
+            self._ended = True
+            try:
+                self._result = self._events.jobs[self._tag].result()
+                rest = self._result.text[self._n_read :]
+                if rest:
+                    self._pieces.append(rest)
+            except Exception as e:
+                self._error = e
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> str:
+        if self._events is None and not self._ended:
+            self._start()
+        while not self._pieces:
+            if self._ended:
+                self.result
+                raise StopAsyncIteration
+            await self._wait()
+        return self._pieces.popleft()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            self._waiter = None
+
+    async def finish(self) -> Result:
+        """Reads to the end. The result, or the request's error."""
+        if self._events is None and not self._ended:
+            self._start()
+        while not self._ended:
+            await self._wait()
+        return self.result
+
+    @property
+    def result(self) -> Result:
+        """The result, after the last piece. The request's error, if it failed; InvalidError: it has not ended."""
+        if self._result is None:
+            raise self._error or InvalidError("the answer has not ended: read the stream to its end first")
+        return self._result
+
+    def cancel(self) -> None:
+        """Ends the answer before its next step."""
+        if self._events is not None and not self._ended:
+            self._events.jobs[self._tag].cancel()
+
+    async def aclose(self) -> None:
+        """Cancels the request, if it has not ended. The engine frees it soon after."""
+        self.cancel()
+        if self._events is not None and not self._ended:
+            self._events.answers.pop(self._tag, None)
+        self._ended = True
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if getattr(self, "_events", None) is not None and not self._ended:
+            self.cancel()

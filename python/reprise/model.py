@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: GGUF files with their vocabulary. Any number of engines may share one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import _abi
+from ._library import call, encoded, lib, no_callback, reported, text
+from .errors import InvalidError, UnknownNameError
+from .prompt import ROLES
+from .result import copied
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Properties of a model. reprise.h, rp_model_info."""
+
+    name: str
+    architecture: str
+    weights: str
+    chat_format: str
+    chat_format_guessed: bool
+    parameters: int
+    weight_bytes: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_embd: int
+    n_ff: int
+    n_vocab: int
+    n_ctx_train: int
+    positions: str
+    movable: bool
+    window: int
+    n_window_layers: int
+    n_experts: int
+    n_experts_used: int
+    kv_bytes_per_token: int
+    fingerprint: str
+
+
+def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[bytes]]:
+    """Messages as an array of rp_message, their number, and the texts that it points to."""
+    listed, texts = list(messages), []
+    array = (_abi.rp_message * len(listed))()
+    for i, message in enumerate(listed):
+        role = message.get("role", "")
+        if role not in ROLES:
+            raise InvalidError(f"message {i + 1}: unknown role {role!r}: use one of {', '.join(ROLES)}")
+        content = message.get("content", "")
+        if not isinstance(content, str):
+            raise InvalidError(
+                f"message {i + 1}: its content is {type(content).__name__}, not str: reprise.from_messages reads parts"
+            )
+        texts.append(content.encode("utf-8", "surrogatepass"))
+        array[i].role, array[i].text, array[i].n = ROLES.index(role), texts[-1], len(texts[-1])
+    return array, len(listed), texts
+
+
+class Model:
+    """A GGUF file, opened. Free its engines before it: `with Model(path) as model, Engine(model) as engine:`.
+
+    chat_format      name of a chat format; None: that of the file
+    vocabulary_only  load the tokenizer alone, from any model file
+    Threads: any number. FileError, FormatError, UnsupportedError, UnknownNameError.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, chat_format: str | None = None, vocabulary_only: bool = False
+    ) -> None:
+        self._pointer: Any = None
+        self._closing = threading.Lock()
+        options = _abi.rp_model_options()
+        lib.rp_model_options_init(options, ctypes.sizeof(options))
+        options.chat_format = encoded(chat_format)
+        options.vocabulary_only = vocabulary_only
+        pointer = ctypes.c_void_p()
+        call(lib.rp_model_open, ctypes.byref(pointer), encoded(os.fspath(path)), ctypes.byref(options))
+        self._pointer = pointer
+        self.path = os.fspath(path)
+
+    @property
+    def pointer(self) -> Any:
+        """The rp_model. InvalidError: it is closed."""
+        if self._pointer is None:
+            raise InvalidError(f"the model {self.path} is closed")
+        return self._pointer
+
+    def close(self) -> None:
+        """Closes the file. Again: nothing."""
+        with self._closing:
+            pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            lib.rp_model_close(pointer)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+    @property
+    def info(self) -> ModelInfo:
+        info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, self.pointer))
+        return info
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
+        """Token ids. special: control tokens written in the text become tokens: for trusted text only. bos: begin with the model's
+        beginning-of-text token, if it wants one."""
+        data = text.encode("utf-8", "surrogatepass")
+        return self._tokens(lib.rp_tokenize, self.pointer, data, len(data), special, bos)
+
+    def tokenize_messages(self, messages: Iterable[Mapping[str, str]], *, continues: bool = False) -> list[int]:
+        """Token ids of a conversation in the model's chat format, and the generation prompt. continues: the last message is the beginning
+        of the answer."""
+        array, n, _texts = c_messages(messages)
+        return self._tokens(lib.rp_tokenize_messages, self.pointer, array, n, continues)
+
+    def _tokens(self, function: Any, *args: Any) -> list[int]:
+        tokens, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
+        call(function, *args, ctypes.byref(tokens), ctypes.byref(n))
+        try:
+            return tokens[: n.value]
+        finally:
+            lib.rp_free(tokens)
+
+    def token_bytes(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of a token; special: of a control token its name, else nothing."""
+        n = ctypes.c_size_t()
+        pointer = lib.rp_token_bytes(self.pointer, token, special, ctypes.byref(n))
+        if pointer is None:
+            raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
+        return ctypes.string_at(pointer, n.value)
+
+    def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join(self.token_bytes(token, special=special) for token in tokens).decode("utf-8", "replace")
+
+    def fingerprint(self, *, n_threads: int = 0) -> str:
+        """BLAKE2b of the model's files and chat format, 64 hexadecimal digits. Reads all weights, once."""
+        out = ctypes.c_char_p()
+        nothing = no_callback(_abi.rp_on_progress)
+        call(lib.rp_model_fingerprint, self.pointer, n_threads, nothing, None, ctypes.byref(out))
+        return text(out.value)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.path}>" if self._pointer is not None else f"<Model {self.path}, closed>"
