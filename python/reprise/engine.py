@@ -442,5 +442,6 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 @atexit.register
 def _close_engines() -> None:
     """Requests that still run are cancelled before the interpreter ends."""
+    job.begin_exit()
     for engine in list(_engines):
         engine.close()

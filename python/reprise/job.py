@@ -24,6 +24,13 @@ from .requests import LogitsCollector
 from .result import Result
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
+_is_exiting = False
+
+
+def begin_exit() -> None:
+    """The interpreter ends."""
+    global _is_exiting
+    _is_exiting = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class Job:
         with self._condition:
             self._n_users -= 1
             self._condition.notify_all()
+        if _is_exiting and threading.current_thread().daemon:
+            threading.Event().wait()  # Python ends such a thread wherever it is, and its request was cancelled for that
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""

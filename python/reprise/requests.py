@@ -159,11 +159,11 @@ class Request:
             c.prompt = encoded(prompt.pml)
         elif isinstance(prompt, str):
             c.text = encoded(prompt)
-        elif prompt and isinstance(prompt[0], Mapping):
+        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
             array, c.n_messages, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
             self.kept += [array, texts]
             c.messages = array
-        elif prompt and isinstance(prompt, Sequence) and isinstance(prompt[0], int):
+        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
             tokens = (ctypes.c_int32 * len(prompt))(*cast(Sequence[int], prompt))
             self.kept.append(tokens)
             c.tokens, c.n_tokens = tokens, len(prompt)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engine, Model, Result, Job and Stream, on the bundled model: the same answers by every way, errors by class, cancellation."""
+
+import gc
+import json
+import math
+import pathlib
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from conftest import MODEL, PROGRAM, environment_of_programs
+
+import reprise
+from reprise import Engine, Markup, Model, Prompt, Schema, errors
+
+CITIES = Schema.parse(
+    '<schema name="cities"><system>You are a concise travel guide.</system><user><module name="plan">Plan a trip of '
+    '<param name="duration" len="4"/> to this city. <union><module name="miami">Surfers go to Haulover.</module>'
+    '<module name="lisbon">Lisbon is built on seven hills.</module></union></module></user></schema>'
+)
+MESSAGES = [
+    {"role": "system", "content": "Belvik is known for its clocks."},
+    {"role": "user", "content": "What is Belvik known for?"},
+]
+
+
+def cities(question: str) -> Prompt:
+    return Prompt(CITIES).module("plan", duration="3 days").module("plan/miami").text(question)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what another thread does."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+# ---- answers ----
+
+
+def test_every_way_gives_the_same_answer(engine: Engine) -> None:
+    for prompt in (cities(" Where is surf?"), "Once upon a time", MESSAGES, engine.model.tokenize("Once upon a time")):
+        result = engine.run(prompt, max_tokens=24)
+        assert result.text and result.finish_reason in ("stop", "length")
+        with engine.stream(prompt, max_tokens=24) as stream:
+            pieces = list(stream)
+        assert "".join(pieces) == result.text == stream.result.text
+        with engine.submit(prompt, max_tokens=24) as job:
+            again = job.result()
+            assert job.status.state == "done"
+        assert again.text == result.text and again.tokens == result.tokens
+
+
+def test_the_answer_is_that_of_the_program(engine: Engine, tmp_path: pathlib.Path) -> None:
+    schema, prompt = tmp_path / "cities.xml", tmp_path / "prompt.xml"
+    CITIES.save(schema)
+    pml = '<prompt schema="cities"><plan duration="3 days"><miami/></plan> Where is surf?</prompt>'
+    prompt.write_text(pml)
+    command = [PROGRAM, "run", "-m", MODEL, "--schema", schema, "--prompt", prompt, "--json", "--max-tokens", "24"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment_of_programs())
+    reply = json.loads(done.stdout)
+    engine.load(Schema.load(schema))
+    for result in (engine.run(Markup(pml), max_tokens=24), engine.run(cities(" Where is surf?"), max_tokens=24)):
+        assert result.text == reply["text"]
+        assert result.usage.prompt_tokens == reply["usage"]["prompt_tokens"]
+
+
+def test_a_result_has_what_the_library_reports(engine: Engine) -> None:
+    engine.prefill(CITIES)
+    result = engine.run(cities(" Where is surf?"), max_tokens=8, n_logprobs=3, n_kept_shares=0)
+    usage, timings = result.usage, result.timings
+    assert usage.prompt_tokens == usage.cached_tokens + usage.fresh_tokens == sum(item.n_tokens for item in result.plan)
+    assert usage.cached_tokens > 10 and usage.answer_tokens == len(result.tokens)
+    assert timings.ttft_ms == pytest.approx(
+        timings.queue_ms + timings.module_prefill_ms + timings.plan_ms + timings.prompt_prefill_ms
+    )
+    assert {item.module for item in result.plan} >= {"plan", "plan/miami", "prompt"}
+    assert all(item.tier == "ram" for item in result.plan if item.module == "plan/miami")
+    assert result.quality.used == "reuse" and result.kv_reduction.share == 1 and result.warnings == ()
+    assert result.logprobs is not None and result.top_logprobs is not None
+    for logprob, token, top in zip(result.logprobs, result.tokens, result.top_logprobs, strict=True):
+        assert top[0].token == token and top[0].logprob == pytest.approx(logprob) and len(top) == 3
+    text = engine.explain(result)
+    assert "plan/miami: reused from RAM" in text and "(text of the prompt): computed" in text
+
+
+def test_views_outlive_the_result_and_the_engine(model: Model) -> None:
+    with Engine(model, n_threads=1) as engine:
+        result = engine.run("Once upon a time", max_tokens=8, logits=True)
+        tokens, logits = result.tokens, result.logits
+        expected = list(tokens)
+        del result
+    gc.collect()
+    assert list(tokens) == expected
+    assert logits is not None and logits.shape == (8, model.info.n_vocab) and logits.format == "f"
+
+
+def test_logits_give_the_tokens_and_their_probabilities(engine: Engine) -> None:
+    result = engine.run("Once upon a time", max_tokens=6, logits=True, n_logprobs=1)
+    assert result.logits is not None and result.logprobs is not None
+    for step, token in enumerate(result.tokens):
+        row = [result.logits[step, i] for i in range(result.logits.shape[1])]
+        assert row.index(max(row)) == token
+        most = max(row)
+        total = most + math.log(sum(math.exp(value - most) for value in row))
+        assert row[token] - total == pytest.approx(result.logprobs[step], abs=1e-4)
+
+
+def test_sampling_options_arrive(engine: Engine) -> None:
+    def run(**options: object) -> str:
+        return engine.run("Once upon a time", max_tokens=16, **options).text  # type: ignore[arg-type]
+
+    greedy = run()
+    assert run(temperature=1.5, seed=1) == run(temperature=1.5, seed=1) != run(temperature=1.5, seed=2)
+    assert run(temperature=1.5, seed=1, top_k=1) == greedy
+    assert run(grammar='root ::= "yes" | "no"') in ("yes", "no")
+    banned = engine.run("Once upon a time", max_tokens=1).tokens[0]
+    assert engine.run("Once upon a time", max_tokens=1, logit_bias={banned: -math.inf}).tokens[0] != banned
+    word = greedy.split()[2]
+    stopped = engine.run("Once upon a time", max_tokens=16, stop=word)
+    assert stopped.text == greedy[: greedy.index(word)] and stopped.stop == word and stopped.finish_reason == "stop"
+    assert engine.run(cities("?"), quality="exact", max_tokens=1).quality.asked == "exact"
+    assert engine.run(cities("?"), reuse="off", max_tokens=1).usage.cached_tokens == 0
+
+
+def test_documents_are_modules_in_any_order(engine: Engine) -> None:
+    a, b = ("The river Velbrook runs through Osthaven. " * 4, "Zantec makes a camera in Belvik. " * 4)
+    engine.run(Prompt().document(a).document(b).text("What?"), max_tokens=1)
+    second = engine.run(Prompt().document(b).document(a).text("Which river?"), max_tokens=1)
+    assert second.usage.cached_tokens > 60
+    with pytest.raises(errors.InvalidError, match="over a schema has no documents"):
+        Prompt(CITIES).document(a)
+
+
+# ---- schemas ----
+
+
+def test_schemas_are_loaded_once_and_replaced(engine: Engine) -> None:
+    first = engine.run(cities("?"), max_tokens=1)
+    assert engine.run(cities("?"), max_tokens=1).usage.cached_tokens > first.usage.cached_tokens
+    newer = Schema("cities-2", CITIES.pml.replace('"cities"', '"cities-2"'), replaces="cities")
+    engine.run(Prompt(newer).module("plan/miami"), max_tokens=1)
+    with pytest.raises(errors.UnknownNameError, match="cities"):
+        engine.run(Prompt("cities").module("plan"), max_tokens=1)
+    engine.unload(newer)
+    with pytest.raises(errors.UnknownNameError):
+        engine.unload(newer)
+    inspection = engine.inspect(cities("?"))  # loads it again
+    assert [node.path for node in inspection.nodes if node.kind == "module"] == ["plan", "plan/miami", "plan/lisbon"]
+    assert sum(tile.n_tokens for tile in inspection.tiles) == first.usage.prompt_tokens
+    assert engine.inspect(CITIES).tiles == ()
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    "cls, make, where",
+    [
+        (errors.UnknownNameError, lambda: Prompt(CITIES).module("plan/maimi"), ""),
+        (errors.ConflictError, lambda: Prompt(CITIES).module("plan/miami").module("plan/lisbon"), ""),
+        (
+            errors.LengthError,
+            lambda: Prompt(CITIES).module("plan", duration="many more days than anybody could ever want"),
+            "",
+        ),
+        (errors.MarkupError, lambda: Markup("<prompt schema='cities'><plan></prompt>"), "prompt:1:"),
+        (errors.ContextLengthError, lambda: "word " * 4000, ""),
+        (errors.InvalidError, lambda: [{"role": "narrator", "content": "x"}], ""),
+        (errors.InvalidError, lambda: 5, ""),
+    ],
+)
+def test_errors_of_prompts(engine: Engine, cls: type[errors.Error], make: Callable[[], Prompt], where: str) -> None:
+    engine.load(CITIES)
+    for run in (engine.run, engine.submit, engine.stream):
+        with pytest.raises(cls) as caught:
+            run(make(), max_tokens=1)
+        assert str(caught.value) and "\n" not in str(caught.value)
+        assert caught.value.where.startswith(where)
+    assert engine.info.running + engine.info.waiting == 0
+
+
+def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.FileError, match="nothing.gguf"):
+        Model(tmp_path / "nothing.gguf")
+    (tmp_path / "bad.gguf").write_bytes(b"no model")
+    with pytest.raises(errors.FormatError):
+        Engine(tmp_path / "bad.gguf")
+    with pytest.raises(errors.MarkupError) as caught:
+        engine.load(Schema("x", '<schema name="x">\n<module/></schema>', "x.xml"))
+    assert caught.value.where == "x.xml:2:1" and caught.value.code == "RP_ERR_SYNTAX"
+    with pytest.raises(TypeError, match="'max_tokens'"):
+        engine.run("x", max_token=1)  # type: ignore[call-arg]
+    with pytest.raises(errors.InvalidError, match="temperature"):
+        engine.run("x", temperature="hot")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidError, match="reuse"):
+        engine.run("x", reuse="some")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidError, match="kv_format"):
+        Engine(engine.model, kv_format="int7")
+    with pytest.raises(errors.MarkupError) as caught:
+        engine.run("x", grammar="root ::= (")
+    assert caught.value.where.startswith("grammar:")
+    with pytest.raises(errors.DeadlineError):
+        with engine.stream("Once upon a time", max_tokens=2000, ignore_eos=True) as first:
+            next(first)
+            job = engine.submit("x" * 4000, deadline_ms=1, max_tokens=1)
+            job.result()
+
+
+def test_a_full_queue_says_when_to_come_back(model: Model) -> None:
+    with Engine(model, n_threads=1, max_sequences=1, max_queue=1) as engine:
+        jobs = [engine.submit("Once", max_tokens=2000, ignore_eos=True) for _ in range(2)]
+        with pytest.raises(errors.BusyError) as caught:
+            engine.run("Once")
+        assert caught.value.retry_after_ms > 0
+        for job in jobs:
+            job.cancel()
+
+
+def test_a_closed_engine_refuses(model: Model) -> None:
+    engine = Engine(model, n_threads=1)
+    job = engine.submit("Once", max_tokens=2000, ignore_eos=True)
+    stream = engine.stream("Once", max_tokens=2000, ignore_eos=True)
+    assert engine.close() == 0 and engine.close() == 0
+    for act in (lambda: engine.run("x"), lambda: engine.info, job.result, lambda: job.status, lambda: engine.store):
+        with pytest.raises(errors.InvalidError, match="closed"):
+            act()
+    with pytest.raises(errors.Error):
+        list(stream)
+
+
+# ---- cancellation ----
+
+
+def test_leaving_a_stream_cancels_the_request(engine: Engine) -> None:
+    for leave in ("with", "close", "del"):
+        stream = engine.stream("Once upon a time", max_tokens=2000, ignore_eos=True)
+        assert next(stream)
+        assert engine.info.running == 1
+        if leave == "with":
+            with stream:
+                pass
+        elif leave == "close":
+            stream.close()
+        del stream
+        gc.collect()
+        until(lambda: engine.info.running == 0)
+
+
+def test_cancel_ends_a_stream_with_its_text_so_far(engine: Engine) -> None:
+    with engine.stream("Once upon a time", max_tokens=2000, ignore_eos=True) as stream:
+        first = next(stream)
+        stream.cancel()
+        rest = "".join(stream)
+    assert stream.result.finish_reason == "cancelled" and stream.result.text == first + rest
+
+
+def test_jobs_pause_and_resume(engine: Engine) -> None:
+    with engine.submit("Once upon a time", max_tokens=400, ignore_eos=True) as job:
+        assert not job.wait(0)
+        job.pause()
+        job.resume()
+        assert len(job.result().tokens) == 400
+        with pytest.raises(errors.InvalidError, match="already taken"):
+            job.result()
+
+
+# ---- models ----
+
+
+def test_models(model: Model) -> None:
+    assert model.info.name and model.info.n_layers > 0 and model.info.chat_format == "chatml"
+    tokens = model.tokenize("Once upon a time", bos=False)
+    assert model.detokenize(tokens) == "Once upon a time"
+    assert b"".join(map(model.token_bytes, tokens)) == b"Once upon a time"
+    assert model.tokenize_messages(MESSAGES)[: len(tokens)] and len(model.fingerprint()) == 64
+    with pytest.raises(errors.UnknownNameError, match="vocabulary"):
+        model.token_bytes(10**6)
+    with Model(MODEL, vocabulary_only=True) as vocabulary:
+        assert vocabulary.tokenize("Once") == model.tokenize("Once")
+        with pytest.raises(errors.UnsupportedError):
+            Engine(vocabulary)
+    with pytest.raises(errors.InvalidError, match="closed"):
+        vocabulary.info
+
+
+def test_pictures_are_whole_and_escaped(engine: Engine) -> None:
+    import xml.etree.ElementTree as tree
+
+    result = engine.run(cities(" <b>&"), max_tokens=4)
+    for picture in (result._repr_html_(), engine.inspect(cities("<i>"))._repr_html_(), CITIES._repr_html_()):
+        tree.fromstring(picture)
+        assert "plan" in picture and "<b>" not in picture and "<script" not in picture
+    assert "plan/miami" in result._repr_html_()
