@@ -203,11 +203,15 @@ def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.MarkupError) as caught:
         engine.run("x", grammar="root ::= (")
     assert caught.value.where.startswith("grammar:")
-    with pytest.raises(errors.DeadlineError):
-        with engine.stream("Once upon a time", max_tokens=2000, ignore_eos=True) as first:
+
+
+def test_a_deadline_passes_in_the_queue(model: Model) -> None:
+    with Engine(model, n_threads=1, max_sequences=1) as engine:
+        with engine.stream("Once upon a time", max_tokens=1500, ignore_eos=True) as first:
             next(first)
-            job = engine.submit("x" * 4000, deadline_ms=1, max_tokens=1)
-            job.result()
+            late = engine.submit("Once", deadline_ms=1, max_tokens=1)
+            with pytest.raises(errors.DeadlineError):
+                late.result()
 
 
 def test_a_full_queue_says_when_to_come_back(model: Model) -> None:
