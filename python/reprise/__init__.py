@@ -4,11 +4,16 @@
     programs   functions that become schemas of prompt modules: program, text, Arg, roles, library
     values     Prompt, Schema
     engine     Engine and Model run prompts in this process; Result; Store has the cached KV
+    client     Client and AsyncClient send them to `reprise serve`
+    adapters   from_messages, from_documents: conversations and documents of other libraries
     errors     Error and a class for each error code
 """
 
 from . import errors
 from ._abi import VERSION as __version__
+from .adapters import from_documents, from_messages
+from .answers import Answer
+from .client import AsyncClient, Client
 from .engine import Engine, explain
 from .errors import Error
 from .job import AsyncStream, Job, Stream
@@ -22,8 +27,11 @@ from .schema import Schema
 from .store import Store
 
 __all__ = [
+    "Answer",
     "Arg",
+    "AsyncClient",
     "AsyncStream",
+    "Client",
     "Document",
     "Engine",
     "Error",
@@ -44,6 +52,8 @@ __all__ = [
     "assistant",
     "errors",
     "explain",
+    "from_documents",
+    "from_messages",
     "library",
     "module",
     "program",

@@ -124,6 +124,15 @@ class BudgetError(Error):
     code = "RP_ERR_BUDGET"
 
 
+class AccessError(Error, PermissionError):
+    """A server does not accept the API key, or it lacks a right. Of clients only."""
+
+    code = "RP_ERR_INVALID"
+
+    def __str__(self) -> str:  # PermissionError is an OSError
+        return str(self.args[0])
+
+
 BY_CODE: dict[str, type[Error]] = {
     cls.code: cls
     for cls in (

@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .answers import Answer
     from .engine import Inspection
     from .result import PlanItem, Result
     from .schema import Schema
@@ -69,7 +70,7 @@ def _legend(sources: Iterable[str]) -> str:
     return f'<div style="margin-top:4px">{"".join(out)}</div>'
 
 
-def result(result: Result) -> str:
+def result(result: Result | Answer) -> str:
     """The answer, the mosaic of its prompt, and the times."""
     usage, timings = result.usage, result.timings
     tiles = []

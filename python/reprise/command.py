@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m reprise`: the schema of a prompt program as PML, and one answer of a program."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import time
+import traceback
+from types import ModuleType
+from typing import Any
+
+from . import _abi
+from .errors import Error
+from .programs import Program
+
+_POLL_S = 0.25
+
+
+class Refused(Exception):
+    """One line for the user."""
+
+
+def load_module(path: pathlib.Path) -> ModuleType:
+    """A Python file as a module, with its own folder for imports."""
+    if not path.is_file():
+        raise Refused(f"{path}: no such file")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise Refused(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Error as e:
+        raise Refused(str(e)) from None
+    except Exception as e:
+        last = traceback.extract_tb(e.__traceback__)[-1]
+        raise Refused(f"{last.filename}:{last.lineno}: {type(e).__name__}: {e}") from None
+    return module
+
+
+def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
+    """FILE.py:NAME. The name may be left out if the file has only one program."""
+    file, _, name = place.partition(":")
+    path = pathlib.Path(file)
+    module = load_module(path)
+    programs = {key: value for key, value in vars(module).items() if isinstance(value, Program)}
+    known = ", ".join(programs) or "none: decorate a function with @program"
+    if not name and len(programs) == 1:
+        name = next(iter(programs))
+    if name not in programs:
+        raise Refused(
+            f"{path} has no program {name!r}; its programs: {known}"
+            if name
+            else f"name one of {path}'s programs: {known}"
+        )
+    return path, programs[name]
+
+
+# ---- schema ----
+
+
+def _sources(folder: pathlib.Path) -> dict[str, float]:
+    """The files of this folder that are loaded as modules, and when they were changed."""
+    found = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and pathlib.Path(file).resolve().is_relative_to(folder):
+            try:
+                found[file] = os.stat(file).st_mtime
+            except OSError:
+                found[file] = 0.0
+    return found
+
+
+def _write_schema(place: str, out: str | None) -> pathlib.Path:
+    path, program = load_program(place)
+    pml = program.schema().pml
+    if out is None:
+        sys.stdout.write(pml)
+        sys.stdout.flush()
+    else:
+        temporary = pathlib.Path(f"{out}.part")
+        temporary.write_text(pml, encoding="utf-8")
+        temporary.replace(out)
+        print(f"{out}: {program.schema().name}, {len(pml)} bytes", flush=True)
+    return path
+
+
+def _watch(place: str, out: str | None) -> None:
+    folder = pathlib.Path(place.partition(":")[0]).resolve().parent
+    while True:
+        before = _sources(folder)
+        while _sources(folder) == before:
+            time.sleep(_POLL_S)
+        for file in _sources(folder):  # imports are made again
+            for name in [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == file]:
+                if name != "__main__":
+                    del sys.modules[name]
+        importlib.invalidate_caches()
+        try:
+            _write_schema(place, out)
+        except (Refused, Error) as e:
+            print(f"reprise: {e}", file=sys.stderr, flush=True)
+            file = str(pathlib.Path(place.partition(":")[0]))
+            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
+
+
+def _placeholder(file: str) -> ModuleType:
+    """Stands for a file that could not be loaded, so that its next change is seen."""
+    module = ModuleType(pathlib.Path(file).stem)
+    module.__file__ = file
+    return module
+
+
+def schema(options: argparse.Namespace) -> None:
+    if not options.watch:
+        _write_schema(options.program, options.output)
+        return
+    try:
+        try:
+            _write_schema(options.program, options.output)
+        except (Refused, Error) as e:
+            print(f"reprise: {e}", file=sys.stderr, flush=True)
+            file = options.program.partition(":")[0]
+            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
+        _watch(options.program, options.output)
+    except KeyboardInterrupt:
+        pass
+
+
+# ---- run ----
+
+
+def run(options: argparse.Namespace) -> None:
+    _, program = load_program(options.program)
+    try:
+        arguments = json.loads(options.args)
+    except ValueError as e:
+        raise Refused(f"--args: {e}: write a JSON object of the program's parameters") from None
+    if not isinstance(arguments, dict):
+        raise Refused("--args: write a JSON object of the program's parameters")
+    prompt = program(**arguments)
+    from .client import Client
+    from .engine import Engine
+
+    if options.url:
+        with Client(options.url, api_key=os.environ.get("REPRISE_API_KEY")) as client:
+            for piece in client.stream(prompt, max_tokens=options.max_tokens):
+                print(piece, end="", flush=True)
+    else:
+        with Engine(options.model) as engine, engine.stream(prompt, max_tokens=options.max_tokens) as answer:
+            for piece in answer:
+                print(piece, end="", flush=True)
+            if options.explain:
+                print(f"\n{engine.explain(answer.result)}", end="", file=sys.stderr)
+    print()
+
+
+# ---- command line ----
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python -m reprise", description="Prompt programs: Python functions as schemas of prompt modules."
+    )
+    out.add_argument("--version", action="version", version=f"reprise {_abi.VERSION}")
+    commands = out.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    where = "FILE.py:NAME, a function with @program; without NAME: the only one of the file"
+    one = commands.add_parser(
+        "schema", help="write a program's schema as PML", description="Writes a program's schema as PML."
+    )
+    one.add_argument("program", metavar="FILE.py:NAME", help=where)
+    one.add_argument("-o", "--output", metavar="FILE", help="write to this file instead of standard output")
+    one.add_argument(
+        "--watch",
+        action="store_true",
+        help="write again after each change of the file, or of what it imports from its folder",
+    )
+    one.set_defaults(act=schema)
+    one = commands.add_parser("run", help="answer a program's prompt", description="Answers a program's prompt once.")
+    one.add_argument("program", metavar="FILE.py:NAME", help=where)
+    one.add_argument(
+        "--args", default="{}", metavar="JSON", help='arguments of the program: {"city": "miami", "question": "..."}'
+    )
+    which = one.add_mutually_exclusive_group(required=True)
+    which.add_argument("-m", "--model", metavar="FILE", help="GGUF model to run here")
+    which.add_argument("--url", help="server to ask instead (its API key: REPRISE_API_KEY)")
+    one.add_argument(
+        "-n", "--max-tokens", type=int, default=128, metavar="N", help="maximum number of tokens to generate (128)"
+    )
+    one.add_argument("--explain", action="store_true", help="then say what was reused, and why not (with --model)")
+    one.set_defaults(act=run)
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0; 1: it failed; 2: it was called wrongly."""
+    options = parser().parse_args(arguments)
+    try:
+        options.act(options)
+    except Refused as e:
+        print(f"reprise: {e}", file=sys.stderr)
+        return 2
+    except (Error, OSError) as e:
+        print(f"reprise: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
