@@ -17,6 +17,7 @@ from typing import Any
 from . import _abi
 from .errors import Error
 from .programs import Program
+from .schema import Schema
 
 _POLL_S = 0.25
 
@@ -47,7 +48,7 @@ def load_module(path: pathlib.Path) -> ModuleType:
     return module
 
 
-def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
+def load_program(place: str) -> Program[Any]:
     """FILE.py:NAME. The name may be left out if the file has only one program."""
     file, _, name = place.partition(":")
     path = pathlib.Path(file)
@@ -62,86 +63,71 @@ def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
             if name
             else f"name one of {path}'s programs: {known}"
         )
-    return path, programs[name]
+    return programs[name]
 
 
 # ---- schema ----
 
 
-def _sources(folder: pathlib.Path) -> dict[str, float]:
-    """The files of this folder that are loaded as modules, and when they were changed."""
-    found = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and pathlib.Path(file).resolve().is_relative_to(folder):
-            try:
-                found[file] = os.stat(file).st_mtime
-            except OSError:
-                found[file] = 0.0
-    return found
+def _time_of(file: str) -> float:
+    try:
+        return os.stat(file).st_mtime
+    except OSError:
+        return 0.0
 
 
-def _write_schema(place: str, out: str | None) -> pathlib.Path:
-    path, program = load_program(place)
-    pml = program.schema().pml
+def _modules_of(folder: pathlib.Path) -> dict[str, str]:
+    """The modules that were loaded from a folder: name -> file."""
+    files = {
+        name: getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name != "__main__"
+    }
+    return {name: file for name, file in files.items() if file and pathlib.Path(file).resolve().is_relative_to(folder)}
+
+
+def _write_schema(schema: Schema, out: str | None) -> None:
     if out is None:
-        sys.stdout.write(pml)
+        sys.stdout.write(schema.pml)
         sys.stdout.flush()
-    else:
-        temporary = pathlib.Path(f"{out}.part")
-        temporary.write_text(pml, encoding="utf-8")
-        temporary.replace(out)
-        print(f"{out}: {program.schema().name}, {len(pml)} bytes", flush=True)
-    return path
+        return
+    temporary = pathlib.Path(f"{out}.part")
+    temporary.write_text(schema.pml, encoding="utf-8")
+    temporary.replace(out)
+    print(f"{out}: {schema.name}, {len(schema.pml)} characters", flush=True)
 
 
 def _watch(place: str, out: str | None) -> None:
-    folder = pathlib.Path(place.partition(":")[0]).resolve().parent
+    """Writes the schema, and again after each change. A file counts as it was before it was loaded: no change is missed."""
+    path = pathlib.Path(place.partition(":")[0])
+    folder = path.resolve().parent
+    times = {str(path): _time_of(str(path))}
     while True:
-        before = _sources(folder)
-        while _sources(folder) == before:
-            time.sleep(_POLL_S)
-        for file in _sources(folder):  # imports are made again
-            for name in [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == file]:
-                if name != "__main__":
-                    del sys.modules[name]
-        importlib.invalidate_caches()
         try:
-            _write_schema(place, out)
+            schema = load_program(place).schema()
+            times = {file: _time_of(file) for file in _modules_of(folder).values()} | times
+            _write_schema(schema, out)
         except (Refused, Error) as e:
+            times = {file: _time_of(file) for file in _modules_of(folder).values()} | times
             print(f"reprise: {e}", file=sys.stderr, flush=True)
-            file = str(pathlib.Path(place.partition(":")[0]))
-            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
-
-
-def _placeholder(file: str) -> ModuleType:
-    """Stands for a file that could not be loaded, so that its next change is seen."""
-    module = ModuleType(pathlib.Path(file).stem)
-    module.__file__ = file
-    return module
+        while all(_time_of(file) == time_of for file, time_of in times.items()):
+            time.sleep(_POLL_S)
+        times = {file: _time_of(file) for file in times}
+        for name in _modules_of(folder):  # imports are made again
+            del sys.modules[name]
+        importlib.invalidate_caches()
 
 
 def schema(options: argparse.Namespace) -> None:
-    if not options.watch:
-        _write_schema(options.program, options.output)
-        return
-    try:
-        try:
-            _write_schema(options.program, options.output)
-        except (Refused, Error) as e:
-            print(f"reprise: {e}", file=sys.stderr, flush=True)
-            file = options.program.partition(":")[0]
-            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
+    if options.watch:
         _watch(options.program, options.output)
-    except KeyboardInterrupt:
-        pass
+    else:
+        _write_schema(load_program(options.program).schema(), options.output)
 
 
 # ---- run ----
 
 
 def run(options: argparse.Namespace) -> None:
-    _, program = load_program(options.program)
+    program = load_program(options.program)
     try:
         arguments = json.loads(options.args)
     except ValueError as e:

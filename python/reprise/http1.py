@@ -10,6 +10,8 @@ MAX_LINE_BYTES = 256  # of a chunk's size
 MAX_BODY_BYTES = 64 << 20  # of a whole answer, and of an event
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 
+_END = re.compile(rb"\r?\n\r?\n")
+
 
 class BadResponse(Exception):
     """What came is no HTTP response of a server, or exceeds a bound."""
@@ -53,7 +55,7 @@ class ResponseParser:
         return body
 
     def _read_head(self) -> bool:
-        end = re.search(rb"\r?\n\r?\n", self._data)
+        end = _END.search(self._data)
         if end is None or end.start() > MAX_HEAD_BYTES:
             if len(self._data) > MAX_HEAD_BYTES:
                 raise BadResponse(f"its head has more than {MAX_HEAD_BYTES} bytes")
@@ -68,8 +70,8 @@ class ResponseParser:
             if not colon:
                 raise BadResponse(f"a header without a colon: {line!r:.60}")
             self.headers[name.strip().lower()] = value.strip()
-        del self._data[: end.end()]
         self.status = int(first[1])
+        del self._data[: end.end()]
         self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         length = self.headers.get("content-length")
         if self._is_chunked:
@@ -131,9 +133,11 @@ class EventParser:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[str, str]]:
+        searched = max(len(self._data) - 3, 0)  # an end may have begun there
         self._data += data
         events = []
-        while (end := re.search(rb"\r?\n\r?\n", self._data)) is not None:
+        while (end := _END.search(self._data, searched)) is not None:
+            searched = 0
             block = self._data[: end.start()].decode("utf-8", "replace")
             del self._data[: end.end()]
             name, lines = "message", []
