@@ -161,14 +161,15 @@ class EventQueue:
     def __init__(self) -> None:
         self.pointer = ctypes.c_void_p()
         call(lib.rp_stream_new, ctypes.byref(self.pointer))
+        self._events = ctypes.POINTER(_abi.rp_stream_event)()
+        self._out = ctypes.byref(self._events)
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
         """Tag, text, and whether the job has ended, of all events that wait."""
-        events = ctypes.POINTER(_abi.rp_stream_event)()
-        n = lib.rp_stream_read(self.pointer, timeout_ms, ctypes.byref(events))
+        n = lib.rp_stream_read(self.pointer, timeout_ms, self._out)
         return [
             (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-            for event in events[:n]
+            for event in self._events[:n]
         ]
 
     def close(self) -> None:
