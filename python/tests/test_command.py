@@ -105,16 +105,18 @@ def test_watch(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
-        until("hills")
-        change(tmp_path / "words.py", 'GUIDE = " Lisbon has trams."\n')
-        until("trams")
-        change(file, "def broken(:\n")
-        assert process.stderr is not None and "broken" not in out.read_text()
-        line = process.stderr.readline()
-        assert line.startswith("reprise: ") and "SyntaxError" in line
-        change(file, SOURCE.replace("beaches", "lagoons"))
-        until("lagoons")
-        process.terminate()
+        try:
+            until("hills")
+            change(tmp_path / "words.py", 'GUIDE = " Lisbon has trams."\n')
+            until("trams")
+            change(file, "def broken(:\n")
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith("reprise: ") and "SyntaxError" in line and "trams" in out.read_text()
+            change(file, SOURCE.replace("beaches", "lagoons"))
+            until("lagoons")
+        finally:
+            process.terminate()
 
 
 EXPECTED = {
