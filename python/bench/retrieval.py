@@ -68,7 +68,9 @@ def main() -> None:
     selections = [order[i * options.per_prompt :][: options.per_prompt] for i in range(n_new)]  # each document once,
     selections += [r.sample(order, options.per_prompt) for _ in range(options.questions)]  # then any of them
     rows: dict[str, list[tuple[float, int, int]]] = {"modules": [], "chat": []}
-    with Server(options.model) as one, Server(options.model) as other, Client(one.url) as modular, Client(other.url) as chat:
+    with Server(options.model) as one, Server(options.model) as other, Client(one.url) as modular, Client(
+        other.url
+    ) as chat:
         for i, found in enumerate(selections):
             question = f"Question {i}: what comes next?"
             prompt = ask(found, question)
@@ -78,7 +80,9 @@ def main() -> None:
                 answer = client.run(what, max_tokens=1)
                 rows[name].append((answer.timings.ttft_ms, answer.usage.cached_tokens, answer.usage.prompt_tokens))
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    print(f"{options.model.name}, {cpu[1] if cpu else '?'}; {options.documents} documents, {options.per_prompt} a prompt; medians\n")
+    print(
+        f"{options.model.name}, {cpu[1] if cpu else '?'}; {options.documents} documents, {options.per_prompt} a prompt; medians\n"
+    )
     print("|  | cached, % | TTFT, ms |\n| --- | ---: | ---: |")
     for label, part in (("documents new", slice(0, n_new)), ("documents known", slice(n_new, None))):
         for name, title in (("modules", "a program's modules"), ("chat", "/v1/chat/completions")):
