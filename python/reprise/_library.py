@@ -22,9 +22,13 @@ def _candidates() -> list[str]:
     named = os.environ.get("REPRISE_LIBRARY")
     if named:
         return [named]
-    inside = pathlib.Path(__file__).with_name("libreprise.so")
+    package = pathlib.Path(__file__).resolve().parent
+    built = (
+        package.parents[1] / "build" / "libreprise.so" if (package.parents[1] / "CMakePresets.json").exists() else None
+    )
+    files = [package / "libreprise.so", *([built] if built else [])]  # of a wheel; of a source tree
     found = ctypes.util.find_library("reprise")
-    return [*([str(inside)] if inside.exists() else []), _SONAME, *([found] if found else [])]
+    return [*(str(file) for file in files if file.exists()), _SONAME, *([found] if found else [])]
 
 
 def _load() -> ctypes.CDLL:

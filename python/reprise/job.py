@@ -24,7 +24,7 @@ from ._library import call, lib, reported
 from .errors import CancelledError, InvalidError
 from .handle import Handle
 from .requests import LogitsCollector
-from .result import Result
+from .result import OwnedResult, Result
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
 
@@ -101,14 +101,14 @@ class Job:
             _STATES[c.state], c.queue_position, c.prompt_tokens, c.cached_tokens, c.computed_tokens, c.answer_tokens
         )
 
-    def finish(self) -> Any:
-        """Waits for the end, and takes what the job gives: an rp_result, or NULL of a prefill. The job's error."""
+    def finish(self) -> OwnedResult:
+        """Waits for the end, and takes what the job gives: nothing, of a prefill. The job's error."""
         if not self.wait():
             raise CancelledError("the job was closed by another thread")
-        out = ctypes.POINTER(_abi.rp_result)()
+        owned = OwnedResult()
         with self.handle as pointer:
-            call(lib.rp_job_result, pointer, ctypes.byref(out))
-        return out
+            call(lib.rp_job_result, pointer, ctypes.byref(owned.pointer))
+        return owned
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
@@ -132,7 +132,7 @@ class EventQueue:
             events = self._events
             return [
                 (event.tag, _string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-                for event in [events[i] for i in range(n)]
+                for event in events[:n]
             ]
 
     def close(self) -> None:

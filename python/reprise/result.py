@@ -121,14 +121,15 @@ def _view(pointer: Any, kind: Any, n: int, format: str, owner: object) -> memory
     return memoryview(array).toreadonly().cast("B").cast(format)
 
 
-class _Owned:
-    """An rp_result, freed when nothing of it is used any more."""
+class OwnedResult:
+    """An rp_result, freed when nothing of it is used any more. pointer: what a function of the library fills in, with byref."""
 
-    def __init__(self, pointer: Any) -> None:
-        self.pointer = pointer
+    def __init__(self) -> None:
+        self.pointer = ctypes.POINTER(_abi.rp_result)()
 
     def __del__(self) -> None:
-        lib.rp_result_free(self.pointer)
+        if hasattr(self, "pointer"):
+            lib.rp_result_free(self.pointer)
 
 
 class Result:
@@ -139,9 +140,9 @@ class Result:
     logits     with logits=True: a memoryview of float32, [n_tokens, n_vocab]; else None
     """
 
-    def __init__(self, pointer: Any, logits: memoryview | None = None) -> None:
-        self._owned = _Owned(pointer)
-        self._c: Any = pointer.contents
+    def __init__(self, owned: OwnedResult, logits: memoryview | None = None) -> None:
+        self._owned = owned
+        self._c: Any = owned.pointer.contents
         self.logits = logits
 
     @functools.cached_property
