@@ -49,9 +49,8 @@ class Handle:
         self.cell = ctypes.c_void_p()
         self.is_closed = False
         self._lock = threading.Lock()
-        self._users: list[
-            int
-        ] = []  # threads: one that closes does not wait for itself, so an interrupted use does no harm
+        # Threads: one that closes does not wait for itself, so an interrupted use does no harm.
+        self._users: list[int] = []
         self._closing = threading.RLock()
 
     def __enter__(self) -> Any:

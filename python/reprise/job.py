@@ -148,9 +148,6 @@ class EventQueue:
             self.close()
 
 
-_string_at = ctypes.string_at
-
-
 class Stream:
     """An answer as it is generated: an iterator of pieces of text, in whole characters.
 
