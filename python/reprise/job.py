@@ -131,7 +131,7 @@ class EventQueue:
             n = lib.rp_stream_read(pointer, timeout_ms, self._out)
             events = self._events
             return [
-                (event.tag, _string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
+                (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
                 for event in events[:n]
             ]
 
