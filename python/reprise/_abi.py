@@ -822,14 +822,14 @@ class rp_job_status(Structure):
 
 class rp_stream_event(Structure):
     tag: int
-    text: int | None
+    text: Any
     n_bytes: int
     ended: bool
     incomplete: bool
     reserved: Any
     _fields_ = [
         ("tag", c_uint64),
-        ("text", c_void_p),
+        ("text", POINTER(c_char)),
         ("n_bytes", c_size_t),
         ("ended", c_bool),
         ("incomplete", c_bool),
@@ -1630,7 +1630,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_chat_format_name": (c_char_p, [c_int]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
-    "rp_token_bytes": (c_void_p, [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
+    "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
     "rp_keep_method_name": (c_char_p, [c_int32]),
     "rp_kv_method_name": (c_char_p, [c_int32]),

@@ -305,7 +305,7 @@ class Engine:
                     self._jobs.add(one)
                     if events is not None:
                         events.jobs[tag] = one
-                        request.c.stream, request.c.stream_tag = events.handle.cell, tag
+                        request.c.stream, request.c.stream_tag = events.cell, tag
                     call(lib.rp_engine_submit, pointer, ctypes.byref(request.c), ctypes.byref(one.handle.cell))
             except BaseException:
                 one.close()

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import ctypes
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -115,36 +116,54 @@ class Job:
         return Result(self.finish(), self._logits.view() if self._logits else None)
 
 
+_NO_STREAM = ctypes.c_void_p()
+
+
 class EventQueue:
-    """An rp_stream, and its jobs, by their tags: each until its end."""
+    """An rp_stream, and its jobs, by their tags: each until its end.
+
+    It has no Handle: it is read for every piece of an answer, by one thread at a time, and a lock costs less.
+    """
 
     def __init__(self) -> None:
-        self.handle = Handle("stream")
+        self.is_closed = False
+        self.cell = ctypes.c_void_p()
         self.jobs: dict[int, Job] = {}
+        self._closing = threading.RLock()
+        self._reading = threading.Lock()
         self._events = ctypes.POINTER(_abi.rp_stream_event)()
         self._out = ctypes.byref(self._events)
-        call(lib.rp_stream_new, ctypes.byref(self.handle.cell))
+        self._read = lib.rp_stream_read
+        call(lib.rp_stream_new, ctypes.byref(self.cell))
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
         """Tag, text, and whether the job has ended, of all events that wait. InvalidError: closed."""
-        with self.handle as pointer:
-            n = lib.rp_stream_read(pointer, timeout_ms, self._out)
+        with self._reading:
+            if self.is_closed:
+                raise InvalidError("the stream is closed")
+            n = self._read(self.cell, timeout_ms, self._out)
             events = self._events
+            if n == 1:
+                event = events[0]
+                return [(event.tag, event.text[: event.n_bytes].decode("utf-8", "replace"), event.ended)]
             return [
-                (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-                for event in events[:n]
+                (event.tag, event.text[: event.n_bytes].decode("utf-8", "replace"), event.ended) for event in events[:n]
             ]
 
     def close(self) -> None:
-        """Cancels and frees its jobs, and frees it."""
-        self.handle.close(lib.rp_stream_free, stop=self._close_jobs)
-
-    def _close_jobs(self, _pointer: object) -> None:
-        for job in list(self.jobs.values()):
-            job.close()
+        """Cancels and frees its jobs, which ends what a reader waits for, and frees it. Again: nothing."""
+        with self._closing:
+            self.is_closed = True
+            if self.cell.value is None:
+                return
+            for job in list(self.jobs.values()):
+                job.close()
+            with self._reading:
+                pointer, self.cell = self.cell, _NO_STREAM  # no call, and so no interruption, before the next line
+                lib.rp_stream_free(pointer)
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
+        if hasattr(self, "_read"):
             self.close()
 
 
@@ -183,7 +202,7 @@ class Stream:
                 events = self._events.read(_SLICE_MS)
             except InvalidError:  # closed
                 raise StopIteration from None
-            if self._events.handle.is_closed:
+            if self._events.is_closed:
                 raise StopIteration  # by another thread, which has cancelled the request
             for _, piece, ended in events:
                 if piece:
@@ -251,8 +270,7 @@ class _LoopEvents:
         self.answers: weakref.WeakValueDictionary[int, AsyncStream] = weakref.WeakValueDictionary()
         self.jobs = self.queue.jobs
         self.last_tag = 0
-        with self.queue.handle as pointer:
-            self.fd = lib.rp_stream_fd(pointer)
+        self.fd = lib.rp_stream_fd(self.queue.cell)
         loop.add_reader(self.fd, self.take)
 
     def submit(self, answer: AsyncStream, submit: Callable[[EventQueue, int], Job]) -> int:

@@ -140,8 +140,9 @@ class Model:
         n = ctypes.c_size_t()
         with self.handle as pointer:
             found = lib.rp_token_bytes(pointer, token, special, ctypes.byref(n)) if abs(token) < 1 << 31 else None
-            if found is not None:
-                return ctypes.string_at(found, n.value)
+            if found:
+                data: bytes = found[: n.value]
+                return data
         raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
 
     def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
