@@ -133,7 +133,7 @@ def test_a_schema_is_uploaded_once_and_again_after_a_restart() -> None:
         async with asynchronous:
             assert (await asynchronous.run(towns("?"), max_tokens=1)).finish_reason == "length"
             await asynchronous.unload(SCHEMA)
-            asynchronous._uploaded.add("towns-1")  # as after a restart
+            asynchronous._uploads.add(SCHEMA)  # as after a restart
             assert [piece async for piece in asynchronous.stream(towns("What?"), max_tokens=2)]
             newer = Schema("towns-2", SCHEMA.pml.replace("towns-1", "towns-2"), replaces="towns-1")
             await asynchronous.load(newer, prefill=True)
@@ -216,7 +216,7 @@ def test_threads_share_a_client(server: Server) -> None:
         (errors.UnknownNameError, Prompt(SCHEMA).module("bellvik"), {}),
         (errors.ContextLengthError, "word " * 4000, {}),
         (errors.InvalidError, "x", {"max_tokens": "many"}),
-        (errors.InvalidError, Markup("<prompt"), {}),
+        (errors.MarkupError, Markup("<prompt"), {}),
         (errors.InvalidError, 7, {}),
     ],
 )
