@@ -85,14 +85,30 @@ def main() -> None:
         source, program = pathlib.Path(folder, "c.c"), pathlib.Path(folder, "c")
         source.write_text(C)
         build = ROOT / "build"
-        command = ["cc", "-O2", *defines, f"-I{ROOT / 'include'}", source, f"-L{build}", "-lreprise", f"-Wl,-rpath,{build}", "-o", program]
+        command = [
+            "cc",
+            "-O2",
+            *defines,
+            f"-I{ROOT / 'include'}",
+            source,
+            f"-L{build}",
+            "-lreprise",
+            f"-Wl,-rpath,{build}",
+            "-o",
+            program,
+        ]
         subprocess.run(command, check=True)
         environment = {"PYTHONPATH": str(ROOT / "python"), "REPRISE_LIBRARY": str(build / "libreprise.so")}
         for _ in range(options.rounds):
             for name, run in (("C", [program]), ("Python", [sys.executable, "-c", script])):
-                done = subprocess.run([*run, options.model], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+                done = subprocess.run(
+                    [*run, options.model], env=environment, stdout=subprocess.PIPE, text=True, check=True
+                )
                 measured[name].append([float(line) for line in done.stdout.split()])
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
     median = {name: [statistics.median(column) for column in zip(*rows)] for name, rows in measured.items()}
     c, python = median["C"], median["Python"]
     print(f"{options.model.name}, {cpu}, Python {platform.python_version()}, medians of {options.rounds} rounds, us\n")

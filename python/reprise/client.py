@@ -245,6 +245,10 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self.close()
+
     def close(self) -> None:
         """Closes the connections that are kept. The client can be used again."""
         with self._lock:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import ctypes
-import threading
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,17 +22,11 @@ from typing import Any
 from . import _abi
 from ._library import call, lib, reported
 from .errors import CancelledError, InvalidError
+from .handle import Handle
 from .requests import LogitsCollector
 from .result import Result
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
-_is_exiting = False
-
-
-def begin_exit() -> None:
-    """The interpreter ends."""
-    global _is_exiting
-    _is_exiting = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +47,9 @@ _STATES = ("waiting", "prefill", "decode", "done")
 class Job:
     """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
 
-    def __init__(self, pointer: Any, logits: LogitsCollector | None) -> None:
-        self._pointer: Any = pointer
+    def __init__(self, logits: LogitsCollector | None = None) -> None:
+        self.handle = Handle("job")  # filled in by submission
         self._logits = logits  # the engine calls it until the job has ended
-        self._condition = threading.Condition()
-        self._n_users = 0
 
     def __enter__(self) -> Job:
         return self
@@ -64,76 +58,45 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
-
-    def _enter(self) -> Any:
-        """The rp_job, which is not freed until _leave."""
-        with self._condition:
-            if self._pointer is None:
-                raise InvalidError("the job is closed")
-            self._n_users += 1
-            return self._pointer
-
-    def _leave(self) -> None:
-        with self._condition:
-            self._n_users -= 1
-            self._condition.notify_all()
-        if _is_exiting and threading.current_thread().daemon:
-            threading.Event().wait()  # Python ends such a thread wherever it is, and its request was cancelled for that
+        if hasattr(self, "handle"):
+            try:
+                self.close()
+            finally:
+                self.close()  # if it was interrupted: nobody else has the job
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
-        with self._condition:
-            pointer, self._pointer = self._pointer, None
-            if pointer is None:
-                return
-            lib.rp_job_cancel(pointer)
-            self._condition.wait_for(lambda: self._n_users == 0)
-        lib.rp_job_free(pointer)
+        self.handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the end. Returns whether it has come."""
-        left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
-        pointer = self._enter()
-        try:
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.handle as pointer:
             while True:
-                slice = _SLICE_MS if left is None else min(left, _SLICE_MS)
-                if lib.rp_job_wait(pointer, slice):
+                left = _SLICE_MS if end is None else math.ceil((end - time.monotonic()) * 1000)
+                if lib.rp_job_wait(pointer, max(min(left, _SLICE_MS), 0)):
                     return True
-                if left is not None:
-                    left -= slice
-                    if left <= 0:
-                        return False
-                if self._pointer is None:
+                if left <= 0 or self.handle.is_closed:
                     return False
-        finally:
-            self._leave()
 
     def cancel(self) -> None:
         """Ends the job before its next step; returns at once."""
-        self._signal(lib.rp_job_cancel)
+        with self.handle as pointer:
+            lib.rp_job_cancel(pointer)
 
     def pause(self) -> None:
         """Pauses generation until resume()."""
-        self._signal(lib.rp_job_pause)
+        with self.handle as pointer:
+            lib.rp_job_pause(pointer)
 
     def resume(self) -> None:
-        self._signal(lib.rp_job_resume)
-
-    def _signal(self, function: Any) -> None:
-        pointer = self._enter()
-        try:
-            function(pointer)
-        finally:
-            self._leave()
+        with self.handle as pointer:
+            lib.rp_job_resume(pointer)
 
     @property
     def status(self) -> JobStatus:
-        pointer = self._enter()
-        try:
+        with self.handle as pointer:
             c = reported(_abi.rp_job_status, lib.rp_job_get_status, pointer)
-        finally:
-            self._leave()
         return JobStatus(
             _STATES[c.state], c.queue_position, c.prompt_tokens, c.cached_tokens, c.computed_tokens, c.answer_tokens
         )
@@ -142,12 +105,9 @@ class Job:
         """Waits for the end, and takes what the job gives: an rp_result, or NULL of a prefill. The job's error."""
         if not self.wait():
             raise CancelledError("the job was closed by another thread")
-        pointer = self._enter()
-        try:
-            out = ctypes.POINTER(_abi.rp_result)()
+        out = ctypes.POINTER(_abi.rp_result)()
+        with self.handle as pointer:
             call(lib.rp_job_result, pointer, ctypes.byref(out))
-        finally:
-            self._leave()
         return out
 
     def result(self) -> Result:
@@ -156,24 +116,36 @@ class Job:
 
 
 class EventQueue:
-    """An rp_stream and the number of its jobs, freed when it is closed and has none."""
+    """An rp_stream, and its jobs, by their tags: each until its end."""
 
     def __init__(self) -> None:
-        self.pointer = ctypes.c_void_p()
-        call(lib.rp_stream_new, ctypes.byref(self.pointer))
+        self.handle = Handle("stream")
+        self.jobs: dict[int, Job] = {}
+        self._events = ctypes.POINTER(_abi.rp_stream_event)()
+        self._out = ctypes.byref(self._events)
+        call(lib.rp_stream_new, ctypes.byref(self.handle.cell))
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
-        """Tag, text, and whether the job has ended, of all events that wait."""
-        events = ctypes.POINTER(_abi.rp_stream_event)()
-        n = lib.rp_stream_read(self.pointer, timeout_ms, ctypes.byref(events))
-        return [
-            (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-            for event in events[:n]
-        ]
+        """Tag, text, and whether the job has ended, of all events that wait. InvalidError: closed."""
+        with self.handle as pointer:
+            n = lib.rp_stream_read(pointer, timeout_ms, self._out)
+            events = self._events
+            return [
+                (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
+                for event in [events[i] for i in range(n)]
+            ]
 
     def close(self) -> None:
-        pointer, self.pointer = self.pointer, ctypes.c_void_p()
-        lib.rp_stream_free(pointer)
+        """Cancels and frees its jobs, and frees it."""
+        self.handle.close(lib.rp_stream_free, stop=self._close_jobs)
+
+    def _close_jobs(self, _pointer: object) -> None:
+        for job in list(self.jobs.values()):
+            job.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.close()
 
 
 class Stream:
@@ -192,12 +164,11 @@ class Stream:
         self._result: Result | None = None
         self._n_read = 0
         self._ended = False
-        self._events: EventQueue | None = EventQueue()
+        self._events = EventQueue()
         try:
             self._job = submit(self._events)
         except BaseException:
             self._events.close()
-            self._events = None
             raise
 
     def __iter__(self) -> Iterator[str]:
@@ -208,9 +179,13 @@ class Stream:
             if self._ended:
                 self.result  # an error of the request
                 raise StopIteration
-            if self._events is None:
-                raise StopIteration
-            for _, piece, ended in self._events.read(_SLICE_MS):
+            try:
+                events = self._events.read(_SLICE_MS)
+            except InvalidError:  # closed
+                raise StopIteration from None
+            if self._events.handle.is_closed:
+                raise StopIteration  # by another thread, which has cancelled the request
+            for _, piece, ended in events:
                 if piece:
                     self._pieces.append(piece)
                     self._n_read += len(piece)
@@ -227,7 +202,7 @@ class Stream:
                 self._pieces.append(rest)
         except Exception as e:
             self._error = e
-        self.close()
+        self._events.close()
 
     @property
     def result(self) -> Result:
@@ -238,15 +213,11 @@ class Stream:
 
     def cancel(self) -> None:
         """Ends the answer before its next step: the stream ends after the text so far."""
-        if self._events is not None:
-            self._job.cancel()
+        _cancel(self._job)
 
     def close(self) -> None:
-        """Cancels the request, if it has not ended, and frees it."""
-        events, self._events = self._events, None
-        if events is not None:
-            self._job.close()
-            events.close()
+        """Cancels the request, if it has not ended, and frees it. The stream ends."""
+        self._events.close()
 
     def __enter__(self) -> Stream:
         return self
@@ -257,8 +228,15 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_events", None) is not None:
+        if hasattr(self, "_events"):
             self.close()
+
+
+def _cancel(job: Job | None) -> None:
+    """Cancels a job that may be closed already."""
+    if job is not None:
+        with contextlib.suppress(InvalidError):
+            job.cancel()
 
 
 # ---- asyncio ------------------------------------------------------------------------------------------------------
@@ -271,14 +249,16 @@ class _LoopEvents:
         self.loop = loop
         self.queue = EventQueue()
         self.answers: weakref.WeakValueDictionary[int, AsyncStream] = weakref.WeakValueDictionary()
-        self.jobs: dict[int, Job] = {}  # each until its end
+        self.jobs = self.queue.jobs
         self.last_tag = 0
-        loop.add_reader(lib.rp_stream_fd(self.queue.pointer), self.take)
+        with self.queue.handle as pointer:
+            self.fd = lib.rp_stream_fd(pointer)
+        loop.add_reader(self.fd, self.take)
 
     def submit(self, answer: AsyncStream, submit: Callable[[EventQueue, int], Job]) -> int:
         self.last_tag += 1
         try:
-            self.jobs[self.last_tag] = submit(self.queue, self.last_tag)
+            submit(self.queue, self.last_tag)
         except BaseException:
             self.rest()
             raise
@@ -300,7 +280,7 @@ class _LoopEvents:
         if not self.jobs and _loops.get(self.loop) is self:
             del _loops[self.loop]
             if not self.loop.is_closed():
-                self.loop.remove_reader(lib.rp_stream_fd(self.queue.pointer))
+                self.loop.remove_reader(self.fd)
             self.queue.close()
 
 
@@ -311,8 +291,6 @@ def free_closed_loops() -> None:
     """Ends what event loops left that were closed before their answers had ended."""
     for loop, events in list(_loops.items()):
         if loop.is_closed() and _loops.pop(loop, None) is events:
-            for job in events.jobs.values():
-                job.close()
             events.queue.close()
 
 
@@ -397,7 +375,7 @@ class AsyncStream:
     def cancel(self) -> None:
         """Ends the answer before its next step."""
         if self._events is not None and not self._ended:
-            self._events.jobs[self._tag].cancel()
+            _cancel(self._events.jobs.get(self._tag))
 
     async def aclose(self) -> None:
         """Cancels the request, if it has not ended. The engine frees it soon after."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _abi
 from ._library import call, encoded, lib, no_callback, reported, text
 from .errors import InvalidError, UnknownNameError
+from .handle import Handle
 from .prompt import ROLES
 from .result import copied
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[by
 
 
 class Model:
-    """A GGUF file, opened. Free its engines before it: `with Model(path) as model, Engine(model) as engine:`.
+    """A GGUF file, opened. Closing it closes its engines: `with Model(path) as model, Engine(model) as engine:`.
 
     chat_format      name of a chat format; None: that of the file
     vocabulary_only  load the tokenizer alone, from any model file
@@ -75,30 +79,24 @@ class Model:
     def __init__(
         self, path: str | os.PathLike[str], *, chat_format: str | None = None, vocabulary_only: bool = False
     ) -> None:
-        self._pointer: Any = None
-        self._closing = threading.Lock()
+        self.handle = Handle(f"model {os.fspath(path)}")
+        self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
         options = _abi.rp_model_options()
         lib.rp_model_options_init(options, ctypes.sizeof(options))
         options.chat_format = encoded(chat_format)
         options.vocabulary_only = vocabulary_only
-        pointer = ctypes.c_void_p()
-        call(lib.rp_model_open, ctypes.byref(pointer), encoded(os.fspath(path)), ctypes.byref(options))
-        self._pointer = pointer
         self.path = os.fspath(path)
-
-    @property
-    def pointer(self) -> Any:
-        """The rp_model. InvalidError: it is closed."""
-        if self._pointer is None:
-            raise InvalidError(f"the model {self.path} is closed")
-        return self._pointer
+        call(lib.rp_model_open, ctypes.byref(self.handle.cell), encoded(os.fspath(path)), ctypes.byref(options))
 
     def close(self) -> None:
-        """Closes the file. Again: nothing."""
-        with self._closing:
-            pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            lib.rp_model_close(pointer)
+        """Closes the model's engines, and its file. Again: nothing."""
+        self.handle.close(lib.rp_model_close, stop=self._close_engines)
+
+    def _close_engines(self, _pointer: object) -> None:
+        """The model is closed to new engines; a thread that creates one now finishes that first."""
+        self.handle.wait()
+        for engine in list(self.engines):
+            engine.free()
 
     def __enter__(self) -> Model:
         return self
@@ -107,29 +105,31 @@ class Model:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
+        if hasattr(self, "path"):
             self.close()
 
     @property
     def info(self) -> ModelInfo:
-        info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, self.pointer))
+        with self.handle as pointer:
+            info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, pointer))
         return info
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: control tokens written in the text become tokens: for trusted text only. bos: begin with the model's
         beginning-of-text token, if it wants one."""
         data = text.encode("utf-8", "surrogatepass")
-        return self._tokens(lib.rp_tokenize, self.pointer, data, len(data), special, bos)
+        return self._tokens(lib.rp_tokenize, data, len(data), special, bos)
 
     def tokenize_messages(self, messages: Iterable[Mapping[str, str]], *, continues: bool = False) -> list[int]:
         """Token ids of a conversation in the model's chat format, and the generation prompt. continues: the last message is the beginning
         of the answer."""
         array, n, _texts = c_messages(messages)
-        return self._tokens(lib.rp_tokenize_messages, self.pointer, array, n, continues)
+        return self._tokens(lib.rp_tokenize_messages, array, n, continues)
 
     def _tokens(self, function: Any, *args: Any) -> list[int]:
         tokens, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
-        call(function, *args, ctypes.byref(tokens), ctypes.byref(n))
+        with self.handle as pointer:
+            call(function, pointer, *args, ctypes.byref(tokens), ctypes.byref(n))
         try:
             return tokens[: n.value]
         finally:
@@ -138,10 +138,11 @@ class Model:
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; special: of a control token its name, else nothing."""
         n = ctypes.c_size_t()
-        pointer = lib.rp_token_bytes(self.pointer, token, special, ctypes.byref(n))
-        if pointer is None:
-            raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
-        return ctypes.string_at(pointer, n.value)
+        with self.handle as pointer:
+            found = lib.rp_token_bytes(pointer, token, special, ctypes.byref(n)) if abs(token) < 1 << 31 else None
+            if found is not None:
+                return ctypes.string_at(found, n.value)
+        raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
 
     def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
@@ -151,8 +152,9 @@ class Model:
         """BLAKE2b of the model's files and chat format, 64 hexadecimal digits. Reads all weights, once."""
         out = ctypes.c_char_p()
         nothing = no_callback(_abi.rp_on_progress)
-        call(lib.rp_model_fingerprint, self.pointer, n_threads, nothing, None, ctypes.byref(out))
-        return text(out.value)
+        with self.handle as pointer:
+            call(lib.rp_model_fingerprint, pointer, n_threads, nothing, None, ctypes.byref(out))
+            return text(out.value)
 
     def __repr__(self) -> str:
-        return f"<Model {self.path}>" if self._pointer is not None else f"<Model {self.path}, closed>"
+        return f"<Model {self.path}>" if not self.handle.is_closed else f"<Model {self.path}, closed>"

@@ -118,7 +118,7 @@ def _view(pointer: Any, kind: Any, n: int, format: str, owner: object) -> memory
     """The n numbers at a pointer, not copied. The view keeps their owner alive."""
     array = (kind * n).from_address(ctypes.cast(pointer, ctypes.c_void_p).value) if n else (kind * 0)()
     array._owner = owner
-    return memoryview(array).cast("B").cast(format)
+    return memoryview(array).toreadonly().cast("B").cast(format)
 
 
 class _Owned:
@@ -128,7 +128,8 @@ class _Owned:
         self.pointer = pointer
 
     def __del__(self) -> None:
-        lib.rp_result_free(self.pointer)
+        if hasattr(self, "pointer"):  # else it was interrupted before it had one
+            lib.rp_result_free(self.pointer)
 
 
 class Result:

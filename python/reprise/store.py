@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
-from ._library import call, encoded, lib, no_callback, text
+from ._library import call, encoded, lib, no_callback, set_field, text
 from .errors import InvalidError
+from .handle import Handle
 from .result import copied
 
 if TYPE_CHECKING:
@@ -107,39 +109,34 @@ class Store:
         create: bool = False,
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._pointer: Any = None
+        self._handle = Handle("store")
         self._engine: Engine | None = None
         options: Any = _abi.rp_store_options()
         lib.rp_store_options_init(options, ctypes.sizeof(options))
         options.read_only, options.create = read_only, create
         options.key_file = encoded(os.fspath(key_file)) if key_file is not None else None
-        pointer = ctypes.c_void_p()
-        call(lib.rp_store_open, ctypes.byref(pointer), encoded(os.fspath(dir)), ctypes.byref(options))
-        self._pointer = pointer
+        call(lib.rp_store_open, ctypes.byref(self._handle.cell), encoded(os.fspath(dir)), ctypes.byref(options))
 
     @classmethod
     def attach(cls, engine: Engine) -> Store:
         """The store of an engine, for the operator: entries of all tenants, without their texts."""
         store = cls.__new__(cls)
-        store._pointer, store._engine = None, engine
-        pointer = ctypes.c_void_p()
-        call(lib.rp_store_attach, ctypes.byref(pointer), engine.pointer)
-        store._pointer = pointer
+        store._handle, store._engine = Handle("store"), engine
+        with engine.handle as pointer:
+            call(lib.rp_store_attach, ctypes.byref(store._handle.cell), pointer)
         return store
 
-    @property
-    def pointer(self) -> Any:
-        """The rp_store. InvalidError: it, or its engine, is closed."""
-        if self._engine is not None:
-            self._engine.pointer
-        if self._pointer is None:
-            raise InvalidError("the store is closed")
-        return self._pointer
+    def _call(self, function: Any, *args: Any) -> None:
+        """Calls a function of the store, whose engine is not closed meanwhile."""
+        with contextlib.ExitStack() as stack:
+            if self._engine is not None:
+                stack.enter_context(self._engine.handle)
+            pointer = stack.enter_context(self._handle)
+            call(function, pointer, *args)
 
     def close(self) -> None:
-        pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            lib.rp_store_close(pointer)
+        """Closes the store. Again: nothing."""
+        self._handle.close(lib.rp_store_close)
 
     def __enter__(self) -> Store:
         return self
@@ -148,7 +145,7 @@ class Store:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
+        if hasattr(self, "_handle"):
             self.close()
 
     # ---- entries ----
@@ -171,7 +168,8 @@ class Store:
         """
         selection = _selection(name, key, model, modules, texts, expired)
         page: Any = _abi.rp_store_page()
-        page.limit, page.order = limit, int(largest_first)
+        set_field(page, "limit", limit)
+        page.order = int(largest_first)
         return self._listing(lib.rp_store_list, selection, ctypes.byref(page))
 
     def pin(self, name: str | None = None, *, key: str | None = None, pinned: bool = True) -> tuple[Entry, ...]:
@@ -199,7 +197,7 @@ class Store:
 
     def _listing(self, function: Any, selection: Any, *args: Any) -> tuple[Entry, ...]:
         out = ctypes.POINTER(_abi.rp_store_listing)()
-        call(function, self.pointer, ctypes.byref(selection), *args, ctypes.byref(out))
+        self._call(function, ctypes.byref(selection), *args, ctypes.byref(out))
         try:
             entries = out.contents.entries
             return tuple(copied(Entry, entries[i], kind=_KINDS[entries[i].kind]) for i in range(out.contents.n_entries))
@@ -247,7 +245,7 @@ class Store:
 
     def _filled(self, kind: type[Any], function: Any, *args: Any) -> Any:
         out = kind(struct_size=ctypes.sizeof(kind))
-        call(function, self.pointer, *args, ctypes.byref(out))
+        self._call(function, *args, ctypes.byref(out))
         return out
 
 
