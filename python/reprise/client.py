@@ -32,7 +32,7 @@ from .answers import (
     names_of,
     upload_of,
 )
-from .errors import BusyError, Error, FileError, FormatError, InvalidError
+from .errors import AccessError, BusyError, Error, FileError, FormatError, InvalidError
 from .http1 import MAX_BODY_BYTES, BadResponse, EventParser, ResponseParser
 from .prompt import Prompt
 from .requests import PromptLike
@@ -236,7 +236,7 @@ class Client:
         self._address = _Address(base_url, api_key, timeout, tls)
         self._lock = threading.Lock()  # of all below; never held during I/O
         self._idle: list[socket.socket] = []
-        self._uploads = _Uploads()
+        self._uploaded = _Uploads()
         self._upload_locks: dict[str, threading.Lock] = {}  # by schema: held during its upload
 
     def __enter__(self) -> Client:
@@ -343,7 +343,7 @@ class Client:
         if schema is None:
             return 0
         with self._lock:
-            number = self._uploads.number(schema)
+            number = self._uploaded.number(schema)
         return number or self._upload(schema, 0)
 
     def _upload(self, schema: Schema, seen: int) -> int:
@@ -352,11 +352,17 @@ class Client:
             lock = self._upload_locks.setdefault(schema.name, threading.Lock())
         with lock:
             with self._lock:
-                is_due = self._uploads.is_due(schema, seen)
+                is_due = self._uploaded.is_due(schema, seen)
             if is_due:
-                self.load(schema)
+                try:
+                    self.load(schema)
+                except AccessError:
+                    if seen:
+                        raise
+                    with self._lock:
+                        self._uploaded.add(schema)  # without the right to upload: the operator may have
             with self._lock:
-                return self._uploads.number(schema)
+                return self._uploaded.number(schema)
 
     def run(self, prompt: PromptLike, **options: Unpack[ClientOptions]) -> Answer:
         """Answers a prompt. A server that was restarted gets the prompt's schema again.
@@ -407,8 +413,8 @@ class Client:
         except Error as e:
             raise named_for(e, schema) from None
         with self._lock:
-            self._uploads.add(schema)
-            is_old = schema.replaces in self._uploads.loaded
+            self._uploaded.add(schema)
+            is_old = schema.replaces in self._uploaded.loaded
         if is_old:
             with contextlib.suppress(Error):
                 self.unload(schema.replaces)
@@ -417,7 +423,7 @@ class Client:
         """Removes a schema from the server. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
         with self._lock:
-            self._uploads.loaded.pop(name, None)
+            self._uploaded.loaded.pop(name, None)
         self._ask(Call("DELETE", f"/v1/schemas/{quote(name, safe='')}"))
 
     def _names(self, path: str, key: str | None = None) -> tuple[str, ...]:
@@ -586,7 +592,7 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = _Address(base_url, api_key, timeout, tls)
-        self._uploads = _Uploads()
+        self._uploaded = _Uploads()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._upload_locks: dict[str, asyncio.Lock] = {}
@@ -689,14 +695,19 @@ class AsyncClient:
     async def _ensure(self, schema: Schema | None) -> int:
         if schema is None:
             return 0
-        return self._uploads.number(schema) or await self._upload(schema, 0)
+        return self._uploaded.number(schema) or await self._upload(schema, 0)
 
     async def _upload(self, schema: Schema, seen: int) -> int:
         self._check_loop()
         async with self._upload_locks.setdefault(schema.name, asyncio.Lock()):
-            if self._uploads.is_due(schema, seen):
-                await self.load(schema)
-            return self._uploads.number(schema)
+            if self._uploaded.is_due(schema, seen):
+                try:
+                    await self.load(schema)
+                except AccessError:
+                    if seen:
+                        raise
+                    self._uploaded.add(schema)  # without the right to upload: the operator may have
+            return self._uploaded.number(schema)
 
     async def run(self, prompt: PromptLike, **options: Unpack[ClientOptions]) -> Answer:
         """Client.run for asyncio. Cancelling the task ends the request."""
@@ -731,15 +742,15 @@ class AsyncClient:
             await self._ask(upload_of(schema, prefill))
         except Error as e:
             raise named_for(e, schema) from None
-        self._uploads.add(schema)
-        if schema.replaces in self._uploads.loaded:
+        self._uploaded.add(schema)
+        if schema.replaces in self._uploaded.loaded:
             with contextlib.suppress(Error):
                 await self.unload(schema.replaces)
 
     async def unload(self, schema: Schema | str) -> None:
         """Removes a schema from the server. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
-        self._uploads.loaded.pop(name, None)
+        self._uploaded.loaded.pop(name, None)
         await self._ask(Call("DELETE", f"/v1/schemas/{quote(name, safe='')}"))
 
     async def _names(self, path: str, key: str | None = None) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def test_templates() -> None:
         Document("[{text}] {not} a {format}: " + C),
         Text("What?"),
     )
-    upper = from_documents([A], "What?", template=lambda document: document.upper())
+    upper = from_documents([A], "What?", template=str.upper)
     assert inside(upper)[0] == Document(A.upper() + "\n\n")
     with pytest.raises(
         errors.InvalidError, match="document 1, template '{title}': KeyError: 'title': its names are source, text"

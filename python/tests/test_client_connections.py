@@ -84,9 +84,7 @@ def test_many_requests_upload_a_schema_once(kind: str, tmp_path: pathlib.Path) -
             async with tasks.stream(towns(f"{i}?"), max_tokens=2) as stream:
                 assert "".join([piece async for piece in stream]) == stream.result.text
 
-        await asyncio.gather(
-            *(streamed(i) if i % 2 else tasks.run(towns(f"{i}?"), max_tokens=2) for i in range(n))  # type: ignore[misc]
-        )
+        await asyncio.gather(*(streamed(i) if i % 2 else tasks.run(towns(f"{i}?"), max_tokens=2) for i in range(n)))
 
     def all_at_once() -> None:
         if kind == "threads":
@@ -119,6 +117,41 @@ def test_a_schema_that_changed_under_its_name_is_uploaded_again(server: Server) 
             client.unload(first)
         client.run(Prompt(second).module("b").text(" What?"), max_tokens=1)
         assert "bells" in client.schemas()
+
+
+def test_keys_without_the_right_to_upload_use_what_the_operator_loaded(tmp_path: pathlib.Path) -> None:
+    keys = {"operator": "o" * 20, "other": "p" * 20}
+    rights = {"operator": "request,schemas,share,operate", "other": "request"}
+    lines = []
+    for name, key in keys.items():
+        done = subprocess.run(
+            [PROGRAM, "serve", "--hash-key"],
+            input=key,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment_of_programs(),
+        )
+        lines.append(f"{done.stdout.split()[0]} tenant=acme rights={rights[name]}\n")
+    file = tmp_path / "keys"
+    file.write_text("".join(lines))
+    file.chmod(0o600)
+    server = Server("--api-keys", str(file))
+    with Client(server.url, keys["operator"]) as operator, Client(server.url, keys["other"]) as other:
+        with pytest.raises(errors.AccessError, match="lacks the right"):
+            other.run(towns("?"), max_tokens=1)  # nobody has loaded it: the error is that of the upload
+        operator.load(SCHEMA)
+        assert other.run(towns("?"), max_tokens=1).plan
+
+        async def main() -> None:
+            async with AsyncClient(server.url, keys["other"]) as tasks:
+                assert (await tasks.run(towns("?"), max_tokens=1)).plan
+                operator.unload(SCHEMA)
+                with pytest.raises(errors.AccessError, match="lacks the right"):
+                    await tasks.run(towns("?"), max_tokens=1)
+
+        asyncio.run(main())
+    server.stop()
 
 
 def test_errors_of_an_upload_have_the_documents_name(server: Server) -> None:

@@ -58,11 +58,12 @@ def test_run_on_a_server(server: Server, file: pathlib.Path) -> None:
 def test_errors_of_servers(server: Server, file: pathlib.Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    for url, status, words, more in (
+    cases: list[tuple[str, int, str, dict[str, str]]] = [
         (f"http://127.0.0.1:{port}", 1, "Connection refused: start `reprise serve`", {}),
         ("nonsense", 2, "--url or REPRISE_API_KEY: base_url='nonsense': write", {}),
         (server.url, 2, "--url or REPRISE_API_KEY: api_key", {"REPRISE_API_KEY": "a b"}),
-    ):
+    ]
+    for url, status, words, more in cases:
         done = run("run", file, "--url", url, *ARGUMENTS, **more)
         assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == 1
     done = run("run", file, "--url", server.url, "--explain", *ARGUMENTS)
