@@ -2,6 +2,7 @@
 """What clients do with their connections and uploads: one upload by many requests, restarts, reuse, TLS, IPv6, closing from another thread."""
 
 import asyncio
+import contextlib
 import pathlib
 import shutil
 import socket
@@ -17,6 +18,16 @@ from test_client import LONG, SCHEMA, Server, towns
 from reprise import AsyncClient, Client, Engine, Markup, Prompt, Schema, errors
 
 N = 32
+
+
+@contextlib.contextmanager
+def running(*options: str) -> Iterator[Server]:
+    """A server of a test's own."""
+    server = Server(*options)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -136,22 +147,21 @@ def test_keys_without_the_right_to_upload_use_what_the_operator_loaded(tmp_path:
     file = tmp_path / "keys"
     file.write_text("".join(lines))
     file.chmod(0o600)
-    server = Server("--api-keys", str(file))
-    with Client(server.url, keys["operator"]) as operator, Client(server.url, keys["other"]) as other:
-        with pytest.raises(errors.AccessError, match="lacks the right"):
-            other.run(towns("?"), max_tokens=1)  # nobody has loaded it: the error is that of the upload
-        operator.load(SCHEMA)
-        assert other.run(towns("?"), max_tokens=1).plan
+    with running("--api-keys", str(file)) as server:
+        with Client(server.url, keys["operator"]) as operator, Client(server.url, keys["other"]) as other:
+            with pytest.raises(errors.AccessError, match="lacks the right"):
+                other.run(towns("?"), max_tokens=1)  # nobody has loaded it: the error is that of the upload
+            operator.load(SCHEMA)
+            assert other.run(towns("?"), max_tokens=1).plan
 
-        async def main() -> None:
-            async with AsyncClient(server.url, keys["other"]) as tasks:
-                assert (await tasks.run(towns("?"), max_tokens=1)).plan
-                operator.unload(SCHEMA)
-                with pytest.raises(errors.AccessError, match="lacks the right"):
-                    await tasks.run(towns("?"), max_tokens=1)
+            async def main() -> None:
+                async with AsyncClient(server.url, keys["other"]) as tasks:
+                    assert (await tasks.run(towns("?"), max_tokens=1)).plan
+                    operator.unload(SCHEMA)
+                    with pytest.raises(errors.AccessError, match="lacks the right"):
+                        await tasks.run(towns("?"), max_tokens=1)
 
-        asyncio.run(main())
-    server.stop()
+            asyncio.run(main())
 
 
 def test_errors_of_an_upload_have_the_documents_name(server: Server) -> None:
@@ -240,23 +250,22 @@ def test_connections_are_used_again(server: Server) -> None:
 
 
 def test_a_kept_connection_that_the_server_closed_is_replaced(server: Server) -> None:
-    first = Server("--idle-timeout", "50")
-    with Client(first.url) as client:
-        client.run("x", max_tokens=1)
-        kept = client._idle[0]
-        assert kept.recv(1) == b""  # the server closes it
-        assert client.run("x", max_tokens=1).text is not None
+    with running("--idle-timeout", "50") as first:
+        with Client(first.url) as client:
+            client.run("x", max_tokens=1)
+            kept = client._idle[0]
+            assert kept.recv(1) == b""  # the server closes it
+            assert client.run("x", max_tokens=1).text is not None
 
-    async def main() -> None:
-        async with AsyncClient(first.url) as tasks:
-            await tasks.run("x", max_tokens=1)
-            reader, _ = tasks._idle[0]
-            while not reader.at_eof():
-                await asyncio.sleep(0)
-            await tasks.run("x", max_tokens=1)
+        async def main() -> None:
+            async with AsyncClient(first.url) as tasks:
+                await tasks.run("x", max_tokens=1)
+                reader, _ = tasks._idle[0]
+                while not reader.at_eof():
+                    await asyncio.sleep(0)
+                await tasks.run("x", max_tokens=1)
 
-    asyncio.run(main())
-    first.stop()
+        asyncio.run(main())
 
 
 def test_a_client_works_in_one_event_loop_after_another(server: Server) -> None:
@@ -282,14 +291,13 @@ def test_another_thread_may_close_a_stream(server: Server) -> None:
 
 
 def test_overload_says_when_to_retry() -> None:
-    server = Server("--sequences", "1", "--queue", "1")
-    with Client(server.url) as client:
-        with client.stream("Once", **LONG) as stream:  # type: ignore[arg-type]
-            next(stream)
-            failed = in_parallel(lambda i: client.run("Twice", max_tokens=1), 4)
-            assert failed and all(isinstance(e, errors.BusyError) and e.retry_after_ms >= 1000 for e in failed)
-        assert client.run("Once", max_tokens=1)
-    server.stop()
+    with running("--sequences", "1", "--queue", "1") as server:
+        with Client(server.url) as client:
+            with client.stream("Once", **LONG) as stream:  # type: ignore[arg-type]
+                next(stream)
+                failed = in_parallel(lambda i: client.run("Twice", max_tokens=1), 4)
+                assert failed and all(isinstance(e, errors.BusyError) and e.retry_after_ms >= 1000 for e in failed)
+            assert client.run("Once", max_tokens=1)
 
 
 def test_ipv6() -> None:
@@ -297,17 +305,16 @@ def test_ipv6() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("no IPv6 here")
-    server = Server("--host", "::1")
-    assert server.url.startswith("http://[::1]:")
-    with Client(server.url) as client:
-        assert client.run("x", max_tokens=1)
+    with running("--host", "::1") as server:
+        assert server.url.startswith("http://[::1]:")
+        with Client(server.url) as client:
+            assert client.run("x", max_tokens=1)
 
-    async def main() -> None:
-        async with AsyncClient(server.url) as tasks:
-            await tasks.run("x", max_tokens=1)
+        async def main() -> None:
+            async with AsyncClient(server.url) as tasks:
+                await tasks.run("x", max_tokens=1)
 
-    asyncio.run(main())
-    server.stop()
+        asyncio.run(main())
 
 
 def test_https(server: Server, tmp_path: pathlib.Path) -> None:

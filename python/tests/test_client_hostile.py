@@ -191,18 +191,25 @@ def test_a_server_that_never_has_the_schema_ends_after_one_repetition() -> None:
             assert requests == [b"PUT", b"POST", b"PUT", b"POST"]
 
 
+def real_reply() -> bytes:
+    real = Server()
+    try:
+        host, port = real.url.removeprefix("http://").split(":")
+        body = json.dumps({"prompt": "Once", "max_tokens": 4}).encode()
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    finally:
+        real.stop()
+    return received
+
+
 def test_random_changes_of_real_replies() -> None:
     """Any value of a real answer replaced by another one: an answer, or an error of one line."""
-    real = Server()
-    host, port = real.url.removeprefix("http://").split(":")
-    body = json.dumps({"prompt": "Once", "max_tokens": 4}).encode()
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
-        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-    real.stop()
+    received = real_reply()
     reply = json.loads(received.partition(b"\r\n\r\n")[2])
     numbers = random.Random(11)
     values: list[Any] = [None, True, -1, 1.5, 10**30, "x", [], {}, [None], {"a": 1}]
