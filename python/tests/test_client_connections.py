@@ -295,7 +295,7 @@ def test_overload_says_when_to_retry() -> None:
         with Client(server.url) as client:
             with client.stream("Once", **LONG) as stream:  # type: ignore[arg-type]
                 next(stream)
-                failed = in_parallel(lambda i: client.run("Twice", max_tokens=1), 4)
+                failed = in_parallel(lambda i: client.run("Twice", max_tokens=1), 16)
                 assert failed and all(isinstance(e, errors.BusyError) and e.retry_after_ms >= 1000 for e in failed)
             assert client.run("Once", max_tokens=1)
 
