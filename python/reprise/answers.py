@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import difflib
+import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
 
 from .errors import (
@@ -20,15 +23,17 @@ from .errors import (
     InternalError,
     InvalidError,
     LimitError,
+    MarkupError,
     UnknownNameError,
     UnsupportedError,
 )
-from .http1 import BadResponse
-from .prompt import Markup, Prompt
+from .http1 import MAX_BODY_BYTES, BadResponse
+from .prompt import Markup, Message, Prompt, part_json
 from .requests import PromptLike
 from .result import PlanItem, Timings, Usage
 from .schema import Schema
 
+_T = TypeVar("_T")
 Kind: TypeAlias = Literal["prompts", "completions", "chat/completions"]
 
 
@@ -62,6 +67,7 @@ class ClientOptions(TypedDict, total=False):
     kv_method: str
     truncation: str
     context_shift: bool
+    kept_shares: int
     cache_salt: str
 
 
@@ -98,11 +104,20 @@ class Call:
     content_type: str = "application/json"
 
 
+OPTIONS = tuple(ClientOptions.__annotations__)
+
+
 def call_of(prompt: PromptLike, options: Mapping[str, Any], stream: bool) -> Call:
     """The request that answers a prompt."""
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            raise TypeError(f"a request has no option {name!r}" + (f": do you mean {near[0]!r}?" if near else ""))
     body: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     kind: Kind = "prompts"
-    if isinstance(prompt, Prompt):
+    if isinstance(prompt, Prompt) and prompt.schema is not None and _has_open_messages(prompt):
+        kind, body["messages"] = "chat/completions", _open_messages(prompt)
+    elif isinstance(prompt, Prompt):
         body |= prompt.to_json()
     elif isinstance(prompt, Markup):
         body["prompt"] = prompt.pml
@@ -120,7 +135,32 @@ def call_of(prompt: PromptLike, options: Mapping[str, Any], stream: bool) -> Cal
         body["stream"] = True
         if kind != "prompts":
             body["stream_options"] = {"include_usage": True}
-    return Call("POST", f"/v1/{kind}", json.dumps(body).encode(), kind)
+    try:
+        data = json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        raise InvalidError(f"the prompt or an option cannot be JSON: {e}") from None
+    return Call("POST", f"/v1/{kind}", data, kind)
+
+
+def _has_open_messages(prompt: Prompt) -> bool:
+    return any(isinstance(part, Message) and part.is_open for part in prompt.parts)
+
+
+def _open_messages(prompt: Prompt) -> list[dict[str, Any]]:
+    """A prompt with open messages as a conversation with modules: on that route the server opens every message."""
+    messages = []
+    for part in prompt.parts:
+        if not isinstance(part, Message):
+            raise InvalidError(
+                "a prompt with an open role has a part outside of roles: a server takes open roles in conversations only, "
+                "so put every part into a role, or use no is_open=True"
+            )
+        content = [part_json(inside) for inside in part.parts]
+        for one in content:
+            if one["type"] == "module":
+                one["schema"] = prompt.schema_name
+        messages.append({"role": part.role, "content": content})
+    return messages
 
 
 def upload_of(schema: Schema, prefill: bool) -> Call:
@@ -135,65 +175,91 @@ def loaded(body: bytes) -> Any:
     """JSON, or BadResponse."""
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadResponse(f"it is no JSON: {body[:60]!r}") from None
+
+
+def _typed(value: Any, kind: type[_T], name: str) -> _T:
+    """A value of a reply. Whole numbers may be where fractions are expected."""
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
+        return kind(value)  # type: ignore[call-arg]
+    if type(value) is not kind:
+        raise BadResponse(f"{name} is {value!r:.40}")
+    return value
+
+
+def _field(holder: Any, name: str, kind: type[_T]) -> _T:
+    if not isinstance(holder, dict) or name not in holder:
+        raise BadResponse(f"an answer without {name!r}")
+    return _typed(holder[name], kind, name)
+
+
+def names_of(reply: Any, key: str | None = None) -> tuple[str, ...]:
+    """The names of a list: {"data": ["a", "b"]}, or {"data": [{key: "a"}, {key: "b"}]}."""
+    data = _field(reply, "data", list)
+    return tuple(_typed(one, str, "a name") if key is None else _field(one, key, str) for one in data)
 
 
 def answer_of(kind: Kind, reply: Any, text: str | None = None, finish_reason: str | None = None) -> Answer:
     """The answer of a reply. text, finish_reason: of a stream's events, where its last one has none."""
-    try:
-        if text is None:
-            if kind == "prompts":
-                first = reply["answers"][0]
-                text = first["text"]
-            else:
-                first = reply["choices"][0]
-                text = first["text"] if kind == "completions" else first["message"]["content"] or ""
-            finish_reason = first["finish_reason"]
-        report = reply["reprise"]
-        ms, usage = report["ms"], reply["usage"]
-        n_answer = usage.get("answer_tokens", usage.get("completion_tokens", 0))
-        kv_bytes = report["kv_reduction"]["bytes"]
-        speed = (n_answer - 1) * 1000 / ms["decode"] if ms["decode"] > 0 and n_answer > 1 else 0.0
-        return Answer(
-            text=text,
-            finish_reason=finish_reason or "",
-            usage=Usage(
-                report["prompt_tokens"], report["cached_tokens"], report["fresh_tokens"], n_answer, 0, 0, kv_bytes
-            ),
-            timings=Timings(
-                ms["queue"],
-                ms["module_prefill"],
-                ms["plan"],
-                ms["prompt_prefill"],
-                ms["first_token"],
-                ms["decode"],
-                ms["saved"],
-                speed,
-            ),
-            plan=tuple(_plan_item(part) for part in report["parts"]),
-            warnings=tuple(report.get("warnings", ())),
-            id=reply.get("id", report["request"]),
-            report=report,
-        )
-    except (KeyError, IndexError, TypeError, AttributeError) as e:
-        raise BadResponse(f"an answer without {e}") from None
+    if text is None:
+        choices = _field(reply, "answers" if kind == "prompts" else "choices", list)
+        if not choices:
+            raise BadResponse("an answer without a choice")
+        if kind == "chat/completions":
+            message = _field(choices[0], "message", dict)
+            text = "" if message.get("content") is None else _field(message, "content", str)
+        else:
+            text = _field(choices[0], "text", str)
+        finish_reason = _field(choices[0], "finish_reason", str)
+    report, usage = _field(reply, "reprise", dict), _field(reply, "usage", dict)
+    ms, reduction = _field(report, "ms", dict), _field(report, "kv_reduction", dict)
+    n_answer = _field(usage, "answer_tokens" if kind == "prompts" else "completion_tokens", int)
+    decode_ms = _field(ms, "decode", float)
+    return Answer(
+        text=text,
+        finish_reason=finish_reason or "",
+        usage=Usage(
+            _field(report, "prompt_tokens", int),
+            _field(report, "cached_tokens", int),
+            _field(report, "fresh_tokens", int),
+            n_answer,
+            0,
+            0,
+            _field(reduction, "bytes", int),
+        ),
+        timings=Timings(
+            _field(ms, "queue", float),
+            _field(ms, "module_prefill", float),
+            _field(ms, "plan", float),
+            _field(ms, "prompt_prefill", float),
+            _field(ms, "first_token", float),
+            decode_ms,
+            _field(ms, "saved", float),
+            (n_answer - 1) * 1000 / decode_ms if decode_ms > 0 and n_answer > 1 else 0.0,
+        ),
+        plan=tuple(_plan_item(part) for part in _field(report, "parts", list)),
+        warnings=tuple(_typed(line, str, "a warning") for line in _field(report, "warnings", list)),
+        id=_field(reply, "id", str),
+        report=report,
+    )
 
 
-def _plan_item(part: Mapping[str, Any]) -> PlanItem:
+def _plan_item(part: Any) -> PlanItem:
+    tier = _field(part, "tier", str)
     return PlanItem(
-        is_view=bool(part["tier"]),
-        exact=part["exact"],
-        module=part["module"],
-        n_tokens=part["tokens"],
-        position=part["position"],
-        shift=part["shift"],
-        tier=part["tier"],
-        reason=part["reason"],
-        key=part["key"],
-        kept=part["kept"],
-        kept_by=part["kept_by"],
-        full_reason=part["full_reason"],
+        is_view=bool(tier),
+        exact=_field(part, "exact", bool),
+        module=_field(part, "module", str),
+        n_tokens=_field(part, "tokens", int),
+        position=_field(part, "position", int),
+        shift=_field(part, "shift", int),
+        tier=tier,
+        reason=_field(part, "reason", str),
+        key=_field(part, "key", str),
+        kept=_field(part, "kept", float),
+        kept_by=_field(part, "kept_by", str),
+        full_reason=_field(part, "full_reason", str),
     )
 
 
@@ -203,33 +269,44 @@ class Events:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.answer: Answer | None = None
-        self._texts: list[str] = []
+        self._text = io.StringIO()
+        self._characters = 0
         self._finish_reason = ""
 
     def take(self, name: str, data: str) -> str:
         """The text that an event adds. An Error that the server reports."""
-        if data == "[DONE]":
+        if data == "[DONE]" and self.kind != "prompts":
             return ""
         value = loaded(data.encode())
-        if not isinstance(value, dict):
-            raise BadResponse(f"an event that is no object: {data!r:.60}")
-        if name == "error" or "error" in value:
+        if name == "error" or isinstance(value, dict) and "error" in value:
             raise error_of(0, value)
-        if name == "done":
-            self.answer = answer_of(self.kind, value)
-            return ""
+        if self.answer is not None:
+            raise BadResponse(f"an event after the answer: {data!r:.60}")
+        if self.kind == "prompts":
+            if name == "done":
+                self.answer = answer_of(self.kind, value)
+                return ""
+            return self._add(_field(value, "text", str)) if name == "text" else ""
         text = ""
-        if name == "text":
-            text = value.get("text", "")
-        for choice in value.get("choices", ()):
-            text += (
-                choice.get("text", "") if self.kind == "completions" else (choice.get("delta") or {}).get("content") or ""
-            )  # fmt: skip
-            self._finish_reason = choice.get("finish_reason") or self._finish_reason
-        if text:
-            self._texts.append(text)
+        for choice in _field(value, "choices", list):
+            if self.kind == "completions":
+                text += _field(choice, "text", str)
+            else:
+                delta = _field(choice, "delta", dict)
+                text += "" if delta.get("content") is None else _field(delta, "content", str)
+            if choice.get("finish_reason") is not None:
+                self._finish_reason = _field(choice, "finish_reason", str)
+        text = self._add(text)
         if "reprise" in value:
-            self.answer = answer_of(self.kind, value, "".join(self._texts), self._finish_reason)
+            self.answer = answer_of(self.kind, value, self._text.getvalue(), self._finish_reason)
+        return text
+
+    def _add(self, text: str) -> str:
+        self._characters += len(text)
+        if self._characters > MAX_BODY_BYTES:
+            raise BadResponse(f"an answer of more than {MAX_BODY_BYTES} characters")
+        if text and self.kind != "prompts":  # there, the last event has all
+            self._text.write(text)
         return text
 
 
@@ -253,17 +330,51 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+_PLACE = re.compile(r"(\S+?:[0-9]+:[0-9]+): ")  # of what is wrong in PML or in a grammar
+_MAX_MESSAGE = 2000
+
+
 def error_of(status: int, reply: Any, retry_after: str = "") -> Error:
-    """The exception of a server's error."""
+    """The exception of a server's error: of its class in an engine, where the server's code tells it. status 0: in a stream."""
     error = reply.get("error") if isinstance(reply, dict) else None
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str) or not error["message"]:
         raise BadResponse(f"status {status} without an error's text")
-    cls = _CLASSES.get(str(error.get("code")), InvalidError)
-    ms = int(float(retry_after) * 1000) if retry_after.replace(".", "", 1).isascii() and retry_after.replace(".", "", 1).isdigit() else 0  # fmt: skip
-    where = error.get("param")
-    return cls(error["message"], where=where if isinstance(where, str) else "", retry_after_ms=ms)
+    message = " ".join(error["message"].split())[:_MAX_MESSAGE]
+    cls = _CLASSES.get(str(error.get("code")), InternalError if status >= 500 else InvalidError)
+    param = error.get("param")
+    where = param if isinstance(param, str) else ""
+    place = _PLACE.match(message)
+    if place and cls is InvalidError:
+        cls, where = MarkupError, place[1]
+    return cls(message, where=where, retry_after_ms=retry_after_ms_of(retry_after))
+
+
+def retry_after_ms_of(value: str) -> int:
+    """Retry-After in seconds. 0: none, or a date."""
+    return int(value) * 1000 if re.fullmatch("[0-9]{1,7}", value) else 0
+
+
+def error_without_text(status: int, retry_after: str = "") -> Error | None:
+    """The exception of a status that says everything, of a proxy: its body is a page. None: it says nothing."""
+    if status in (429, 503):
+        ms = retry_after_ms_of(retry_after)
+        return BusyError(f"the server is busy or not ready (status {status}): retry later", retry_after_ms=ms)
+    if status in (401, 403):
+        return AccessError(
+            f"access is denied (status {status}): give the api_key that the server or its proxy requires"
+        )
+    return None
+
+
+def named_for(error: Error, schema: Schema) -> Error:
+    """An error of an upload, with the document's name instead of the server's for it."""
+    name, document = f"{schema.name}.xml:", schema.document or schema.name
+    if not error.where.startswith(name):
+        return error
+    message, where = str(error), f"{document}:{error.where.removeprefix(name)}"
+    return type(error)(message.replace(error.where, where, 1), where=where)
 
 
 def lacks_schema(error: Error, schema: Schema) -> bool:
     """Whether the server does not have the schema (any more), which the client has uploaded."""
-    return isinstance(error, UnknownNameError) and f"'{schema.name}'" in str(error)
+    return isinstance(error, UnknownNameError) and f"schema '{schema.name[:100]}' is not loaded" in str(error)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _abi
-from .errors import Error, FileError
+from .errors import Error, FileError, InvalidError
 from .programs import Program
 
 _POLL_S = 0.25
@@ -66,15 +66,15 @@ def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
     path, name = _split(place)
     module = load_module(path)
     programs = {key: value for key, value in vars(module).items() if isinstance(value, Program)}
-    known = ", ".join(programs) or "none: decorate a function with @program"
+    if not programs:
+        raise Refused(f"{path} has no program: decorate a function with @program")
+    known = ", ".join(programs)
     if not name and len(programs) == 1:
         name = next(iter(programs))
+    if not name:
+        raise Refused(f"{path} has several programs: write {path}:NAME, with one of {known}")
     if name not in programs:
-        raise Refused(
-            f"{path} has no program {name!r}; its programs: {known}"
-            if name
-            else f"name one of {path}'s programs: {known}"
-        )
+        raise Refused(f"{path} has no program {name!r}; its programs: {known}")
     return path, programs[name]
 
 
@@ -184,6 +184,8 @@ def schema(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.url and options.explain:
+        raise Refused(f"--explain is for --model: after the answer, use `reprise explain --url {options.url}`")
     _, program = load_program(options.program)
     try:
         arguments = json.loads(options.args)
@@ -196,8 +198,12 @@ def run(options: argparse.Namespace) -> None:
     from .engine import Engine
 
     if options.url:
-        with Client(options.url, api_key=os.environ.get("REPRISE_API_KEY")) as client:
-            for piece in client.stream(prompt, max_tokens=options.max_tokens):
+        try:
+            client = Client(options.url, os.environ.get("REPRISE_API_KEY"))
+        except InvalidError as e:
+            raise Refused(f"--url or REPRISE_API_KEY: {e}") from None
+        with client, client.stream(prompt, max_tokens=options.max_tokens) as stream:
+            for piece in stream:
                 print(piece, end="", flush=True)
     else:
         with Engine(options.model) as engine, engine.stream(prompt, max_tokens=options.max_tokens) as answer:
@@ -210,10 +216,25 @@ def run(options: argparse.Namespace) -> None:
 
 # ---- command line ----
 
+_EXAMPLES = """examples:
+  python -m reprise schema guide.py:guide -o guide.xml --watch
+  python -m reprise run guide.py:guide -m model.gguf --args '{"question": "Where can I surf?"}'
+  python -m reprise run guide.py:guide --url http://127.0.0.1:8080 --args '{"question": "Where can I surf?"}'
+"""
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1")
+    return int(text)
+
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
-        prog="python -m reprise", description="Prompt programs: Python functions as schemas of prompt modules."
+        prog="python -m reprise",
+        description="Prompt programs are Python functions with @program. Writes their schemas as PML files, and runs their prompts.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     out.add_argument("--version", action="version", version=f"reprise {_abi.VERSION}")
     commands = out.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -238,9 +259,11 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("-m", "--model", metavar="FILE", help="GGUF model to run here")
     which.add_argument("--url", help="server to ask instead (its API key: REPRISE_API_KEY)")
     one.add_argument(
-        "-n", "--max-tokens", type=int, default=128, metavar="N", help="maximum number of tokens to generate (128)"
+        "-n", "--max-tokens", type=_count, default=128, metavar="N", help="maximum number of tokens to generate (128)"
     )
-    one.add_argument("--explain", action="store_true", help="then say what was reused, and why not (with --model)")
+    one.add_argument(
+        "--explain", action="store_true", help="report what was reused, and why not, on standard error (with --model)"
+    )
     one.set_defaults(act=run)
     return out
 

@@ -137,8 +137,8 @@ class Prompt:
         return self.schema.name if isinstance(self.schema, Schema) else self.schema
 
     def to_json(self) -> dict[str, Any]:
-        """The fields `schema` and `parts` of POST /v1/prompts (docs/server.md)."""
-        body: dict[str, Any] = {"parts": [_part_json(part) for part in self.parts]}
+        """The fields `schema` and `parts` of POST /v1/prompts (docs/server.md), where a message is never open."""
+        body: dict[str, Any] = {"parts": [part_json(part) for part in self.parts]}
         if self.schema is not None:
             body["schema"] = self.schema_name
         return body
@@ -147,7 +147,8 @@ class Prompt:
         return f"<Prompt over {self.schema_name!r}: {len(self._parts)} parts>"
 
 
-def _part_json(part: Part) -> dict[str, Any]:
+def part_json(part: Part) -> dict[str, Any]:
+    """A part as the server takes it."""
     if isinstance(part, Module):
         return {"type": "module", "name": part.path, "args": dict(part.args)}
     if isinstance(part, Text):
@@ -156,4 +157,4 @@ def _part_json(part: Part) -> dict[str, Any]:
         return {"type": "document", "text": part.text}
     if isinstance(part, Markup):
         return {"type": "pml", "text": part.pml}
-    return {"type": "role", "role": part.role, "parts": [_part_json(p) for p in part.parts]}
+    return {"type": "role", "role": part.role, "parts": [part_json(p) for p in part.parts]}
