@@ -10,7 +10,9 @@ import ctypes
 import ctypes.util
 import os
 import pathlib
+import subprocess
 import sysconfig
+from collections.abc import Iterator
 from typing import Any
 
 from . import _abi
@@ -34,9 +36,27 @@ def _candidates() -> list[str]:
     return [*(str(file) for file in files if file.exists()), _SONAME, *([found] if found else [])]
 
 
+def _of_pkg_config() -> list[str]:
+    """The library of the prefix that pkg-config knows, for one that the loader does not know."""
+    try:
+        command = ["pkg-config", "--variable=libdir", "reprise"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [os.path.join(done.stdout.strip(), _SONAME)]
+
+
+def _every_candidate() -> Iterator[str]:
+    """Each once; pkg-config, which costs a process, is asked last."""
+    first = dict.fromkeys(_candidates())
+    yield from first
+    if not os.environ.get("REPRISE_LIBRARY"):
+        yield from (name for name in _of_pkg_config() if name not in first)
+
+
 def _load() -> ctypes.CDLL:
     tried = []
-    for name in dict.fromkeys(_candidates()):
+    for name in _every_candidate():
         try:
             library = ctypes.CDLL(name)
         except OSError as e:
