@@ -108,6 +108,8 @@ class Audit(unittest.TestCase):
         self.assertEqual(raised, "full KV")
         self.assertIn("new", reasons)  # before it was reduced
         self.assertIn("", reasons)     # of reduced KV
+        while "raising its quality to full KV" not in server.said() and time.monotonic() < until:  # lines wait in a queue
+            time.sleep(0.01)
         self.assertIn("raising its quality to full KV", server.said())
         reply = server.post("/v1/prompts", body)
         part = [p for p in reply.json["reprise"]["parts"] if p["module"] == "t1"][0]
