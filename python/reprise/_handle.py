@@ -7,7 +7,8 @@ A call of the library is made in `with handle.use() as pointer`. Closing a handl
 ever sees freed memory. Invariants:
 
     1. an object is freed once, outside of every use, and after its children
-    2. nothing waits on the engine's thread, where the collector may run while a callback does (logits=True)
+    2. nothing waits on the engine's thread, not even for the lock: the collector may run there while a callback does (logits=True), even before
+       the callback's first line. It is a thread that Python did not start
     3. a thread does not wait for a use of its own: that of a frame below it, in which a signal's handler runs
     4. a process that was forked frees and uses none of its parent's: it has their memory without their threads
 
@@ -27,7 +28,6 @@ _lock = threading.RLock()
 _changed = threading.Condition(_lock)  # a closed handle lost a user, or was freed
 _process = 0  # number of forks from the first process to this one
 _is_exiting = False
-engine_threads: set[int] = set()  # that run a callback now
 
 
 def _forked() -> None:
@@ -35,7 +35,6 @@ def _forked() -> None:
     _process += 1
     _lock = threading.RLock()  # its owner may not exist here
     _changed = threading.Condition(_lock)
-    engine_threads.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -47,9 +46,19 @@ def begin_exit() -> None:
     _is_exiting = True
 
 
+def _own_thread() -> threading.Thread | None:
+    """The current thread, if Python started it. Takes no lock, and registers nothing, as threading.current_thread() would."""
+    active: dict[int, threading.Thread] = getattr(threading, "_active", {})
+    thread = active.get(threading.get_ident())
+    return None if isinstance(thread, getattr(threading, "_DummyThread", ())) else thread
+
+
 def halt_at_exit() -> None:
     """Ends a daemon thread that outlives the engines, as Python does a moment later: it would report a closed engine as an error."""
-    if _is_exiting and threading.current_thread().daemon:
+    if not _is_exiting:
+        return
+    thread = _own_thread()
+    if thread is not None and thread.daemon:
         threading.Event().wait()
 
 
@@ -85,6 +94,7 @@ class Handle:
     parent  is freed after it
     kept    what the library may still use until it is freed
     portable  works in a forked process too: it has no threads
+    closes_children  closing it closes them too; else they keep it until they are closed
     """
 
     def __init__(
@@ -97,6 +107,7 @@ class Handle:
         parent: Handle | None = None,
         kept: object = None,
         portable: bool = False,
+        closes_children: bool = True,
     ) -> None:
         self._pointer = pointer
         self.what = what
@@ -106,14 +117,17 @@ class Handle:
         self.kept = kept
         self.returned: Any = None
         self._portable = portable
+        self._closes_children = closes_children
         self._at = _process
         self._users: dict[object, int | Handle] = {}  # a thread's number, or a child
         self._is_closed = False
-        self._is_freeing = False
+        self._freeing = 0  # the thread that does
         self._is_freed = False
         if parent is not None:
             with _lock:
                 parent._users[self] = self
+            if parent._is_closed:  # while this was made, in a use of it
+                self.close(waits=False)
 
     @property
     def _process(self) -> int:
@@ -126,21 +140,33 @@ class Handle:
     def use(self) -> Use:
         return Use(self)
 
+    def stop(self) -> None:
+        """Ends what keeps its users busy, unless it is closed."""
+        if self._stop is None:
+            return
+        try:
+            with self.use() as pointer:
+                self._stop(pointer)
+        except InvalidError:
+            pass
+
     def close(self, *, waits: bool = True) -> None:
-        """Refuses new uses, closes the children, and frees the object at the end of its last use. waits: until then, unless a use is this
-        thread's. Again: nothing."""
+        """Refuses new uses, closes the children, and frees the object at the end of its last use. waits: until then, unless that use is
+        this thread's. Again: nothing."""
+        if self._process != _process:
+            self._is_closed = True
+            return
+        self.stop()
         with _lock:
-            children = [user for user in self._users.values() if isinstance(user, Handle)]
-            stops = not self._is_closed and self._stop is not None and self._process == _process
             self._is_closed = True
             use = Use(self)
-            self._users[use] = threading.get_ident()  # so that nothing is freed here before its end
+            self._users[use] = threading.get_ident()  # so that nothing is freed before the children are closed
+            children = [user for user in self._users.values() if isinstance(user, Handle) and self._closes_children]
         try:
-            if stops and self._stop is not None:
-                self._stop(self._pointer)
-            if self._stop is not None or self._parent is not None:  # a model waits for its engines
-                for child in children:
-                    child.close(waits=waits)
+            for child in children:
+                child.stop()  # all of them, before the first one is waited for
+            for child in children:
+                child.close(waits=waits)
         finally:
             self._leave(use)
         if waits:
@@ -149,7 +175,7 @@ class Handle:
 
     def abandon(self) -> None:
         """Closes it for a finalizer, which runs on any thread and must not wait for another."""
-        if threading.get_ident() not in engine_threads:
+        if _own_thread() is not None:
             self.close(waits=False)
             return
         try:
@@ -161,17 +187,19 @@ class Handle:
         """Whether only this thread, below this frame, can end the last uses."""
         me = threading.get_ident()
         users = self._users.values()
-        return bool(users) and all(user._is_mine() if isinstance(user, Handle) else user == me for user in users)
+        if not users:
+            return self._freeing == me
+        return all(user._is_mine() if isinstance(user, Handle) else user == me for user in users)
 
     def _leave(self, user: object) -> None:
         with _lock:
             self._users.pop(user, None)
             if not self._is_closed:
                 return
-            if self._users or self._is_freeing:
+            if self._users or self._freeing:
                 _changed.notify_all()
                 return
-            self._is_freeing = True
+            self._freeing = threading.get_ident()
         try:
             if self._process == _process:
                 self.returned = self._free(self._pointer)

@@ -7,17 +7,17 @@ import atexit
 import ctypes
 import os
 import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, job
+from ._handle import Handle, Use, begin_exit
 from ._library import call, encoded, lib, no_callback, reported, text
 from .errors import InvalidError
 from .model import Model
 from .prompt import Prompt
-from .requests import PromptLike, Request, RequestOptions
+from .requests import PromptLike, Request, RequestOptions, set_number
 from .result import Result, copied
 from .schema import Schema
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 KV_FORMATS = ("f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8")
+_SLICE_MS = 100
 _WRITES = ("back", "through", "off")
 
 
@@ -177,8 +178,6 @@ class Engine:
         kv_method: str | None = None,
     ) -> None:
         values = {name: value for name, value in locals().items() if name not in ("self", "model")}
-        self._pointer: Any = None
-        self._jobs: weakref.WeakSet[job.Job] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._schemas: dict[str, str] = {}  # that this object has loaded: name -> PML
         self._has_model = not isinstance(model, Model)
@@ -186,43 +185,48 @@ class Engine:
         lib.rp_engine_options_init(options, ctypes.sizeof(options))
         for name, value in values.items():
             _set_option(options, name, value)
+        self._limit_ms = limit_ms = [-1]  # on writing when it closes
         self.model = model if isinstance(model, Model) else Model(model)
         pointer = ctypes.c_void_p()
+
+        def free(pointer: Any) -> int:
+            _live.pop(pointer.value, None)
+            return int(close_engine(pointer, limit_ms[0]))
+
+        close_engine = lib.rp_engine_close
         try:
-            call(lib.rp_engine_new, ctypes.byref(pointer), self.model.pointer, ctypes.byref(options))
+            with self.model.handle.use() as of:
+                call(lib.rp_engine_new, ctypes.byref(pointer), of, ctypes.byref(options))
+                self._handle = Handle(pointer, "the engine", free, parent=self.model.handle)
         except BaseException:
             if self._has_model:
                 self.model.close()
             raise
-        self._pointer = pointer
-        _engines.add(self)
+        assert pointer.value is not None
+        _live[pointer.value] = self._handle
 
     @property
-    def pointer(self) -> Any:
-        """The rp_engine. InvalidError: it is closed."""
-        if self._pointer is None:
-            raise InvalidError("the engine is closed")
-        return self._pointer
+    def handle(self) -> Handle:
+        """The rp_engine."""
+        return self._handle
+
+    def _use(self) -> Use:
+        return self._handle.use()
 
     # ---- life ----
 
     def close(self, timeout_s: float | None = None) -> int:
-        """Cancels what runs, writes the store, and frees the engine. Again: nothing.
+        """Cancels what runs, writes the store, and frees the engine. Again: nothing. Any thread: calls of others end first, or are refused.
 
         timeout_s: limit on writing; None: none. Returns the number of spans that were not written to disk.
         """
-        with self._lock:
-            pointer, self._pointer = self._pointer, None
-        if pointer is None:
-            return 0
-        _engines.discard(self)
+        if timeout_s is not None:
+            self._limit_ms[0] = int(timeout_s * 1000)
         job.free_closed_loops()
-        for one in list(self._jobs):
-            one.close()
-        n = int(lib.rp_engine_close(pointer, -1 if timeout_s is None else int(timeout_s * 1000)))
+        self._handle.close()
         if self._has_model:
             self.model.close()
-        return n
+        return int(self._handle.returned or 0)
 
     def __enter__(self) -> Engine:
         return self
@@ -231,8 +235,9 @@ class Engine:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close()
+        handle: Handle | None = getattr(self, "_handle", None)
+        if handle is not None and handle.is_open:
+            handle.abandon()
 
     # ---- schemas ----
 
@@ -241,30 +246,32 @@ class Engine:
 
         MarkupError, UnknownNameError, LengthError, ... with file:line:column.
         """
+        with self._use() as pointer, self._lock:
+            self._load(pointer, schema)
+
+    def _load(self, pointer: Any, schema: Schema) -> None:
         data = schema.pml.encode("utf-8", "surrogatepass")
-        directory = encoded(schema.directory)
-        with self._lock:
-            pointer = self.pointer
-            call(
-                lib.rp_schema_parse, pointer, data, len(data), encoded(schema.document or schema.name), directory, None, None
-            )  # fmt: skip
-            self._schemas[schema.name] = schema.pml
-            old = schema.replaces
-            if old and self._schemas.pop(old, None) is not None:
-                call(lib.rp_schema_unload, pointer, None, encoded(old))
+        name, directory = encoded(schema.document or schema.name), encoded(schema.directory)
+        call(lib.rp_schema_parse, pointer, data, len(data), name, directory, None, None)
+        self._schemas[schema.name] = schema.pml
+        old = schema.replaces
+        if old and self._schemas.pop(old, None) is not None:
+            call(lib.rp_schema_unload, pointer, None, encoded(old))
 
     def _ensure(self, schema: Schema) -> None:
         """Loads a schema unless this object has."""
-        known = self._schemas.get(schema.name)
-        if known is not schema.pml and known != schema.pml:
-            self.load(schema)
+        if self._schemas.get(schema.name) == schema.pml:
+            return
+        with self._use() as pointer, self._lock:
+            if self._schemas.get(schema.name) != schema.pml:
+                self._load(pointer, schema)
 
     def unload(self, schema: Schema | str) -> None:
         """Unloads a schema; its KV stays cached until it is evicted. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
-        with self._lock:
+        with self._use() as pointer, self._lock:
             self._schemas.pop(name, None)
-            call(lib.rp_schema_unload, self.pointer, None, encoded(name))
+            call(lib.rp_schema_unload, pointer, None, encoded(name))
 
     def prefill(self, schema: Schema | str) -> None:
         """Prefills every module of a schema that is not cached, so that no request has to."""
@@ -272,30 +279,31 @@ class Engine:
             self._ensure(schema)
         name = schema.name if isinstance(schema, Schema) else schema
         pointer = ctypes.c_void_p()
-        call(
-            lib.rp_schema_submit, self.pointer, None, encoded(name), no_callback(_abi.rp_on_progress), None, ctypes.byref(pointer)
-        )  # fmt: skip
-        with self._keep(job.Job(pointer, None)) as one:
+        nothing = no_callback(_abi.rp_on_progress)
+        with self._use() as of:
+            call(lib.rp_schema_submit, of, None, encoded(name), nothing, None, ctypes.byref(pointer))
+            one = job.Job(pointer, self._handle)
+        with one:
             one.finish()
 
     # ---- requests ----
 
-    def _keep(self, one: job.Job) -> job.Job:
-        self._jobs.add(one)
-        return one
-
-    def _submit(self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int = 0) -> job.Job:
+    def _submit(
+        self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int | None = None
+    ) -> job.Job:
+        """tag: of its events; None: the job frees the queue, which has no other."""
         if isinstance(prompt, Prompt) and isinstance(prompt.schema, Schema):
             self._ensure(prompt.schema)
         request = Request(prompt, options)
         try:
             if events is not None:
-                request.c.stream, request.c.stream_tag = events.pointer, tag
+                request.c.stream, request.c.stream_tag = events.pointer, tag or 0
             pointer = ctypes.c_void_p()
-            call(lib.rp_engine_submit, self.pointer, ctypes.byref(request.c), ctypes.byref(pointer))
+            with self._use() as of:
+                call(lib.rp_engine_submit, of, ctypes.byref(request.c), ctypes.byref(pointer))
+                return job.Job(pointer, self._handle, request.logits, events if tag is None else None)
         finally:
             request.close()
-        return self._keep(job.Job(pointer, request.logits))
 
     def submit(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.Job:
         """Queues a request and returns at once. BusyError: the queue is full; and the errors of run() about the request itself."""
@@ -326,28 +334,41 @@ class Engine:
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Runs background tasks (reduced KV of modules, scaffolds, audits) now. Returns whether none is pending."""
-        return bool(lib.rp_engine_drain(self.pointer, -1 if timeout_s is None else int(timeout_s * 1000)))
+        left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
+        while True:
+            slice = _SLICE_MS if left is None else min(left, _SLICE_MS)  # for signals, and close() in another thread
+            with self._use() as pointer:
+                if lib.rp_engine_drain(pointer, slice):
+                    return True
+            if left is not None:
+                left -= slice
+                if left <= 0:
+                    return False
+
+    def _reported(self, kind: type[Any], function: Any) -> Any:
+        with self._use() as pointer:
+            return reported(kind, function, pointer)
 
     @property
     def info(self) -> EngineInfo:
-        c = reported(_abi.rp_engine_info, lib.rp_engine_describe, self.pointer)
+        c = self._reported(_abi.rp_engine_info, lib.rp_engine_describe)
         info: EngineInfo = copied(EngineInfo, c, kv_format=KV_FORMATS[c.kv_format])
         return info
 
     @property
     def memory(self) -> Memory:
-        memory: Memory = copied(Memory, reported(_abi.rp_memory, lib.rp_engine_memory, self.pointer))
+        memory: Memory = copied(Memory, self._reported(_abi.rp_memory, lib.rp_engine_memory))
         return memory
 
     @property
     def store_stats(self) -> StoreStats:
-        c = reported(_abi.rp_store_stats, lib.rp_engine_store_stats, self.pointer)
+        c = self._reported(_abi.rp_store_stats, lib.rp_engine_store_stats)
         stats: StoreStats = copied(StoreStats, c, disk_state=text(lib.rp_store_state_name(c.disk_state)))
         return stats
 
     @property
     def store(self) -> Store:
-        """The entries of the engine's store, in RAM and on disk. Close it before the engine."""
+        """The entries of the engine's store, in RAM and on disk. Closing the engine closes it."""
         from .store import Store
 
         return Store.attach(self)
@@ -361,12 +382,14 @@ class Engine:
         if isinstance(prompt, Prompt):
             request = Request(prompt, {})
             try:
-                call(lib.rp_engine_inspect_prompt, self.pointer, None, request.built, None, ctypes.byref(out))
+                with self._use() as pointer:
+                    call(lib.rp_engine_inspect_prompt, pointer, None, request.built, None, ctypes.byref(out))
             finally:
                 request.close()
         else:
             name = encoded(schema.name if isinstance(schema, Schema) else schema)
-            call(lib.rp_engine_inspect, self.pointer, None, name, None, None, ctypes.byref(out))
+            with self._use() as pointer:
+                call(lib.rp_engine_inspect, pointer, None, name, None, None, ctypes.byref(out))
         try:
             c = out.contents
             inspection: Inspection = copied(
@@ -392,7 +415,10 @@ def _set_option(options: Any, name: str, value: Any) -> None:
         setattr(options, name, names.index(value))
         return
     try:
-        setattr(options, name, encoded(value) if value is None or isinstance(value, (str, os.PathLike)) else value)
+        if value is None or isinstance(value, (str, os.PathLike)):
+            setattr(options, name, encoded(value))
+        else:
+            set_number(options, name, value)
     except TypeError as e:
         raise InvalidError(f"{name}={value!r}: {e}") from None
 
@@ -436,12 +462,12 @@ def explain(result: Result) -> str:
     return "\n".join([*lines, *(f"  warning: {warning}" for warning in result.warnings)])
 
 
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_live: dict[int, Handle] = {}  # engines, by their address
 
 
 @atexit.register
 def _close_engines() -> None:
     """Requests that still run are cancelled before the interpreter ends."""
-    job.begin_exit()
-    for engine in list(_engines):
-        engine.close()
+    begin_exit()
+    for handle in list(_live.values()):
+        handle.close()

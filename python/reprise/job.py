@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,19 +17,13 @@ from types import TracebackType
 from typing import Any
 
 from . import _abi
+from ._handle import Handle, halt_at_exit
 from ._library import call, lib, reported
-from .errors import CancelledError, InvalidError
+from .errors import CancelledError, Error, InvalidError
 from .requests import LogitsCollector
 from .result import Result
 
 _SLICE_MS = 100  # a waiting thread looks for signals so often
-_is_exiting = False
-
-
-def begin_exit() -> None:
-    """The interpreter ends."""
-    global _is_exiting
-    _is_exiting = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +44,17 @@ _STATES = ("waiting", "prefill", "decode", "done")
 class Job:
     """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
 
-    def __init__(self, pointer: Any, logits: LogitsCollector | None) -> None:
-        self._pointer: Any = pointer
-        self._logits = logits  # the engine calls it until the job has ended
-        self._condition = threading.Condition()
-        self._n_users = 0
+    def __init__(
+        self, pointer: Any, engine: Handle, logits: LogitsCollector | None = None, events: EventQueue | None = None
+    ) -> None:
+        def free(pointer: Any) -> None:
+            free_job(pointer)
+            if events is not None:
+                events.close()
+
+        free_job = lib.rp_job_free
+        self._logits = logits
+        self._handle = Handle(pointer, "the job", free, stop=lib.rp_job_cancel, parent=engine, kept=logits)
 
     def __enter__(self) -> Job:
         return self
@@ -64,116 +63,94 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
-
-    def _enter(self) -> Any:
-        """The rp_job, which is not freed until _leave."""
-        with self._condition:
-            if self._pointer is None:
-                raise InvalidError("the job is closed")
-            self._n_users += 1
-            return self._pointer
-
-    def _leave(self) -> None:
-        with self._condition:
-            self._n_users -= 1
-            self._condition.notify_all()
-        if _is_exiting and threading.current_thread().daemon:
-            threading.Event().wait()  # Python ends such a thread wherever it is, and its request was cancelled for that
+        handle: Handle | None = getattr(self, "_handle", None)
+        if handle is not None and handle.is_open:
+            handle.abandon()
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
-        with self._condition:
-            pointer, self._pointer = self._pointer, None
-            if pointer is None:
-                return
-            lib.rp_job_cancel(pointer)
-            self._condition.wait_for(lambda: self._n_users == 0)
-        lib.rp_job_free(pointer)
+        self._handle.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for the end. Returns whether it has come."""
+        """Waits for the end. Returns whether it has come: not if another thread closes the job."""
         left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
-        pointer = self._enter()
-        try:
-            while True:
-                slice = _SLICE_MS if left is None else min(left, _SLICE_MS)
-                if lib.rp_job_wait(pointer, slice):
-                    return True
-                if left is not None:
-                    left -= slice
-                    if left <= 0:
-                        return False
-                if self._pointer is None:
+        is_first = True
+        while True:
+            slice = _SLICE_MS if left is None else min(left, _SLICE_MS)
+            try:
+                with self._handle.use() as pointer:
+                    if lib.rp_job_wait(pointer, slice):
+                        return True
+            except InvalidError:
+                if is_first:
+                    raise
+                return False
+            is_first = False
+            if left is not None:
+                left -= slice
+                if left <= 0:
                     return False
-        finally:
-            self._leave()
 
     def cancel(self) -> None:
         """Ends the job before its next step; returns at once."""
-        self._signal(lib.rp_job_cancel)
+        self._handle.stop()
 
     def pause(self) -> None:
         """Pauses generation until resume()."""
-        self._signal(lib.rp_job_pause)
+        with self._handle.use() as pointer:
+            lib.rp_job_pause(pointer)
 
     def resume(self) -> None:
-        self._signal(lib.rp_job_resume)
-
-    def _signal(self, function: Any) -> None:
-        pointer = self._enter()
-        try:
-            function(pointer)
-        finally:
-            self._leave()
+        with self._handle.use() as pointer:
+            lib.rp_job_resume(pointer)
 
     @property
     def status(self) -> JobStatus:
-        pointer = self._enter()
-        try:
+        with self._handle.use() as pointer:
             c = reported(_abi.rp_job_status, lib.rp_job_get_status, pointer)
-        finally:
-            self._leave()
         return JobStatus(
             _STATES[c.state], c.queue_position, c.prompt_tokens, c.cached_tokens, c.computed_tokens, c.answer_tokens
         )
 
     def finish(self) -> Any:
         """Waits for the end, and takes what the job gives: an rp_result, or NULL of a prefill. The job's error."""
-        if not self.wait():
-            raise CancelledError("the job was closed by another thread")
-        pointer = self._enter()
+        out = ctypes.POINTER(_abi.rp_result)()
         try:
-            out = ctypes.POINTER(_abi.rp_result)()
-            call(lib.rp_job_result, pointer, ctypes.byref(out))
-        finally:
-            self._leave()
+            if not self.wait():
+                raise CancelledError("the job was closed by another thread")
+            with self._handle.use() as pointer:
+                call(lib.rp_job_result, pointer, ctypes.byref(out))
+        except Error:
+            halt_at_exit()
+            raise
         return out
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
-        return Result(self.finish(), self._logits.view() if self._logits else None)
+        return Result(self.finish(), self._logits)
 
 
 class EventQueue:
-    """An rp_stream and the number of its jobs, freed when it is closed and has none."""
+    """An rp_stream. Close it after its jobs."""
 
     def __init__(self) -> None:
-        self.pointer = ctypes.c_void_p()
-        call(lib.rp_stream_new, ctypes.byref(self.pointer))
+        pointer = ctypes.c_void_p()
+        call(lib.rp_stream_new, ctypes.byref(pointer))
+        self.pointer = pointer
+        self._handle = Handle(pointer, "the stream", lib.rp_stream_free)
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
         """Tag, text, and whether the job has ended, of all events that wait."""
         events = ctypes.POINTER(_abi.rp_stream_event)()
-        n = lib.rp_stream_read(self.pointer, timeout_ms, ctypes.byref(events))
-        return [
-            (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-            for event in events[:n]
-        ]
+        with self._handle.use() as pointer:
+            n = lib.rp_stream_read(pointer, timeout_ms, ctypes.byref(events))
+            return [
+                (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
+                for event in events[:n]
+            ]
 
     def close(self) -> None:
-        pointer, self.pointer = self.pointer, ctypes.c_void_p()
-        lib.rp_stream_free(pointer)
+        self._handle.close(waits=False)
 
 
 class Stream:
@@ -192,12 +169,13 @@ class Stream:
         self._result: Result | None = None
         self._n_read = 0
         self._ended = False
-        self._events: EventQueue | None = EventQueue()
+        self._closed = False
+        self._error: Exception | None = None
+        self._events = EventQueue()
         try:
             self._job = submit(self._events)
         except BaseException:
             self._events.close()
-            self._events = None
             raise
 
     def __iter__(self) -> Iterator[str]:
@@ -208,7 +186,7 @@ class Stream:
             if self._ended:
                 self.result  # an error of the request
                 raise StopIteration
-            if self._events is None:
+            if self._closed:
                 raise StopIteration
             for _, piece, ended in self._events.read(_SLICE_MS):
                 if piece:
@@ -233,20 +211,17 @@ class Stream:
     def result(self) -> Result:
         """The result, after the last piece. The request's error, if it failed; InvalidError: it has not ended."""
         if self._result is None:
-            raise getattr(self, "_error", InvalidError("the answer has not ended: read the stream to its end first"))
+            raise self._error or InvalidError("the answer has not ended: read the stream to its end first")
         return self._result
 
     def cancel(self) -> None:
         """Ends the answer before its next step: the stream ends after the text so far."""
-        if self._events is not None:
-            self._job.cancel()
+        self._job.cancel()
 
     def close(self) -> None:
         """Cancels the request, if it has not ended, and frees it."""
-        events, self._events = self._events, None
-        if events is not None:
-            self._job.close()
-            events.close()
+        self._closed = True
+        self._job.close()
 
     def __enter__(self) -> Stream:
         return self
@@ -255,10 +230,6 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_events", None) is not None:
-            self.close()
 
 
 # ---- asyncio ------------------------------------------------------------------------------------------------------

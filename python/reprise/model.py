@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
+from ._handle import Handle, Use
 from ._library import call, encoded, lib, no_callback, reported, text
 from .errors import InvalidError, UnknownNameError
 from .prompt import ROLES
@@ -65,7 +65,7 @@ def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[by
 
 
 class Model:
-    """A GGUF file, opened. Free its engines before it: `with Model(path) as model, Engine(model) as engine:`.
+    """A GGUF file, opened: `with Model(path) as model, Engine(model) as engine:`. An engine keeps it open after close().
 
     chat_format      name of a chat format; None: that of the file
     vocabulary_only  load the tokenizer alone, from any model file
@@ -75,30 +75,28 @@ class Model:
     def __init__(
         self, path: str | os.PathLike[str], *, chat_format: str | None = None, vocabulary_only: bool = False
     ) -> None:
-        self._pointer: Any = None
-        self._closing = threading.Lock()
         options = _abi.rp_model_options()
         lib.rp_model_options_init(options, ctypes.sizeof(options))
         options.chat_format = encoded(chat_format)
         options.vocabulary_only = vocabulary_only
         pointer = ctypes.c_void_p()
         call(lib.rp_model_open, ctypes.byref(pointer), encoded(os.fspath(path)), ctypes.byref(options))
-        self._pointer = pointer
         self.path = os.fspath(path)
+        self._handle = Handle(
+            pointer, f"the model {self.path}", lib.rp_model_close, portable=True, closes_children=False
+        )  # fmt: skip
 
     @property
-    def pointer(self) -> Any:
-        """The rp_model. InvalidError: it is closed."""
-        if self._pointer is None:
-            raise InvalidError(f"the model {self.path} is closed")
-        return self._pointer
+    def handle(self) -> Handle:
+        """The rp_model."""
+        return self._handle
+
+    def _use(self) -> Use:
+        return self._handle.use()
 
     def close(self) -> None:
-        """Closes the file. Again: nothing."""
-        with self._closing:
-            pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            lib.rp_model_close(pointer)
+        """Closes the file, as soon as no engine needs it. Again: nothing."""
+        self._handle.close(waits=False)
 
     def __enter__(self) -> Model:
         return self
@@ -107,29 +105,32 @@ class Model:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close()
+        handle: Handle | None = getattr(self, "_handle", None)
+        if handle is not None and handle.is_open:
+            handle.abandon()
 
     @property
     def info(self) -> ModelInfo:
-        info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, self.pointer))
+        with self._use() as pointer:
+            info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, pointer))
         return info
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: control tokens written in the text become tokens: for trusted text only. bos: begin with the model's
         beginning-of-text token, if it wants one."""
         data = text.encode("utf-8", "surrogatepass")
-        return self._tokens(lib.rp_tokenize, self.pointer, data, len(data), special, bos)
+        return self._tokens(lib.rp_tokenize, data, len(data), special, bos)
 
     def tokenize_messages(self, messages: Iterable[Mapping[str, str]], *, continues: bool = False) -> list[int]:
         """Token ids of a conversation in the model's chat format, and the generation prompt. continues: the last message is the beginning
         of the answer."""
         array, n, _texts = c_messages(messages)
-        return self._tokens(lib.rp_tokenize_messages, self.pointer, array, n, continues)
+        return self._tokens(lib.rp_tokenize_messages, array, n, continues)
 
     def _tokens(self, function: Any, *args: Any) -> list[int]:
         tokens, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
-        call(function, *args, ctypes.byref(tokens), ctypes.byref(n))
+        with self._use() as pointer:
+            call(function, pointer, *args, ctypes.byref(tokens), ctypes.byref(n))
         try:
             return tokens[: n.value]
         finally:
@@ -138,10 +139,11 @@ class Model:
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; special: of a control token its name, else nothing."""
         n = ctypes.c_size_t()
-        pointer = lib.rp_token_bytes(self.pointer, token, special, ctypes.byref(n))
-        if pointer is None:
-            raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
-        return ctypes.string_at(pointer, n.value)
+        with self._use() as pointer:
+            found = lib.rp_token_bytes(pointer, token, special, ctypes.byref(n)) if 0 <= token < 2**31 else None
+            if found is not None:
+                return ctypes.string_at(found, n.value)
+        raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
 
     def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
@@ -151,8 +153,9 @@ class Model:
         """BLAKE2b of the model's files and chat format, 64 hexadecimal digits. Reads all weights, once."""
         out = ctypes.c_char_p()
         nothing = no_callback(_abi.rp_on_progress)
-        call(lib.rp_model_fingerprint, self.pointer, n_threads, nothing, None, ctypes.byref(out))
-        return text(out.value)
+        with self._use() as pointer:
+            call(lib.rp_model_fingerprint, pointer, n_threads, nothing, None, ctypes.byref(out))
+            return text(out.value)
 
     def __repr__(self) -> str:
-        return f"<Model {self.path}>" if self._pointer is not None else f"<Model {self.path}, closed>"
+        return f"<Model {self.path}>" if self._handle.is_open else f"<Model {self.path}, closed>"

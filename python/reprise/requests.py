@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import difflib
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
@@ -77,10 +79,22 @@ class LogitsCollector:
         self.n_vocab = n_vocab
         self.rows.append(ctypes.string_at(logits, n_vocab * 4))
 
-    def view(self) -> memoryview:
-        if not self.rows:
+    def view(self, n_tokens: int) -> memoryview:
+        """The rows of an answer's tokens: without that of the end-of-text token, which is none."""
+        rows = self.rows[:n_tokens]
+        if not rows:
             return memoryview(b"").cast("f")
-        return memoryview(b"".join(self.rows)).cast("B").cast("f", (len(self.rows), self.n_vocab))
+        return memoryview(b"".join(rows)).cast("f", (len(rows), self.n_vocab))
+
+
+def set_number(struct: Any, name: str, value: Any) -> None:
+    """Sets a field, which ctypes would truncate to its size."""
+    if not isinstance(value, (int, float)):
+        value = operator.index(value)
+    setattr(struct, name, value)
+    stored = getattr(struct, name)
+    if stored != value and not isinstance(stored, float):
+        raise InvalidError(f"{name}={value!r} is out of its range")
 
 
 class Request:
@@ -114,9 +128,9 @@ class Request:
                 raise TypeError(f"a request has no option {name!r}" + (f": do you mean {near[0]!r}?" if near else ""))
             try:
                 if name in _NUMBERS:
-                    setattr(c, name, value)
+                    set_number(c, name, value)
                 elif name in _SAMPLING:
-                    setattr(c.sampling, name, value)
+                    set_number(c.sampling, name, value)
                 elif name in _STRINGS:
                     setattr(c, name, encoded(value))
                 else:
@@ -133,16 +147,17 @@ class Request:
         elif name == "quality" and value is not None:
             call(lib.rp_quality_parse, encoded(value), ctypes.byref(c.quality))
         elif name == "n_draft":
-            c.n_draft = _abi.RP_DRAFT_AUTO if value == "auto" else value
+            set_number(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
         elif name == "stop":
             stops = [encoded(one) for one in ([value] if isinstance(value, str) else value)]
-            array = (ctypes.c_char_p * len(stops))(*stops)
-            self.kept.append(array)
-            c.stops, c.n_stops = cast(Any, array), len(stops)
+            pointers = (ctypes.c_char_p * len(stops))(*stops)
+            self.kept.append(pointers)
+            c.stops, c.n_stops = cast(Any, pointers), len(stops)
         elif name == "logit_bias":
             biases = (_abi.rp_logit_bias * len(value))()
             for i, (token, bias) in enumerate(value.items()):
-                biases[i].token, biases[i].bias = int(token), -math.inf if bias is None else bias
+                set_number(biases[i], "token", token)
+                biases[i].bias = -math.inf if bias is None else bias
             self.kept.append(biases)
             c.sampling.bias, c.sampling.n_bias = biases, len(value)
         elif name == "logits" and value:
@@ -160,13 +175,17 @@ class Request:
         elif isinstance(prompt, str):
             c.text = encoded(prompt)
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
-            array, c.n_messages, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
-            self.kept += [array, texts]
-            c.messages = array
-        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
-            tokens = (ctypes.c_int32 * len(prompt))(*cast(Sequence[int], prompt))
+            messages, c.n_messages, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
+            self.kept += [messages, texts]
+            c.messages = messages
+        elif isinstance(prompt, Sequence) and prompt and hasattr(prompt[0], "__index__"):
+            try:
+                ids = array.array("i", cast(Sequence[int], prompt))
+            except (TypeError, OverflowError) as e:
+                raise InvalidError(f"a prompt of token ids: {e}") from None
+            tokens = (ctypes.c_int32 * len(ids)).from_buffer(ids)
             self.kept.append(tokens)
-            c.tokens, c.n_tokens = tokens, len(prompt)
+            c.tokens, c.n_tokens = tokens, len(ids)
         else:
             raise InvalidError(
                 f"{prompt!r:.60} is no prompt: use a Prompt, str, a list of messages or of token ids, and Markup for PML"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
+from ._handle import Handle
 from ._library import call, encoded, lib, no_callback, text
 from .errors import InvalidError
 from .result import copied
@@ -107,39 +108,29 @@ class Store:
         create: bool = False,
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._pointer: Any = None
-        self._engine: Engine | None = None
+        self._engine: Handle | None = None
         options: Any = _abi.rp_store_options()
         lib.rp_store_options_init(options, ctypes.sizeof(options))
         options.read_only, options.create = read_only, create
         options.key_file = encoded(os.fspath(key_file)) if key_file is not None else None
         pointer = ctypes.c_void_p()
         call(lib.rp_store_open, ctypes.byref(pointer), encoded(os.fspath(dir)), ctypes.byref(options))
-        self._pointer = pointer
+        self._handle = Handle(pointer, "the store", lib.rp_store_close, portable=True)
 
     @classmethod
     def attach(cls, engine: Engine) -> Store:
         """The store of an engine, for the operator: entries of all tenants, without their texts."""
         store = cls.__new__(cls)
-        store._pointer, store._engine = None, engine
         pointer = ctypes.c_void_p()
-        call(lib.rp_store_attach, ctypes.byref(pointer), engine.pointer)
-        store._pointer = pointer
+        store._engine = engine.handle
+        with store._engine.use() as of:
+            call(lib.rp_store_attach, ctypes.byref(pointer), of)
+            store._handle = Handle(pointer, "the store", lib.rp_store_close, parent=store._engine)
         return store
 
-    @property
-    def pointer(self) -> Any:
-        """The rp_store. InvalidError: it, or its engine, is closed."""
-        if self._engine is not None:
-            self._engine.pointer
-        if self._pointer is None:
-            raise InvalidError("the store is closed")
-        return self._pointer
-
     def close(self) -> None:
-        pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            lib.rp_store_close(pointer)
+        """Frees it. Again: nothing. An engine closes its own."""
+        self._handle.close()
 
     def __enter__(self) -> Store:
         return self
@@ -148,8 +139,16 @@ class Store:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close()
+        handle: Handle | None = getattr(self, "_handle", None)
+        if handle is not None and handle.is_open:
+            handle.abandon()
+
+    def _call(self, function: Any, *args: Any) -> None:
+        if self._engine is not None and not self._engine.is_open:
+            with self._engine.use():  # its error says more
+                pass
+        with self._handle.use() as pointer:
+            call(function, pointer, *args)
 
     # ---- entries ----
 
@@ -199,7 +198,7 @@ class Store:
 
     def _listing(self, function: Any, selection: Any, *args: Any) -> tuple[Entry, ...]:
         out = ctypes.POINTER(_abi.rp_store_listing)()
-        call(function, self.pointer, ctypes.byref(selection), *args, ctypes.byref(out))
+        self._call(function, ctypes.byref(selection), *args, ctypes.byref(out))
         try:
             entries = out.contents.entries
             return tuple(copied(Entry, entries[i], kind=_KINDS[entries[i].kind]) for i in range(out.contents.n_entries))
@@ -247,7 +246,7 @@ class Store:
 
     def _filled(self, kind: type[Any], function: Any, *args: Any) -> Any:
         out = kind(struct_size=ctypes.sizeof(kind))
-        call(function, self.pointer, *args, ctypes.byref(out))
+        self._call(function, *args, ctypes.byref(out))
         return out
 
 
