@@ -979,9 +979,10 @@ RP_API int rp_stream_new(rp_stream **out, rp_error *err);
 RP_API void rp_stream_free(rp_stream *stream);
 /* A file descriptor that is readable (poll, epoll, an event loop) while events wait. Owned by the stream; -1: the system has none. Only
  * rp_stream_read may read from it. */
-RP_API int rp_stream_fd(const rp_stream *stream);
-/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order. Returns their number; 0: none came, or there is
- * no memory to take them now. *events and their texts are borrowed until the next call. */
+RP_API int rp_stream_fd(rp_stream *stream);
+/* Waits up to timeout_ms (-1: no limit; 0: not at all) for events, and takes all of them, in order. A reader that waits gets text at most once a
+ * millisecond, and the end of a job at once. Returns the number of events; 0: none came, or there is no memory to take them now. *events and their
+ * texts are borrowed until the next call. */
 RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_stream_event **events);
 
 /* Submits, waits and takes the result. *out is owned by the caller (rp_result_free). On error *out is NULL.

@@ -56,7 +56,9 @@ class Conversation:
         to_read = names(question)
         while True:
             result = self.engine.run(self.prompt(question), max_tokens=40)
-            print(f"  {result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]")
+            print(
+                f"  {result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]"
+            )
             found = next((n for n in to_read + names(result.text) if n not in self.seen and search(n)), None)
             if found is None:
                 self.turns.append((question, result.text))
@@ -71,7 +73,11 @@ def main() -> None:
     model = sys.argv[1] if len(sys.argv) > 1 else HERE.parent.parent / "models" / "reprise-mini.gguf"
     with Engine(model) as engine:
         conversation = Conversation(engine)
-        for question in ("Where does Danemar live?", "What is Belvik known for?", "Tell me the mayor of the town where Danemar lives."):
+        for question in (
+            "Where does Danemar live?",
+            "What is Belvik known for?",
+            "Tell me the mayor of the town where Danemar lives.",
+        ):
             print(question)
             conversation.ask(question)
 

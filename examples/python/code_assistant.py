@@ -29,9 +29,15 @@ def main() -> None:
     for path in sorted((HERE.parent / "code").glob("*.py")):
         files.add(path.stem, path.read_text(encoding="utf-8").strip())
     with Engine(model) as engine:
-        for open_files, line in ((["tax", "rows"], "fen_cut("), (["rows", "tax"], "fen_cut("), (["robot", "report"], "wen_move(")):
+        for open_files, line in (
+            (["tax", "rows"], "fen_cut("),
+            (["rows", "tax"], "fen_cut("),
+            (["robot", "report"], "wen_move("),
+        ):
             result = engine.run(complete(open_files, line), max_tokens=24)
-            print(f"{result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]")
+            print(
+                f"{result.text.strip()}   [{result.usage.cached_tokens} of {result.usage.prompt_tokens} tokens cached]"
+            )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def main() -> None:
             found = retrieve(question)
             result = engine.run(answer(found, question), max_tokens=40)
             cached = result.usage.cached_tokens
-            print(f"{question} {result.text.strip()}   [{' '.join(found)}: {cached} of {result.usage.prompt_tokens} tokens cached]")
+            print(
+                f"{question} {result.text.strip()}   [{' '.join(found)}: {cached} of {result.usage.prompt_tokens} tokens cached]"
+            )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def main() -> None:
             guide("lisbon", "a weekend", "six students", "How long is the trip?"),
         ):
             answer = engine.run(customer, max_tokens=40)
-            print(f"{answer.text.strip()}   [{answer.usage.cached_tokens} of {answer.usage.prompt_tokens} tokens cached]")
+            print(
+                f"{answer.text.strip()}   [{answer.usage.cached_tokens} of {answer.usage.prompt_tokens} tokens cached]"
+            )
 
 
 if __name__ == "__main__":

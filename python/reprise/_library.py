@@ -13,7 +13,7 @@ import pathlib
 from typing import Any
 
 from . import _abi
-from .errors import BY_CODE, Error, FileError, InternalError, UnsupportedError
+from .errors import BY_CODE, Error, FileError, InternalError, InvalidError, UnsupportedError
 
 _SONAME = "libreprise.so." + ".".join(_abi.VERSION.split(".")[:2])
 
@@ -84,7 +84,7 @@ def encoded(value: str | os.PathLike[str] | None) -> bytes | None:
         return None
     data = os.fsencode(value) if isinstance(value, os.PathLike) else value.encode("utf-8", "surrogatepass")
     if b"\0" in data:
-        raise BY_CODE["RP_ERR_INVALID"](f"{value!r}: a NUL character cannot be in a name or a path")
+        raise InvalidError(f"{value!r}: a NUL character cannot be part of it")
     return data
 
 
@@ -119,3 +119,13 @@ def reported(kind: type[Any], function: Any, *args: Any) -> Any:
 def no_callback(kind: Any) -> Any:
     """A NULL callback of this type."""
     return ctypes.cast(ctypes.c_void_p(), kind)
+
+
+def set_field(struct: Any, name: str, value: Any) -> None:
+    """Sets a number of a C struct, or a string. InvalidError: another type, or out of the field's range, where ctypes would change the value."""
+    try:
+        setattr(struct, name, value)
+    except TypeError as e:
+        raise InvalidError(f"{name}={value!r}: {e}") from None
+    if isinstance(value, int) and getattr(struct, name) != value:
+        raise InvalidError(f"{name}={value}: out of range")

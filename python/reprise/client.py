@@ -93,6 +93,10 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self.close()
+
     def close(self) -> None:
         """Closes the connections that are kept. The client can be used again."""
         with self._lock:
@@ -240,7 +244,7 @@ class Client:
 
     def schemas(self) -> tuple[str, ...]:
         """The names of the schemas that the server has for this client."""
-        return tuple(one["name"] for one in self._ask(Call("GET", "/v1/schemas"))["data"])
+        return tuple(self._ask(Call("GET", "/v1/schemas"))["data"])
 
     def models(self) -> tuple[str, ...]:
         """The names of the server's models."""
@@ -456,7 +460,7 @@ class AsyncClient:
         await self._ask(Call("DELETE", f"/v1/schemas/{quote(name, safe='')}"))
 
     async def schemas(self) -> tuple[str, ...]:
-        return tuple(one["name"] for one in (await self._ask(Call("GET", "/v1/schemas")))["data"])
+        return tuple((await self._ask(Call("GET", "/v1/schemas")))["data"])
 
     async def models(self) -> tuple[str, ...]:
         return tuple(one["id"] for one in (await self._ask(Call("GET", "/v1/models")))["data"])

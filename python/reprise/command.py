@@ -6,23 +6,30 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import linecache
 import os
 import pathlib
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 from . import _abi
-from .errors import Error
+from .errors import Error, FileError
 from .programs import Program
 
 _POLL_S = 0.25
+_CLOCK_NS = 20_000_000  # a file's time may be that much older than its change
 
 
 class Refused(Exception):
-    """One line for the user."""
+    """One line for the user. files: those that it is about, besides the program's own."""
+
+    def __init__(self, line: str, files: Iterable[str] = ()) -> None:
+        super().__init__(" ".join(line.split()))
+        self.files = tuple(files)
 
 
 def load_module(path: pathlib.Path) -> ModuleType:
@@ -32,25 +39,31 @@ def load_module(path: pathlib.Path) -> ModuleType:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"_program_{path.stem}"  # modules of Python keep their names
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise Refused(f"{path} is no Python file")
+        raise Refused(f"{path} is no Python file: give FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Error as e:
         raise Refused(str(e)) from None
-    except Exception as e:
-        last = traceback.extract_tb(e.__traceback__)[-1]
-        raise Refused(f"{last.filename}:{last.lineno}: {type(e).__name__}: {e}") from None
+    except SyntaxError as e:
+        raise Refused(f"{e.filename}:{e.lineno}: {type(e).__name__}: {e.msg}", [e.filename or ""]) from None
+    except (Exception, SystemExit) as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        lines = [one for one in frames if not one.filename.startswith("<")]
+        where = next((one for one in reversed(lines) if _is_in(one.filename, folder)), lines[-1])
+        raise Refused(
+            f"{where.filename}:{where.lineno}: {type(e).__name__}: {e}", [one.filename for one in lines]
+        ) from None
     return module
 
 
 def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
     """FILE.py:NAME. The name may be left out if the file has only one program."""
-    file, _, name = place.partition(":")
-    path = pathlib.Path(file)
+    path, name = _split(place)
     module = load_module(path)
     programs = {key: value for key, value in vars(module).items() if isinstance(value, Program)}
     known = ", ".join(programs) or "none: decorate a function with @program"
@@ -65,74 +78,104 @@ def load_program(place: str) -> tuple[pathlib.Path, Program[Any]]:
     return path, programs[name]
 
 
+def _split(place: str) -> tuple[pathlib.Path, str]:
+    file, colon, name = place.rpartition(":")
+    if not colon or not name.isidentifier() and name:  # C:\programs.py
+        file, name = place, ""
+    return pathlib.Path(file), name
+
+
+def _is_in(file: str, folder: str) -> bool:
+    return pathlib.Path(file).resolve().is_relative_to(folder)
+
+
 # ---- schema ----
 
 
-def _sources(folder: pathlib.Path) -> dict[str, float]:
-    """The files of this folder that are loaded as modules, and when they were changed."""
+def _modules_in(folder: str) -> dict[str, str]:
+    """The modules that were loaded from files in this folder: name to file."""
     found = {}
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and pathlib.Path(file).resolve().is_relative_to(folder):
-            try:
-                found[file] = os.stat(file).st_mtime
-            except OSError:
-                found[file] = 0.0
+        if name != "__main__" and isinstance(file, str) and _is_in(file, folder):
+            found[name] = str(pathlib.Path(file).resolve())
     return found
 
 
-def _write_schema(place: str, out: str | None) -> pathlib.Path:
-    path, program = load_program(place)
-    pml = program.schema().pml
+def _write_schema(place: str, out: str | None) -> None:
+    schema = load_program(place)[1].schema()
     if out is None:
-        sys.stdout.write(pml)
+        sys.stdout.write(schema.pml)
         sys.stdout.flush()
     else:
         temporary = pathlib.Path(f"{out}.part")
-        temporary.write_text(pml, encoding="utf-8")
-        temporary.replace(out)
-        print(f"{out}: {program.schema().name}, {len(pml)} bytes", flush=True)
-    return path
+        try:
+            temporary.write_text(schema.pml, encoding="utf-8")
+            temporary.replace(out)
+        except OSError as e:
+            raise FileError(f"{out}: {e.strerror}: the schema cannot be written") from None
+        print(f"{out}: {schema.name}, {len(schema.pml.encode())} bytes", flush=True)
 
 
-def _watch(place: str, out: str | None) -> None:
-    folder = pathlib.Path(place.partition(":")[0]).resolve().parent
-    while True:
-        before = _sources(folder)
-        while _sources(folder) == before:
-            time.sleep(_POLL_S)
-        for file in _sources(folder):  # imports are made again
-            for name in [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == file]:
-                if name != "__main__":
-                    del sys.modules[name]
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+class _Watch:
+    """The files that a schema was made of. Their stamps are of before they were read: no change is lost."""
+
+    def __init__(self, place: str) -> None:
+        file = _split(place)[0].resolve()
+        self.folder = str(file.parent)
+        self.stamps = {str(file): _stamp(str(file))}
+
+    def begin(self) -> None:
+        """Before the program is loaded again: so are the modules of its folder."""
+        for name in _modules_in(self.folder):
+            del sys.modules[name]
         importlib.invalidate_caches()
+        linecache.checkcache()
+        self.stamps = {file: _stamp(file) for file in self.stamps}
+
+    def add(self, files: Iterable[str]) -> None:
+        """Files that were read. One that was not known before may have changed since: then it is read again."""
+        for file in files:
+            file = str(pathlib.Path(file).resolve())
+            if file not in self.stamps and _is_in(file, self.folder):
+                stamp = _stamp(file)
+                self.stamps[file] = stamp if stamp is None or stamp[0] < self.begun - _CLOCK_NS else None
+
+    def has_changed(self) -> bool:
+        return any(_stamp(file) != stamp for file, stamp in self.stamps.items())
+
+    def write(self, place: str, out: str | None) -> None:
+        """Writes the schema. An error is one line: the next change may correct it."""
+        self.begun = time.time_ns()
+        self.begin()
+        failed: tuple[str, ...] = ()
         try:
             _write_schema(place, out)
-        except (Refused, Error) as e:
+        except (Refused, Error, OSError) as e:
             print(f"reprise: {e}", file=sys.stderr, flush=True)
-            file = str(pathlib.Path(place.partition(":")[0]))
-            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
-
-
-def _placeholder(file: str) -> ModuleType:
-    """Stands for a file that could not be loaded, so that its next change is seen."""
-    module = ModuleType(pathlib.Path(file).stem)
-    module.__file__ = file
-    return module
+            failed = e.files if isinstance(e, Refused) else ()
+        self.add([*_modules_in(self.folder).values(), *failed])
 
 
 def schema(options: argparse.Namespace) -> None:
     if not options.watch:
         _write_schema(options.program, options.output)
         return
+    watch = _Watch(options.program)
+    sys.dont_write_bytecode = True  # of two changes in one second, the second must be read
     try:
-        try:
-            _write_schema(options.program, options.output)
-        except (Refused, Error) as e:
-            print(f"reprise: {e}", file=sys.stderr, flush=True)
-            file = options.program.partition(":")[0]
-            sys.modules.setdefault(pathlib.Path(file).stem, _placeholder(file))
-        _watch(options.program, options.output)
+        while True:
+            watch.write(options.program, options.output)
+            while not watch.has_changed():
+                time.sleep(_POLL_S)
     except KeyboardInterrupt:
         pass
 
@@ -210,9 +253,12 @@ def main(arguments: list[str] | None = None) -> int:
     except Refused as e:
         print(f"reprise: {e}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of standard output has ended: nobody is left for the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (Error, OSError) as e:
         print(f"reprise: {e}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
 import threading
+import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, job
-from ._handle import Handle, Use, begin_exit
-from ._library import call, encoded, lib, no_callback, reported, text
-from .errors import InvalidError
+from ._library import call, encoded, lib, no_callback, reported, set_field, text
+from .errors import InvalidError, UnknownNameError
+from .handle import Handle, begin_exit
 from .model import Model
 from .prompt import Prompt
-from .requests import PromptLike, Request, RequestOptions, set_number
+from .requests import PromptLike, Request, RequestOptions
 from .result import Result, copied
 from .schema import Schema
 
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from .store import Store
 
 KV_FORMATS = ("f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8")
-_SLICE_MS = 100
+_SLICE_MS = 100  # a waiting thread looks for signals so often
+_MOST_SECONDS = 10**9
 _WRITES = ("back", "through", "off")
 
 
@@ -178,6 +182,8 @@ class Engine:
         kv_method: str | None = None,
     ) -> None:
         values = {name: value for name, value in locals().items() if name not in ("self", "model")}
+        self.handle = Handle("engine")
+        self._jobs: weakref.WeakSet[job.Job] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._schemas: dict[str, str] = {}  # that this object has loaded: name -> PML
         self._has_model = not isinstance(model, Model)
@@ -185,48 +191,40 @@ class Engine:
         lib.rp_engine_options_init(options, ctypes.sizeof(options))
         for name, value in values.items():
             _set_option(options, name, value)
-        self._limit_ms = limit_ms = [-1]  # on writing when it closes
         self.model = model if isinstance(model, Model) else Model(model)
-        pointer = ctypes.c_void_p()
-
-        def free(pointer: Any) -> int:
-            _live.pop(pointer.value, None)
-            return int(close_engine(pointer, limit_ms[0]))
-
-        close_engine = lib.rp_engine_close
         try:
-            with self.model.handle.use() as of:
-                call(lib.rp_engine_new, ctypes.byref(pointer), of, ctypes.byref(options))
-                self._handle = Handle(pointer, "the engine", free, parent=self.model.handle)
+            with self.model.handle as pointer:
+                self.model.engines.add(self)
+                _engines.add(self)
+                call(lib.rp_engine_new, ctypes.byref(self.handle.cell), pointer, ctypes.byref(options))
         except BaseException:
-            if self._has_model:
-                self.model.close()
+            self.close()
             raise
-        assert pointer.value is not None
-        _live[pointer.value] = self._handle
-
-    @property
-    def handle(self) -> Handle:
-        """The rp_engine."""
-        return self._handle
-
-    def _use(self) -> Use:
-        return self._handle.use()
 
     # ---- life ----
 
     def close(self, timeout_s: float | None = None) -> int:
-        """Cancels what runs, writes the store, and frees the engine. Again: nothing. Any thread: calls of others end first, or are refused.
+        """Cancels what runs, writes the store, and frees the engine. Again: nothing.
 
         timeout_s: limit on writing; None: none. Returns the number of spans that were not written to disk.
         """
-        if timeout_s is not None:
-            self._limit_ms[0] = int(timeout_s * 1000)
-        job.free_closed_loops()
-        self._handle.close()
+        n = self.free(timeout_s)
         if self._has_model:
             self.model.close()
-        return int(self._handle.returned or 0)
+        return n
+
+    def free(self, timeout_s: float | None = None) -> int:
+        """close() without the model."""
+        job.free_closed_loops()
+        n = self.handle.close(lib.rp_engine_close, _ms(timeout_s), stop=self._close_jobs)
+        _engines.discard(self)
+        return n or 0
+
+    def _close_jobs(self, _pointer: object) -> None:
+        """The engine is closed to new jobs; a thread that submits one now finishes that first."""
+        self.handle.wait()
+        for one in list(self._jobs):
+            one.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -235,9 +233,8 @@ class Engine:
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and handle.is_open:
-            handle.abandon()
+        if hasattr(self, "model"):
+            self.close()
 
     # ---- schemas ----
 
@@ -246,64 +243,76 @@ class Engine:
 
         MarkupError, UnknownNameError, LengthError, ... with file:line:column.
         """
-        with self._use() as pointer, self._lock:
-            self._load(pointer, schema)
+        self._load(schema, is_again=True)
 
-    def _load(self, pointer: Any, schema: Schema) -> None:
-        data = schema.pml.encode("utf-8", "surrogatepass")
-        name, directory = encoded(schema.document or schema.name), encoded(schema.directory)
-        call(lib.rp_schema_parse, pointer, data, len(data), name, directory, None, None)
-        self._schemas[schema.name] = schema.pml
-        old = schema.replaces
-        if old and self._schemas.pop(old, None) is not None:
-            call(lib.rp_schema_unload, pointer, None, encoded(old))
-
-    def _ensure(self, schema: Schema) -> None:
-        """Loads a schema unless this object has."""
-        if self._schemas.get(schema.name) == schema.pml:
+    def _load(self, schema: Schema, is_again: bool = False) -> None:
+        """Loads a schema unless this object has. is_again: even then."""
+        known = self._schemas.get(schema.name)
+        if not is_again and (known is schema.pml or known == schema.pml):
             return
-        with self._use() as pointer, self._lock:
-            if self._schemas.get(schema.name) != schema.pml:
-                self._load(pointer, schema)
+        data = schema.pml.encode("utf-8", "surrogatepass")
+        directory = encoded(schema.directory)
+        name = encoded(schema.document or schema.name)
+        with self.handle as pointer, self._lock:
+            if not is_again and self._schemas.get(schema.name) == schema.pml:
+                return  # another thread has
+            call(lib.rp_schema_parse, pointer, data, len(data), name, directory, None, None)
+            self._schemas[schema.name] = schema.pml
+            old = schema.replaces
+            if old and self._schemas.pop(old, None) is not None:
+                call(lib.rp_schema_unload, pointer, None, encoded(old))
 
     def unload(self, schema: Schema | str) -> None:
         """Unloads a schema; its KV stays cached until it is evicted. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
-        with self._use() as pointer, self._lock:
+        with self.handle as pointer, self._lock:
             self._schemas.pop(name, None)
             call(lib.rp_schema_unload, pointer, None, encoded(name))
 
     def prefill(self, schema: Schema | str) -> None:
         """Prefills every module of a schema that is not cached, so that no request has to."""
         if isinstance(schema, Schema):
-            self._ensure(schema)
-        name = schema.name if isinstance(schema, Schema) else schema
-        pointer = ctypes.c_void_p()
-        nothing = no_callback(_abi.rp_on_progress)
-        with self._use() as of:
-            call(lib.rp_schema_submit, of, None, encoded(name), nothing, None, ctypes.byref(pointer))
-            one = job.Job(pointer, self._handle)
-        with one:
+            self._load(schema)
+        name = encoded(schema.name if isinstance(schema, Schema) else schema)
+        with job.Job() as one:
+            with self.handle as pointer:
+                self._jobs.add(one)
+                out = ctypes.byref(one.handle.cell)
+                call(lib.rp_schema_submit, pointer, None, name, no_callback(_abi.rp_on_progress), None, out)
             one.finish()
 
     # ---- requests ----
 
-    def _submit(
-        self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int | None = None
-    ) -> job.Job:
-        """tag: of its events; None: the job frees the queue, which has no other."""
-        if isinstance(prompt, Prompt) and isinstance(prompt.schema, Schema):
-            self._ensure(prompt.schema)
-        request = Request(prompt, options)
+    def _submit(self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int = 0) -> job.Job:
+        schema = prompt.schema if isinstance(prompt, Prompt) else None
+        if not isinstance(schema, Schema):
+            return self._submit_once(prompt, options, events, tag)
+        self._load(schema)
         try:
-            if events is not None:
-                request.c.stream, request.c.stream_tag = events.pointer, tag or 0
-            pointer = ctypes.c_void_p()
-            with self._use() as of:
-                call(lib.rp_engine_submit, of, ctypes.byref(request.c), ctypes.byref(pointer))
-                return job.Job(pointer, self._handle, request.logits, events if tag is None else None)
-        finally:
-            request.close()
+            return self._submit_once(prompt, options, events, tag)
+        except UnknownNameError:
+            if schema.name in self._schemas:
+                raise
+            self._load(schema)  # another thread has replaced it meanwhile
+            return self._submit_once(prompt, options, events, tag)
+
+    def _submit_once(self, prompt: PromptLike, options: Any, events: job.EventQueue | None, tag: int) -> job.Job:
+        with Request(prompt, options) as request:
+            # The job has its owners before the library has the job: an exception anywhere leaves none behind.
+            one = job.Job(request.logits)
+            try:
+                with self.handle as pointer:
+                    self._jobs.add(one)
+                    if events is not None:
+                        events.jobs[tag] = one
+                        request.c.stream, request.c.stream_tag = events.handle.cell, tag
+                    call(lib.rp_engine_submit, pointer, ctypes.byref(request.c), ctypes.byref(one.handle.cell))
+            except BaseException:
+                one.close()
+                if events is not None:
+                    events.jobs.pop(tag, None)
+                raise
+            return one
 
     def submit(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.Job:
         """Queues a request and returns at once. BusyError: the queue is full; and the errors of run() about the request itself."""
@@ -334,41 +343,38 @@ class Engine:
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Runs background tasks (reduced KV of modules, scaffolds, audits) now. Returns whether none is pending."""
-        left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
-        while True:
-            slice = _SLICE_MS if left is None else min(left, _SLICE_MS)  # for signals, and close() in another thread
-            with self._use() as pointer:
-                if lib.rp_engine_drain(pointer, slice):
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.handle as pointer:
+            while True:  # in slices: signals, and close() by another thread
+                left = _SLICE_MS if end is None else _ms(end - time.monotonic())
+                if lib.rp_engine_drain(pointer, max(min(left, _SLICE_MS), 0)):
                     return True
-            if left is not None:
-                left -= slice
-                if left <= 0:
+                if left <= 0 or self.handle.is_closed:
                     return False
-
-    def _reported(self, kind: type[Any], function: Any) -> Any:
-        with self._use() as pointer:
-            return reported(kind, function, pointer)
 
     @property
     def info(self) -> EngineInfo:
-        c = self._reported(_abi.rp_engine_info, lib.rp_engine_describe)
+        with self.handle as pointer:
+            c = reported(_abi.rp_engine_info, lib.rp_engine_describe, pointer)
         info: EngineInfo = copied(EngineInfo, c, kv_format=KV_FORMATS[c.kv_format])
         return info
 
     @property
     def memory(self) -> Memory:
-        memory: Memory = copied(Memory, self._reported(_abi.rp_memory, lib.rp_engine_memory))
+        with self.handle as pointer:
+            memory: Memory = copied(Memory, reported(_abi.rp_memory, lib.rp_engine_memory, pointer))
         return memory
 
     @property
     def store_stats(self) -> StoreStats:
-        c = self._reported(_abi.rp_store_stats, lib.rp_engine_store_stats)
+        with self.handle as pointer:
+            c = reported(_abi.rp_store_stats, lib.rp_engine_store_stats, pointer)
         stats: StoreStats = copied(StoreStats, c, disk_state=text(lib.rp_store_state_name(c.disk_state)))
         return stats
 
     @property
     def store(self) -> Store:
-        """The entries of the engine's store, in RAM and on disk. Closing the engine closes it."""
+        """The entries of the engine's store, in RAM and on disk. Close it before the engine."""
         from .store import Store
 
         return Store.attach(self)
@@ -377,18 +383,14 @@ class Engine:
         """The layout of a schema (or of the loaded one of that name), or of a prompt and its schema. Computes no token."""
         schema = prompt.schema if isinstance(prompt, Prompt) else prompt
         if isinstance(schema, Schema):
-            self._ensure(schema)
+            self._load(schema)
         out = ctypes.POINTER(_abi.rp_inspection)()
         if isinstance(prompt, Prompt):
-            request = Request(prompt, {})
-            try:
-                with self._use() as pointer:
-                    call(lib.rp_engine_inspect_prompt, pointer, None, request.built, None, ctypes.byref(out))
-            finally:
-                request.close()
+            with Request(prompt, {}) as request, self.handle as pointer:
+                call(lib.rp_engine_inspect_prompt, pointer, None, request.built, None, ctypes.byref(out))
         else:
-            name = encoded(schema.name if isinstance(schema, Schema) else schema)
-            with self._use() as pointer:
+            name = encoded(prompt.name if isinstance(prompt, Schema) else prompt)
+            with self.handle as pointer:
                 call(lib.rp_engine_inspect, pointer, None, name, None, None, ctypes.byref(out))
         try:
             c = out.contents
@@ -414,13 +416,14 @@ def _set_option(options: Any, name: str, value: Any) -> None:
             raise InvalidError(f"{name}={value!r}: use one of {', '.join(names)}")
         setattr(options, name, names.index(value))
         return
-    try:
-        if value is None or isinstance(value, (str, os.PathLike)):
-            setattr(options, name, encoded(value))
-        else:
-            set_number(options, name, value)
-    except TypeError as e:
-        raise InvalidError(f"{name}={value!r}: {e}") from None
+    if value is None or isinstance(value, (str, os.PathLike)):
+        value = encoded(value)
+    set_field(options, name, value)
+
+
+def _ms(seconds: float | None) -> int:
+    """For the library: -1: no limit."""
+    return -1 if seconds is None else math.ceil(min(max(seconds, 0), _MOST_SECONDS) * 1000)
 
 
 _REASONS = {
@@ -462,12 +465,12 @@ def explain(result: Result) -> str:
     return "\n".join([*lines, *(f"  warning: {warning}" for warning in result.warnings)])
 
 
-_live: dict[int, Handle] = {}  # engines, by their address
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_engines() -> None:
     """Requests that still run are cancelled before the interpreter ends."""
     begin_exit()
-    for handle in list(_live.values()):
-        handle.close()
+    for engine in list(_engines):
+        engine.close()

@@ -115,7 +115,7 @@ def inspection(inspection: Inspection) -> str:
     head = f"{inspection.schema}: layout {inspection.layout}, scope {inspection.scope}, {inspection.schema_positions} positions"
     return (
         f'<div style="{_BOX}"><div>{escape(head)}</div>{_bar(tiles) if tiles else ""}'
-        '<table style="border-collapse:collapse"><tr><th style="text-align:left">element</th><th>tokens</th><th>position</th>'
+        '<table style="border-collapse:collapse;font:inherit"><tr><th style="text-align:left">element</th><th>tokens</th><th>position</th>'
         f'<th style="text-align:left">text</th></tr>{"".join(rows)}</table></div>'
     )
 
@@ -139,4 +139,4 @@ def schema(schema: Schema) -> str:
             add(child, depth + 1)
 
     add(xml.etree.ElementTree.fromstring(schema.pml), 0)
-    return f'<div style="{_BOX}"><table style="border-collapse:collapse">{"".join(rows)}</table></div>'
+    return f'<div style="{_BOX}"><table style="border-collapse:collapse;font:inherit">{"".join(rows)}</table></div>'

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import ctypes
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,9 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from . import _abi
-from ._handle import Handle, halt_at_exit
 from ._library import call, lib, reported
-from .errors import CancelledError, Error, InvalidError
+from .errors import CancelledError, InvalidError
+from .handle import Handle
 from .requests import LogitsCollector
 from .result import Result
 
@@ -44,17 +47,9 @@ _STATES = ("waiting", "prefill", "decode", "done")
 class Job:
     """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
 
-    def __init__(
-        self, pointer: Any, engine: Handle, logits: LogitsCollector | None = None, events: EventQueue | None = None
-    ) -> None:
-        def free(pointer: Any) -> None:
-            free_job(pointer)
-            if events is not None:
-                events.close()
-
-        free_job = lib.rp_job_free
-        self._logits = logits
-        self._handle = Handle(pointer, "the job", free, stop=lib.rp_job_cancel, parent=engine, kept=logits)
+    def __init__(self, logits: LogitsCollector | None = None) -> None:
+        self.handle = Handle("job")  # filled in by submission
+        self._logits = logits  # the engine calls it until the job has ended
 
     def __enter__(self) -> Job:
         return self
@@ -63,50 +58,44 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and handle.is_open:
-            handle.abandon()
+        if hasattr(self, "handle"):
+            try:
+                self.close()
+            finally:
+                self.close()  # if it was interrupted: nobody else has the job
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
-        self._handle.close()
+        self.handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for the end. Returns whether it has come: not if another thread closes the job."""
-        left = None if timeout_s is None else max(int(timeout_s * 1000), 0)
-        is_first = True
-        while True:
-            slice = _SLICE_MS if left is None else min(left, _SLICE_MS)
-            try:
-                with self._handle.use() as pointer:
-                    if lib.rp_job_wait(pointer, slice):
-                        return True
-            except InvalidError:
-                if is_first:
-                    raise
-                return False
-            is_first = False
-            if left is not None:
-                left -= slice
-                if left <= 0:
+        """Waits for the end. Returns whether it has come."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.handle as pointer:
+            while True:
+                left = _SLICE_MS if end is None else math.ceil((end - time.monotonic()) * 1000)
+                if lib.rp_job_wait(pointer, max(min(left, _SLICE_MS), 0)):
+                    return True
+                if left <= 0 or self.handle.is_closed:
                     return False
 
     def cancel(self) -> None:
         """Ends the job before its next step; returns at once."""
-        self._handle.stop()
+        with self.handle as pointer:
+            lib.rp_job_cancel(pointer)
 
     def pause(self) -> None:
         """Pauses generation until resume()."""
-        with self._handle.use() as pointer:
+        with self.handle as pointer:
             lib.rp_job_pause(pointer)
 
     def resume(self) -> None:
-        with self._handle.use() as pointer:
+        with self.handle as pointer:
             lib.rp_job_resume(pointer)
 
     @property
     def status(self) -> JobStatus:
-        with self._handle.use() as pointer:
+        with self.handle as pointer:
             c = reported(_abi.rp_job_status, lib.rp_job_get_status, pointer)
         return JobStatus(
             _STATES[c.state], c.queue_position, c.prompt_tokens, c.cached_tokens, c.computed_tokens, c.answer_tokens
@@ -114,43 +103,49 @@ class Job:
 
     def finish(self) -> Any:
         """Waits for the end, and takes what the job gives: an rp_result, or NULL of a prefill. The job's error."""
+        if not self.wait():
+            raise CancelledError("the job was closed by another thread")
         out = ctypes.POINTER(_abi.rp_result)()
-        try:
-            if not self.wait():
-                raise CancelledError("the job was closed by another thread")
-            with self._handle.use() as pointer:
-                call(lib.rp_job_result, pointer, ctypes.byref(out))
-        except Error:
-            halt_at_exit()
-            raise
+        with self.handle as pointer:
+            call(lib.rp_job_result, pointer, ctypes.byref(out))
         return out
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
-        return Result(self.finish(), self._logits)
+        return Result(self.finish(), self._logits.view() if self._logits else None)
 
 
 class EventQueue:
-    """An rp_stream. Close it after its jobs."""
+    """An rp_stream, and its jobs, by their tags: each until its end."""
 
     def __init__(self) -> None:
-        pointer = ctypes.c_void_p()
-        call(lib.rp_stream_new, ctypes.byref(pointer))
-        self.pointer = pointer
-        self._handle = Handle(pointer, "the stream", lib.rp_stream_free)
+        self.handle = Handle("stream")
+        self.jobs: dict[int, Job] = {}
+        self._events = ctypes.POINTER(_abi.rp_stream_event)()
+        self._out = ctypes.byref(self._events)
+        call(lib.rp_stream_new, ctypes.byref(self.handle.cell))
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
-        """Tag, text, and whether the job has ended, of all events that wait."""
-        events = ctypes.POINTER(_abi.rp_stream_event)()
-        with self._handle.use() as pointer:
-            n = lib.rp_stream_read(pointer, timeout_ms, ctypes.byref(events))
+        """Tag, text, and whether the job has ended, of all events that wait. InvalidError: closed."""
+        with self.handle as pointer:
+            n = lib.rp_stream_read(pointer, timeout_ms, self._out)
+            events = self._events
             return [
                 (event.tag, ctypes.string_at(event.text, event.n_bytes).decode("utf-8", "replace"), event.ended)
-                for event in events[:n]
+                for event in [events[i] for i in range(n)]
             ]
 
     def close(self) -> None:
-        self._handle.close(waits=False)
+        """Cancels and frees its jobs, and frees it."""
+        self.handle.close(lib.rp_stream_free, stop=self._close_jobs)
+
+    def _close_jobs(self, _pointer: object) -> None:
+        for job in list(self.jobs.values()):
+            job.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.close()
 
 
 class Stream:
@@ -169,8 +164,6 @@ class Stream:
         self._result: Result | None = None
         self._n_read = 0
         self._ended = False
-        self._closed = False
-        self._error: Exception | None = None
         self._events = EventQueue()
         try:
             self._job = submit(self._events)
@@ -186,9 +179,13 @@ class Stream:
             if self._ended:
                 self.result  # an error of the request
                 raise StopIteration
-            if self._closed:
-                raise StopIteration
-            for _, piece, ended in self._events.read(_SLICE_MS):
+            try:
+                events = self._events.read(_SLICE_MS)
+            except InvalidError:  # closed
+                raise StopIteration from None
+            if self._events.handle.is_closed:
+                raise StopIteration  # by another thread, which has cancelled the request
+            for _, piece, ended in events:
                 if piece:
                     self._pieces.append(piece)
                     self._n_read += len(piece)
@@ -205,23 +202,22 @@ class Stream:
                 self._pieces.append(rest)
         except Exception as e:
             self._error = e
-        self.close()
+        self._events.close()
 
     @property
     def result(self) -> Result:
         """The result, after the last piece. The request's error, if it failed; InvalidError: it has not ended."""
         if self._result is None:
-            raise self._error or InvalidError("the answer has not ended: read the stream to its end first")
+            raise getattr(self, "_error", InvalidError("the answer has not ended: read the stream to its end first"))
         return self._result
 
     def cancel(self) -> None:
         """Ends the answer before its next step: the stream ends after the text so far."""
-        self._job.cancel()
+        _cancel(self._job)
 
     def close(self) -> None:
-        """Cancels the request, if it has not ended, and frees it."""
-        self._closed = True
-        self._job.close()
+        """Cancels the request, if it has not ended, and frees it. The stream ends."""
+        self._events.close()
 
     def __enter__(self) -> Stream:
         return self
@@ -230,6 +226,17 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_events"):
+            self.close()
+
+
+def _cancel(job: Job | None) -> None:
+    """Cancels a job that may be closed already."""
+    if job is not None:
+        with contextlib.suppress(InvalidError):
+            job.cancel()
 
 
 # ---- asyncio ------------------------------------------------------------------------------------------------------
@@ -242,14 +249,16 @@ class _LoopEvents:
         self.loop = loop
         self.queue = EventQueue()
         self.answers: weakref.WeakValueDictionary[int, AsyncStream] = weakref.WeakValueDictionary()
-        self.jobs: dict[int, Job] = {}  # each until its end
+        self.jobs = self.queue.jobs
         self.last_tag = 0
-        loop.add_reader(lib.rp_stream_fd(self.queue.pointer), self.take)
+        with self.queue.handle as pointer:
+            self.fd = lib.rp_stream_fd(pointer)
+        loop.add_reader(self.fd, self.take)
 
     def submit(self, answer: AsyncStream, submit: Callable[[EventQueue, int], Job]) -> int:
         self.last_tag += 1
         try:
-            self.jobs[self.last_tag] = submit(self.queue, self.last_tag)
+            submit(self.queue, self.last_tag)
         except BaseException:
             self.rest()
             raise
@@ -271,7 +280,7 @@ class _LoopEvents:
         if not self.jobs and _loops.get(self.loop) is self:
             del _loops[self.loop]
             if not self.loop.is_closed():
-                self.loop.remove_reader(lib.rp_stream_fd(self.queue.pointer))
+                self.loop.remove_reader(self.fd)
             self.queue.close()
 
 
@@ -282,8 +291,6 @@ def free_closed_loops() -> None:
     """Ends what event loops left that were closed before their answers had ended."""
     for loop, events in list(_loops.items()):
         if loop.is_closed() and _loops.pop(loop, None) is events:
-            for job in events.jobs.values():
-                job.close()
             events.queue.close()
 
 
@@ -368,7 +375,7 @@ class AsyncStream:
     def cancel(self) -> None:
         """Ends the answer before its next step."""
         if self._events is not None and not self._ended:
-            self._events.jobs[self._tag].cancel()
+            _cancel(self._events.jobs.get(self._tag))
 
     async def aclose(self) -> None:
         """Cancels the request, if it has not ended. The engine frees it soon after."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _abi
-from ._handle import Handle, Use
 from ._library import call, encoded, lib, no_callback, reported, text
 from .errors import InvalidError, UnknownNameError
+from .handle import Handle
 from .prompt import ROLES
 from .result import copied
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[by
 
 
 class Model:
-    """A GGUF file, opened: `with Model(path) as model, Engine(model) as engine:`. An engine keeps it open after close().
+    """A GGUF file, opened. Closing it closes its engines: `with Model(path) as model, Engine(model) as engine:`.
 
     chat_format      name of a chat format; None: that of the file
     vocabulary_only  load the tokenizer alone, from any model file
@@ -75,28 +79,24 @@ class Model:
     def __init__(
         self, path: str | os.PathLike[str], *, chat_format: str | None = None, vocabulary_only: bool = False
     ) -> None:
+        self.handle = Handle(f"model {os.fspath(path)}")
+        self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
         options = _abi.rp_model_options()
         lib.rp_model_options_init(options, ctypes.sizeof(options))
         options.chat_format = encoded(chat_format)
         options.vocabulary_only = vocabulary_only
-        pointer = ctypes.c_void_p()
-        call(lib.rp_model_open, ctypes.byref(pointer), encoded(os.fspath(path)), ctypes.byref(options))
         self.path = os.fspath(path)
-        self._handle = Handle(
-            pointer, f"the model {self.path}", lib.rp_model_close, portable=True, closes_children=False
-        )  # fmt: skip
-
-    @property
-    def handle(self) -> Handle:
-        """The rp_model."""
-        return self._handle
-
-    def _use(self) -> Use:
-        return self._handle.use()
+        call(lib.rp_model_open, ctypes.byref(self.handle.cell), encoded(os.fspath(path)), ctypes.byref(options))
 
     def close(self) -> None:
-        """Closes the file, as soon as no engine needs it. Again: nothing."""
-        self._handle.close(waits=False)
+        """Closes the model's engines, and its file. Again: nothing."""
+        self.handle.close(lib.rp_model_close, stop=self._close_engines)
+
+    def _close_engines(self, _pointer: object) -> None:
+        """The model is closed to new engines; a thread that creates one now finishes that first."""
+        self.handle.wait()
+        for engine in list(self.engines):
+            engine.free()
 
     def __enter__(self) -> Model:
         return self
@@ -105,13 +105,12 @@ class Model:
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and handle.is_open:
-            handle.abandon()
+        if hasattr(self, "path"):
+            self.close()
 
     @property
     def info(self) -> ModelInfo:
-        with self._use() as pointer:
+        with self.handle as pointer:
             info: ModelInfo = copied(ModelInfo, reported(_abi.rp_model_info, lib.rp_model_describe, pointer))
         return info
 
@@ -129,7 +128,7 @@ class Model:
 
     def _tokens(self, function: Any, *args: Any) -> list[int]:
         tokens, n = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
-        with self._use() as pointer:
+        with self.handle as pointer:
             call(function, pointer, *args, ctypes.byref(tokens), ctypes.byref(n))
         try:
             return tokens[: n.value]
@@ -139,8 +138,8 @@ class Model:
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; special: of a control token its name, else nothing."""
         n = ctypes.c_size_t()
-        with self._use() as pointer:
-            found = lib.rp_token_bytes(pointer, token, special, ctypes.byref(n)) if 0 <= token < 2**31 else None
+        with self.handle as pointer:
+            found = lib.rp_token_bytes(pointer, token, special, ctypes.byref(n)) if abs(token) < 1 << 31 else None
             if found is not None:
                 return ctypes.string_at(found, n.value)
         raise UnknownNameError(f"token {token} is not in the vocabulary: ids are 0 to {self.info.n_vocab - 1}")
@@ -153,9 +152,9 @@ class Model:
         """BLAKE2b of the model's files and chat format, 64 hexadecimal digits. Reads all weights, once."""
         out = ctypes.c_char_p()
         nothing = no_callback(_abi.rp_on_progress)
-        with self._use() as pointer:
+        with self.handle as pointer:
             call(lib.rp_model_fingerprint, pointer, n_threads, nothing, None, ctypes.byref(out))
             return text(out.value)
 
     def __repr__(self) -> str:
-        return f"<Model {self.path}>" if self._handle.is_open else f"<Model {self.path}, closed>"
+        return f"<Model {self.path}>" if not self.handle.is_closed else f"<Model {self.path}, closed>"

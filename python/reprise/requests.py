@@ -7,12 +7,11 @@ import array
 import ctypes
 import difflib
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _abi
-from ._library import call, encoded, lib
+from ._library import call, encoded, lib, set_field
 from .errors import InvalidError
 from .model import c_messages
 from .prompt import ROLES, Document, Markup, Message, Module, Part, Prompt, Text
@@ -71,39 +70,26 @@ class LogitsCollector:
     """Keeps the logits of each step. Its callback runs on the engine's thread: every step waits for the copy."""
 
     def __init__(self) -> None:
-        self.rows: list[bytes] = []
-        self.n_vocab = 0
+        self.data = bytearray()
+        self.n_rows = 0
         self.callback = _abi.rp_on_logits(self._take)
 
     def _take(self, _user: int | None, logits: Any, n_vocab: int) -> None:
-        self.n_vocab = n_vocab
-        self.rows.append(ctypes.string_at(logits, n_vocab * 4))
+        self.data += ctypes.string_at(logits, n_vocab * 4)
+        self.n_rows += 1
 
-    def view(self, n_tokens: int) -> memoryview:
-        """The rows of an answer's tokens: without that of the end-of-text token, which is none."""
-        rows = self.rows[:n_tokens]
-        if not rows:
-            return memoryview(b"").cast("f")
-        return memoryview(b"".join(rows)).cast("f", (len(rows), self.n_vocab))
-
-
-def set_number(struct: Any, name: str, value: Any) -> None:
-    """Sets a field, which ctypes would truncate to its size."""
-    if not isinstance(value, (int, float)):
-        value = operator.index(value)
-    setattr(struct, name, value)
-    stored = getattr(struct, name)
-    if stored != value and not isinstance(stored, float):
-        raise InvalidError(f"{name}={value!r} is out of its range")
+    def view(self) -> memoryview:
+        data = memoryview(self.data).toreadonly()
+        return data.cast("f", (self.n_rows, len(data) // 4 // self.n_rows)) if self.n_rows else data.cast("f")
 
 
 class Request:
     """An rp_request, and everything that it points to. Close it after submission: the library has copied the rest."""
 
     def __init__(self, prompt: PromptLike, options: Mapping[str, Any]) -> None:
+        self.built: Any = None  # an rp_prompt
         self.c: Any = _abi.rp_request()
         self.kept: list[Any] = []
-        self.built: Any = None
         self.logits: LogitsCollector | None = None
         lib.rp_request_init(self.c, ctypes.sizeof(self.c))
         try:
@@ -113,10 +99,20 @@ class Request:
             self.close()
             raise
 
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        built, self.built = self.built, None
+        built, self.built = self.built, None  # no call between these lines: no exception comes between them
         if built is not None:
             lib.rp_prompt_free(built)
+
+    def __del__(self) -> None:
+        if hasattr(self, "built"):
+            self.close()
 
     # ---- options ----
 
@@ -128,14 +124,14 @@ class Request:
                 raise TypeError(f"a request has no option {name!r}" + (f": do you mean {near[0]!r}?" if near else ""))
             try:
                 if name in _NUMBERS:
-                    set_number(c, name, value)
+                    set_field(c, name, value)
                 elif name in _SAMPLING:
-                    set_number(c.sampling, name, value)
+                    set_field(c.sampling, name, value)
                 elif name in _STRINGS:
                     setattr(c, name, encoded(value))
                 else:
                     self._set_other(name, value)
-            except (TypeError, AttributeError, KeyError) as e:
+            except (TypeError, AttributeError) as e:
                 raise InvalidError(f"{name}={value!r}: {e}") from None
 
     def _set_other(self, name: str, value: Any) -> None:
@@ -147,7 +143,7 @@ class Request:
         elif name == "quality" and value is not None:
             call(lib.rp_quality_parse, encoded(value), ctypes.byref(c.quality))
         elif name == "n_draft":
-            set_number(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
+            set_field(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
         elif name == "stop":
             stops = [encoded(one) for one in ([value] if isinstance(value, str) else value)]
             pointers = (ctypes.c_char_p * len(stops))(*stops)
@@ -156,7 +152,7 @@ class Request:
         elif name == "logit_bias":
             biases = (_abi.rp_logit_bias * len(value))()
             for i, (token, bias) in enumerate(value.items()):
-                set_number(biases[i], "token", token)
+                set_field(biases[i], "token", token)
                 biases[i].bias = -math.inf if bias is None else bias
             self.kept.append(biases)
             c.sampling.bias, c.sampling.n_bias = biases, len(value)
@@ -173,45 +169,52 @@ class Request:
         elif isinstance(prompt, Markup):
             c.prompt = encoded(prompt.pml)
         elif isinstance(prompt, str):
+            if "\0" in prompt:
+                raise InvalidError("a plain text cannot have NUL characters: use Prompt().text(...), which can")
             c.text = encoded(prompt)
         elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
             messages, c.n_messages, texts = c_messages(cast(Iterable[Mapping[str, str]], prompt))
             self.kept += [messages, texts]
             c.messages = messages
-        elif isinstance(prompt, Sequence) and prompt and hasattr(prompt[0], "__index__"):
+        elif isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
             try:
-                ids = array.array("i", cast(Sequence[int], prompt))
+                tokens = array.array("i", cast(Sequence[int], prompt))
             except (TypeError, OverflowError) as e:
-                raise InvalidError(f"a prompt of token ids: {e}") from None
-            tokens = (ctypes.c_int32 * len(ids)).from_buffer(ids)
+                raise InvalidError(f"token ids: {e}") from None
             self.kept.append(tokens)
-            c.tokens, c.n_tokens = tokens, len(ids)
+            c.tokens = ctypes.cast(tokens.buffer_info()[0], ctypes.POINTER(ctypes.c_int32))
+            c.n_tokens = len(tokens)
         else:
             raise InvalidError(
                 f"{prompt!r:.60} is no prompt: use a Prompt, str, a list of messages or of token ids, and Markup for PML"
             )
 
     def _build(self, prompt: Prompt) -> None:
-        pointer = ctypes.c_void_p()
-        call(lib.rp_prompt_new, ctypes.byref(pointer), encoded(prompt.schema_name))
-        self.built = pointer
-        _add_parts(pointer, prompt.parts)
-        self.c.built = pointer
+        self.built = ctypes.c_void_p()
+        call(lib.rp_prompt_new, ctypes.byref(self.built), encoded(prompt.schema_name))
+        _add_parts(self.built, prompt.parts)
+        self.c.built = self.built
+
+
+def _bytes(value: object, what: str) -> bytes:
+    if not isinstance(value, str):
+        raise InvalidError(f"{what} is {type(value).__name__}, not str: {value!r:.60}")
+    return value.encode("utf-8", "surrogatepass")
 
 
 def _add_parts(built: Any, parts: Iterable[Part]) -> None:
     """Adds parts. The prompt keeps its first error, which submission reports with the part's number."""
     for part in parts:
         if isinstance(part, Text):
-            data = part.text.encode("utf-8", "surrogatepass")
+            data = _bytes(part.text, "a prompt's text")
             lib.rp_prompt_append_text(built, data, len(data))
         elif isinstance(part, Module):
             lib.rp_prompt_import(built, encoded(part.path))
             for name, value in part.args.items():
-                data = value.encode("utf-8", "surrogatepass")
+                data = _bytes(value, f"{part.path}: the argument of {name}")
                 lib.rp_prompt_set_argument(built, encoded(name), data, len(data))
         elif isinstance(part, Document):
-            data = part.text.encode("utf-8", "surrogatepass")
+            data = _bytes(part.text, "a document")
             lib.rp_prompt_append_document(built, data, len(data))
         elif isinstance(part, Message):
             begin = lib.rp_prompt_begin_message if part.is_open else lib.rp_prompt_begin_role
@@ -219,5 +222,5 @@ def _add_parts(built: Any, parts: Iterable[Part]) -> None:
             _add_parts(built, part.parts)
             lib.rp_prompt_end_role(built)
         else:
-            data = part.pml.encode("utf-8", "surrogatepass")
+            data = _bytes(part.pml, "markup")
             lib.rp_prompt_append_pml(built, data, len(data))

@@ -6,13 +6,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _abi
 from ._library import lib, text
-
-if TYPE_CHECKING:
-    from .requests import LogitsCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ def _view(pointer: Any, kind: Any, n: int, format: str, owner: object) -> memory
     """The n numbers at a pointer, not copied. The view keeps their owner alive."""
     array = (kind * n).from_address(ctypes.cast(pointer, ctypes.c_void_p).value) if n else (kind * 0)()
     array._owner = owner
-    return memoryview(array).cast("B").cast(format).toreadonly()
+    return memoryview(array).toreadonly().cast("B").cast(format)
 
 
 class _Owned:
@@ -129,10 +126,10 @@ class _Owned:
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
-        self.free = lib.rp_result_free  # modules may be gone before their objects
 
     def __del__(self) -> None:
-        self.free(self.pointer)
+        if hasattr(self, "pointer"):  # else it was interrupted before it had one
+            lib.rp_result_free(self.pointer)
 
 
 class Result:
@@ -143,10 +140,10 @@ class Result:
     logits     with logits=True: a memoryview of float32, [n_tokens, n_vocab]; else None
     """
 
-    def __init__(self, pointer: Any, logits: LogitsCollector | None = None) -> None:
+    def __init__(self, pointer: Any, logits: memoryview | None = None) -> None:
         self._owned = _Owned(pointer)
         self._c: Any = pointer.contents
-        self.logits = logits.view(self._c.n_tokens) if logits is not None else None
+        self.logits = logits
 
     @functools.cached_property
     def text(self) -> str:

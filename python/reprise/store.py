@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
-from ._handle import Handle
-from ._library import call, encoded, lib, no_callback, text
+from ._library import call, encoded, lib, no_callback, set_field, text
 from .errors import InvalidError
+from .handle import Handle
 from .result import copied
 
 if TYPE_CHECKING:
@@ -108,29 +109,34 @@ class Store:
         create: bool = False,
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._engine: Handle | None = None
+        self._handle = Handle("store")
+        self._engine: Engine | None = None
         options: Any = _abi.rp_store_options()
         lib.rp_store_options_init(options, ctypes.sizeof(options))
         options.read_only, options.create = read_only, create
         options.key_file = encoded(os.fspath(key_file)) if key_file is not None else None
-        pointer = ctypes.c_void_p()
-        call(lib.rp_store_open, ctypes.byref(pointer), encoded(os.fspath(dir)), ctypes.byref(options))
-        self._handle = Handle(pointer, "the store", lib.rp_store_close, portable=True)
+        call(lib.rp_store_open, ctypes.byref(self._handle.cell), encoded(os.fspath(dir)), ctypes.byref(options))
 
     @classmethod
     def attach(cls, engine: Engine) -> Store:
         """The store of an engine, for the operator: entries of all tenants, without their texts."""
         store = cls.__new__(cls)
-        pointer = ctypes.c_void_p()
-        store._engine = engine.handle
-        with store._engine.use() as of:
-            call(lib.rp_store_attach, ctypes.byref(pointer), of)
-            store._handle = Handle(pointer, "the store", lib.rp_store_close, parent=store._engine)
+        store._handle, store._engine = Handle("store"), engine
+        with engine.handle as pointer:
+            call(lib.rp_store_attach, ctypes.byref(store._handle.cell), pointer)
         return store
 
+    def _call(self, function: Any, *args: Any) -> None:
+        """Calls a function of the store, whose engine is not closed meanwhile."""
+        with contextlib.ExitStack() as stack:
+            if self._engine is not None:
+                stack.enter_context(self._engine.handle)
+            pointer = stack.enter_context(self._handle)
+            call(function, pointer, *args)
+
     def close(self) -> None:
-        """Frees it. Again: nothing. An engine closes its own."""
-        self._handle.close()
+        """Closes the store. Again: nothing."""
+        self._handle.close(lib.rp_store_close)
 
     def __enter__(self) -> Store:
         return self
@@ -139,16 +145,8 @@ class Store:
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and handle.is_open:
-            handle.abandon()
-
-    def _call(self, function: Any, *args: Any) -> None:
-        if self._engine is not None and not self._engine.is_open:
-            with self._engine.use():  # its error says more
-                pass
-        with self._handle.use() as pointer:
-            call(function, pointer, *args)
+        if hasattr(self, "_handle"):
+            self.close()
 
     # ---- entries ----
 
@@ -170,7 +168,8 @@ class Store:
         """
         selection = _selection(name, key, model, modules, texts, expired)
         page: Any = _abi.rp_store_page()
-        page.limit, page.order = limit, int(largest_first)
+        set_field(page, "limit", limit)
+        page.order = int(largest_first)
         return self._listing(lib.rp_store_list, selection, ctypes.byref(page))
 
     def pin(self, name: str | None = None, *, key: str | None = None, pinned: bool = True) -> tuple[Entry, ...]:

@@ -63,7 +63,8 @@ def test_messages(engine: Engine) -> None:
     assert isinstance(prompt.parts[3], Message) and prompt.parts[3].parts == (Document(B), Text("Go on."))
     plain = from_messages(messages, documents=False)
     assert not any(isinstance(p, Document) for part in plain.parts if isinstance(part, Message) for p in part.parts)
-    assert engine.run(prompt, max_tokens=1).usage.prompt_tokens == engine.run(plain, max_tokens=1).usage.prompt_tokens
+    extra = engine.run(prompt, max_tokens=1).usage.prompt_tokens - engine.run(plain, max_tokens=1).usage.prompt_tokens
+    assert 0 <= extra <= 4  # tokens that a border cuts
     for bad, words in (
         ({"role": "x", "content": ""}, "message 1: unknown role 'x'"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "part 1: 'image_url'"),

@@ -101,3 +101,21 @@ def test_a_loop_that_ends_early_leaves_nothing(model: Model) -> None:
         with Engine(model, n_threads=1) as engine:
             asyncio.run(main(engine))
             assert asyncio.run(engine.run_async("Once", max_tokens=4)).text  # another loop
+
+
+def test_an_engine_closed_before_its_tasks(model: Model) -> None:
+    async def main(engine: Engine) -> None:
+        tasks = [asyncio.create_task(engine.run_async(prompt(i), max_tokens=1500, ignore_eos=True)) for i in range(6)]
+        stream = engine.stream_async("Once", max_tokens=1500, ignore_eos=True)
+        await anext(stream)
+        engine.close()
+        for task in tasks[:3]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in results[:3])
+        assert all(isinstance(one, errors.InvalidError) and "closed" in str(one) for one in results[3:])
+        with pytest.raises(errors.InvalidError, match="closed"):
+            await stream.finish()
+
+    with Engine(model, n_threads=1) as engine:
+        asyncio.run(main(engine))

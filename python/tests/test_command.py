@@ -105,16 +105,18 @@ def test_watch(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
-        until("hills")
-        change(tmp_path / "words.py", 'GUIDE = " Lisbon has trams."\n')
-        until("trams")
-        change(file, "def broken(:\n")
-        assert process.stderr is not None and "broken" not in out.read_text()
-        line = process.stderr.readline()
-        assert line.startswith("reprise: ") and "SyntaxError" in line
-        change(file, SOURCE.replace("beaches", "lagoons"))
-        until("lagoons")
-        process.terminate()
+        try:
+            until("hills")
+            change(tmp_path / "words.py", 'GUIDE = " Lisbon has trams."\n')
+            until("trams")
+            change(file, "def broken(:\n")
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith("reprise: ") and "SyntaxError" in line and "trams" in out.read_text()
+            change(file, SOURCE.replace("beaches", "lagoons"))
+            until("lagoons")
+        finally:
+            process.terminate()
 
 
 EXPECTED = {
@@ -150,3 +152,17 @@ def test_examples(name: str) -> None:
         assert at > 0, (words, done.stdout)
     files = {path.stem for path in (ROOT / "examples" / "python").glob("*.py")}
     assert files == set(EXPECTED)
+
+
+def test_the_quick_start_runs_as_pasted(tmp_path: pathlib.Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from reprise import Arg, Engine.*?)```", page, re.DOTALL)
+    file = tmp_path / "quick.py"
+    file.write_text(code)
+    done = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    cached, fresh = (int(number) for number in re.findall(r"(?:cached|fresh)_tokens=(\d+)", second))
+    assert "Lisbon" in first and cached > fresh > 0

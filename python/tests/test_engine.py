@@ -6,13 +6,18 @@ import json
 import math
 import pathlib
 import subprocess
+import sys
+import threading
 import time
+import types
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from conftest import MODEL, PROGRAM, environment_of_programs
 
 import reprise
+from reprise._library import lib
 from reprise import Engine, Markup, Model, Prompt, Schema, errors
 
 CITIES = Schema.parse(
@@ -194,6 +199,21 @@ def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
     assert caught.value.where == "x.xml:2:1" and caught.value.code == "RP_ERR_SYNTAX"
     with pytest.raises(TypeError, match="'max_tokens'"):
         engine.run("x", max_token=1)  # type: ignore[call-arg]
+    for name, value in (
+        ("max_tokens", 2**32 + 1),
+        ("seed", -1),
+        ("n_draft", 2**31),
+        ("logit_bias", {2**32: 1.0}),
+    ):
+        with pytest.raises(errors.InvalidError, match="out of range"):  # ctypes would take the low bits
+            engine.run("x", **{name: value})  # type: ignore[arg-type]
+    for prompt in ([2**32 + 1], [1, "x"], "NUL \0", Prompt().text(5), Prompt(CITIES).module("plan", duration=3)):  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidError):
+            engine.run(prompt, max_tokens=1)  # type: ignore[arg-type]
+    assert engine.run(Prompt().text("NUL \0 in a text"), max_tokens=1).usage.prompt_tokens > 5
+    for name, value in (("n_ctx", 2**32 + 64), ("kv_budget_bytes", -1)):
+        with pytest.raises(errors.InvalidError, match=name):
+            Engine(engine.model, **{name: value})  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="temperature"):
         engine.run("x", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="reuse"):
@@ -236,7 +256,103 @@ def test_a_closed_engine_refuses(model: Model) -> None:
         list(stream)
 
 
+def test_closing_a_model_closes_its_engines() -> None:
+    model = Model(MODEL)
+    engine = Engine(model, n_threads=1)
+    job = engine.submit("Once", max_tokens=2000, ignore_eos=True)
+    model.close()
+    for act in (lambda: engine.run("x"), lambda: Engine(model), job.result):
+        with pytest.raises(errors.InvalidError, match="closed"):
+            act()
+    engine.close()
+
+
+def test_close_while_threads_submit(model: Model) -> None:
+    def work(engine: Engine, ends: list[str]) -> None:
+        try:
+            while True:
+                engine.run("Once", max_tokens=1)
+        except errors.Error as e:
+            ends.append(str(e))
+
+    for _ in range(10):
+        engine, ends = Engine(model, n_threads=1), list[str]()
+        threads = [threading.Thread(target=work, args=(engine, ends)) for _ in range(4)]
+        for one in threads:
+            one.start()
+        until(lambda: engine.store_stats.hits > 0)
+        engine.close()
+        for one in threads:
+            one.join()
+        assert len(ends) == 4 and all("closed" in end for end in ends)
+
+
 # ---- cancellation ----
+
+
+class Interruption(Exception):
+    pass
+
+
+def test_interruptions_anywhere_leave_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception wherever a signal's, as KeyboardInterrupt, may come: when a function of the package begins, and after a call of the library."""
+    folder = str(pathlib.Path(reprise.__file__).parent)
+    left = 0
+
+    def interrupt() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            sys.setprofile(None)
+            raise Interruption
+
+    def is_final(frame: types.FrameType | None) -> bool:
+        """Python reports an exception in a finalizer, and goes on."""
+        return frame is not None and (frame.f_code.co_name == "__del__" or is_final(frame.f_back))
+
+    def profile(frame: types.FrameType, event: str, _arg: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder) and not is_final(frame):
+            interrupt()
+
+    def interrupted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            result = function(*args)
+            if sys.getprofile():
+                interrupt()
+            return result
+
+        return call
+
+    def stream() -> None:
+        with engine.stream("Once", max_tokens=40, ignore_eos=True) as pieces:
+            next(pieces)
+
+    ways: dict[Callable[[], object], int] = {
+        stream: 0,
+        lambda: engine.run("Once", max_tokens=2): 0,
+        lambda: engine.run(cities("?"), max_tokens=2): 0,
+        lambda: engine.submit("Once", max_tokens=400, ignore_eos=True).close(): 0,
+    }
+    for way in ways:
+        way()
+    for name in [name for name in vars(lib) if name.startswith(("rp_engine", "rp_job", "rp_stream", "rp_prompt"))]:
+        monkeypatch.setattr(lib, name, interrupted(getattr(lib, name)))
+    for way in ways:
+        while True:
+            left = ways[way] + 1
+            sys.setprofile(profile)
+            try:
+                way()
+            except Interruption:
+                pass
+            finally:
+                sys.setprofile(None)
+            if left > 0:
+                break
+            ways[way] += 1
+        gc.collect()
+        until(lambda: engine.info.running + engine.info.waiting == 0)
+    assert all(15 < n < 500 for n in ways.values()), ways
 
 
 def test_leaving_a_stream_cancels_the_request(engine: Engine) -> None:
@@ -251,7 +367,7 @@ def test_leaving_a_stream_cancels_the_request(engine: Engine) -> None:
             stream.close()
         del stream
         gc.collect()
-        until(lambda: engine.info.running == 0)
+        until(lambda: engine.info.running + engine.info.waiting == 0)
 
 
 def test_cancel_ends_a_stream_with_its_text_so_far(engine: Engine) -> None:

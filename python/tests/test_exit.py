@@ -12,7 +12,8 @@ PROGRAMS = {
     "stream": "s = e.stream('Once', max_tokens=1500, ignore_eos=True); next(s)",
     "jobs": "jobs = [e.submit('Once', max_tokens=1500, ignore_eos=True) for _ in range(20)]",
     "thread": "threading.Thread(target=lambda: list(e.stream('Once', max_tokens=300, ignore_eos=True))).start()",
-    "daemon": "threading.Thread(target=lambda: e.run('Once', max_tokens=1500, ignore_eos=True), daemon=True).start()",
+    "daemon": "threading.Thread(target=lambda: e.run('Once', max_tokens=1500, ignore_eos=True), daemon=True).start()\n"
+    "while e.info.running + e.info.waiting == 0: pass",
     "async": "asyncio.run(one())",
     "logits": "j = e.submit('Once', max_tokens=1500, ignore_eos=True, logits=True)",
     "error": "s = e.stream('Once', max_tokens=1500, ignore_eos=True); next(s); sys.exit(0)",

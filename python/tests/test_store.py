@@ -65,3 +65,17 @@ def test_verify_names_what_is_damaged(model: Model, tmp_path: pathlib.Path) -> N
     with Store(folder, read_only=True) as store:
         (finding,) = [one for one in store.verify() if one.flaw == "record"]
     assert finding.is_damage and record.name in finding.path and finding.reason
+
+
+def test_a_store_may_be_closed_after_its_engine(model: Model) -> None:
+    engine = Engine(model, n_threads=1)
+    engine.prefill(SCHEMA)
+    store = engine.store
+    assert len(store.list("towns", limit=1)) == 1
+    with pytest.raises(errors.InvalidError, match="limit"):
+        store.list(limit=-1)
+    engine.close()
+    with pytest.raises(errors.InvalidError, match="engine is closed"):
+        store.list()
+    store.close()
+    store.close()

@@ -19,6 +19,8 @@
 #define MAX_TEXT_BYTES ((size_t)256 << 20)
 #define MAX_EVENTS ((size_t)1 << 24)
 #define LEAST_EVENTS 16
+/* A reader that waits is not woken more often: waking a thread costs as much as a small model's token (docs/performance.md). Ends wake at once. */
+#define PACE_US 1000
 
 typedef struct event_list {
     rp_stream_event *events; /* [cap]; `text` is set when they are read */
@@ -32,7 +34,10 @@ struct rp_stream {
     pthread_cond_t ready;
     event_list waiting, reading; /* reading: the reader's own */
     size_t n_jobs;               /* that have not ended: a place is reserved for each */
-    int fd;                      /* readable while `waiting` has events; -1: none */
+    bool has_end;                /* `waiting` has a job's end */
+    bool rests;                  /* the reader waits for its pace, or an end */
+    uint64_t read_us;            /* the last time that it took something */
+    int fd;                      /* readable while `waiting` has events, once it was asked for; -1: none */
 };
 
 static int reserve_events(event_list *l, size_t n) {
@@ -55,12 +60,15 @@ static rp_stream_event *stream_add_event(rp_stream *s, uint64_t tag) {
     return &l->events[l->n++];
 }
 
-/* Wakes the reader. before: events that waited before. */
-static void stream_wake(rp_stream *s, size_t before) {
+static void stream_mark_readable(const rp_stream *s) {
     const uint64_t one = 1;
-    if (before > 0) return; /* it was woken */
-    pthread_cond_signal(&s->ready);
-    if (s->fd >= 0 && write(s->fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) BASE_ASSERT(errno == EAGAIN); /* it is readable */
+    if (s->fd >= 0 && write(s->fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) BASE_ASSERT(errno == EAGAIN); /* it is */
+}
+
+/* Wakes the reader. before: events that waited before. */
+static void stream_wake(rp_stream *s, size_t before, bool is_end) {
+    if (is_end || (before == 0 && !s->rests)) pthread_cond_signal(&s->ready);
+    if (before == 0) stream_mark_readable(s);
 }
 
 /* ---- the engine's side ---- */
@@ -95,7 +103,7 @@ bool answer_stream_append(rp_stream *s, uint64_t tag, const char *text, size_t n
         last->n_bytes += n;
         const int rc = base_buffer_append(&l->text, text, n);
         BASE_ASSERT(rc == RP_OK); /* reserved */
-        stream_wake(s, before);
+        stream_wake(s, before, false);
     }
     pthread_mutex_unlock(&s->lock);
     return fits;
@@ -110,8 +118,9 @@ void answer_stream_end(rp_stream *s, uint64_t tag, bool is_incomplete) {
     if (!last || last->tag != tag || last->ended) last = stream_add_event(s, tag);
     last->ended = true;
     last->incomplete = is_incomplete;
+    s->has_end = true;
     s->n_jobs--;
-    stream_wake(s, before);
+    stream_wake(s, before, true);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -130,9 +139,6 @@ int rp_stream_new(rp_stream **out, rp_error *err) {
         pthread_mutex_destroy(&s->lock);
         goto no_memory;
     }
-#ifdef __linux__
-    s->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-#endif
     *out = s;
     return RP_OK;
 no_memory:
@@ -153,14 +159,33 @@ void rp_stream_free(rp_stream *s) {
     base_free(s);
 }
 
-int rp_stream_fd(const rp_stream *s) { return s->fd; }
+int rp_stream_fd(rp_stream *s) {
+    pthread_mutex_lock(&s->lock);
+#ifdef __linux__
+    if (s->fd < 0) {
+        s->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (s->waiting.n > 0) stream_mark_readable(s);
+    }
+#endif
+    pthread_mutex_unlock(&s->lock);
+    return s->fd;
+}
 
-/* Waits for an event, under the lock. */
+/* Waits for an event, under the lock; after text, for more of it up to the reader's pace. */
 static bool stream_wait(rp_stream *s, int64_t timeout_ms) {
     const struct timespec until = base_clock_after(BASE_MAX(timeout_ms, 0));
     int rc = 0;
     while (s->waiting.n == 0 && rc != ETIMEDOUT && timeout_ms != 0)
         rc = timeout_ms < 0 ? pthread_cond_wait(&s->ready, &s->lock) : pthread_cond_timedwait(&s->ready, &s->lock, &until);
+    const uint64_t now = base_clock_us(), due = s->read_us + PACE_US;
+    if (s->waiting.n > 0 && !s->has_end && timeout_ms != 0 && now < due) {
+        struct timespec pace = base_clock_after(0);
+        pace.tv_nsec += (long)(due - now) * 1000;
+        if (pace.tv_nsec >= 1000000000) pace.tv_nsec -= 1000000000, pace.tv_sec++;
+        s->rests = true;
+        for (rc = 0; !s->has_end && rc != ETIMEDOUT;) rc = pthread_cond_timedwait(&s->ready, &s->lock, &pace);
+        s->rests = false;
+    }
     return s->waiting.n > 0;
 }
 
@@ -175,6 +200,8 @@ int32_t rp_stream_read(rp_stream *s, int64_t timeout_ms, const rp_stream_event *
         uint64_t count;
         s->waiting = *l;
         *l = taken;
+        s->has_end = false;
+        s->read_us = base_clock_us();
         if (s->fd >= 0 && read(s->fd, &count, sizeof(count)) != (ssize_t)sizeof(count)) BASE_ASSERT(errno == EAGAIN);
     }
     pthread_mutex_unlock(&s->lock);
