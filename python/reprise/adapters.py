@@ -22,7 +22,7 @@ def from_messages(messages: Iterable[Any], *, documents: bool = True) -> Prompt:
 
     messages   mappings with "role" and "content", or objects with `role` or `type`, and `content`: a string, or a list of text parts. Of
                several parts of a user's or tool's message the last is text (the question), and the others are documents; of a system message
-               all are
+               all are, as the server does with "reuse": "modular"
     documents  False: every part is text
 
     Each document is prefilled once, and its KV is reused in every prompt, in any order. It does not see the text before it.
@@ -31,9 +31,7 @@ def from_messages(messages: Iterable[Any], *, documents: bool = True) -> Prompt:
     for i, message in enumerate(messages):
         role, parts = _role(message, i), _parts(_get(message, "content"), i)
         with prompt.role(role):
-            n_documents = (
-                0 if not documents or role == "assistant" or len(parts) < 2 else len(parts) - (role != "system")
-            )
+            n_documents = 0 if not documents or role == "assistant" else len(parts) - (role != "system")
             for k, part in enumerate(parts):
                 _add(prompt, part, k < n_documents)
     return prompt

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
@@ -20,11 +22,12 @@ from .errors import (
     InternalError,
     InvalidError,
     LimitError,
+    MarkupError,
     UnknownNameError,
     UnsupportedError,
 )
 from .http1 import BadResponse
-from .prompt import Markup, Prompt
+from .prompt import Markup, Message, Prompt
 from .requests import PromptLike
 from .result import PlanItem, Timings, Usage
 from .schema import Schema
@@ -65,6 +68,9 @@ class ClientOptions(TypedDict, total=False):
     cache_salt: str
 
 
+OPTIONS = tuple(ClientOptions.__annotations__)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A server's answer. plan, usage and timings as those of a Result; report: the server's whole `reprise` object."""
@@ -100,9 +106,15 @@ class Call:
 
 def call_of(prompt: PromptLike, options: Mapping[str, Any], stream: bool) -> Call:
     """The request that answers a prompt."""
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            raise TypeError(f"a request has no field {name!r}" + (f": do you mean {near[0]!r}?" if near else ""))
     body: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     kind: Kind = "prompts"
     if isinstance(prompt, Prompt):
+        if any(isinstance(part, Message) and part.is_open for part in prompt.parts):
+            raise InvalidError("a role with is_open=True is for engines: servers have no field for it")
         body |= prompt.to_json()
     elif isinstance(prompt, Markup):
         body["prompt"] = prompt.pml
@@ -259,6 +271,9 @@ def error_of(status: int, reply: Any, retry_after: str = "") -> Error:
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         raise BadResponse(f"status {status} without an error's text")
     cls = _CLASSES.get(str(error.get("code")), InvalidError)
+    place = re.match(r"(\S+:\d+:\d+): ", error["message"])  # of a document
+    if cls is InvalidError and place:
+        return MarkupError(error["message"], where=place[1])
     ms = int(float(retry_after) * 1000) if retry_after.replace(".", "", 1).isascii() and retry_after.replace(".", "", 1).isdigit() else 0  # fmt: skip
     where = error.get("param")
     return cls(error["message"], where=where if isinstance(where, str) else "", retry_after_ms=ms)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import socket
 import ssl
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from . import _abi
 from .answers import Answer, Call, ClientOptions, Events, answer_of, call_of, error_of, lacks_schema, loaded, upload_of
-from .errors import Error, FileError, FormatError, InvalidError
+from .errors import AccessError, Error, FileError, FormatError, InvalidError
 from .http1 import MAX_BODY_BYTES, BadResponse, EventParser, ResponseParser
 from .prompt import Prompt
 from .requests import PromptLike
@@ -31,12 +32,24 @@ class _Address:
     """Where a server is, and the head of requests to it."""
 
     def __init__(self, base_url: str, api_key: str | None) -> None:
-        url = urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+        try:
+            url = urlsplit(base_url)
+            port = url.port
+        except ValueError as e:
+            raise InvalidError(f"base_url={base_url!r}: {e}: write http://HOST:PORT or https://HOST") from None
+        is_plain = base_url.isascii() and base_url.isprintable() and " " not in base_url
+        if (
+            not is_plain
+            or url.scheme not in ("http", "https")
+            or not url.hostname
+            or url.query
+            or url.fragment
+            or url.username
+        ):
             raise InvalidError(f"base_url={base_url!r}: write http://HOST:PORT or https://HOST")
         self.url = base_url.rstrip("/")
         self.host, self.path = url.hostname, url.path.rstrip("/").removesuffix("/v1")
-        self.port = url.port or (443 if url.scheme == "https" else 80)
+        self.port = port or (443 if url.scheme == "https" else 80)
         self.tls = ssl.create_default_context() if url.scheme == "https" else None
         host = f"[{self.host}]" if ":" in self.host else self.host
         self._head = f"Host: {host}:{self.port}\r\nUser-Agent: reprise-python/{_abi.VERSION}\r\n"
@@ -57,6 +70,24 @@ class _Address:
 
     def bad(self, e: BadResponse) -> FormatError:
         return FormatError(f"{self.url} is no Reprise server, or its connection broke: {e}", where=self.url)
+
+    def error(self, e: OSError | BadResponse) -> Error:
+        if isinstance(e, Error):
+            return e
+        return self.bad(e) if isinstance(e, BadResponse) else self.unreachable(e)
+
+
+class _Uploaded:
+    """The schemas that the server has from this client: name -> PML."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def has(self, schema: Schema) -> bool:
+        return self.texts.get(schema.name) == schema.pml
+
+    def add(self, schema: Schema) -> None:
+        self.texts[schema.name] = schema.pml
 
 
 def _check_status(parser: ResponseParser, body: bytes) -> None:
@@ -85,7 +116,8 @@ class Client:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
-        self._uploaded: set[str] = set()
+        self._uploaded = _Uploaded()
+        self._uploading = threading.Lock()
 
     def __enter__(self) -> Client:
         return self
@@ -191,8 +223,13 @@ class Client:
         schema = prompt.schema if isinstance(prompt, Prompt) else None
         if not isinstance(schema, Schema):
             return None
-        if schema.name not in self._uploaded:
-            self.load(schema)
+        if not self._uploaded.has(schema):
+            with self._uploading:
+                if not self._uploaded.has(schema):
+                    try:
+                        self.load(schema)
+                    except AccessError:  # without the right to upload: the operator may have
+                        self._uploaded.add(schema)
         return schema
 
     def run(self, prompt: PromptLike, **options: Unpack[ClientOptions]) -> Answer:
@@ -231,15 +268,15 @@ class Client:
     def load(self, schema: Schema, *, prefill: bool = False) -> None:
         """Uploads a schema, in place of one of the same name. Prompts over a Schema do it by themselves. prefill: its modules, too."""
         self._ask(upload_of(schema, prefill))
-        self._uploaded.add(schema.name)
-        if schema.replaces in self._uploaded:
+        self._uploaded.add(schema)
+        if schema.replaces in self._uploaded.texts:
             with contextlib.suppress(Error):
                 self.unload(schema.replaces)
 
     def unload(self, schema: Schema | str) -> None:
         """Removes a schema from the server. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
-        self._uploaded.discard(name)
+        self._uploaded.texts.pop(name, None)
         self._ask(Call("DELETE", f"/v1/schemas/{quote(name, safe='')}"))
 
     def schemas(self) -> tuple[str, ...]:
@@ -316,6 +353,23 @@ class ClientStream:
 # ---- asyncio ------------------------------------------------------------------------------------------------------
 
 
+class _AsyncConnection:
+    """A connection of an event loop, and the response that is read from it."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.loop, self.reader, self.writer = loop, reader, writer
+        self.begin()
+
+    def begin(self) -> None:
+        self.parser, self.events, self.first = ResponseParser(), EventParser(), b""
+
+    def close(self) -> None:
+        if not self.loop.is_closed():
+            self.writer.close()
+
+
 class AsyncClient:
     """Client for asyncio, without threads: `await client.run(...)`, `async for piece in client.stream(...)`. One event loop."""
 
@@ -324,8 +378,9 @@ class AsyncClient:
     ) -> None:
         self._address = _Address(base_url, api_key)
         self._timeout = timeout
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        self._uploaded: set[str] = set()
+        self._idle: list[_AsyncConnection] = []
+        self._uploaded = _Uploaded()
+        self._uploading: dict[str, asyncio.Lock] = {}
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -336,83 +391,93 @@ class AsyncClient:
     def close(self) -> None:
         """Closes the connections that are kept. The client can be used again."""
         idle, self._idle = self._idle, []
-        for _, writer in idle:
-            writer.close()
+        for connection in idle:
+            connection.close()
 
     # ---- transport ----
 
-    async def _begin(self, call: Call) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, ResponseParser, bytes]:
+    async def _begin(self, call: Call) -> _AsyncConnection:
+        """Sends a request, and reads the head of its response and what came with it."""
         address = self._address
         request = address.request(call)
         while True:
-            kept = self._idle.pop() if self._idle else None
+            kept = self._kept()
             try:
-                async with asyncio.timeout(self._timeout):
-                    reader, writer = kept or await asyncio.open_connection(address.host, address.port, ssl=address.tls)
-                parser, body = ResponseParser(), b""
+                connection = kept or await self._connect()
                 try:
-                    writer.write(request)
-                    await writer.drain()
-                    while not parser.status:
-                        data = await self._read(reader)
+                    connection.begin()
+                    connection.writer.write(request)
+                    await connection.writer.drain()
+                    while not connection.parser.status:
+                        data = await self._read(connection.reader)
                         if not data and kept is not None:
                             raise ConnectionResetError  # the server had closed it
-                        body = parser.feed(data)
+                        connection.first = connection.parser.feed(data)
                 except BaseException:
-                    writer.close()
+                    connection.close()
                     raise
-                return reader, writer, parser, body
+                return connection
             except ConnectionError as e:
                 if kept is None:
-                    raise address.unreachable(e) from None
-            except OSError as e:
-                raise address.unreachable(e) from None
-            except BadResponse as e:
-                raise address.bad(e) from None
+                    raise address.error(e) from None
+            except (OSError, BadResponse) as e:
+                raise address.error(e) from None
+
+    def _kept(self) -> _AsyncConnection | None:
+        """A connection of this event loop. Those of others are of no use any more."""
+        loop = asyncio.get_running_loop()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.loop is loop:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> _AsyncConnection:
+        address = self._address
+        async with asyncio.timeout(self._timeout):
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls)
+        return _AsyncConnection(asyncio.get_running_loop(), reader, writer)
+
+    def _release(self, connection: _AsyncConnection) -> None:
+        """Keeps a connection whose response was read to its end, if it can be used again."""
+        if connection.parser.keeps_alive and len(self._idle) < _MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         async with asyncio.timeout(self._timeout):
             return await reader.read(_READ_BYTES)
 
-    @contextlib.asynccontextmanager
-    async def _exchange(self, call: Call) -> AsyncIterator[tuple[ResponseParser, AsyncIterator[bytes]]]:
-        reader, writer, parser, first = await self._begin(call)
-
-        async def pieces() -> AsyncIterator[bytes]:
-            if first:
-                yield first
-            while not parser.is_complete:
-                piece = parser.feed(await self._read(reader))
-                if piece:
-                    yield piece
-
-        try:
-            yield parser, pieces()
-            if parser.keeps_alive and len(self._idle) < _MAX_IDLE:
-                self._idle.append((reader, writer))
-            else:
-                writer.close()
-        except OSError as e:
-            writer.close()
-            if isinstance(e, Error):
-                raise
-            raise self._address.unreachable(e) from None
-        except BadResponse as e:
-            writer.close()
-            raise self._address.bad(e) from None
-        except BaseException:
-            writer.close()
-            raise
+    async def _rest(self, connection: _AsyncConnection) -> AsyncIterator[bytes]:
+        """The body after its first bytes, up to a bound."""
+        n = len(connection.first)
+        while not connection.parser.is_complete:
+            piece = connection.parser.feed(await self._read(connection.reader))
+            n += len(piece)
+            if n > MAX_BODY_BYTES:
+                raise BadResponse(f"more than {MAX_BODY_BYTES} bytes")
+            yield piece
 
     async def _ask(self, call: Call) -> Any:
-        async with self._exchange(call) as (parser, pieces):
-            body = bytearray()
-            async for piece in pieces:
+        """The JSON of a response; its error as an exception."""
+        connection = await self._begin(call)
+        try:
+            body = bytearray(connection.first)
+            async for piece in self._rest(connection):
                 body += piece
-                if len(body) > MAX_BODY_BYTES:
-                    raise BadResponse(f"more than {MAX_BODY_BYTES} bytes")
-            _check_status(parser, bytes(body))
+        except BaseException as e:
+            connection.close()
+            if isinstance(e, (OSError, BadResponse)):
+                raise self._address.error(e) from None
+            raise
+        self._release(connection)
+        try:
+            _check_status(connection.parser, bytes(body))
             return loaded(bytes(body)) if body else None
+        except BadResponse as e:
+            raise self._address.error(e) from None
 
     # ---- prompts ----
 
@@ -420,8 +485,13 @@ class AsyncClient:
         schema = prompt.schema if isinstance(prompt, Prompt) else None
         if not isinstance(schema, Schema):
             return None
-        if schema.name not in self._uploaded:
-            await self.load(schema)
+        if not self._uploaded.has(schema):
+            async with self._uploading.setdefault(schema.name, asyncio.Lock()):
+                if not self._uploaded.has(schema):
+                    try:
+                        await self.load(schema)
+                    except AccessError:  # without the right to upload: the operator may have
+                        self._uploaded.add(schema)
         return schema
 
     async def run(self, prompt: PromptLike, **options: Unpack[ClientOptions]) -> Answer:
@@ -449,14 +519,14 @@ class AsyncClient:
     async def load(self, schema: Schema, *, prefill: bool = False) -> None:
         """Client.load for asyncio."""
         await self._ask(upload_of(schema, prefill))
-        self._uploaded.add(schema.name)
-        if schema.replaces in self._uploaded:
+        self._uploaded.add(schema)
+        if schema.replaces in self._uploaded.texts:
             with contextlib.suppress(Error):
                 await self.unload(schema.replaces)
 
     async def unload(self, schema: Schema | str) -> None:
         name = schema.name if isinstance(schema, Schema) else schema
-        self._uploaded.discard(name)
+        self._uploaded.texts.pop(name, None)
         await self._ask(Call("DELETE", f"/v1/schemas/{quote(name, safe='')}"))
 
     async def schemas(self) -> tuple[str, ...]:
@@ -467,44 +537,78 @@ class AsyncClient:
 
 
 class AsyncClientStream:
-    """An answer as it arrives, for `async for`. Cancelling the task that reads it, or aclose(), ends the request."""
+    """An answer as it arrives, for `async for`. Cancelling the task that reads it, aclose() and garbage collection end the request."""
 
     def __init__(self, client: AsyncClient, prompt: PromptLike, options: Any) -> None:
         self._client = client
         self._call = call_of(prompt, options, True)
         self._prompt = prompt
         self._events = Events(self._call.kind)
-        self._iterator = self._texts()
-
-    async def _texts(self) -> AsyncIterator[str]:
-        client, repeats = self._client, True
-        schema = await client._ensure(self._prompt)
-        while True:
-            try:
-                async with client._exchange(self._call) as (parser, pieces):
-                    if parser.status >= 400:
-                        _check_status(parser, b"".join([piece async for piece in pieces]))
-                    repeats = False
-                    events = EventParser()
-                    async for piece in pieces:
-                        for name, data in events.feed(piece):
-                            text = self._events.take(name, data)
-                            if text:
-                                yield text
-                    if self._events.answer is None:
-                        raise BadResponse("the answer ended before its end")
-                return
-            except Error as e:
-                if not repeats or schema is None or not lacks_schema(e, schema):
-                    raise
-                repeats = False
-                await client.load(schema)
+        self._texts: collections.deque[str] = collections.deque()
+        self._connection: _AsyncConnection | None = None
+        self._is_started = self._is_closed = False
 
     def __aiter__(self) -> AsyncClientStream:
         return self
 
     async def __anext__(self) -> str:
-        return await anext(self._iterator)
+        try:
+            if not self._is_started:
+                self._is_started = True
+                await self._start()
+            while not self._texts:
+                if self._is_closed:
+                    raise StopAsyncIteration
+                await self._read()
+            return self._texts.popleft()
+        except (OSError, BadResponse) as e:
+            await self.aclose()
+            raise self._client._address.error(e) from None
+        except StopAsyncIteration:
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _start(self) -> None:
+        client = self._client
+        schema = await client._ensure(self._prompt)
+        for repeats in (schema is not None, False):
+            connection = self._connection = await client._begin(self._call)
+            if connection.parser.status < 400:
+                self._take(connection.first)
+                return
+            body = connection.first + b"".join([piece async for piece in client._rest(connection)])
+            await self._release()
+            try:
+                _check_status(connection.parser, body)
+            except Error as e:
+                if not repeats or schema is None or not lacks_schema(e, schema):
+                    raise
+                await client.load(schema)
+
+    async def _read(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        if not connection.parser.is_complete:
+            self._take(connection.parser.feed(await self._client._read(connection.reader)))
+        if connection.parser.is_complete:
+            await self._release()
+            self._is_closed = True
+            if self._events.answer is None:
+                raise BadResponse("the answer ended before its end")
+
+    def _take(self, data: bytes) -> None:
+        assert self._connection is not None
+        for name, value in self._connection.events.feed(data):
+            text = self._events.take(name, value)
+            if text:
+                self._texts.append(text)
+
+    async def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._client._release(connection)
 
     @property
     def result(self) -> Answer:
@@ -515,10 +619,21 @@ class AsyncClientStream:
 
     async def aclose(self) -> None:
         """Ends the request, if its answer has not ended."""
-        await self._iterator.aclose()  # type: ignore[attr-defined]
+        self._close()
+
+    def _close(self) -> None:
+        self._is_started = self._is_closed = True
+        self._texts.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     async def __aenter__(self) -> AsyncClientStream:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+        self._close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_is_closed"):
+            self._close()

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `reprise` as a judge of generated PML: REPRISE_TEST_PROGRAM, or build/reprise of the source tree."""
+"""The program `reprise` as a judge of generated PML."""
 
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
 from typing import Any
 
 import pytest
+from conftest import MODEL, PROGRAM, environment_of_programs
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = pathlib.Path(os.environ.get("REPRISE_TEST_PROGRAM", ROOT / "build" / "reprise"))
-MODEL = ROOT / "models" / "reprise-mini.gguf"
-
-needed = pytest.mark.skipif(not PROGRAM.exists(), reason=f"no {PROGRAM}: build it, or set REPRISE_TEST_PROGRAM")
+needed = pytest.mark.skipif(not PROGRAM.exists(), reason=f"no {PROGRAM}: build it, or set REPRISE_PROGRAM")
 
 
 def _run(*arguments: object) -> str:
-    done = subprocess.run([str(PROGRAM), *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    command = [str(PROGRAM), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment_of_programs())
     assert done.returncode == 0, f"reprise {arguments}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
     return done.stdout
 

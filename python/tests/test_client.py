@@ -133,7 +133,7 @@ def test_a_schema_is_uploaded_once_and_again_after_a_restart() -> None:
         async with asynchronous:
             assert (await asynchronous.run(towns("?"), max_tokens=1)).finish_reason == "length"
             await asynchronous.unload(SCHEMA)
-            asynchronous._uploaded.add("towns-1")  # as after a restart
+            asynchronous._uploaded.add(SCHEMA)  # as after a restart
             assert [piece async for piece in asynchronous.stream(towns("What?"), max_tokens=2)]
             newer = Schema("towns-2", SCHEMA.pml.replace("towns-1", "towns-2"), replaces="towns-1")
             await asynchronous.load(newer, prefill=True)
@@ -191,6 +191,48 @@ def test_leaving_early_ends_the_request(server: Server) -> None:
     server.until_idle()
 
 
+def test_first_uses_at_once_upload_once_and_text_that_changed_again(server: Server) -> None:
+    changed = Schema("towns-1", SCHEMA.pml.replace("clocks", "bells"))
+
+    async def main() -> None:
+        async with AsyncClient(server.url) as client:
+            uploads = 0
+            load = client.load
+
+            async def counted(schema: Schema, *, prefill: bool = False) -> None:
+                nonlocal uploads
+                uploads += 1
+                await load(schema, prefill=prefill)
+
+            client.load = counted  # type: ignore[method-assign]
+            await asyncio.gather(*(client.run(towns(f"{i}?"), max_tokens=1) for i in range(16)))
+            assert uploads == 1
+            before = await client.run(towns("What is Belvik known for?"), max_tokens=8)
+            other = Prompt(changed).module("belvik").module("zantec", thing="camera")
+            with other.user():
+                other.text("What is Belvik known for?")
+            after = await client.run(other, max_tokens=8)
+            assert uploads == 2 and "clocks" in before.text and "bells" in after.text
+
+    asyncio.run(main())
+
+
+def test_a_client_serves_one_loop_after_another_and_breaks_end_requests(server: Server) -> None:
+    client = AsyncClient(server.url)
+
+    async def main() -> None:
+        assert (await client.run("Once", max_tokens=1)).text
+        async for _ in client.stream("Once", **LONG):  # type: ignore[arg-type]
+            break
+        end = time.monotonic() + 60
+        while server.metric("reprise_requests_running") > 0:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    asyncio.run(main())
+
+
 def test_threads_share_a_client(server: Server) -> None:
     texts: list[str] = []
     with Client(server.url) as client:
@@ -216,11 +258,12 @@ def test_threads_share_a_client(server: Server) -> None:
         (errors.UnknownNameError, Prompt(SCHEMA).module("bellvik"), {}),
         (errors.ContextLengthError, "word " * 4000, {}),
         (errors.InvalidError, "x", {"max_tokens": "many"}),
-        (errors.InvalidError, Markup("<prompt"), {}),
+        (errors.MarkupError, Markup("<prompt"), {}),
+        (TypeError, "x", {"max_token": 3}),
         (errors.InvalidError, 7, {}),
     ],
 )
-def test_errors_by_class(server: Server, cls: type[errors.Error], prompt: Any, options: dict[str, Any]) -> None:
+def test_errors_by_class(server: Server, cls: type[Exception], prompt: Any, options: dict[str, Any]) -> None:
     with Client(server.url) as client:
         for ask in (client.run, client.stream):
             with pytest.raises(cls) as caught:
@@ -264,7 +307,7 @@ def test_no_server() -> None:
         Client(f"http://127.0.0.1:{port}").run("x")
     with pytest.raises(errors.FileError, match="start `reprise serve`"):
         asyncio.run(AsyncClient(f"http://127.0.0.1:{port}").run("x"))
-    for url in ("127.0.0.1:80", "ftp://a", "http://", "http://a?b"):
+    for url in ("127.0.0.1:80", "ftp://a", "http://", "http://a?b", "http://a\r\nb: c", "http://a:x", "http://a b"):
         with pytest.raises(errors.InvalidError, match="base_url"):
             Client(url)
 

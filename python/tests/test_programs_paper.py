@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import engine_program
 import pytest
+from conftest import ROOT
 from pml_expand import Expander, prompt_pml
 
 from reprise import Arg, Program, assistant, module, program, system, text, user
@@ -23,7 +24,7 @@ from reprise.prompt import Module
 
 DATA = os.environ.get("REPRISE_TEST_DATA", "")
 FOLDER = pathlib.Path(DATA) / "pml"
-CITIES = engine_program.ROOT / "examples" / "cities"
+CITIES = ROOT / "examples" / "cities"
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
 pytestmark = pytest.mark.skipif(not DATA, reason="REPRISE_TEST_DATA is not set")
