@@ -138,5 +138,9 @@ def schema(schema: Schema) -> str:
         for child in element:
             add(child, depth + 1)
 
-    add(xml.etree.ElementTree.fromstring(schema.pml), 0)
+    try:
+        root = xml.etree.ElementTree.fromstring(schema.pml)
+    except xml.etree.ElementTree.ParseError as e:  # its text, then, with the error that loading it will have
+        return f'<div style="{_BOX}"><div>{escape(f"{schema.document or schema.name}: {e}")}</div><pre>{escape(schema.pml)}</pre></div>'
+    add(root, 0)
     return f'<div style="{_BOX}"><table style="border-collapse:collapse;font:inherit">{"".join(rows)}</table></div>'
