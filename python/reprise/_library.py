@@ -10,6 +10,7 @@ import ctypes
 import ctypes.util
 import os
 import pathlib
+import sysconfig
 from typing import Any
 
 from . import _abi
@@ -23,10 +24,12 @@ def _candidates() -> list[str]:
     if named:
         return [named]
     package = pathlib.Path(__file__).resolve().parent
-    built = (
-        package.parents[1] / "build" / "libreprise.so" if (package.parents[1] / "CMakePresets.json").exists() else None
-    )
-    files = [package / "libreprise.so", *([built] if built else [])]  # of a wheel; of a source tree
+    files = [package / "libreprise.so"]  # of a wheel
+    if (package.parents[1] / "CMakePresets.json").exists():  # of a source tree
+        files.append(package.parents[1] / "build" / "libreprise.so")
+    for parent in package.parents[:4]:  # of the prefix that the package is installed in
+        if parent.name == "lib":
+            files += [parent / _SONAME, parent / str(sysconfig.get_config_var("MULTIARCH")) / _SONAME]
     found = ctypes.util.find_library("reprise")
     return [*(str(file) for file in files if file.exists()), _SONAME, *([found] if found else [])]
 

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "engine/engine_internal.h"
 #include "sampling/answer_stream.h"
 #include "support/calls.h"
 #include "support/gate.h"
@@ -177,6 +178,108 @@ static void every_job_has_one_end(void **state) {
     rp_engine_free(e);
 }
 
+static void wait_at_end(void *user) {
+    gate *g = user;
+    pthread_mutex_lock(&g->lock);
+    g->arrived = true;
+    pthread_cond_broadcast(&g->changed);
+    while (!g->open) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The end of a job and its event are published under one lock: no event comes while this thread has it, however long it waits. */
+static void no_event_ends_before_its_job(void **state) {
+    rp_engine *e = open_engine(NULL);
+    rp_stream *s = new_stream();
+    rp_request q = request_with(s, 0, "Once upon a time", 5);
+    gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    reading r;
+    (void)state;
+    reading_open(&r);
+    q.on_done = wait_at_end;
+    q.user = &g;
+    rp_job *job = calls_submit(e, &q);
+    pthread_mutex_lock(&g.lock);
+    while (!g.arrived) pthread_cond_wait(&g.changed, &g.lock);
+    pthread_mutex_unlock(&g.lock);
+    read_events(&r, s, 0); /* its text */
+    pthread_mutex_lock(&e->lock);
+    gate_open(&g);
+    assert_int_equal(read_events(&r, s, 20), 0);
+    pthread_mutex_unlock(&e->lock);
+    while (r.ended == 0) read_events(&r, s, -1);
+    assert_true(rp_job_wait(job, 0));
+    calls_end(job);
+    rp_stream_free(s);
+    reading_close(&r);
+    rp_engine_free(e);
+}
+
+/* Freed in the queue and in its answer; the stream directly after it, read or not. */
+static void jobs_are_freed_before_their_stream(void **state) {
+    rp_engine_options o = rp_engine_options_defaults();
+    o.max_sequences = 1;
+    rp_engine *e = open_engine(&o);
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        rp_stream *s = new_stream();
+        rp_request held = request_with(s, 0, "gate", 400), q = request_with(s, 1, "x", 5);
+        reading r;
+        gate g;
+        reading_open(&r);
+        gate_close(&g, e, &held);
+        rp_job *waits = calls_submit(e, &q);
+        gate_open(&g);
+        if (i % 2) read_events(&r, s, -1);
+        rp_job_free(g.call);
+        rp_job_free(waits);
+        while (i % 4 < 2 && r.ended < 2) read_events(&r, s, -1);
+        rp_stream_free(s);
+        reading_close(&r);
+    }
+    rp_engine_free(e);
+}
+
+/* Each allocation of a submission fails once, the place of the job's end among them. */
+static void a_submission_that_fails_has_no_event(void **state) {
+    rp_engine *e = open_engine(NULL);
+    rp_stream *s = new_stream(), *none;
+    rp_request q = request_with(s, 0, "x", 2), hold = calls_request("gate", 2);
+    rp_error err = {0};
+    rp_job *job;
+    reading r;
+    gate g;
+    int rc = RP_ERR_MEMORY, n_failures = 0;
+    (void)state;
+    reading_open(&r);
+    for (uint64_t i = 1; i < 4; i++) {
+        base_alloc_fail_at(i, 0);
+        assert_int_equal(rp_stream_new(&none, &err), RP_ERR_MEMORY);
+        base_alloc_fail_at(0, 0);
+        assert_null(none);
+    }
+    gate_close(&g, e, &hold);                                                             /* the engine allocates nothing meanwhile */
+    for (int i = 0; i < 16; i++) assert_int_equal(answer_stream_reserve(s, NULL), RP_OK); /* all places that it has */
+    for (uint64_t i = 1; rc; i++) {
+        base_alloc_fail_at(i, i % 2 == 0);
+        rc = rp_engine_submit(e, &q, &job, &err);
+        base_alloc_fail_at(0, 0);
+        assert_true(rc == RP_OK || rc == RP_ERR_MEMORY);
+        if (rc) assert_null(job);
+        assert_int_equal(read_events(&r, s, 0), 0);
+        n_failures += rc != RP_OK;
+    }
+    assert_true(n_failures > 10);
+    assert_non_null(strstr(err.message, "event of a stream"));
+    for (int i = 0; i < 16; i++) answer_stream_cancel(s);
+    gate_end(&g);
+    while (r.ended == 0) read_events(&r, s, -1);
+    calls_end(job);
+    rp_stream_free(s);
+    reading_close(&r);
+    rp_engine_free(e);
+}
+
 /* ---- waiting events ---- */
 
 static void waiting_pieces_are_joined(void **state) {
@@ -289,6 +392,9 @@ int main(void) {
         cmocka_unit_test(text_is_that_of_the_result),
         cmocka_unit_test(a_run_has_events_too),
         cmocka_unit_test(every_job_has_one_end),
+        cmocka_unit_test(no_event_ends_before_its_job),
+        cmocka_unit_test(jobs_are_freed_before_their_stream),
+        cmocka_unit_test(a_submission_that_fails_has_no_event),
         cmocka_unit_test(waiting_pieces_are_joined),
         cmocka_unit_test(memory_that_runs_out_loses_no_end),
         cmocka_unit_test(a_reader_and_the_engine_at_once),
