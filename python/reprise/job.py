@@ -22,7 +22,7 @@ from typing import Any
 from . import _abi
 from ._library import call, lib, reported
 from .errors import CancelledError, InvalidError
-from .handle import Handle
+from .handle import Handle, finalize
 from .requests import LogitsCollector
 from .result import Result
 
@@ -48,8 +48,9 @@ class Job:
     """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
 
     def __init__(self, logits: LogitsCollector | None = None) -> None:
-        self.handle = Handle("job")  # filled in by submission
-        self._logits = logits  # the engine calls it until the job has ended
+        self.handle = Handle("job", kept=logits)  # filled in by submission
+        self.owner: set[Handle] = set()  # the engine's jobs
+        self._logits = logits
 
     def __enter__(self) -> Job:
         return self
@@ -58,15 +59,19 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            try:
-                self.close()
-            finally:
-                self.close()  # if it was interrupted: nobody else has the job
+        if hasattr(self, "_logits") and not self.handle.is_freed:
+            finalize(self._close_at_last)
+
+    def _close_at_last(self) -> None:
+        try:
+            self.close()
+        finally:
+            self.close()  # if it was interrupted: nobody else has the job
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
-        self.handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
+        free_job(self.handle)
+        self.owner.discard(self.handle)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the end. Returns whether it has come."""
@@ -112,7 +117,12 @@ class Job:
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
-        return Result(self.finish(), self._logits.view() if self._logits else None)
+        out = self.finish()
+        return Result(out, self._logits.view(out.contents.n_tokens) if self._logits else None)
+
+
+def free_job(handle: Handle) -> None:
+    handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
 
 
 class EventQueue:
@@ -144,8 +154,8 @@ class EventQueue:
             job.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            self.close()
+        if hasattr(self, "_out") and not self.handle.is_freed:
+            finalize(self.close)
 
 
 class Stream:
@@ -228,8 +238,8 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_events"):
-            self.close()
+        if hasattr(self, "_events") and not self._events.handle.is_freed:
+            finalize(self.close)
 
 
 def _cancel(job: Job | None) -> None:
