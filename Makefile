@@ -23,7 +23,7 @@ all: packages ## build the program (build/reprise), the library, tests and tools
 	@cmake --build --preset release
 
 # Names missing packages and stops. The targets on the first screen of README.md install them instead.
-packages: $(if $(filter demo test,$(MAKECMDGOALS)),setup)
+packages: $(if $(filter demo test python,$(MAKECMDGOALS)),setup)
 	@tools/setup --check
 
 setup: ## install the missing Debian packages (tools/packages.txt), as root; otherwise print the command

@@ -150,5 +150,8 @@ def set_field(struct: Any, name: str, value: Any) -> None:
         setattr(struct, name, value)
     except TypeError as e:
         raise InvalidError(f"{name}={value!r}: {e}") from None
-    if isinstance(value, int) and getattr(struct, name) != value:
+    stored = getattr(struct, name)
+    if isinstance(stored, bool) and stored != value:
+        raise InvalidError(f"{name}={value!r}: use True or False")
+    if isinstance(value, int) and stored != value:
         raise InvalidError(f"{name}={value}: out of range")

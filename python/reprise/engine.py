@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import _abi, job
 from ._library import call, encoded, lib, no_callback, reported, set_field, text
 from .errors import InvalidError, UnknownNameError
-from .handle import Handle, begin_exit
+from .handle import Handle, begin_exit, finalize
 from .model import Model
 from .prompt import Prompt
 from .requests import PromptLike, Request, RequestOptions
@@ -138,6 +137,27 @@ class Inspection:
         return html.inspection(self)
 
 
+class Core:
+    """The rp_engine and its jobs: what the model, and the end of the interpreter, close without the Engine, which the collector may have taken."""
+
+    def __init__(self) -> None:
+        self.handle = Handle("engine")
+        self.jobs: set[Handle] = set()
+
+    def free(self, timeout_s: float | None = None) -> int:
+        """Engine.close() without the model."""
+        job.free_closed_loops()
+        n = self.handle.close(lib.rp_engine_close, _ms(timeout_s), stop=self._close_jobs)
+        _cores.discard(self)
+        return n or 0
+
+    def _close_jobs(self, _pointer: object) -> None:
+        """The engine is closed to new jobs; a thread that submits one now finishes that first."""
+        self.handle.wait()
+        for one in list(self.jobs):
+            job.free_job(one)
+
+
 class Engine:
     """Runs prompts with one model, and keeps the KV of their parts.
 
@@ -182,8 +202,8 @@ class Engine:
         kv_method: str | None = None,
     ) -> None:
         values = {name: value for name, value in locals().items() if name not in ("self", "model")}
-        self.handle = Handle("engine")
-        self._jobs: weakref.WeakSet[job.Job] = weakref.WeakSet()
+        self._core = Core()
+        self.handle = self._core.handle
         self._lock = threading.Lock()
         self._schemas: dict[str, str] = {}  # that this object has loaded: name -> PML
         self._has_model = not isinstance(model, Model)
@@ -194,8 +214,8 @@ class Engine:
         self.model = model if isinstance(model, Model) else Model(model)
         try:
             with self.model.handle as pointer:
-                self.model.engines.add(self)
-                _engines.add(self)
+                self.model.engines.add(self._core)
+                _cores.add(self._core)
                 call(lib.rp_engine_new, ctypes.byref(self.handle.cell), pointer, ctypes.byref(options))
         except BaseException:
             self.close()
@@ -208,23 +228,11 @@ class Engine:
 
         timeout_s: limit on writing; None: none. Returns the number of spans that were not written to disk.
         """
-        n = self.free(timeout_s)
+        n = self._core.free(timeout_s)
+        self.model.engines.discard(self._core)
         if self._has_model:
             self.model.close()
         return n
-
-    def free(self, timeout_s: float | None = None) -> int:
-        """close() without the model."""
-        job.free_closed_loops()
-        n = self.handle.close(lib.rp_engine_close, _ms(timeout_s), stop=self._close_jobs)
-        _engines.discard(self)
-        return n or 0
-
-    def _close_jobs(self, _pointer: object) -> None:
-        """The engine is closed to new jobs; a thread that submits one now finishes that first."""
-        self.handle.wait()
-        for one in list(self._jobs):
-            one.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -233,8 +241,8 @@ class Engine:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "model"):
-            self.close()
+        if hasattr(self, "model") and not self.handle.is_freed:
+            finalize(self.close)
 
     # ---- schemas ----
 
@@ -276,12 +284,16 @@ class Engine:
         name = encoded(schema.name if isinstance(schema, Schema) else schema)
         with job.Job() as one:
             with self.handle as pointer:
-                self._jobs.add(one)
+                self._adopt(one)
                 out = ctypes.byref(one.handle.cell)
                 call(lib.rp_schema_submit, pointer, None, name, no_callback(_abi.rp_on_progress), None, out)
             one.finish()
 
     # ---- requests ----
+
+    def _adopt(self, one: job.Job) -> None:
+        one.owner = self._core.jobs
+        one.owner.add(one.handle)
 
     def _submit(self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int = 0) -> job.Job:
         schema = prompt.schema if isinstance(prompt, Prompt) else None
@@ -302,10 +314,10 @@ class Engine:
             one = job.Job(request.logits)
             try:
                 with self.handle as pointer:
-                    self._jobs.add(one)
+                    self._adopt(one)
                     if events is not None:
                         events.jobs[tag] = one
-                        request.c.stream, request.c.stream_tag = events.cell, tag
+                        request.c.stream, request.c.stream_tag = events.handle.cell, tag
                     call(lib.rp_engine_submit, pointer, ctypes.byref(request.c), ctypes.byref(one.handle.cell))
             except BaseException:
                 one.close()
@@ -465,12 +477,12 @@ def explain(result: Result) -> str:
     return "\n".join([*lines, *(f"  warning: {warning}" for warning in result.warnings)])
 
 
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_cores: set[Core] = set()  # of live engines
 
 
 @atexit.register
 def _close_engines() -> None:
     """Requests that still run are cancelled before the interpreter ends."""
     begin_exit()
-    for engine in list(_engines):
-        engine.close()
+    for core in list(_cores):
+        core.free()

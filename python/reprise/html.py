@@ -5,13 +5,13 @@ scripts; colours and words are those of the server's page (web/mosaic.js)."""
 from __future__ import annotations
 
 import xml.etree.ElementTree
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .answers import Answer
-    from .engine import Inspection
+    from .engine import Inspection, Node
     from .result import PlanItem, Result
     from .schema import Schema
 
@@ -89,10 +89,22 @@ def result(result: Result | Answer) -> str:
     )
 
 
+def _previews(nodes: Sequence[Node]) -> list[str]:
+    """The beginning of each element's own text: of the first text node that is directly in it."""
+    previews, open_nodes = [node.preview for node in nodes], list[int]()
+    for i, node in enumerate(nodes):
+        del open_nodes[node.depth :]
+        if node.kind == "text" and open_nodes and not previews[open_nodes[-1]]:
+            previews[open_nodes[-1]] = node.preview
+        open_nodes.append(i)
+    return previews
+
+
 def inspection(inspection: Inspection) -> str:
     """The layout of a schema as a tree, and the tiles of the prompt."""
     rows = []
-    for node in inspection.nodes:
+    previews = _previews(inspection.nodes)
+    for i, node in enumerate(inspection.nodes):
         if node.kind == "text":
             continue
         label = f"{node.kind} {node.name}".strip()
@@ -100,7 +112,7 @@ def inspection(inspection: Inspection) -> str:
         rows.append(
             f'<tr><td style="padding-left:{8 + 16 * node.depth}px;border-left:4px solid {ground};text-align:left">{escape(label)}</td>'
             f"<td>{node.n_tokens or ''}</td><td>{node.position if node.n_tokens else ''}</td>"
-            f'<td style="text-align:left">{escape(node.preview)}</td></tr>'
+            f'<td style="text-align:left">{escape(previews[i])}</td></tr>'
         )
     tiles = [
         (
@@ -138,5 +150,9 @@ def schema(schema: Schema) -> str:
         for child in element:
             add(child, depth + 1)
 
-    add(xml.etree.ElementTree.fromstring(schema.pml), 0)
+    try:
+        root = xml.etree.ElementTree.fromstring(schema.pml)
+    except xml.etree.ElementTree.ParseError as e:  # its text, then, with the error that loading it will have
+        return f'<div style="{_BOX}"><div>{escape(f"{schema.document or schema.name}: {e}")}</div><pre>{escape(schema.pml)}</pre></div>'
+    add(root, 0)
     return f'<div style="{_BOX}"><table style="border-collapse:collapse;font:inherit">{"".join(rows)}</table></div>'

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import ctypes
 import math
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from typing import Any
 from . import _abi
 from ._library import call, lib, reported
 from .errors import CancelledError, InvalidError
-from .handle import Handle
+from .handle import Handle, finalize
 from .requests import LogitsCollector
 from .result import OwnedResult, Result
 
@@ -49,8 +48,9 @@ class Job:
     """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
 
     def __init__(self, logits: LogitsCollector | None = None) -> None:
-        self.handle = Handle("job")  # filled in by submission
-        self._logits = logits  # the engine calls it until the job has ended
+        self.handle = Handle("job", kept=logits)  # filled in by submission
+        self.owner: set[Handle] = set()  # the engine's jobs
+        self._logits = logits
 
     def __enter__(self) -> Job:
         return self
@@ -59,15 +59,19 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            try:
-                self.close()
-            finally:
-                self.close()  # if it was interrupted: nobody else has the job
+        if hasattr(self, "_logits") and not self.handle.is_freed:
+            finalize(self._close_at_last)
+
+    def _close_at_last(self) -> None:
+        try:
+            self.close()
+        finally:
+            self.close()  # if it was interrupted: nobody else has the job
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
-        self.handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
+        free_job(self.handle)
+        self.owner.discard(self.handle)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the end. Returns whether it has come."""
@@ -113,58 +117,44 @@ class Job:
 
     def result(self) -> Result:
         """Waits for the result, once. The errors of Engine.run."""
-        return Result(self.finish(), self._logits.view() if self._logits else None)
+        owned = self.finish()
+        return Result(owned, self._logits.view(owned.pointer.contents.n_tokens) if self._logits else None)
 
 
-_NO_STREAM = ctypes.c_void_p()
+def free_job(handle: Handle) -> None:
+    handle.close(lib.rp_job_free, stop=lib.rp_job_cancel)
 
 
 class EventQueue:
-    """An rp_stream, and its jobs, by their tags: each until its end.
-
-    It has no Handle: it is read for every piece of an answer, by one thread at a time, and a lock costs less.
-    """
+    """An rp_stream, and its jobs, by their tags: each until its end."""
 
     def __init__(self) -> None:
-        self.is_closed = False
-        self.cell = ctypes.c_void_p()
+        self.handle = Handle("stream")
         self.jobs: dict[int, Job] = {}
-        self._closing = threading.RLock()
-        self._reading = threading.Lock()
         self._events = ctypes.POINTER(_abi.rp_stream_event)()
         self._out = ctypes.byref(self._events)
-        self._read = lib.rp_stream_read
-        call(lib.rp_stream_new, ctypes.byref(self.cell))
+        call(lib.rp_stream_new, ctypes.byref(self.handle.cell))
 
     def read(self, timeout_ms: int) -> list[tuple[int, str, bool]]:
         """Tag, text, and whether the job has ended, of all events that wait. InvalidError: closed."""
-        with self._reading:
-            if self.is_closed:
-                raise InvalidError("the stream is closed")
-            n = self._read(self.cell, timeout_ms, self._out)
+        with self.handle as pointer:
+            n = lib.rp_stream_read(pointer, timeout_ms, self._out)
             events = self._events
-            if n == 1:
-                event = events[0]
-                return [(event.tag, event.text[: event.n_bytes].decode("utf-8", "replace"), event.ended)]
             return [
                 (event.tag, event.text[: event.n_bytes].decode("utf-8", "replace"), event.ended) for event in events[:n]
             ]
 
     def close(self) -> None:
-        """Cancels and frees its jobs, which ends what a reader waits for, and frees it. Again: nothing."""
-        with self._closing:
-            self.is_closed = True
-            if self.cell.value is None:
-                return
-            for job in list(self.jobs.values()):
-                job.close()
-            with self._reading:
-                pointer, self.cell = self.cell, _NO_STREAM  # no call, and so no interruption, before the next line
-                lib.rp_stream_free(pointer)
+        """Cancels and frees its jobs, and frees it."""
+        self.handle.close(lib.rp_stream_free, stop=self._close_jobs)
+
+    def _close_jobs(self, _pointer: object) -> None:
+        for job in list(self.jobs.values()):
+            job.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_read"):
-            self.close()
+        if hasattr(self, "_out") and not self.handle.is_freed:
+            finalize(self.close)
 
 
 class Stream:
@@ -202,7 +192,7 @@ class Stream:
                 events = self._events.read(_SLICE_MS)
             except InvalidError:  # closed
                 raise StopIteration from None
-            if self._events.is_closed:
+            if self._events.handle.is_closed:
                 raise StopIteration  # by another thread, which has cancelled the request
             for _, piece, ended in events:
                 if piece:
@@ -247,8 +237,8 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_events"):
-            self.close()
+        if hasattr(self, "_events") and not self._events.handle.is_freed:
+            finalize(self.close)
 
 
 def _cancel(job: Job | None) -> None:
@@ -270,7 +260,8 @@ class _LoopEvents:
         self.answers: weakref.WeakValueDictionary[int, AsyncStream] = weakref.WeakValueDictionary()
         self.jobs = self.queue.jobs
         self.last_tag = 0
-        self.fd = lib.rp_stream_fd(self.queue.cell)
+        with self.queue.handle as pointer:
+            self.fd = lib.rp_stream_fd(pointer)
         loop.add_reader(self.fd, self.take)
 
     def submit(self, answer: AsyncStream, submit: Callable[[EventQueue, int], Job]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from . import _abi
 from ._library import call, encoded, lib, no_callback, reported, text
 from .errors import InvalidError, UnknownNameError
-from .handle import Handle
+from .handle import Handle, finalize
 from .prompt import ROLES
 from .result import copied
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import Core
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,8 @@ class Model:
     def __init__(
         self, path: str | os.PathLike[str], *, chat_format: str | None = None, vocabulary_only: bool = False
     ) -> None:
-        self.handle = Handle(f"model {os.fspath(path)}")
-        self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+        self.handle = Handle(f"model {os.fspath(path)}", has_threads=False)
+        self.engines: set[Core] = set()
         options = _abi.rp_model_options()
         lib.rp_model_options_init(options, ctypes.sizeof(options))
         options.chat_format = encoded(chat_format)
@@ -95,8 +94,8 @@ class Model:
     def _close_engines(self, _pointer: object) -> None:
         """The model is closed to new engines; a thread that creates one now finishes that first."""
         self.handle.wait()
-        for engine in list(self.engines):
-            engine.free()
+        for core in list(self.engines):
+            core.free()
 
     def __enter__(self) -> Model:
         return self
@@ -105,8 +104,8 @@ class Model:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "path"):
-            self.close()
+        if hasattr(self, "path") and not self.handle.is_freed:
+            finalize(self.close)
 
     @property
     def info(self) -> ModelInfo:

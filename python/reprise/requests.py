@@ -78,9 +78,13 @@ class LogitsCollector:
         self.data += ctypes.string_at(logits, n_vocab * 4)
         self.n_rows += 1
 
-    def view(self) -> memoryview:
-        data = memoryview(self.data).toreadonly()
-        return data.cast("f", (self.n_rows, len(data) // 4 // self.n_rows)) if self.n_rows else data.cast("f")
+    def view(self, n_tokens: int) -> memoryview:
+        """The rows of an answer's tokens: not that of an end-of-text token, which is none of them."""
+        n = min(self.n_rows, n_tokens)
+        if n == 0:
+            return memoryview(b"").cast("f")
+        n_vocab = len(self.data) // 4 // self.n_rows
+        return memoryview(self.data).toreadonly()[: n * n_vocab * 4].cast("f", (n, n_vocab))
 
 
 class Request:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import _abi
 from ._library import call, encoded, lib, no_callback, set_field, text
 from .errors import InvalidError
-from .handle import Handle
+from .handle import Handle, finalize
 from .result import copied
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ class Store:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            self.close()
+        if hasattr(self, "_engine") and not self._handle.is_freed:
+            finalize(self.close)
 
     # ---- entries ----
 

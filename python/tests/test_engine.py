@@ -114,6 +114,16 @@ def test_logits_give_the_tokens_and_their_probabilities(engine: Engine) -> None:
         assert row[token] - total == pytest.approx(result.logprobs[step], abs=1e-4)
 
 
+def test_rows_of_logits_are_tokens(engine: Engine) -> None:
+    """The logits of an end-of-text token, which is no token of the answer, had a row."""
+    ended = engine.run([{"role": "user", "content": "What is 2+2?"}], max_tokens=300, logits=True)
+    assert ended.finish_reason == "stop" and ended.stop is None
+    assert ended.logits is not None and ended.logits.shape == (len(ended.tokens), engine.model.info.n_vocab)
+    for step, token in enumerate(ended.tokens):
+        row = [ended.logits[step, i] for i in range(ended.logits.shape[1])]
+        assert row.index(max(row)) == token
+
+
 def test_sampling_options_arrive(engine: Engine) -> None:
     def run(**options: object) -> str:
         return engine.run("Once upon a time", max_tokens=16, **options).text  # type: ignore[arg-type]
@@ -218,6 +228,8 @@ def test_other_errors(engine: Engine, tmp_path: pathlib.Path) -> None:
         engine.run("x", temperature="hot")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="reuse"):
         engine.run("x", reuse="some")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidError, match="True or False"):
+        engine.run("x", max_tokens=1, ignore_eos="no")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="kv_format"):
         Engine(engine.model, kv_format="int7")
     with pytest.raises(errors.MarkupError) as caught:

@@ -53,6 +53,13 @@ class Audit(unittest.TestCase):
                 return report, {s["schema"]: s for s in report["schemas"]}
             time.sleep(0.01)
 
+    def expect_said(self, server, words):
+        """A line of the log, which waits in a queue."""
+        until = time.monotonic() + WAIT_S
+        while words not in server.said() and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertIn(words, server.said())
+
     def test_found_and_raised(self):
         server = self.serve("--audit", "1", "--max-divergence", "0.5", "--audit-raise")
         for i in range(LEAST_SAMPLES):
@@ -68,8 +75,8 @@ class Audit(unittest.TestCase):
         self.assertEqual(schemas["apart"]["owner"], "")
         excess = [p["excess_kl"] for p in schemas["apart"]["pairs"]]
         self.assertEqual(excess, sorted(excess, reverse=True))
-        self.assertIn("schema 'apart': ", server.said())
-        self.assertIn("raising its quality to link:8", server.said())
+        self.expect_said(server, "schema 'apart': ")
+        self.expect_said(server, "raising its quality to link:8")
 
         moved = self.ask(server, "apart", 0)
         self.assertEqual((moved["asked"], moved["used"], moved["reason"]), ("reuse", "link:8", "audit"))
@@ -108,7 +115,7 @@ class Audit(unittest.TestCase):
         self.assertEqual(raised, "full KV")
         self.assertIn("new", reasons)  # before it was reduced
         self.assertIn("", reasons)     # of reduced KV
-        self.assertIn("raising its quality to full KV", server.said())
+        self.expect_said(server, "raising its quality to full KV")
         reply = server.post("/v1/prompts", body)
         part = [p for p in reply.json["reprise"]["parts"] if p["module"] == "t1"][0]
         self.assertEqual((part["kept"], part["kept_by"], part["full_reason"]), (1, "", "audit"))
@@ -129,7 +136,7 @@ class Audit(unittest.TestCase):
         self.assertEqual((row["format"], row["schema"], row["owner"], row["exceeds"], row["falls_back"]), ("int8", None, "", False, True))
         self.assertEqual(row["figures"]["samples"], LEAST_SAMPLES)
         self.assertLess(row["figures"]["mean_kl"], 0.05)  # the bundled model: the limit is too low
-        self.assertIn("new requests use f16", server.said())
+        self.expect_said(server, "new requests use f16")
         metrics = server.get("/metrics").body.decode()
         self.assertIn(f'reprise_audit_format_samples_total{{format="int8"}} {LEAST_SAMPLES}\n', metrics)
         self.assertIn('reprise_audit_format_fallback{format="int8"} 1\n', metrics)
