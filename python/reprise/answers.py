@@ -260,6 +260,7 @@ def _plan_item(part: Any) -> PlanItem:
         kept=_field(part, "kept", float),
         kept_by=_field(part, "kept_by", str),
         full_reason=_field(part, "full_reason", str),
+        kept_shares=tuple(_typed(share, float, "a share") for share in part.get("kept_shares", ())),
     )
 
 

@@ -55,6 +55,7 @@ class PlanItem:
     kept: float
     kept_by: str
     full_reason: str
+    kept_shares: tuple[float, ...] = ()
 
     @property
     def is_cached(self) -> bool:
@@ -196,7 +197,19 @@ class Result:
 
     @functools.cached_property
     def plan(self) -> tuple[PlanItem, ...]:
-        return tuple(copied(PlanItem, self._c.plan[i]) for i in range(self._c.n_plan))
+        return tuple(self._plan_item(self._c.plan[i]) for i in range(self._c.n_plan))
+
+    def _plan_item(self, c: Any) -> PlanItem:
+        shares = (
+            self._c.kept_shares[c.first_kept_share : c.first_kept_share + c.n_kept_shares] if c.n_kept_shares else ()
+        )
+        item: PlanItem = copied(PlanItem, c, kept_shares=tuple(shares))
+        return item
+
+    @property
+    def kept_step(self) -> int:
+        """Positions per number of PlanItem.kept_shares; 0 without any (n_kept_shares)."""
+        return int(self._c.kept_step)
 
     @functools.cached_property
     def quality(self) -> QualityReport:

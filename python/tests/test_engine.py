@@ -427,3 +427,16 @@ def test_pictures_are_whole_and_escaped(engine: Engine) -> None:
         tree.fromstring(picture)
         assert "plan" in picture and "<b>" not in picture and "<script" not in picture
     assert "plan/miami" in result._repr_html_()
+
+
+def test_reduced_modules_and_which_slots_they_keep(model: Model) -> None:
+    words = " ".join(f"The town of Norgen has {n} bridges." for n in range(40))
+    schema = Schema.parse(f'<schema name="kept" keep="25%"><module name="a">{words}</module></schema>')
+    with Engine(model, n_threads=1) as engine:
+        prompt = Prompt(schema).module("a").text("What?")
+        assert engine.run(prompt, max_tokens=1).plan[0].kept_shares == ()
+        assert engine.drain()
+        result = engine.run(prompt, max_tokens=1, n_kept_shares=64)
+    (item,) = [item for item in result.plan if item.module == "a"]
+    assert item.kept == 0.25 and item.kept_by == "kvzip" and 1 < len(item.kept_shares) <= 65 and result.kept_step > 1
+    assert sum(item.kept_shares) / len(item.kept_shares) == pytest.approx(0.25, abs=0.05)
