@@ -205,7 +205,7 @@ class Engine:
         self._core = Core()
         self.handle = self._core.handle
         self._lock = threading.Lock()
-        self._schemas: dict[str, str] = {}  # that this object has loaded: name -> PML
+        self._schemas: dict[tuple[str | None, str], str] = {}  # that this object has loaded: tenant, name -> PML
         self._has_model = not isinstance(model, Model)
         options: Any = _abi.rp_engine_options()
         lib.rp_engine_options_init(options, ctypes.sizeof(options))
@@ -246,36 +246,39 @@ class Engine:
 
     # ---- schemas ----
 
-    def load(self, schema: Schema) -> None:
-        """Loads a schema, in place of one of the same name. Prompts over a Schema load it by themselves.
+    def load(self, schema: Schema, *, tenant: str | None = None) -> None:
+        """Loads a schema, in place of one of the same name and tenant. Prompts over a Schema load it by themselves, as a shared one.
 
+        tenant: its owner: no other tenant can use it, nor its KV. None: shared by all; it must not contain what belongs to a tenant
         MarkupError, UnknownNameError, LengthError, ... with file:line:column.
         """
-        self._load(schema, is_again=True)
+        self._load(schema, tenant, is_again=True)
 
-    def _load(self, schema: Schema, is_again: bool = False) -> None:
+    def _load(self, schema: Schema, tenant: str | None = None, is_again: bool = False) -> None:
         """Loads a schema unless this object has. is_again: even then."""
-        known = self._schemas.get(schema.name)
-        if not is_again and (known is schema.pml or known == schema.pml):
+        if not is_again and self._schemas.get((tenant, schema.name)) == schema.pml:
             return
         data = schema.pml.encode("utf-8", "surrogatepass")
         directory = encoded(schema.directory)
         name = encoded(schema.document or schema.name)
+        options: Any = _abi.rp_schema_options()
+        lib.rp_schema_options_init(options, ctypes.sizeof(options))
+        options.tenant = encoded(tenant)
         with self.handle as pointer, self._lock:
-            if not is_again and self._schemas.get(schema.name) == schema.pml:
+            if not is_again and self._schemas.get((tenant, schema.name)) == schema.pml:
                 return  # another thread has
-            call(lib.rp_schema_parse, pointer, data, len(data), name, directory, None, None)
-            self._schemas[schema.name] = schema.pml
+            call(lib.rp_schema_parse, pointer, data, len(data), name, directory, ctypes.byref(options), None)
+            self._schemas[tenant, schema.name] = schema.pml
             old = schema.replaces
-            if old and self._schemas.pop(old, None) is not None:
-                call(lib.rp_schema_unload, pointer, None, encoded(old))
+            if old and self._schemas.pop((tenant, old), None) is not None:
+                call(lib.rp_schema_unload, pointer, options.tenant, encoded(old))
 
-    def unload(self, schema: Schema | str) -> None:
+    def unload(self, schema: Schema | str, *, tenant: str | None = None) -> None:
         """Unloads a schema; its KV stays cached until it is evicted. UnknownNameError."""
         name = schema.name if isinstance(schema, Schema) else schema
         with self.handle as pointer, self._lock:
-            self._schemas.pop(name, None)
-            call(lib.rp_schema_unload, pointer, None, encoded(name))
+            self._schemas.pop((tenant, name), None)
+            call(lib.rp_schema_unload, pointer, encoded(tenant), encoded(name))
 
     def prefill(self, schema: Schema | str) -> None:
         """Prefills every module of a schema that is not cached, so that no request has to."""
@@ -299,11 +302,13 @@ class Engine:
         schema = prompt.schema if isinstance(prompt, Prompt) else None
         if not isinstance(schema, Schema):
             return self._submit_once(prompt, options, events, tag)
+        if self._schemas.get((options.get("tenant"), schema.name)) == schema.pml:
+            return self._submit_once(prompt, options, events, tag)  # the tenant's own, which comes before a shared one
         self._load(schema)
         try:
             return self._submit_once(prompt, options, events, tag)
         except UnknownNameError:
-            if schema.name in self._schemas:
+            if (None, schema.name) in self._schemas:
                 raise
             self._load(schema)  # another thread has replaced it meanwhile
             return self._submit_once(prompt, options, events, tag)

@@ -440,3 +440,21 @@ def test_reduced_modules_and_which_slots_they_keep(model: Model) -> None:
     (item,) = [item for item in result.plan if item.module == "a"]
     assert item.kept == 0.25 and item.kept_by == "kvzip" and 1 < len(item.kept_shares) <= 65 and result.kept_step > 1
     assert sum(item.kept_shares) / len(item.kept_shares) == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_tenants_schema_is_its_own(model: Model) -> None:
+    own = Schema.parse(
+        '<schema name="own"><module name="a">Only acme knows that Belvik is known for its clocks.</module></schema>'
+    )
+    prompt = Prompt("own").module("a").text("What?")
+    with Engine(model, n_threads=1) as engine:
+        engine.load(own, tenant="acme")
+        first = engine.run(prompt, tenant="acme", max_tokens=1)
+        assert first.usage.cached_tokens == 0
+        assert engine.run(Prompt(own).module("a").text("Which?"), tenant="acme", max_tokens=1).usage.cached_tokens > 5
+        for tenant in (None, "other"):
+            with pytest.raises(errors.UnknownNameError):
+                engine.run(prompt, tenant=tenant, max_tokens=1)
+        shared = engine.run(Prompt(own).module("a").text("Which?"), tenant="other", max_tokens=1)  # loads it for all
+        assert shared.usage.cached_tokens == 0
+        engine.unload(own, tenant="acme")
