@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ._abi import RP_MAX_DOCUMENTS
 from .errors import InvalidError
 from .prompt import ROLES, Prompt
 
 MIN_DOCUMENT_TOKENS = 32  # as the server's: KV of shorter ones is computed faster than it is found
-_BYTES_PER_TOKEN = 4  # where nobody counts: of English text
-_MAX_DOCUMENTS = 1024  # RP_MAX_DOCUMENTS
+_BYTES_PER_TOKEN = 4  # estimate for English text, without count_tokens
+
 _ROLES_OF_OTHERS = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 
 
@@ -146,7 +147,7 @@ class _Adder:
         self._n_documents = 0
 
     def __call__(self, text: str, may_be_document: bool) -> None:
-        if may_be_document and self._n_documents < _MAX_DOCUMENTS and self._is_long(text):
+        if may_be_document and self._n_documents < RP_MAX_DOCUMENTS and self._is_long(text):
             self._prompt.document(text)
             self._n_documents += 1
         elif text:

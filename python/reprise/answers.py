@@ -336,7 +336,7 @@ _MAX_MESSAGE = 2000
 
 
 def error_of(status: int, reply: Any, retry_after: str = "") -> Error:
-    """The exception of a server's error: of its class in an engine, where the server's code tells it. status 0: in a stream."""
+    """The exception of a server's error: the class that an engine raises, as far as the server's code determines it. status 0: in a stream."""
     error = reply.get("error") if isinstance(reply, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str) or not error["message"]:
         raise BadResponse(f"status {status} without an error's text")

@@ -59,7 +59,7 @@ def _own_thread() -> threading.Thread | None:
 
 
 def finalize(close: Callable[[], object]) -> None:
-    """Closes an object that nobody has any more: in another thread, if this one is the engine's."""
+    """Closes an object that the garbage collector found: in another thread, if this one is the engine's."""
     if _own_thread() is not None:
         close()
         return

@@ -66,7 +66,7 @@ class Job:
         try:
             self.close()
         finally:
-            self.close()  # if it was interrupted: nobody else has the job
+            self.close()  # if it was interrupted: no other object holds the job
 
     def close(self) -> None:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""

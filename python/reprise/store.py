@@ -235,7 +235,7 @@ class Store:
         return self._transfer(lib.rp_store_export, encoded(name), encoded(os.fspath(path)))
 
     def import_(self, path: str | os.PathLike[str]) -> Transfer:
-        """Imports a bundle, verified first. Import only from somebody from whom you would accept a model."""
+        """Imports a bundle, verified first. Its KV is what its author put there: trust the author as that of a model."""
         return self._transfer(lib.rp_store_import, encoded(os.fspath(path)))
 
     def _transfer(self, function: Callable[..., int], *args: Any) -> Transfer:

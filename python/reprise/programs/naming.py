@@ -75,7 +75,7 @@ def negated(name: str) -> str:
 
 
 def name_of_item(item: object, variable: str, index: int) -> str:
-    """The name of a loop's module: the item if it is short text, or what it is called; else its index."""
+    """The name of a loop's module: the item if it is short text, or its name; else its index."""
     if isinstance(item, tuple):  # dict.items(), enumerate() and zip(): the first text in it
         texts = [name_of_item(one, variable, -1) for one in item]
         return next((one for one in texts if one), f"{variable}-{index}")
