@@ -19,7 +19,6 @@ from .prompt import ROLES, Prompt
 
 MIN_DOCUMENT_TOKENS = 32  # as the server's: KV of shorter ones is computed faster than it is found
 _BYTES_PER_TOKEN = 4  # estimate for English text, without count_tokens
-
 _ROLES_OF_OTHERS = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 
 

@@ -94,6 +94,12 @@ class _Address:
     def bad(self, e: BadResponse) -> FormatError:
         return FormatError(f"{self.url} is no Reprise server, or its connection broke: {e}", where=self.url)
 
+    def of_exchange(self, e: BaseException) -> BaseException:
+        """What to raise for an exception of a connection that was made: an Error, or the exception itself."""
+        if isinstance(e, BadResponse):
+            return self.bad(e)
+        return self.broken(e) if isinstance(e, OSError) and not isinstance(e, Error) else e
+
 
 def _reason(e: OSError) -> str:
     if e.errno and e.errno > 0 and not isinstance(e, ssl.SSLError):
@@ -118,6 +124,37 @@ def _check_stream(parser: ResponseParser) -> None:
     kind = parser.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "text/event-stream":
         raise BadResponse(f"instead of events it sent {kind!r:.60} with status {parser.status}")
+
+
+class _Texts:
+    """The pieces of text of a streamed answer, from the bytes of its body; and its end."""
+
+    def __init__(self, call: Call) -> None:
+        self._events = Events(call.kind)
+        self._parser = EventParser()
+        self._waiting: deque[tuple[str, str]] = deque()
+        self.is_over = False
+
+    def feed(self, body: bytes) -> None:
+        """The next bytes; b"": that was all."""
+        self._waiting.extend(self._parser.feed(body))
+        if not body:
+            self.is_over = True
+            if self._events.answer is None:
+                raise BadResponse("the answer ended before its end")
+
+    def next(self) -> str:
+        """The next piece; "": feed it first."""
+        text = ""
+        while self._waiting and not text:
+            text = self._events.take(*self._waiting.popleft())
+        return text
+
+    @property
+    def answer(self) -> Answer:
+        if self._events.answer is None:
+            raise InvalidError("the answer has not ended: read the stream to its end first")
+        return self._events.answer
 
 
 def _schema_of(prompt: PromptLike) -> Schema | None:
@@ -178,17 +215,9 @@ class _Reply:
                 if connection is None:
                     raise InvalidError("the stream was closed")
                 piece = self.parser.feed(connection.recv(_READ_BYTES))
-        except InvalidError:
-            raise
-        except OSError as e:
+        except BaseException as e:
             self.abort()
-            raise address.broken(e) from None
-        except BadResponse as e:
-            self.abort()
-            raise address.bad(e) from None
-        except BaseException:
-            self.abort()
-            raise
+            raise address.of_exchange(e) from None
         if not piece:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -319,11 +348,7 @@ class Client:
             connection.close()
             if is_kept and isinstance(e, ConnectionError):
                 return None
-            if isinstance(e, OSError):
-                raise self._address.broken(e) from None
-            if isinstance(e, BadResponse):
-                raise self._address.bad(e) from None
-            raise
+            raise self._address.of_exchange(e) from None
 
     def _ask(self, call: Call) -> Any:
         """The JSON of a response; its error as an exception."""
@@ -454,10 +479,8 @@ class ClientStream:
 
     def __init__(self, client: Client, call: Call) -> None:
         self._client = client
-        self._events = Events(call.kind)
-        self._parser = EventParser()
-        self._waiting: deque[tuple[str, str]] = deque()
-        self._is_over = self._is_closed = False
+        self._texts = _Texts(call)
+        self._is_closed = False
         self._reply = client._send(call)
         try:
             if self._reply.parser.status >= 400:
@@ -471,38 +494,27 @@ class ClientStream:
         return self
 
     def __next__(self) -> str:
-        while not self._is_over:
+        while not self._texts.is_over:
             try:
-                while self._waiting:
-                    text = self._events.take(*self._waiting.popleft())
-                    if text:
-                        return text
-                piece = self._reply.read()
-                self._waiting.extend(self._parser.feed(piece))
-                if not piece:
-                    self._is_over = True
-                    if self._events.answer is None:
-                        raise BadResponse("the answer ended before its end")
+                if text := self._texts.next():
+                    return text
+                self._texts.feed(self._reply.read())
             except BaseException as e:
                 if self._is_closed and isinstance(e, Exception):
                     break  # by another thread
-                self._is_over = True
+                self._texts.is_over = True
                 self._reply.abort()
-                if isinstance(e, BadResponse):
-                    raise self._client._address.bad(e) from None
-                raise
+                raise self._client._address.of_exchange(e) from None
         raise StopIteration
 
     @property
     def result(self) -> Answer:
         """The answer, after its last piece. InvalidError: it has not ended."""
-        if self._events.answer is None:
-            raise InvalidError("the answer has not ended: read the stream to its end first")
-        return self._events.answer
+        return self._texts.answer
 
     def close(self) -> None:
         """Ends the request, if its answer has not ended."""
-        self._is_over = self._is_closed = True
+        self._texts.is_over = self._is_closed = True
         self._reply.abort()
 
     def __enter__(self) -> ClientStream:
@@ -544,17 +556,9 @@ class _AsyncReply:
                 async with asyncio.timeout(address.timeout):
                     data = await self._connection[0].read(_READ_BYTES)
                 piece = self.parser.feed(data)
-        except InvalidError:
-            raise
-        except OSError as e:
+        except BaseException as e:
             self.abort()
-            raise address.broken(e) from None
-        except BadResponse as e:
-            self.abort()
-            raise address.bad(e) from None
-        except BaseException:
-            self.abort()
-            raise
+            raise address.of_exchange(e) from None
         if not piece:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -674,11 +678,7 @@ class AsyncClient:
             writer.transport.abort()
             if is_kept and isinstance(e, ConnectionError):
                 return None
-            if isinstance(e, OSError):
-                raise self._address.broken(e) from None
-            if isinstance(e, BadResponse):
-                raise self._address.bad(e) from None
-            raise
+            raise self._address.of_exchange(e) from None
 
     async def _ask(self, call: Call) -> Any:
         reply = await self._send(call)
@@ -779,10 +779,8 @@ class AsyncClientStream:
     def __init__(self, client: AsyncClient, prompt: PromptLike, call: Call) -> None:
         self._client = client
         self._schema, self._call = _schema_of(prompt), call
-        self._events = Events(call.kind)
-        self._parser = EventParser()
-        self._waiting: deque[tuple[str, str]] = deque()
-        self._is_over = self._is_closed = False
+        self._texts = _Texts(call)
+        self._is_closed = False
         self._reply: _AsyncReply | None = None
 
     async def _begin(self) -> _AsyncReply:
@@ -811,39 +809,28 @@ class AsyncClientStream:
         return self
 
     async def __anext__(self) -> str:
-        while not self._is_over:
+        while not self._texts.is_over:
             try:
-                while self._waiting:
-                    text = self._events.take(*self._waiting.popleft())
-                    if text:
-                        return text
+                if text := self._texts.next():
+                    return text
                 if self._reply is None:
                     self._reply = await self._begin()
-                piece = await self._reply.read()
-                self._waiting.extend(self._parser.feed(piece))
-                if not piece:
-                    self._is_over = True
-                    if self._events.answer is None:
-                        raise BadResponse("the answer ended before its end")
+                self._texts.feed(await self._reply.read())
             except BaseException as e:
                 if self._is_closed and isinstance(e, Exception):
                     break  # by another task
                 self.close()
-                if isinstance(e, BadResponse):
-                    raise self._client._address.bad(e) from None
-                raise
+                raise self._client._address.of_exchange(e) from None
         raise StopAsyncIteration
 
     @property
     def result(self) -> Answer:
         """The answer, after its last piece. InvalidError: it has not ended."""
-        if self._events.answer is None:
-            raise InvalidError("the answer has not ended: read the stream to its end first")
-        return self._events.answer
+        return self._texts.answer
 
     def close(self) -> None:
         """Ends the request, if its answer has not ended."""
-        self._is_over = self._is_closed = True
+        self._texts.is_over = self._is_closed = True
         if self._reply is not None:
             self._reply.abort()
 
