@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template.c: see template.h: a template's life, and names. Owns the templates. Any thread may render one. */
+/* template.c: see template.h: a template's life. Owns the templates. Any thread may render one. */
 #include "template/template.h"
 
 #include <stdio.h>
@@ -12,38 +12,6 @@
 #include "template/template_internal.h"
 
 #define SOURCE_MEMORY_BYTES ((size_t)256 << 20)
-
-/* ---- Names ---- */
-
-static size_t name_slot(const name_table *t, const char *bytes, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    size_t i = (size_t)(h ^ h >> 32) & (t->cap - 1);
-    while (t->names[i] && !(strlen(t->names[i]) == n && memcmp(t->names[i], bytes, n) == 0)) i = (i + 1) & (t->cap - 1);
-    return i;
-}
-
-static bool names_grow(arena *memory, name_table *t) {
-    name_table larger = {.cap = t->cap ? t->cap * 2 : 256};
-    larger.names = arena_alloc(memory, larger.cap * sizeof(*larger.names));
-    if (!larger.names) return false;
-    for (size_t i = 0; i < t->cap; i++)
-        if (t->names[i]) larger.names[name_slot(&larger, t->names[i], strlen(t->names[i]))] = t->names[i];
-    larger.n = t->n;
-    *t = larger;
-    return true;
-}
-
-const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t n) {
-    if (t->n * 2 >= t->cap && !names_grow(memory, t)) return NULL;
-    size_t slot = name_slot(t, bytes, n);
-    if (t->names[slot]) return t->names[slot];
-    char *name = arena_alloc(memory, n + 1);
-    if (!name) return NULL;
-    memcpy(name, bytes, n);
-    t->n++;
-    return t->names[slot] = name;
-}
 
 /* ---- Parsing ---- */
 
@@ -96,7 +64,7 @@ void rp_template_free(rp_template *t) {
 }
 
 bool rp_template_uses(const rp_template *t, const char *variable) {
-    return t->names.cap > 0 && t->names.names[name_slot(&t->names, variable, strlen(variable))] != NULL;
+    return name_is_used(&t->names, variable);
 }
 
 /* ---- Rendering ---- */

@@ -72,17 +72,11 @@ static bool is_even(state *s, value v, const arguments *args) { return (void)arg
 static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, 2, 1); }
 static bool is_divisible(state *s, value v, const arguments *args) { return has_remainder(s, v, argument_int(s, args, 0, "num", 0), 0); }
 
-static bool is_filter(state *s, value v, const arguments *args) {
-    (void)args;
-    const char *name = v.type == VALUE_STRING ? string_new(s, v.as.s->bytes, v.as.s->n, TEMPLATE_UNTRUSTED)->bytes : "";
-    return filter_find(name) != NULL;
-}
-
 static const test tests[] = {
     {"defined", is_defined}, {"undefined", is_undefined}, {"none", is_none}, {"boolean", is_boolean}, {"true", is_true}, {"false", is_false},
     {"integer", is_integer}, {"float", is_float}, {"number", is_number}, {"string", is_string}, {"mapping", is_mapping}, {"iterable", is_iterable},
     {"sequence", is_sequence}, {"callable", is_callable}, {"lower", is_lower}, {"upper", is_upper}, {"escaped", is_escaped}, {"in", is_in},
-    {"sameas", is_same}, {"even", is_even}, {"odd", is_odd}, {"divisibleby", is_divisible}, {"filter", is_filter},
+    {"sameas", is_same}, {"even", is_even}, {"odd", is_odd}, {"divisibleby", is_divisible},
     {"eq", is_equal}, {"equalto", is_equal}, {"==", is_equal}, {"ne", is_unequal}, {"!=", is_unequal},
     {"lt", is_less}, {"lessthan", is_less}, {"<", is_less}, {"le", is_at_most}, {"<=", is_at_most},
     {"gt", is_greater}, {"greaterthan", is_greater}, {">", is_greater}, {"ge", is_at_least}, {">=", is_at_least}, {NULL, NULL},
