@@ -233,6 +233,12 @@ RP_API bool rp_template_uses(const rp_template *t, const char *variable);
 RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
                               rp_error *err);
 RP_API void rp_template_text_free(rp_template_text *text);
+/* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and pad_token. Also
+ * RP_ERR_UNSUPPORTED (rp_model_template is NULL). */
+RP_API int rp_model_render(const rp_model *model, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err);
+/* Converts a rendered conversation to tokens, as rp_request.rendered does: after the beginning-of-text token, if the model wants one and the text
+ * does not begin with it. *tokens: owned by the caller, rp_free. RP_ERR_INVALID (malformed runs), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err);
 
 /* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
  * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.
@@ -598,6 +604,9 @@ RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const ch
 /* Appends n bytes of UTF-8, in whole characters; control characters and NUL are allowed. Consecutive texts are joined.
  * White space is kept as it is. RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
 RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
+/* Appends bytes [from, to) of a rendered conversation: control tokens are recognised in trusted bytes. The text is copied. For conversations with
+ * documents or modules: the text between them. RP_ERR_INVALID (invalid UTF-8, malformed runs, a role is open), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_prompt_append_rendered(rp_prompt *prompt, const rp_template_text *text, size_t from, size_t to);
 #define RP_MAX_DOCUMENTS 1024
 /* Appends n bytes of UTF-8 as a module of its own: its KV is prefilled once, without the text before it, and reused in every prompt of the tenant
  * that has the document, wherever it is. A second equal document is text. Only in a prompt without a schema. RP_ERR_CONFLICT (the prompt has a
@@ -807,6 +816,8 @@ typedef struct rp_request {
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
     rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
     uint64_t stream_tag;     /* of the job's events; default 0 */
+    const rp_template_text *rendered; /* a conversation that a chat template rendered (rp_model_render), in place of `messages`; borrowed during
+                                         submission. Answers of this engine in it become the sampled tokens, as in messages. NULL: none (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

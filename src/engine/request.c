@@ -20,9 +20,9 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
-    if (o->built && (o->prompt || o->messages || o->tokens || o->text))
+    if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
-    if (!o->built && !o->prompt && !o->messages && !o->tokens && !o->text)
+    if (!o->built && !o->prompt && !o->messages && !o->rendered && !o->tokens && !o->text)
         return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
     if (o->schema && !o->prompt && !o->built) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
@@ -62,13 +62,14 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, tokens and text are used before. */
+ * kv_method, messages, rendered, tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
     own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
+    own->rendered = NULL;
     own->built = NULL;
     own->tokens = NULL;
     own->stops = NULL;
@@ -122,7 +123,7 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     c->format = engine_text_format(c->engine);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;
-    if (!has_document && o->messages) return conversation_plan(c, o, err);
+    if (!has_document && (o->messages || o->rendered)) return conversation_plan(c, o, err);
     if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
     if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
@@ -234,7 +235,7 @@ static int read_back(rp_job *c, rp_error *err) {
 
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
-    if (o->prompt || o->built || o->messages) return false;
+    if (o->prompt || o->built || o->messages || o->rendered) return false;
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 

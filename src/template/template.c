@@ -94,7 +94,13 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
     return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
 }
 
-int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+static void add_tokens(state *s, const char *const *tokens, size_t n) {
+    for (size_t i = 0; i < n && !s->failed; i++)
+        if (!dict_find_text(s, s->variables, tokens[2 * i])) dict_set(s, s->variables, value_text(s, tokens[2 * i]), value_text(s, tokens[2 * i + 1]));
+}
+
+int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
+                    rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
     state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
     builder text = {0};
@@ -105,10 +111,15 @@ int rp_template_render(const rp_template *t, const char *json, size_t n, const r
     if (n > TEMPLATE_MAX_INPUT_BYTES) return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
+    if (in_template) add_tokens(&s, tokens, n_tokens);
     if (in_template) template_evaluate(&s, t->body, &text);
     rc = s.failed ? state_report(&s, in_template, err) : copy_out(&text, out, err);
     arena_free(&s.memory);
     return rc;
+}
+
+int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+    return template_render(t, json, n, NULL, 0, options, out, err);
 }
 
 void rp_template_text_free(rp_template_text *text) {

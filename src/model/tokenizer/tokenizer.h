@@ -45,6 +45,7 @@ typedef struct tokenizer_options {
     /* the text is the start of the input: insert SentencePiece's dummy space before it if the model requires one (also,
      * as in llama.cpp, after every special token inside the text) */
     bool space_prefix;
+    bool continues; /* ordinary text comes before it: no dummy space at its start */
     /* recognise control tokens that lie within one of these ranges, which rise; NULL: none */
     const tokenizer_range *trusted;
     size_t n_trusted;
