@@ -174,6 +174,7 @@ struct rp_model {
     const chat_format *chat;
     bool chat_guessed; /* the file's own template matches no known format */
     char *name;
+    char *chat_template; /* the file's own; NULL: none */
     bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
     base_key header_digest;
