@@ -161,6 +161,7 @@ typedef struct rp_model_info {
     uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
     const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
                                      rp_model_fingerprint */
+    const char *chat_template;    /* tokenizer.chat_template: the Jinja text in the model's file, whatever chat_format is; NULL: none */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */

@@ -213,6 +213,7 @@ class rp_model_info(Structure):
     n_experts_used: int
     kv_bytes_per_token: int
     fingerprint: Bytes | None
+    chat_template: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -238,6 +239,7 @@ class rp_model_info(Structure):
         ("n_experts_used", c_int32),
         ("kv_bytes_per_token", c_uint64),
         ("fingerprint", c_char_p),
+        ("chat_template", c_char_p),
     ]
 
 

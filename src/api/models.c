@@ -68,7 +68,8 @@ static const char *name_positions(const rp_model *m) {
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
-                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = ""};
+                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "",
+                           .chat_template = m->chat_template};
 }
 
 static rp_model_info describe_model(const rp_model *m) {
@@ -94,6 +95,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_experts_used = m->hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
+        .chat_template = m->chat_template,
     };
     info.weights = kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
