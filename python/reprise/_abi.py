@@ -572,6 +572,7 @@ class rp_request(Structure):
     n_kept_shares: int
     stream: int | None
     stream_tag: int
+    special_text: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -616,6 +617,7 @@ class rp_request(Structure):
         ("n_kept_shares", c_int32),
         ("stream", c_void_p),
         ("stream_tag", c_uint64),
+        ("special_text", c_bool),
     ]
 
 
