@@ -44,7 +44,7 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
 static void check_pieces(const char *text, size_t piece, const char *expected) {
     reported t = {.all = BASE_BUFFER(1 << 16)};
     tool_finder f;
-    tool_finder_init(&f, &ask, on_event, &t);
+    tool_finder_init(&f, &ask, TOOL_REASONING_ITEMS, on_event, &t);
     for (size_t at = 0, n = strlen(text); at < n; at += piece) assert_int_equal(tool_finder_feed(&f, text + at, BASE_MIN(piece, n - at)), 0);
     assert_int_equal(tool_finder_finish(&f), 0);
     assert_int_equal(t.open, 0);
@@ -106,7 +106,7 @@ static void test_no_memory(void **state) {
     (void)state;
     for (uint64_t n = 1;; n++) {
         tool_finder f;
-        tool_finder_init(&f, &ask, NULL, NULL);
+        tool_finder_init(&f, &ask, TOOL_REASONING_ITEMS, NULL, NULL);
         base_alloc_fail_at(n, 0);
         const char *text = "text " CALL("f", "{\"a\": 1}") CALL("g.h", "{}") " more";
         int rc = tool_finder_feed(&f, text, strlen(text));
