@@ -213,9 +213,11 @@ static tool_match match_forms(tool_finder *f, size_t spaces, size_t *at, const s
     return all;
 }
 
-/* A match of a long text would depend on how it was cut. */
+#define LOOK_AHEAD 16 /* bytes after a match that decided it, at most */
+
+/* Without a limit on matches, too, a long text would be decided by how it was cut. */
 static tool_match within_limit(const tool_finder *f, tool_match m, size_t begin, size_t at) {
-    if (m == TOOL_YES) return at - begin <= TOOL_CALLS_HEAD_BYTES ? m : TOOL_NO;
+    if (m == TOOL_YES) return at - begin <= TOOL_CALLS_HEAD_BYTES - LOOK_AHEAD ? m : TOOL_NO;
     return m == TOOL_PERHAPS && f->held.len - begin >= TOOL_CALLS_HEAD_BYTES ? TOOL_NO : m;
 }
 

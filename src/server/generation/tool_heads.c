@@ -181,6 +181,7 @@ static tool_match text_head(const tool_form *form, const generation *gen, const 
     tool_match m = expect_name(form, gen, b, at, tool);
     if (m == TOOL_YES && form->body == TOOL_BODY_PARAMETERS) m = tool_heads_expect(b, at, ">");
     if (m != TOOL_YES) return m;
+    *at += tool_heads_spaces(b, *at);
     size_t key = *at, end = *at;
     return first_of(tool_heads_expect(b, &key, key_open(form)), tool_heads_expect(b, &end, form->end));
 }
