@@ -190,7 +190,7 @@ static void put_value(writer *w, base_buffer *b, const server_tool *t, const jso
         put(w, b, rule);
         put(w, b, " ");
     }
-    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "gap ");
+    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "line ");
     put_literal(w, b, value_end(w), strlen(value_end(w)));
 }
 
@@ -199,7 +199,8 @@ static void put_key(writer *w, base_buffer *b, const char *name, const char *rul
     put_text(w, b, keys ? "\n<arg_key>" : "\n<parameter=");
     if (name) put_literal(w, b, name, strlen(name));
     else put(w, b, rule);
-    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">\n");
+    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">");
+    if (!keys) put(w, b, "line "); /* belongs to the marks; other white space would be the value's */
 }
 
 static bool is_required(const json_t *schema, const char *name) {
@@ -315,7 +316,7 @@ int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
         return SERVER_FINE;
     }
     base_buffer *text = rules(&w);
-    put(&w, text, "gap ::= [ \\n]?\n");
+    put(&w, text, "gap ::= [ \\n]?\nline ::= \"\\n\"?\n");
     if (calls) put_calls(&w);
     if (json) put_answer(&w);
     const bool thought = from_start && put_thought(&w);
