@@ -443,7 +443,8 @@ typedef struct rp_memory {
     uint64_t weights;      /* the engine's repacked copy of the weights; 0: mapped files are used directly */
     uint64_t file;         /* mapped files: what a prepared engine reads of them, as far as used */
     uint64_t activations;  /* of one step, attention scores included */
-    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on */
+    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on; special_text
+                              has one of its own */
     uint64_t kv;           /* KV allocated so far */
     uint64_t kv_limit;     /* rp_engine_options.kv_budget_bytes, in whole blocks */
     uint64_t weights_file; /* of `file`: repacked weights that are mapped from weights_dir; then `weights` is 0 */
@@ -819,6 +820,8 @@ typedef struct rp_request {
     uint64_t stream_tag;     /* of the job's events; default 0 */
     const rp_template_text *rendered; /* a conversation that a chat template rendered (rp_model_render), in place of `messages`; borrowed during
                                          submission. Answers of this engine in it become the sampled tokens, as in messages. NULL: none (default) */
+    bool special_text;       /* control tokens of the answer, except those that end it, are their name in its text ("[TOOL_CALLS]"), for stops and
+                                grammar, too: a grammar that has the name accepts the token. default: they have no text */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

@@ -239,21 +239,23 @@ static bool begins_text(const rp_model *m, const rp_request *o) {
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 
-static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
+static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, false, n); }
+static const char *request_special_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, true, n); }
 
 static bool request_is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
 
-/* The vocabulary as a trie, built for the first request with a grammar. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-static int request_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->hp.n_vocab, request_token_bytes, request_is_end, e->model->tokenizer};
+/* The vocabulary as a trie, built for the first request with a grammar and this special_text. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+static int request_token_trie(rp_engine *e, bool special, const token_trie **out, rp_error *err) {
+    token_source source = {e->model->hp.n_vocab, special ? request_special_bytes : request_token_bytes, request_is_end, e->model->tokenizer};
+    token_trie **trie = &e->tries[special];
     int rc = RP_OK;
     pthread_mutex_lock(&e->trie_lock);
-    if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {
+    if (!*trie && !(rc = token_trie_new(trie, &source, err))) {
         pthread_mutex_lock(&e->lock);
-        e->status.memory.token_trie = e->trie->size_bytes;
+        e->status.memory.token_trie += (*trie)->size_bytes;
         pthread_mutex_unlock(&e->lock);
     }
-    *out = e->trie;
+    *out = *trie;
     pthread_mutex_unlock(&e->trie_lock);
     return rc;
 }
@@ -275,7 +277,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->request->options, &place);
     int rc = request_check_budget(c, err);
-    if (!rc && o->grammar) rc = request_token_trie(c->engine, &place.trie, err);
+    if (!rc && o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;

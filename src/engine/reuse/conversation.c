@@ -20,7 +20,7 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     int32_t i = 0;
     for (; i < r->n_tokens && done < n_bytes; i++) {
         size_t n = 0;
-        const char *bytes = tokenizer_bytes(c->engine->model->tokenizer, r->tokens[i], false, &n);
+        const char *bytes = tokenizer_answer_bytes(c->engine->model->tokenizer, r->tokens[i], c->request->options.special_text, &n);
         if (!bytes || n == 0 || n > n_bytes - done || memcmp(r->text + done, bytes, n) != 0) return -1;
         done += n;
     }

@@ -270,6 +270,11 @@ const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t
     return hidden ? "" : t->bytes + t->byte_start[id];
 }
 
+const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n) {
+    const bool named = special && id >= 0 && id < t->n_vocab && t->types[id] == TOKEN_CONTROL && !t->ends[id];
+    return tokenizer_bytes(t, id, named, n);
+}
+
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n) { return tokenizer_map_find(t, text, n); }
 int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n) { return n > 0 ? special_at(t, text, n, true) : -1; }
 int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
