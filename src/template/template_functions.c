@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_functions.c: arguments of calls; global functions: range, dict, namespace, cycler, joiner, and those that chat
- * templates get: raise_exception and strftime_now; the operator % of strings. One thread. */
+ * templates get: raise_exception and strftime_now. One thread. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r */
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,37 @@
 #define MAX_RANGE 100000 /* as in Jinja's sandbox */
 
 /* ---- Arguments ---- */
+
+/* The next name of the parameters; NULL: none. */
+static const char *next_parameter(const char **at, size_t *n, bool *optional, bool *positional) {
+    const char *p = *at + strspn(*at, " ");
+    *optional = *p == '[';
+    p += *optional;
+    *positional = *p == '.';
+    p += *positional;
+    *n = strcspn(p, " ]");
+    *at = p + *n + (p[*n] == ']');
+    return *n > 0 ? p : NULL;
+}
+
+bool arguments_fit(state *s, const arguments *args, const char *function_name, const char *parameters) {
+    size_t n_named = 0, at = 0, n;
+    bool optional, positional;
+    if (s->failed || strcmp(parameters, "*") == 0) return !s->failed;
+    for (const char *p = parameters, *name; (name = next_parameter(&p, &n, &optional, &positional)); at++) {
+        bool given = at < args->n;
+        for (size_t i = 0; i < args->n_named && !positional; i++)
+            if (strlen(args->names[i]) == n && memcmp(args->names[i], name, n) == 0) {
+                if (given) state_fail(s, "TypeError", "%s() got multiple values for argument '%s'", function_name, args->names[i]);
+                given = true;
+                n_named++;
+            }
+        if (!given && !optional) state_fail(s, "TypeError", "%s() missing required argument '%.*s'", function_name, (int)n, name);
+    }
+    if (args->n > at) state_fail(s, "TypeError", "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
+    if (args->n_named > n_named) state_fail(s, "TypeError", "%s() got an unexpected keyword argument", function_name);
+    return !s->failed;
+}
 
 const value *argument(const arguments *args, size_t at, const char *name) {
     if (at < args->n) return &args->items[at];
@@ -24,8 +55,7 @@ int64_t argument_int(state *s, const arguments *args, size_t at, const char *nam
     if (!v) return otherwise;
     if (v->type == VALUE_INT) return v->as.i;
     if (v->type == VALUE_BOOL) return v->as.b;
-    if (v->type == VALUE_UNDEFINED) state_fail_undefined(s, *v);
-    else if (v->type != VALUE_NONE) state_fail(s, "TypeError", "'%s' object cannot be interpreted as an integer", value_type_name(*v));
+    state_fail(s, "TypeError", "'%s' object cannot be interpreted as an integer", value_type_name(*v));
     return otherwise;
 }
 
@@ -33,8 +63,7 @@ const string *argument_string(state *s, const arguments *args, size_t at, const 
     const value *v = argument(args, at, name);
     if (!v) return otherwise;
     if (v->type == VALUE_STRING) return v->as.s;
-    if (v->type == VALUE_UNDEFINED) state_fail_undefined(s, *v);
-    else state_fail(s, "TypeError", "%s must be str, not %s", name, value_type_name(*v));
+    state_fail(s, "TypeError", "%s%smust be str, not %s", name, name[0] ? " " : "", value_type_name(*v));
     return otherwise;
 }
 
@@ -71,13 +100,27 @@ static value call_range(state *s, const arguments *args) {
     return all;
 }
 
-/* dict(a=1) and namespace(a=1); both accept a dict first. */
+/* Pairs of a list, as dict() takes them. */
+static void add_pairs(state *s, dict *to, value pairs) {
+    const list *items = value_iterate(s, pairs);
+    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
+        value pair = items->items[i];
+        const list *two = pair.type == VALUE_STRING || pair.type == VALUE_LIST || pair.type == VALUE_DICT ? value_iterate(s, pair) : NULL;
+        if (!two) state_fail(s, "TypeError", "cannot convert dictionary update sequence element #%zu to a sequence", i);
+        else if (two->n != 2) state_fail(s, "ValueError", "dictionary update sequence element #%zu has length %zu; 2 is required", i, two->n);
+        else dict_set(s, to, two->items[0], two->items[1]);
+    }
+}
+
+/* dict(a=1) and namespace(a=1); both accept a dict or pairs first. */
 static value make_dict(state *s, const arguments *args) {
     value all = value_dict(s);
-    if (args->n > 0 && args->items[0].type == VALUE_DICT)
+    if (s->failed) return all;
+    if (args->n > 1) state_fail(s, "TypeError", "dict expected at most 1 argument, got %zu", args->n);
+    else if (args->n > 0 && args->items[0].type == VALUE_DICT)
         for (size_t i = 0; i < args->items[0].as.d->n && !s->failed; i++)
             dict_set(s, all.as.d, args->items[0].as.d->entries[i].key, args->items[0].as.d->entries[i].item);
-    else if (args->n > 0) state_fail(s, "TypeError", "'%s' object is not iterable as a dict", value_type_name(args->items[0]));
+    else if (args->n > 0) add_pairs(s, all.as.d, args->items[0]);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, all.as.d, value_text(s, args->names[i]), args->named[i]);
     return all;
 }
@@ -106,7 +149,7 @@ static void state_now(const state *s, struct tm *out) {
 }
 
 static value call_strftime_now(state *s, const arguments *args) {
-    const string *format = argument_string(s, args, 0, "format", NULL);
+    const string *format = argument_string(s, args, 0, "strftime() argument 1", NULL);
     char copy[256], text[1024];
     struct tm now;
     if (!format || format->n >= sizeof(copy)) {
@@ -141,98 +184,18 @@ static value call_joiner(state *s, const arguments *args) {
 }
 
 static const function functions[] = {
-    {"range", call_range}, {"dict", call_dict}, {"namespace", call_namespace}, {"raise_exception", call_raise_exception},
-    {"strftime_now", call_strftime_now}, {"cycler", call_cycler}, {"joiner", call_joiner}, {NULL, NULL},
+    {"range", ".start [.stop] [.step]", false, call_range},
+    {"dict", "*", true, call_dict},
+    {"namespace", "*", true, call_namespace},
+    {"raise_exception", "message", false, call_raise_exception},
+    {"strftime_now", ".format", false, call_strftime_now},
+    {"cycler", "*", true, call_cycler},
+    {"joiner", "[sep]", true, call_joiner},
+    {NULL, NULL, false, NULL},
 };
 
 const function *function_find(const char *name) {
     for (const function *f = functions; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
-}
-
-/* ---- "%s" % x ---- */
-
-typedef struct percent {
-    state *s;
-    const string *format;
-    const value *items;
-    size_t n, next;
-    const dict *named;
-    size_t at; /* in the format, after "%" */
-} percent;
-
-static value percent_argument(percent *p) {
-    const string *f = p->format;
-    if (p->at < f->n && f->bytes[p->at] == '(' && p->named) {
-        size_t end = p->at + 1;
-        while (end < f->n && f->bytes[end] != ')') end++;
-        const value *v = dict_find(p->s, p->named, value_string(string_part(p->s, f, p->at + 1, end)));
-        if (!v) state_fail(p->s, "KeyError", "'%.*s'", (int)(end - p->at - 1), f->bytes + p->at + 1);
-        p->at = end < f->n ? end + 1 : end;
-        return v ? *v : (value){0};
-    }
-    if (p->next < p->n) return p->items[p->next++];
-    state_fail(p->s, "TypeError", "not enough arguments for format string");
-    return (value){0};
-}
-
-static void percent_number(percent *p, builder *b, char kind, const char *flags, value v) {
-    char format[48], text[128];
-    bool is_int = kind == 'd' || kind == 'i' || kind == 'x' || kind == 'X' || kind == 'o';
-    if (!value_is_number(v)) {
-        state_fail(p->s, "TypeError", "%%%c format: a real number is required, not %s", kind, value_type_name(v));
-        return;
-    }
-    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i : v.as.b;
-    int64_t i = v.type == VALUE_FLOAT ? (f > -9e18 && f < 9e18 ? (int64_t)f : 0) : v.type == VALUE_INT ? v.as.i : v.as.b;
-    int n;
-    if (is_int) {
-        snprintf(format, sizeof(format), "%%%sll%c", flags, kind == 'i' ? 'd' : kind);
-        n = snprintf(text, sizeof(text), format, (long long)i);
-    } else {
-        snprintf(format, sizeof(format), "%%%s%c", flags, kind);
-        n = snprintf(text, sizeof(text), format, f);
-    }
-    builder_add(p->s, b, text, n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1, v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
-}
-
-/* Flags, width and precision of numbers, up to 16 characters; strings are written whole. */
-static void percent_one(percent *p, builder *b) {
-    const string *f = p->format;
-    char flags[17];
-    size_t n = 0;
-    value v = p->at < f->n && f->bytes[p->at] == '(' ? percent_argument(p) : (value){.type = VALUE_LOOP};
-    while (p->at < f->n && strchr("-+ #0123456789.", f->bytes[p->at]) && n + 1 < sizeof(flags)) flags[n++] = f->bytes[p->at++];
-    flags[n] = '\0';
-    char kind = p->at < f->n ? f->bytes[p->at++] : '\0';
-    if (kind == '%') {
-        builder_add(p->s, b, "%", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
-        return;
-    }
-    if (!kind || !strchr("sradixXofFeEgG", kind)) {
-        state_fail(p->s, "ValueError", "unsupported format character after %%");
-        return;
-    }
-    if (v.type == VALUE_LOOP) v = percent_argument(p);
-    if (p->s->failed) return;
-    if (strchr("sra", kind)) value_write(p->s, b, v, kind != 's');
-    else percent_number(p, b, kind, flags, v);
-}
-
-value string_percent(state *s, const string *format, const value *items, size_t n, const dict *named) {
-    percent p = {.s = s, .format = format, .items = items, .n = n, .named = named};
-    builder b = {0};
-    size_t from = 0;
-    while (!s->failed) {
-        size_t at = from;
-        while (at < format->n && format->bytes[at] != '%') at++;
-        builder_add_string(s, &b, string_part(s, format, from, at));
-        if (at == format->n) break;
-        p.at = at + 1;
-        percent_one(&p, &b);
-        from = p.at;
-    }
-    if (p.next < n && !named) state_fail(s, "TypeError", "not all arguments converted during string formatting");
-    return value_string(builder_string(s, &b));
 }

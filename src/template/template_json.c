@@ -117,7 +117,6 @@ static void write_json_string(state *s, builder *b, const string *text, const js
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
         if (c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !style->ascii)) continue;
-        if (c == 0x7f) continue;
         put(s, b, text->bytes + from, at - from);
         put_escaped(s, b, c);
         from = at + n;
@@ -140,9 +139,9 @@ static void write_json_number(state *s, builder *b, value v) {
 }
 
 static void write_break(state *s, builder *b, const json_style *style, int64_t level) {
-    if (style->indent < 0) return;
+    if (!style->indent) return;
     put(s, b, "\n", 1);
-    for (int64_t i = 0; i < style->indent * level && !s->failed; i++) put(s, b, " ", 1);
+    for (int64_t i = 0; i < level && !s->failed; i++) put(s, b, style->indent->bytes, style->indent->n);
 }
 
 static void write_json_key(state *s, builder *b, value key, const json_style *style) {

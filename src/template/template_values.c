@@ -96,8 +96,9 @@ void state_fail_undefined(state *s, value v) {
         state_fail(s, exception, "%s", u->hint);
         return;
     }
-    if (u->is_element) builder_add_string(s, &name, &u->name);
-    else value_write(s, &name, value_string(&u->name), true);
+    const string *text_of_name = string_new(s, u->name.bytes, u->name.n, TEMPLATE_UNTRUSTED);
+    if (u->is_element) builder_add_string(s, &name, text_of_name);
+    else value_write(s, &name, value_string(text_of_name), true);
     const char *text = name.n > 0 ? name.bytes : "''";
     if (s->failed) return;
     if (!u->object) state_fail(s, exception, "%s is undefined", text);
@@ -149,6 +150,12 @@ static uint64_t hash_key(state *s, value key) {
     }
     state_fail(s, "TypeError", "unhashable type: '%s'", value_type_name(key));
     return 0;
+}
+
+bool value_is_hashable(value v) {
+    bool hashable = v.type != VALUE_DICT && !(v.type == VALUE_LIST && v.as.l->kind != LIST_TUPLE && v.as.l->kind != LIST_GENERATOR);
+    for (size_t i = 0; v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE && i < v.as.l->n && hashable; i++) hashable = value_is_hashable(v.as.l->items[i]);
+    return hashable;
 }
 
 /* The slot of the key, or of the free place for it. */
@@ -210,6 +217,7 @@ static const char *const list_names[] = {"list", "tuple", "generator", "dict_ite
 const char *value_type_name(value v) {
     static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
+    if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
     return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup" : names[v.type];
 }
 
@@ -221,6 +229,7 @@ const char *value_object_name(value v) {
     static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object", "dict_keys object", "dict_values object",
                                         "range object"};
     if (v.type == VALUE_STRING && v.as.s->markup) return "markupsafe.Markup object";
+    if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type object";
     return v.type == VALUE_LIST ? lists[v.as.l->kind] : names[v.type];
 }
 
@@ -254,8 +263,13 @@ static bool deeper(state *s) {
 }
 
 static bool lists_equal(state *s, const list *a, const list *b) {
-    bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_ITEMS && a->kind != LIST_VALUES && a->n == b->n;
+    bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_VALUES && a->n == b->n;
     if (a == b) return true;
+    if (same && (a->kind == LIST_KEYS || a->kind == LIST_ITEMS)) { /* sets */
+        const value other = {.type = VALUE_LIST, .as.l = (list *)b};
+        for (size_t i = 0; i < a->n && same && !s->failed; i++) same = value_contains(s, other, a->items[i]);
+        return same;
+    }
     if (!deeper(s)) return false;
     s->depth++;
     for (size_t i = 0; i < a->n && same && !s->failed; i++) same = value_equal(s, a->items[i], b->items[i]);
@@ -538,7 +552,11 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
     }
     case OP_POW: break;
     }
-    return value_float(pow(a, b));
+    double r = pow(a, b);
+    if (a == 0 && b < 0) state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
+    else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, "TypeError", "complex numbers are not supported");
+    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, "OverflowError", "(34, 'Numerical result out of range')");
+    return value_float(r);
 }
 
 static value list_join(state *s, const list *a, const list *b) {
@@ -563,8 +581,8 @@ static value operands_fail(state *s, binary_operator op, value a, value b) {
     if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
     else if (op == OP_ADD && is_sequence(a))
         state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
-    else if (op == OP_MUL && (a.type == VALUE_STRING || is_sequence(a)))
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(b));
+    else if (op == OP_MUL && (a.type == VALUE_STRING || is_sequence(a) || b.type == VALUE_STRING || is_sequence(b)))
+        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(a.type == VALUE_STRING || is_sequence(a) ? b : a));
     else
         state_fail(s, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
     return (value){0};
@@ -575,7 +593,7 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
     if (s->failed) return r;
     if (op == OP_MOD && a.type == VALUE_STRING) {
         bool tuple = b.type == VALUE_LIST && b.as.l->kind == LIST_TUPLE;
-        return string_percent(s, a.as.s, tuple ? b.as.l->items : &b, tuple ? b.as.l->n : 1, b.type == VALUE_DICT ? b.as.d : NULL);
+        return string_percent(s, a.as.s, tuple ? b.as.l->items : &b, tuple ? b.as.l->n : 1, b);
     }
     if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) {
         state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
