@@ -200,7 +200,11 @@ static value str_replace(state *s, value self, const arguments *args) {
         if (args->items[i].type != VALUE_STRING)
             state_fail(s, "TypeError", "replace() argument %zu must be str, not %s", i + 1, args->items[i].type == VALUE_NONE ? "None" : value_type_name(args->items[i]));
     int64_t most = argument_int(s, args, 2, NULL, -1);
-    return s->failed ? (value){0} : value_string(string_replace(s, self.as.s, args->items[0].as.s, args->items[1].as.s, most));
+    if (s->failed) return (value){0};
+    const string *with = args->items[1].as.s;
+    if (self.as.s->markup && !with->markup) with = string_escaped(s, with);
+    const string *replaced = string_replace(s, self.as.s, args->items[0].as.s, with, most);
+    return value_string(self.as.s->markup ? string_marked(s, replaced) : replaced);
 }
 
 /* Index in code points. */
@@ -461,7 +465,7 @@ static const method_entry *methods_of(value v) {
     static const method_entry none[] = {{NULL, NULL, NULL}};
     if (v.type == VALUE_STRING) return str_methods;
     if (v.type == VALUE_DICT) return dict_methods;
-    if (v.type != VALUE_LIST || (v.as.l->kind != LIST_LIST && v.as.l->kind != LIST_TUPLE)) return none;
+    if (v.type != VALUE_LIST || (v.as.l->kind != LIST_LIST && v.as.l->kind != LIST_TUPLE && v.as.l->kind != LIST_RANGE)) return none;
     return v.as.l->kind == LIST_LIST ? list_methods : tuple_methods;
 }
 
@@ -629,8 +633,8 @@ value value_item(state *s, value object, value key) {
     }
     const value *item = object.type == VALUE_DICT && value_is_hashable(key) ? dict_find(s, object.as.d, key) : object.type == VALUE_LIST ? sequence_item(object, key) : NULL;
     if (item || s->failed) return item ? *item : (value){0};
-    if (object.type == VALUE_STRING && key.type == VALUE_INT) {
-        value c = string_item(s, object.as.s, key.as.i, &found);
+    if (object.type == VALUE_STRING && (key.type == VALUE_INT || key.type == VALUE_BOOL)) {
+        value c = string_item(s, object.as.s, key.type == VALUE_INT ? key.as.i : key.as.b, &found);
         if (found) return c;
     }
     if (key.type == VALUE_STRING && !memchr(key.as.s->bytes, '\0', key.as.s->n)) {
@@ -649,8 +653,7 @@ value value_item(state *s, value object, value key) {
 static int64_t slice_bound(state *s, const value *bound, int64_t n, int64_t otherwise, bool backwards) {
     if (!bound || bound->type == VALUE_NONE) return otherwise;
     if (bound->type != VALUE_INT && bound->type != VALUE_BOOL) {
-        if (bound->type == VALUE_UNDEFINED) state_fail_undefined(s, *bound);
-        else state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
+        state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
         return 0;
     }
     int64_t at = bound->type == VALUE_INT ? bound->as.i : bound->as.b;
@@ -659,13 +662,20 @@ static int64_t slice_bound(state *s, const value *bound, int64_t n, int64_t othe
     return at > (backwards ? n - 1 : n) ? (backwards ? n - 1 : n) : at;
 }
 
+static int64_t step_of(state *s, const value *step) {
+    if (!step || step->type == VALUE_NONE) return 1;
+    if (step->type == VALUE_INT || step->type == VALUE_BOOL) return step->type == VALUE_INT ? step->as.i : step->as.b;
+    state_fail(s, "TypeError", "slice indices must be integers or None or have an __index__ method");
+    return 1;
+}
+
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step) {
     bool is_list = object.type == VALUE_LIST && object.as.l->kind != LIST_GENERATOR && object.as.l->kind < LIST_ITEMS;
     if (object.type == VALUE_UNDEFINED) state_fail_undefined(s, object);
     else if (object.type == VALUE_DICT) state_fail(s, "TypeError", "unhashable type: 'slice'");
     else if (object.type != VALUE_STRING && !is_list && !(object.type == VALUE_LIST && object.as.l->kind == LIST_RANGE))
         state_fail(s, "TypeError", "'%s' object is not subscriptable", value_type_name(object));
-    int64_t by = step && step->type == VALUE_INT ? step->as.i : 1;
+    int64_t by = s->failed ? 1 : step_of(s, step);
     if (by == 0) state_fail(s, "ValueError", "slice step cannot be zero");
     if (s->failed) return (value){0};
     const bool is_string = object.type == VALUE_STRING, back = by < 0;

@@ -312,13 +312,15 @@ static value evaluate_filter(frame *f, const template_node *node) {
     const filter *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
-    return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters) ? v : by->apply(f->s, v, &args);
+    if (!by) state_fail(f->s, "TemplateRuntimeError", "No filter named '%s' found.", node->name);
+    return f->s->failed ? v : filter_apply(f->s, by, v, &args);
 }
 
 static value evaluate_test(frame *f, const template_node *node) {
     const test *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
+    if (!by) state_fail(f->s, "TemplateRuntimeError", "No test named '%s' found.", node->name);
     return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters) ? v : value_bool(by->holds(f->s, v, &args));
 }
 

@@ -32,7 +32,9 @@ static value filter_title(state *s, value v, const arguments *args) {
                 break;
             }
         }
-        builder_add_string(s, &b, string_case(s, string_part(s, text, from, at), CASE_CAPITAL));
+        string_at(text, from, &n);
+        builder_add_string(s, &b, string_case(s, string_part(s, text, from, from + n), CASE_UPPER));
+        builder_add_string(s, &b, string_case(s, string_part(s, text, from + n, at), CASE_LOWER));
     }
     return value_string(builder_string(s, &b));
 }
@@ -49,14 +51,7 @@ static value filter_replace(state *s, value v, const arguments *args) {
     return value_string(string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), most));
 }
 
-static value filter_safe(state *s, value v, const arguments *args) {
-    string *marked = state_alloc(s, sizeof(*marked));
-    (void)args;
-    if (!marked) return v;
-    *marked = *value_to_string(s, v);
-    marked->markup = true;
-    return value_string(marked);
-}
+static value filter_safe(state *s, value v, const arguments *args) { return (void)args, value_string(string_marked(s, value_to_string(s, v))); }
 
 static value filter_escape(state *s, value v, const arguments *args) {
     (void)args;
@@ -71,7 +66,8 @@ static value filter_indent(state *s, value v, const arguments *args) {
     bool first = argument_bool(s, args, 1, "first", false), blank = argument_bool(s, args, 2, "blank", false);
     builder space = {0}, b = {0}, ended = {0};
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
-    else if (v.type == VALUE_LIST) state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, "TypeError", "can only concatenate tuple (not \"str\") to tuple");
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST) state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
     else if (v.type != VALUE_STRING) state_fail(s, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
     if (width && width->type == VALUE_STRING) builder_add_string(s, &space, width->as.s);
     else if (width && width->type != VALUE_INT && width->type != VALUE_BOOL)
@@ -119,6 +115,19 @@ static value filter_wordcount(state *s, value v, const arguments *args) {
     return value_int(words);
 }
 
+static value filter_length(state *s, value v, const arguments *args) {
+    (void)args;
+    value n = {0};
+    if (v.type == VALUE_STRING) n = value_int((int64_t)string_length(v.as.s));
+    else if (v.type == VALUE_LIST && v.as.l->kind != LIST_GENERATOR) n = value_int((int64_t)v.as.l->n);
+    else if (v.type == VALUE_DICT) n = value_int((int64_t)v.as.d->n);
+    else if (v.type == VALUE_UNDEFINED) n = value_int(0);
+    else if (v.type == VALUE_LOOP) n = value_int((int64_t)v.as.loop->items->n);
+    else state_fail(s, "TypeError", "object of type '%s' has no len()", value_type_name(v));
+    n.untrusted = true;
+    return n;
+}
+
 static value filter_truncate(state *s, value v, const arguments *args) {
     const string *text = value_to_string(s, v), *end = argument_string(s, args, 2, "end", NULL);
     int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(end) : 3;
@@ -126,8 +135,10 @@ static value filter_truncate(state *s, value v, const arguments *args) {
     int64_t leeway = given && given->type != VALUE_NONE ? argument_int(s, args, 3, "leeway", 5) : 5;
     if (length < n_end) state_fail(s, "AssertionError", "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     else if (leeway < 0) state_fail(s, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
-    else if (value_is_number(v) || v.type == VALUE_NONE) state_fail(s, "TypeError", "object of type '%s' has no len()", value_type_name(v));
-    if (s->failed || (int64_t)string_length(text) - leeway <= length) return v.type == VALUE_UNDEFINED ? value_string(text) : v;
+    value n = s->failed ? (value){0} : filter_length(s, v, args);
+    if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
+        state_fail(s, "TypeError", "truncate: a long %s cannot be shortened", value_type_name(v));
+    if (s->failed || n.as.i - leeway <= length) return v;
     const string *cut = string_part(s, text, 0, string_offset(text, (size_t)(length - n_end)));
     if (!argument_bool(s, args, 1, "killwords", false)) {
         size_t last = string_find_last(cut, &(string){.bytes = " ", .n = 1});
@@ -157,7 +168,9 @@ static value filter_urlencode(state *s, value v, const arguments *args) {
     if (!is_query) add_quoted(s, &b, v, false);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value pair = items->items[i];
-        const list *two = value_iterate(s, pair);
+        bool iterable = pair.type == VALUE_LIST || pair.type == VALUE_STRING || pair.type == VALUE_DICT;
+        const list *two = iterable ? value_iterate(s, pair) : NULL;
+        if (!two) state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(pair));
         if (two && two->n < 2) state_fail(s, "ValueError", "not enough values to unpack (expected 2, got %zu)", two->n);
         else if (two && two->n > 2) state_fail(s, "ValueError", "too many values to unpack (expected 2)");
         if (s->failed) break;
@@ -319,19 +332,6 @@ static value filter_round(state *s, value v, const arguments *args) {
 
 /* ---- Lists ---- */
 
-static value filter_length(state *s, value v, const arguments *args) {
-    (void)args;
-    value n = {0};
-    if (v.type == VALUE_STRING) n = value_int((int64_t)string_length(v.as.s));
-    else if (v.type == VALUE_LIST && v.as.l->kind != LIST_GENERATOR) n = value_int((int64_t)v.as.l->n);
-    else if (v.type == VALUE_DICT) n = value_int((int64_t)v.as.d->n);
-    else if (v.type == VALUE_UNDEFINED) n = value_int(0);
-    else if (v.type == VALUE_LOOP) n = value_int((int64_t)v.as.loop->items->n);
-    else state_fail(s, "TypeError", "object of type '%s' has no len()", value_type_name(v));
-    n.untrusted = true;
-    return n;
-}
-
 static value first_or_last(state *s, value v, bool last) {
     bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
     if (last && one_way) state_fail(s, "TypeError", "'%s' object is not reversible", value_type_name(v));
@@ -350,11 +350,19 @@ static value filter_list(state *s, value v, const arguments *args) {
     return all;
 }
 
+static const char *reversed_name(value v) {
+    static const char *const names[] = {"list_reverseiterator", "reversed", NULL, "dict_reverseitemiterator", "dict_reversekeyiterator",
+                                        "dict_reversevalueiterator", "range_iterator"};
+    return v.type == VALUE_LIST ? names[v.as.l->kind] : v.type == VALUE_DICT ? "dict_reversekeyiterator" : "reversed";
+}
+
 static value filter_reverse(state *s, value v, const arguments *args) {
     const list *items = value_iterate(s, v);
-    value all = value_list(s, LIST_GENERATOR, items ? items->n : 0);
+    bool copied = v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR;
+    value all = value_list(s, copied ? LIST_LIST : LIST_GENERATOR, items ? items->n : 0);
     builder b = {0};
     (void)args;
+    if (!copied && !s->failed) all.as.l->type_name = reversed_name(v);
     for (size_t i = items ? items->n : 0; i-- > 0 && !s->failed;) {
         if (v.type == VALUE_STRING) builder_add_string(s, &b, items->items[i].as.s);
         else list_add(s, all.as.l, items->items[i]);
@@ -436,8 +444,7 @@ static value filter_map(state *s, value v, const arguments *args) {
     value all = value_list(s, LIST_GENERATOR, 0);
     if (items && items->n > 0) check_map(s, args, f, attribute);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
-        if (f && !arguments_fit(s, &rest, f->name, f->parameters)) break;
-        list_add(s, all.as.l, f ? f->apply(s, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
+        list_add(s, all.as.l, f ? filter_apply(s, f, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
     }
     return all;
 }
@@ -711,20 +718,34 @@ static value filter_attr(state *s, value v, const arguments *args) {
 }
 
 static const filter filters[] = {
-    {"abs", "", filter_abs}, {"attr", "name", filter_attr}, {"batch", "linecount [fill_with]", filter_batch}, {"capitalize", "", filter_capitalize}, {"center", "[width]", filter_center},
-    {"count", "", filter_length}, {"d", "[default_value] [boolean]", filter_default}, {"default", "[default_value] [boolean]", filter_default}, {"dictsort", "[case_sensitive] [by] [reverse]", filter_dictsort}, {"e", "", filter_escape},
-    {"escape", "", filter_escape}, {"first", "", filter_first}, {"float", "[default]", filter_float}, {"forceescape", "", filter_forceescape}, {"format", "*", filter_format}, {"groupby", "attribute [default] [case_sensitive]", filter_groupby},
-    {"indent", "[width] [first] [blank]", filter_indent}, {"int", "[default] [base]", filter_int}, {"items", "", filter_items}, {"join", "[d] [attribute]", filter_join}, {"last", "", filter_last},
-    {"length", "", filter_length}, {"list", "", filter_list}, {"lower", "", filter_lower}, {"map", "*", filter_map}, {"max", "[case_sensitive] [attribute]", filter_max}, {"min", "[case_sensitive] [attribute]", filter_min},
-    {"reject", "*", filter_reject}, {"rejectattr", "*", filter_rejectattr}, {"replace", "old new [count]", filter_replace}, {"reverse", "", filter_reverse},
-    {"round", "[precision] [method]", filter_round}, {"safe", "", filter_safe}, {"select", "*", filter_select}, {"selectattr", "*", filter_selectattr}, {"slice", "slices [fill_with]", filter_slice},
-    {"sort", "[reverse] [case_sensitive] [attribute]", filter_sort}, {"string", "", filter_string}, {"sum", "[attribute] [start]", filter_sum}, {"title", "", filter_title}, {"tojson", "[ensure_ascii] [indent] [separators] [sort_keys]", filter_tojson},
-    {"trim", "[chars]", filter_trim}, {"truncate", "[length] [killwords] [end] [leeway]", filter_truncate}, {"unique", "[case_sensitive] [attribute]", filter_unique}, {"upper", "", filter_upper}, {"urlencode", "", filter_urlencode},
-    {"wordcount", "", filter_wordcount}, {NULL, NULL, NULL},
+    {"abs", "", false, filter_abs}, {"attr", "name", false, filter_attr}, {"batch", "linecount [fill_with]", true, filter_batch}, {"capitalize", "", false, filter_capitalize}, {"center", "[width]", false, filter_center},
+    {"count", "", false, filter_length}, {"d", "[default_value] [boolean]", false, filter_default}, {"default", "[default_value] [boolean]", false, filter_default}, {"dictsort", "[case_sensitive] [by] [reverse]", false, filter_dictsort}, {"e", "", false, filter_escape},
+    {"escape", "", false, filter_escape}, {"first", "", false, filter_first}, {"float", "[default]", false, filter_float}, {"forceescape", "", false, filter_forceescape}, {"format", "*", false, filter_format}, {"groupby", "attribute [default] [case_sensitive]", false, filter_groupby},
+    {"indent", "[width] [first] [blank]", false, filter_indent}, {"int", "[default] [base]", false, filter_int}, {"items", "", true, filter_items}, {"join", "[d] [attribute]", false, filter_join}, {"last", "", false, filter_last},
+    {"length", "", false, filter_length}, {"list", "", false, filter_list}, {"lower", "", false, filter_lower}, {"map", "*", true, filter_map}, {"max", "[case_sensitive] [attribute]", false, filter_max}, {"min", "[case_sensitive] [attribute]", false, filter_min},
+    {"reject", "*", true, filter_reject}, {"rejectattr", "*", true, filter_rejectattr}, {"replace", "old new [count]", false, filter_replace}, {"reverse", "", false, filter_reverse},
+    {"round", "[precision] [method]", false, filter_round}, {"safe", "", false, filter_safe}, {"select", "*", true, filter_select}, {"selectattr", "*", true, filter_selectattr}, {"slice", "slices [fill_with]", true, filter_slice},
+    {"sort", "[reverse] [case_sensitive] [attribute]", false, filter_sort}, {"string", "", false, filter_string}, {"sum", "[attribute] [start]", false, filter_sum}, {"title", "", false, filter_title}, {"tojson", "[ensure_ascii] [indent] [separators] [sort_keys]", false, filter_tojson},
+    {"trim", "[chars]", false, filter_trim}, {"truncate", "[length] [killwords] [end] [leeway]", false, filter_truncate}, {"unique", "[case_sensitive] [attribute]", true, filter_unique}, {"upper", "", false, filter_upper}, {"urlencode", "", false, filter_urlencode},
+    {"wordcount", "", false, filter_wordcount}, {NULL, NULL, false, NULL},
 };
 
 const filter *filter_find(const char *name) {
     for (const filter *f = filters; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
+}
+
+value filter_apply(state *s, const filter *f, value v, const arguments *args) {
+    if (!arguments_fit(s, args, f->name, f->parameters)) return v;
+    value out = f->apply(s, v, args);
+    if (!s->failed || !f->is_lazy || s->code != RP_ERR_INVALID) return out;
+    s->failed = false;
+    out = value_list(s, LIST_GENERATOR, 0);
+    size_t n = strlen(s->message);
+    char *failure = state_alloc(s, n + 1);
+    if (s->failed) return out;
+    memcpy(failure, s->message, n + 1);
+    out.as.l->failure = failure;
+    return out;
 }

@@ -337,7 +337,7 @@ static value field_value(state *s, fields *fs, const string *name) {
     const value *v = NULL;
     if (n == 0 || digits) {
         if (n == 0 && fs->next < 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
-        if (digits && fs->next > 0) state_fail(s, "ValueError", "cannot switch from automatic field numbering to manual field specification");
+        if (digits && fs->next > 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
         if (n == 0) number = (size_t)fs->next++;
         else fs->next = -1;
         v = number < fs->args->n ? &fs->args->items[number] : NULL;

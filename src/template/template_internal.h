@@ -64,6 +64,8 @@ typedef struct list {
     size_t n, cap;
     list_kind kind;
     bool used;                 /* GENERATOR: it has been iterated, and is empty now */
+    const char *type_name;     /* GENERATOR: of an iterator, in errors */
+    const char *failure;       /* GENERATOR: its iteration fails with this error; NULL: it does not */
     bool is_group;             /* TUPLE: of groupby, with the attributes grouper and list */
     int64_t start, stop, step; /* RANGE */
 } list;
@@ -253,6 +255,7 @@ const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin)
 value value_string(const string *text);
 value value_text(state *s, const char *text); /* a trusted string of static or arena text */
 value value_concat(state *s, const string *a, const string *b); /* with Markup's rules */
+const string *string_marked(state *s, const string *text); /* as Markup */
 const string *string_escaped(state *s, const string *text); /* & < > ' " for HTML */
 bool string_equal(const string *a, const string *b);
 bool string_is(const string *a, const char *text);
@@ -334,9 +337,11 @@ const function *function_find(const char *name);
 
 typedef struct filter {
     const char *name, *parameters; /* see arguments_fit */
+    bool is_lazy;                  /* a generator: it fails when it is iterated */
     value (*apply)(state *s, value v, const arguments *args);
 } filter;
 const filter *filter_find(const char *name);
+value filter_apply(state *s, const filter *f, value v, const arguments *args);
 
 typedef struct test {
     const char *name, *parameters;

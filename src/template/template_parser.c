@@ -25,6 +25,7 @@ typedef struct parser {
     size_t at;
     int nested;
     int loops; /* open, for break and continue */
+    int conditions; /* bodies of `if` around: as in Jinja, an unknown filter or test in them is an error only when it is used */
     uint8_t uses; /* macro_uses: of the macros around */
     rp_error *err;
     int rc;
@@ -265,6 +266,8 @@ static void add_keyword(parser *p, template_node *call) {
     const char *name = expect_name(p);
     advance(p); /* = */
     template_node *item = parse_expression(p);
+    for (uint32_t i = 0; i < call->second.n && !p->rc; i++)
+        if (call->names[i] == name) parser_fail(p, RP_ERR_SYNTAX, "keyword argument repeated: %s", name);
     if (p->rc) return;
     node_list_add(p, &call->second, item);
     if (call->second.cap != cap) {
@@ -352,15 +355,27 @@ static template_node *parse_postfix(parser *p, template_node *node) {
     return node;
 }
 
+/* The name of a filter or test: it may have dots. */
+static const char *expect_dotted_name(parser *p) {
+    char joined[128];
+    const char *name = expect_name(p);
+    while (!p->rc && at_operator(p, ".") && following(p)->kind == TOKEN_NAME) {
+        advance(p);
+        snprintf(joined, sizeof(joined), "%.60s.%.60s", name, expect_name(p));
+        name = intern(p, joined, strlen(joined));
+    }
+    return name;
+}
+
 /* A filter of `object`, after the bar. */
 static template_node *parse_filter(parser *p, template_node *object) {
     template_node *node = node_new(p, NODE_FILTER);
-    const char *name = expect_name(p);
+    const char *name = expect_dotted_name(p);
     if (p->rc) return node;
     node->a = object;
     node->name = name;
     node->handler = filter_find(name);
-    if (!node->handler) parser_fail(p, RP_ERR_UNSUPPORTED, "No filter named '%s'.", name);
+    if (!node->handler && p->conditions == 0) parser_fail(p, RP_ERR_UNSUPPORTED, "No filter named '%s'.", name);
     if (at_operator(p, "(")) parse_arguments(p, node);
     return node;
 }
@@ -377,12 +392,12 @@ static template_node *parse_primary(parser *p);
 static template_node *parse_test(parser *p, template_node *object) {
     bool negated = skip_name(p, "not");
     template_node *node = node_new(p, NODE_TEST);
-    const char *name = expect_name(p);
+    const char *name = expect_dotted_name(p);
     if (p->rc) return node;
     node->a = object;
     node->name = name;
     node->handler = test_find(name);
-    if (!node->handler) parser_fail(p, RP_ERR_UNSUPPORTED, "No test named '%s'.", name);
+    if (!node->handler && p->conditions == 0) parser_fail(p, RP_ERR_UNSUPPORTED, "No test named '%s'.", name);
     if (at_operator(p, "(")) parse_arguments(p, node);
     else if (at_name(p, "is")) parser_fail(p, RP_ERR_SYNTAX, "You cannot chain multiple tests with is");
     else if (begins_test_argument(p)) node_list_add(p, &node->items, parse_postfix(p, parse_primary(p)));
@@ -661,7 +676,9 @@ static template_node *parse_block(parser *p, const char *end) {
 
 static template_node *parse_if(parser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
-    template_node *node = node_new(p, NODE_IF), *check = parse_tuple(p, false, NULL, false), *body, *otherwise = NULL;
+    template_node *node = node_new(p, NODE_IF), *check, *body, *otherwise = NULL;
+    p->conditions++;
+    check = parse_tuple(p, false, NULL, false);
     expect_block_end(p);
     body = parse_body(p, ends);
     if (skip_tag(p, "elif")) {
@@ -674,6 +691,7 @@ static template_node *parse_if(parser *p) {
         skip_tag(p, "endif");
         expect_block_end(p);
     }
+    p->conditions--;
     if (p->rc) return node;
     node->a = check;
     node->b = body;

@@ -88,6 +88,14 @@ value value_text(state *s, const char *text) { return value_string(string_new(s,
 
 /* ---- Markup ---- */
 
+const string *string_marked(state *s, const string *text) {
+    string *marked = state_alloc(s, sizeof(*marked));
+    if (!marked) return &empty_string;
+    *marked = *text;
+    marked->markup = true;
+    return marked;
+}
+
 const string *string_escaped(state *s, const string *text) {
     static const struct {
         char c;
@@ -103,11 +111,7 @@ const string *string_escaped(state *s, const string *text) {
                 from = i + 1;
             }
     builder_add_string(s, &b, string_part(s, text, from, text->n));
-    string *out = state_alloc(s, sizeof(*out));
-    if (!out) return &empty_string;
-    *out = *builder_string(s, &b);
-    out->markup = true;
-    return out;
+    return string_marked(s, builder_string(s, &b));
 }
 
 value value_concat(state *s, const string *a, const string *b) {
@@ -118,11 +122,7 @@ value value_concat(state *s, const string *a, const string *b) {
     builder_add_string(s, &out, a);
     builder_add_string(s, &out, b);
     const string *text = builder_string(s, &out);
-    string *marked = markup && !s->failed ? state_alloc(s, sizeof(*marked)) : NULL;
-    if (!marked) return value_string(text);
-    *marked = *text;
-    marked->markup = true;
-    return value_string(marked);
+    return value_string(markup ? string_marked(s, text) : text);
 }
 
 /* ---- Comparing and searching ---- */
@@ -316,7 +316,7 @@ const string *string_case(state *s, const string *text, case_kind kind) {
         bool same = changed.n == run->end - begin && changed.n > 0 && memcmp(changed.bytes, text->bytes + begin, changed.n) == 0;
         builder_add(s, &b, changed.bytes, changed.n, run->origin, same ? run->offset : TEMPLATE_NO_OFFSET);
     }
-    return builder_string(s, &b);
+    return text->markup ? string_marked(s, builder_string(s, &b)) : builder_string(s, &b);
 }
 
 bool string_has_case(const string *text, case_kind kind) {

@@ -26,7 +26,14 @@ void state_fail(state *s, const char *exception, const char *fmt, ...) {
     va_end(ap);
 }
 
+/* With a message of another failure. */
+static void state_fail_as(state *s, const char *message) {
+    state_fail(s, "", "%s", "");
+    snprintf(s->message, sizeof(s->message), "%s", message);
+}
+
 void state_fail_memory(state *s) {
+    if (s->failed) return;
     bool limit = s->memory.total >= s->memory.limit / 2;
     state_fail(s, "MemoryError", limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
                limit ? s->memory.limit : s->memory.total);
@@ -142,6 +149,7 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_INT: return (uint64_t)key.as.i;
     case VALUE_FLOAT: return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
     case VALUE_LIST:
+        if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;
         for (size_t i = 0; i < key.as.l->n && !s->failed; i++) h = h * 31 + hash_key(s, key.as.l->items[i]);
         return h;
@@ -218,6 +226,7 @@ const char *value_type_name(value v) {
     static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
+    if (v.type == VALUE_LIST && v.as.l->type_name) return v.as.l->type_name;
     return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup" : names[v.type];
 }
 
@@ -345,9 +354,13 @@ bool value_contains(state *s, value container, value item) {
 
 static const list *string_characters(state *s, const string *text) {
     value all = value_list(s, LIST_LIST, 0);
+    string *plain = state_alloc(s, sizeof(*plain));
+    if (!plain) return all.as.l;
+    *plain = *text;
+    plain->markup = false;
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         string_at(text, at, &n);
-        list_add(s, all.as.l, value_string(string_part(s, text, at, at + n)));
+        list_add(s, all.as.l, value_string(string_part(s, plain, at, at + n)));
     }
     return all.as.l;
 }
@@ -360,6 +373,8 @@ const list *value_iterate(state *s, value v) {
     case VALUE_STRING: return string_characters(s, v.as.s);
     case VALUE_LIST:
         if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
+        if (v.as.l->failure) state_fail_as(s, v.as.l->failure);
+        if (s->failed) return NULL;
         v.as.l->used = true;
         return v.as.l;
     case VALUE_DICT: {

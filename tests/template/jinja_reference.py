@@ -14,11 +14,11 @@ NOW = datetime.datetime(2026, 1, 15, 12, 34, 56)
 
 # Exceptions of Python's own functions and of its parser: their texts are Python's affair, and only the failure is compared.
 OWN_WORDS = re.compile(
-    r"TemplateSyntaxError|TemplateAssertionError|positional argument|keyword argument|takes |expected (at|exactly|\d)|"
+    r"^TemplateSyntaxError|^SyntaxError|TemplateAssertionError|positional argument|keyword argument|takes |expected (at|exactly|\d)|"
     r"required argument|RecursionError|argument after|missing \d|not enough arguments for|argument must be|arguments? \(\d"
 )
 # Texts with an address in memory differ from run to run.
-ADDRESS = re.compile(r" at 0x[0-9a-f]+|<(function|built-in|bound method|class|LoopContext|Macro|jinja2)")
+ADDRESS = re.compile(r"0x[0-9a-f]{6}|<(function|built-in|bound method|class|LoopContext|Macro|jinja2)", re.IGNORECASE)
 
 
 class Generation(Extension):
