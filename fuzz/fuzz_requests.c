@@ -74,7 +74,7 @@ static void check_prepared(const generation *a) {
 static void check_finder(const generation *a, const uint8_t *data, size_t n) {
     tool_finder f;
     size_t at = 0;
-    tool_finder_init(&f, a, NULL, NULL);
+    tool_finder_init(&f, a, TOOL_REASONING_ITEMS, NULL, NULL);
     for (size_t step = 1; at < n; at += step, step = step % 7 + 1)
         check(tool_finder_feed(&f, (const char *)data + at, BASE_MIN(step, n - at)) == 0);
     check(tool_finder_finish(&f) == 0);

@@ -161,6 +161,7 @@ typedef struct rp_model_info {
     uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
     const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
                                      rp_model_fingerprint */
+    const char *chat_template;    /* tokenizer.chat_template: the Jinja text in the model's file, whatever chat_format is; NULL: none */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -233,6 +234,12 @@ RP_API bool rp_template_uses(const rp_template *t, const char *variable);
 RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
                               rp_error *err);
 RP_API void rp_template_text_free(rp_template_text *text);
+/* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and pad_token. Also
+ * RP_ERR_UNSUPPORTED (rp_model_template is NULL). */
+RP_API int rp_model_render(const rp_model *model, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err);
+/* Converts a rendered conversation to tokens, as rp_request.rendered does: after the beginning-of-text token, if the model wants one and the text
+ * does not begin with it. *tokens: owned by the caller, rp_free. RP_ERR_INVALID (malformed runs), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err);
 
 /* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
  * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.
@@ -436,7 +443,8 @@ typedef struct rp_memory {
     uint64_t weights;      /* the engine's repacked copy of the weights; 0: mapped files are used directly */
     uint64_t file;         /* mapped files: what a prepared engine reads of them, as far as used */
     uint64_t activations;  /* of one step, attention scores included */
-    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on */
+    uint64_t token_trie;   /* the vocabulary's trie for grammars, from the first request with a grammar on; special_text
+                              has one of its own */
     uint64_t kv;           /* KV allocated so far */
     uint64_t kv_limit;     /* rp_engine_options.kv_budget_bytes, in whole blocks */
     uint64_t weights_file; /* of `file`: repacked weights that are mapped from weights_dir; then `weights` is 0 */
@@ -598,6 +606,9 @@ RP_API int rp_prompt_set_argument(rp_prompt *prompt, const char *param, const ch
 /* Appends n bytes of UTF-8, in whole characters; control characters and NUL are allowed. Consecutive texts are joined.
  * White space is kept as it is. RP_ERR_INVALID (invalid UTF-8), RP_ERR_LIMIT (64 MiB in all), RP_ERR_MEMORY. */
 RP_API int rp_prompt_append_text(rp_prompt *prompt, const char *text, size_t n);
+/* Appends bytes [from, to) of a rendered conversation: control tokens are recognised in trusted bytes. The text is copied. For conversations with
+ * documents or modules: the text between them. RP_ERR_INVALID (invalid UTF-8, malformed runs, a role is open), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_prompt_append_rendered(rp_prompt *prompt, const rp_template_text *text, size_t from, size_t to);
 #define RP_MAX_DOCUMENTS 1024
 /* Appends n bytes of UTF-8 as a module of its own: its KV is prefilled once, without the text before it, and reused in every prompt of the tenant
  * that has the document, wherever it is. A second equal document is text. Only in a prompt without a schema. RP_ERR_CONFLICT (the prompt has a
@@ -807,6 +818,10 @@ typedef struct rp_request {
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
     rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
     uint64_t stream_tag;     /* of the job's events; default 0 */
+    const rp_template_text *rendered; /* a conversation that a chat template rendered (rp_model_render), in place of `messages`; borrowed during
+                                         submission. Answers of this engine in it become the sampled tokens, as in messages. NULL: none (default) */
+    bool special_text;       /* control tokens of the answer, except those that end it, are their name in its text ("[TOOL_CALLS]"), for stops and
+                                grammar, too: a grammar that has the name accepts the token. default: they have no text */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

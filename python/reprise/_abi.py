@@ -213,6 +213,7 @@ class rp_model_info(Structure):
     n_experts_used: int
     kv_bytes_per_token: int
     fingerprint: Bytes | None
+    chat_template: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -238,6 +239,42 @@ class rp_model_info(Structure):
         ("n_experts_used", c_int32),
         ("kv_bytes_per_token", c_uint64),
         ("fingerprint", c_char_p),
+        ("chat_template", c_char_p),
+    ]
+
+
+class rp_template_run(Structure):
+    end: int
+    offset: int
+    origin: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("offset", c_size_t),
+        ("origin", c_uint32),
+    ]
+
+
+class rp_template_text(Structure):
+    bytes: Bytes | None
+    n: int
+    runs: Any
+    n_runs: int
+    _fields_ = [
+        ("bytes", c_char_p),
+        ("n", c_size_t),
+        ("runs", POINTER(rp_template_run)),
+        ("n_runs", c_size_t),
+    ]
+
+
+class rp_template_options(Structure):
+    struct_size: int
+    has_time: bool
+    time: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("has_time", c_bool),
+        ("time", c_int64),
     ]
 
 
@@ -570,6 +607,8 @@ class rp_request(Structure):
     n_kept_shares: int
     stream: int | None
     stream_tag: int
+    rendered: Any
+    special_text: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -614,6 +653,8 @@ class rp_request(Structure):
         ("n_kept_shares", c_int32),
         ("stream", c_void_p),
         ("stream_tag", c_uint64),
+        ("rendered", POINTER(rp_template_text)),
+        ("special_text", c_bool),
     ]
 
 
@@ -1628,6 +1669,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
     "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
+    "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
+    "rp_template_free": (None, [c_void_p]),
+    "rp_model_template": (c_void_p, [c_void_p]),
+    "rp_template_uses": (c_bool, [c_void_p, c_char_p]),
+    "rp_template_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_template_text_free": (None, [POINTER(rp_template_text)]),
+    "rp_model_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_tokenize_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
@@ -1655,6 +1705,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_prompt_import": (c_int, [c_void_p, c_char_p]),
     "rp_prompt_set_argument": (c_int, [c_void_p, c_char_p, c_char_p, c_size_t]),
     "rp_prompt_append_text": (c_int, [c_void_p, c_char_p, c_size_t]),
+    "rp_prompt_append_rendered": (c_int, [c_void_p, POINTER(rp_template_text), c_size_t, c_size_t]),
     "rp_prompt_append_document": (c_int, [c_void_p, c_char_p, c_size_t]),
     "rp_prompt_append_pml": (c_int, [c_void_p, c_char_p, c_size_t]),
     "rp_prompt_begin_role": (c_int, [c_void_p, c_int]),

@@ -47,6 +47,7 @@ class ModelInfo:
     n_experts_used: int
     kv_bytes_per_token: int
     fingerprint: str
+    chat_template: str
 
 
 def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[bytes]]:

@@ -5,10 +5,12 @@
 #include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
+#include "model/model_template.h"
 #include "model/model_quantize.h"
 #include "model/reduction.h"
 #include "model/sequence_methods.h"
 #include "pml/quality.h"
+#include "template/template.h"
 
 void rp_model_options_init(rp_model_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &(rp_model_options){.chat_format = NULL}, sizeof(rp_model_options));
@@ -66,7 +68,8 @@ static const char *name_positions(const rp_model *m) {
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
-                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = ""};
+                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "",
+                           .chat_template = m->chat_template};
 }
 
 static rp_model_info describe_model(const rp_model *m) {
@@ -92,6 +95,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_experts_used = m->hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
+        .chat_template = m->chat_template,
     };
     info.weights = kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
@@ -150,6 +154,28 @@ int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n
     if (!m || !messages || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_messages: model, messages, tokens and n_tokens are needed");
     int rc = pml_append_messages(m, messages, n, continues, &list, err);
+    if (rc) token_list_free(&list);
+    *tokens = rc ? NULL : list.ids;
+    *n_tokens = rc ? 0 : list.n;
+    return rc;
+}
+
+int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+    const char *tokens[8];
+    size_t n_tokens = 0;
+    if (!m || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_model_render: model, json and out are needed");
+    *out = NULL;
+    if (!m->template) return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no chat template of its own: use messages, or give a template");
+    model_template_tokens(m, tokens, &n_tokens);
+    return template_render(m->template, json, n, tokens, n_tokens, options, out, err);
+}
+
+int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err) {
+    token_list list = {0};
+    if (!m || !text || !tokens || !n_tokens)
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize_rendered: model, text, tokens and n_tokens are needed");
+    int rc = model_check_rendered(text, err);
+    if (!rc) rc = pml_append_rendered(m, text, NULL, &list, err);
     if (rc) token_list_free(&list);
     *tokens = rc ? NULL : list.ids;
     *n_tokens = rc ? 0 : list.n;

@@ -278,7 +278,8 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (e->has_drained) pthread_cond_destroy(&e->drained);
     if (e->has_lock) pthread_mutex_destroy(&e->lock);
     if (e->has_trie_lock) pthread_mutex_destroy(&e->trie_lock);
-    token_trie_free(e->trie);
+    token_trie_free(e->tries[0]);
+    token_trie_free(e->tries[1]);
     base_free(e->running);
     turns_free(&e->turns);
     base_free(e->parts);

@@ -117,7 +117,7 @@ struct rp_engine {
 
     pthread_mutex_t trie_lock; /* held while the trie is built; lock order: trie_lock, lock */
     bool has_trie_lock;
-    token_trie *trie; /* the vocabulary; NULL before the first request with a grammar */
+    token_trie *tries[2]; /* the vocabulary, by special_text; NULL before the first request with a grammar */
 
     /* owned by the engine's thread */
     span_store *store;

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "engine/engine_internal.h"
 #include "model/chat_format.h"
+#include "model/model_template.h"
 
 _Static_assert((int)RP_ROLE_SYSTEM == (int)CHAT_SYSTEM && (int)RP_ROLE_TOOL == (int)CHAT_TOOL, "the roles of a prompt are the roles of chat formats");
 
@@ -48,6 +49,7 @@ void rp_prompt_free(rp_prompt *p) {
     for (size_t i = 0; i < p->n; i++) {
         base_free(p->parts[i].name);
         base_free(p->parts[i].text);
+        base_free(p->parts[i].trusted);
         pml_document_free(p->parts[i].content);
     }
     base_free(p->parts);
@@ -153,6 +155,20 @@ int rp_prompt_append_text(rp_prompt *p, const char *text, size_t n) {
     if (rc || n == 0) return rc;
     if (p->n > 0 && p->parts[p->n - 1].kind == PML_PART_TEXT) return extend_text(p, text, n);
     return prompt_add_part(p, (pml_part){.kind = PML_PART_TEXT, .n = n}, NULL, text);
+}
+
+int rp_prompt_append_rendered(rp_prompt *p, const rp_template_text *text, size_t from, size_t to) {
+    int rc = prompts_check_prompt(p);
+    if (rc) return rc;
+    if (!text || from > to || to > text->n || model_check_rendered(text, NULL)) return prompt_fail(p, RP_ERR_INVALID, "bytes %zu to %zu of a rendered text that lacks them, or with malformed runs", from, to);
+    if (p->role_is_open) return prompt_fail(p, RP_ERR_INVALID, "rendered text in a role: it has its roles; call rp_prompt_end_role first");
+    if ((rc = prompt_check_text(p, text->bytes + from, to - from, "a rendered text")) || from == to) return rc;
+    pml_part part = {.kind = PML_PART_RENDERED, .n = to - from};
+    part.trusted = model_trusted_ranges(text, from, to, &part.n_trusted);
+    if (!part.trusted) return prompt_fail(p, RP_ERR_MEMORY, "out of memory: %zu runs", text->n_runs);
+    rc = prompt_add_part(p, part, NULL, text->bytes + from);
+    if (rc) base_free(part.trusted);
+    return rc;
 }
 
 static bool prompt_has_document(const rp_prompt *p, const char *name) {

@@ -20,9 +20,9 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
-    if (o->built && (o->prompt || o->messages || o->tokens || o->text))
+    if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
-    if (!o->built && !o->prompt && !o->messages && !o->tokens && !o->text)
+    if (!o->built && !o->prompt && !o->messages && !o->rendered && !o->tokens && !o->text)
         return base_fail(err, RP_ERR_INVALID, "a request needs a prompt, messages, tokens or a text");
     if (o->schema && !o->prompt && !o->built) return base_fail(err, RP_ERR_INVALID, "a request with a schema of its own needs a prompt over it");
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
@@ -62,13 +62,14 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, tokens and text are used before. */
+ * kv_method, messages, rendered, tokens and text are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
     own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
     own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
+    own->rendered = NULL;
     own->built = NULL;
     own->tokens = NULL;
     own->stops = NULL;
@@ -122,7 +123,7 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     c->format = engine_text_format(c->engine);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;
-    if (!has_document && o->messages) return conversation_plan(c, o, err);
+    if (!has_document && (o->messages || o->rendered)) return conversation_plan(c, o, err);
     if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
     if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
@@ -234,25 +235,27 @@ static int read_back(rp_job *c, rp_error *err) {
 
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
-    if (o->prompt || o->built || o->messages) return false;
+    if (o->prompt || o->built || o->messages || o->rendered) return false;
     return o->tokens ? o->n_tokens == 1 && o->tokens[0] == tokenizer_bos(m->tokenizer) : o->text[0] == '\0';
 }
 
-static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_bytes(user, token, false, n); }
+static const char *request_token_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, false, n); }
+static const char *request_special_bytes(const void *user, int32_t token, size_t *n) { return tokenizer_answer_bytes(user, token, true, n); }
 
 static bool request_is_end(const void *user, int32_t token) { return tokenizer_is_end(user, token); }
 
-/* The vocabulary as a trie, built for the first request with a grammar. RP_ERR_MEMORY, RP_ERR_LIMIT. */
-static int request_token_trie(rp_engine *e, const token_trie **out, rp_error *err) {
-    token_source source = {e->model->hp.n_vocab, request_token_bytes, request_is_end, e->model->tokenizer};
+/* The vocabulary as a trie, built for the first request with a grammar and this special_text. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+static int request_token_trie(rp_engine *e, bool special, const token_trie **out, rp_error *err) {
+    token_source source = {e->model->hp.n_vocab, special ? request_special_bytes : request_token_bytes, request_is_end, e->model->tokenizer};
+    token_trie **trie = &e->tries[special];
     int rc = RP_OK;
     pthread_mutex_lock(&e->trie_lock);
-    if (!e->trie && !(rc = token_trie_new(&e->trie, &source, err))) {
+    if (!*trie && !(rc = token_trie_new(trie, &source, err))) {
         pthread_mutex_lock(&e->lock);
-        e->status.memory.token_trie = e->trie->size_bytes;
+        e->status.memory.token_trie += (*trie)->size_bytes;
         pthread_mutex_unlock(&e->lock);
     }
-    *out = e->trie;
+    *out = *trie;
     pthread_mutex_unlock(&e->trie_lock);
     return rc;
 }
@@ -274,7 +277,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
     answer_limit(&c->answer, &c->request->options, &place);
     int rc = request_check_budget(c, err);
-    if (!rc && o->grammar) rc = request_token_trie(c->engine, &place.trie, err);
+    if (!rc && o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;

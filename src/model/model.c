@@ -44,11 +44,15 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     return base_fail(err, RP_ERR_NAME, "unknown chat format '%s' (known: %s)", wanted, list);
 }
 
-static int model_take_name(rp_model *m, rp_error *err) {
-    gguf_string name;
+/* Copies the texts that callers see, with a NUL after each. */
+static int model_take_texts(rp_model *m, rp_error *err) {
+    gguf_string name, template;
     bool named = gguf_get_string(m->file, "general.name", &name);
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
-    return m->name ? RP_OK : base_fail_memory(err, 256, "a name");
+    if (!m->name) return base_fail_memory(err, 256, "a name");
+    if (!gguf_get_string(m->file, "tokenizer.chat_template", &template)) return RP_OK;
+    m->chat_template = base_strndup(template.bytes, (size_t)template.n);
+    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)template.n, "a chat template");
 }
 
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {
@@ -60,7 +64,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
-    return model_take_name(m, err);
+    return model_take_texts(m, err);
 }
 
 int model_check_whole(const rp_model *m, rp_error *err) {
@@ -76,7 +80,7 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    if ((rc = model_take_name(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err)))) return rc;
+    if ((rc = model_take_texts(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err)))) return rc;
     model_identify(m);
     return RP_OK;
 }
@@ -115,6 +119,7 @@ void model_close(rp_model *m) {
     if (!m) return;
     model_free_template(m);
     base_free(m->name);
+    base_free(m->chat_template);
     base_free(m->layers);
     base_free(m->alibi_slopes);
     base_free(m->state_windows);

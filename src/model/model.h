@@ -176,6 +176,7 @@ struct rp_model {
     rp_template *template;      /* the file's own, for conversations; NULL: none */
     char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
     char *name;
+    char *chat_template; /* the file's own; NULL: none */
     bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
     base_key header_digest;

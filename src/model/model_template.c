@@ -13,13 +13,30 @@
 
 /* ---- The file's template ---- */
 
+void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
+    const struct {
+        const char *name;
+        int32_t id;
+    } tokens[] = {{"bos_token", tokenizer_bos(m->tokenizer)}, {"eos_token", tokenizer_eos(m->tokenizer)}, {"unk_token", tokenizer_unk(m->tokenizer)}, {"pad_token", tokenizer_pad(m->tokenizer)}};
+    *n = 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(tokens); i++) {
+        size_t n_bytes;
+        const char *text = tokenizer_bytes(m->tokenizer, tokens[i].id, true, &n_bytes);
+        if (!text) continue;
+        out[2 * *n] = tokens[i].name;
+        out[2 * (*n)++ + 1] = text;
+    }
+}
+
 /* A conversation whose rendering ends with the generation prompt; system messages are refused by some templates. */
-#define PROBE "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}], \"tools\": null, \"documents\": null, \"bos_token\": \"\", \"eos_token\": \"\", " \
-              "\"add_generation_prompt\": "
+#define PROBE "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}], \"tools\": null, \"documents\": null, \"add_generation_prompt\": "
 
 static rp_template_text *probe(const rp_model *m, const char *json) {
     rp_template_text *text = NULL;
-    return rp_template_render(m->template, json, strlen(json), NULL, &text, NULL) ? NULL : text;
+    const char *tokens[8];
+    size_t n;
+    model_template_tokens(m, tokens, &n);
+    return template_render(m->template, json, strlen(json), tokens, n, NULL, &text, NULL) ? NULL : text;
 }
 
 /* What the template writes after a user's message, and only with add_generation_prompt; if it always writes it: everything after the message. */
@@ -66,8 +83,7 @@ int model_check_rendered(const rp_template_text *text, rp_error *err) {
     return RP_OK;
 }
 
-/* The trusted bytes of [from, to), relative to `from`; adjacent runs are one range. */
-static tokenizer_range *trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n) {
+tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n) {
     tokenizer_range *all = base_alloc((text->n_runs + 1) * sizeof(*all));
     size_t begin = 0;
     *n = 0;
@@ -80,12 +96,28 @@ static tokenizer_range *trusted_ranges(const rp_template_text *text, size_t from
     return all;
 }
 
+/* Is the text before `at` a special token, or nothing? */
+static bool after_special(const token_list *tokens, const tokenizer *t) {
+    size_t n = 0;
+    if (tokens->n == 0) return true;
+    const char *hidden = tokenizer_bytes(t, tokens->ids[tokens->n - 1], false, &n);
+    return hidden && n == 0;
+}
+
+static bool lacks_bos(const rp_model *m, const rp_template_text *text) {
+    const int32_t bos = tokenizer_adds_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1;
+    const size_t n = text->n_runs > 0 && text->runs[0].origin == RP_TEMPLATE_TRUSTED ? text->runs[0].end : 0;
+    return bos >= 0 && tokenizer_control_at(m->tokenizer, text->bytes, n) != bos;
+}
+
 int model_append_rendered(const rp_model *m, const rp_template_text *text, size_t from, size_t to, token_list *out, rp_error *err) {
     size_t n = 0;
+    if (from == 0 && lacks_bos(m, text) && token_list_push(out, tokenizer_bos(m->tokenizer))) return base_fail_memory(err, sizeof(int32_t), "tokens");
     if (from >= to) return RP_OK;
-    tokenizer_range *trusted = trusted_ranges(text, from, to, &n);
+    tokenizer_range *trusted = model_trusted_ranges(text, from, to, &n);
     if (!trusted) return base_fail_memory(err, text->n_runs * sizeof(*trusted), "a rendered prompt");
-    const int rc = tokenizer_encode(m->tokenizer, text->bytes + from, to - from, (tokenizer_options){.space_prefix = true, .trusted = trusted, .n_trusted = n}, out, err);
+    const tokenizer_options options = {.space_prefix = true, .continues = from > 0 && !after_special(out, m->tokenizer), .trusted = trusted, .n_trusted = n};
+    const int rc = tokenizer_encode(m->tokenizer, text->bytes + from, to - from, options, out, err);
     base_free(trusted);
     return rc;
 }

@@ -15,8 +15,13 @@ void model_free_template(rp_model *m);
 
 /* Checks a rendered text of a caller: runs rise and end with the text. RP_ERR_INVALID. */
 int model_check_rendered(const rp_template_text *text, rp_error *err);
-/* Appends the tokens of bytes [from, to) of a rendered text. RP_ERR_MEMORY, RP_ERR_LIMIT. */
+/* Appends the tokens of bytes [from, to) of a rendered text. From byte 0 on: after the beginning-of-text token, if the model adds one and the
+ * text does not begin with it. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int model_append_rendered(const rp_model *m, const rp_template_text *text, size_t from, size_t to, token_list *out, rp_error *err);
+/* The names and texts of the special tokens that templates use ("bos_token"): [*n] pairs in out[2 * 4], owned by the model. */
+void model_template_tokens(const rp_model *m, const char *out[8], size_t *n);
+/* The trusted bytes of [from, to) of a checked text, relative to `from`: *n ranges. Owned by the caller (base_free); NULL: out of memory. */
+tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n);
 /* The end of the first generation prompt within trusted bytes at or after `from`: an answer begins there. SIZE_MAX: none. */
 size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from);
 /* The next end-of-turn token within trusted bytes at or after `from`: the byte at which it begins. SIZE_MAX: none. */

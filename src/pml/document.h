@@ -19,6 +19,7 @@
 
 #include "base/compiler.h"
 #include "kv/block_pool.h"
+#include "model/tokenizer/tokenizer.h"
 #include "reprise.h"
 
 #define PML_MAX_BYTES ((size_t)64 << 20)     /* per document or src file */
@@ -52,6 +53,8 @@ typedef struct pml_node {
     int role;                          /* ROLE: value of chat_role (system, user, assistant, tool = 0..3); else -1 */
     const char *text;                  /* TEXT: bytes after white-space processing (never empty); else NULL */
     size_t n_text;
+    const tokenizer_range *trusted; /* TEXT of a prompt: ranges where control tokens are recognised; NULL: none */
+    size_t n_trusted;
     bool text_continues; /* TEXT: directly preceded by a parameter, text, module or union of the same role or
                             document: no SentencePiece dummy space is inserted */
     bool border_space;   /* white space at a border that is settled later (docs/pml.md, White space). PARAM: before

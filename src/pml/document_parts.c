@@ -214,6 +214,18 @@ static int assembly_add_text(assembly *a, const pml_part *part) {
     return rc ? pml_builder_memory(&a->b, a->b.part, part->n, "a text") : RP_OK;
 }
 
+/* The ranges are copied into the document. */
+static int assembly_add_rendered(assembly *a, const pml_part *part) {
+    if (part->n == 0 || pml_builder_add_text(&a->b, part->text, part->n, a->b.part)) return a->b.rc;
+    tokenizer_range *trusted = pml_storage_take(a->b.storage, (part->n_trusted + 1) * sizeof(*trusted));
+    if (!trusted) return pml_builder_memory(&a->b, a->b.part, part->n_trusted * sizeof(*trusted), "a text");
+    if (part->n_trusted > 0) memcpy(trusted, part->trusted, part->n_trusted * sizeof(*trusted));
+    pml_node *node = &a->b.drafts[a->b.n_drafts - 1].node;
+    node->trusted = trusted;
+    node->n_trusted = part->n_trusted;
+    return RP_OK;
+}
+
 static int assembly_add_part(assembly *a, const pml_part *part, const pml_part *end) {
     int rc = RP_OK;
     if (part->kind != PML_PART_TEXT) rc = pml_builder_flush_text(&a->b);
@@ -221,6 +233,7 @@ static int assembly_add_part(assembly *a, const pml_part *part, const pml_part *
     if (rc) return rc;
     switch (part->kind) {
     case PML_PART_TEXT: return assembly_add_text(a, part);
+    case PML_PART_RENDERED: return assembly_add_rendered(a, part);
     case PML_PART_MODULE:
     case PML_PART_DOCUMENT: return assembly_add_module(a, part);
     case PML_PART_ARGUMENT: return assembly_add_argument(a, part);
@@ -258,7 +271,7 @@ static int assembly_join_texts(assembly *a) {
     for (size_t i = 0; i < a->b.n_drafts && !a->b.rc; i++) {
         pml_draft *d = &drafts[i];
         bool is_text = d->node.kind == PML_TEXT && d->node.n_text > 0;
-        bool follows = is_text && last && last->node.parent == d->node.parent;
+        bool follows = is_text && last && last->node.parent == d->node.parent && !last->node.trusted && !d->node.trusted;
         if (follows) {
             const size_t n = last->node.n_text;
             char *joined = pml_storage_take(a->b.storage, n + d->node.n_text + 1);

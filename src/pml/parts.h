@@ -26,10 +26,12 @@
 #ifndef PML_PARTS_H
 #define PML_PARTS_H
 
+#include "model/tokenizer/tokenizer.h"
 #include "pml/document.h"
 
 typedef enum pml_part_kind {
     PML_PART_TEXT,
+    PML_PART_RENDERED, /* a text with ranges of trusted bytes, where control tokens are recognised; never joined with another */
     PML_PART_MODULE,
     PML_PART_DOCUMENT,
     PML_PART_ARGUMENT,
@@ -44,6 +46,8 @@ typedef struct pml_part {
     char *name;   /* MODULE: the path of non-empty names, at most PML_MAX_PATH_NAMES; DOCUMENT: an XML name; ARGUMENT: the parameter */
     char *text;   /* TEXT, DOCUMENT, ARGUMENT: n bytes of UTF-8; PML: a document that pml_prompt_parse accepts, for the same schema */
     size_t n;
+    tokenizer_range *trusted; /* RENDERED: [n_trusted], in the text; owned */
+    size_t n_trusted;
     size_t cap;   /* allocated bytes; used by the builder of the part */
     int role;     /* ROLE, MESSAGE: value of chat_role */
     pml_document *content; /* PML: what pml_prompt_parse made of the text */

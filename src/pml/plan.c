@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "model/model_template.h"
 #include "pml/plan_internal.h"
 
 #define PARAM_PATH_BYTES 160
@@ -353,6 +354,26 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
     p->turns = base_calloc(BASE_MAX(p->n_turns, 1), sizeof(*p->turns));
     int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p->turns, err) : base_fail_memory(err, n, "a plan");
     return finish_run(out, p, rc, err);
+}
+
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, const pml_recall *recall, token_list *out, rp_error *err) {
+    size_t at = 0, answer;
+    while ((answer = model_find_answer(m, text, at)) < text->n) {
+        const int rc = model_append_rendered(m, text, at, answer, out, err);
+        if (rc) return rc;
+        const size_t end = recall ? model_find_turn_end(m, text, answer) : SIZE_MAX;
+        const bool known = end != SIZE_MAX && end > answer && recall->find(recall->user, text->bytes + answer, end - answer, out);
+        at = known ? end : answer;
+    }
+    return model_append_rendered(m, text, at, text->n, out, err);
+}
+
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const pml_recall *recall, rp_error *err) {
+    *out = NULL;
+    int rc = model_check_rendered(text, err);
+    pml_plan *p = rc ? NULL : base_calloc(1, sizeof(*p));
+    if (!p) return rc ? rc : base_fail_memory(err, sizeof(*p), "a plan");
+    return finish_run(out, p, pml_append_rendered(m, text, recall, &p->tokens, err), err);
 }
 
 void pml_plan_free(pml_plan *p) {

@@ -109,7 +109,7 @@ static bool drops_space(const answer *a) {
 /* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. */
 static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
     size_t n = 0;
-    const char *bytes = tokenizer_bytes(a->place.tokenizer, token, false, &n);
+    const char *bytes = tokenizer_answer_bytes(a->place.tokenizer, token, a->options->special_text, &n);
     if (!bytes) return RP_OK;
     if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
     int rc = text_stream_add(&a->stream, bytes, n, err);

@@ -20,6 +20,7 @@ int grammar_constraint_open(grammar_constraint *g, const rp_request *o, const to
     int rc;
     g->tokenizer = t;
     g->trie = trie;
+    g->special_text = o->special_text;
     if ((rc = check_trigger(o, err)) || (rc = grammar_new(&g->grammar, o->grammar, err)) ||
         (rc = matcher_open(&g->matcher, g->grammar, o->grammar_trigger, err)))
         return rc;
@@ -45,7 +46,7 @@ static int grammar_constraint_judge(int rc, bool *too_hard, rp_error *err) {
 static int try_token(grammar_constraint *g, int32_t *place, int32_t token, bool drops_space, bool *fits) {
     const matcher_place *at = &g->matcher.pool.places[*place];
     size_t n = 0;
-    const char *bytes = tokenizer_bytes(g->tokenizer, token, false, &n);
+    const char *bytes = tokenizer_answer_bytes(g->tokenizer, token, g->special_text, &n);
     bool is_end = tokenizer_is_end(g->tokenizer, token);
     if (is_end || !bytes || n == 0 || n > TOKEN_TRIE_MAX_DEPTH) {
         *fits = at->is_free || (is_end && at->may_end && !g->matcher.no_end);

@@ -16,6 +16,7 @@ typedef struct grammar_constraint {
     matcher matcher;
     const token_trie *trie;
     const tokenizer *tokenizer;
+    bool special_text; /* control tokens have text, in the trie too */
 } grammar_constraint;
 
 /* Zero-initialise. The request has a grammar; its strings are not needed afterwards. trie: borrowed until grammar_constraint_close. Errors as

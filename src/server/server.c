@@ -141,6 +141,7 @@ int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *
     s->engine = engine;
     s->info.struct_size = (uint32_t)sizeof(s->info);
     rp_model_describe(model, &s->info);
+    s->convention = model_convention_of(model);
     if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
     if ((rc = schemas_restore(s, err))) return rc;
     atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);

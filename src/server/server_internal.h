@@ -12,6 +12,7 @@
 #include "reprise_server.h"
 #include "server/http/api_keys.h"
 #include "server/dialects/content_registry.h"
+#include "server/generation/model_convention.h"
 #include "server/http/server_request.h"
 #include "server/http/watchdog.h"
 #include "server/admin/histogram.h"
@@ -57,6 +58,7 @@ struct rp_server {
     rp_engine *engine;
     rp_store *store; /* attached to the engine; for handlers of /v1/cache */
     rp_model_info info;
+    model_convention convention; /* of the model */
     int64_t created;           /* seconds since 1970 */
     uint64_t seed;             /* for requests without a seed */
 

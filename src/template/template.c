@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template.c: see template.h: a template's life, and names. Owns the templates. Any thread may render one. */
+/* template.c: see template.h: a template's life. Owns the templates. Any thread may render one. */
 #include "template/template.h"
 
 #include <stdio.h>
@@ -12,38 +12,6 @@
 #include "template/template_internal.h"
 
 #define SOURCE_MEMORY_BYTES ((size_t)256 << 20)
-
-/* ---- Names ---- */
-
-static size_t name_slot(const name_table *t, const char *bytes, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    size_t i = (size_t)(h ^ h >> 32) & (t->cap - 1);
-    while (t->names[i] && !(strlen(t->names[i]) == n && memcmp(t->names[i], bytes, n) == 0)) i = (i + 1) & (t->cap - 1);
-    return i;
-}
-
-static bool names_grow(arena *memory, name_table *t) {
-    name_table larger = {.cap = t->cap ? t->cap * 2 : 256};
-    larger.names = arena_alloc(memory, larger.cap * sizeof(*larger.names));
-    if (!larger.names) return false;
-    for (size_t i = 0; i < t->cap; i++)
-        if (t->names[i]) larger.names[name_slot(&larger, t->names[i], strlen(t->names[i]))] = t->names[i];
-    larger.n = t->n;
-    *t = larger;
-    return true;
-}
-
-const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t n) {
-    if (t->n * 2 >= t->cap && !names_grow(memory, t)) return NULL;
-    size_t slot = name_slot(t, bytes, n);
-    if (t->names[slot]) return t->names[slot];
-    char *name = arena_alloc(memory, n + 1);
-    if (!name) return NULL;
-    memcpy(name, bytes, n);
-    t->n++;
-    return t->names[slot] = name;
-}
 
 /* ---- Parsing ---- */
 
@@ -96,7 +64,7 @@ void rp_template_free(rp_template *t) {
 }
 
 bool rp_template_uses(const rp_template *t, const char *variable) {
-    return t->names.cap > 0 && t->names.names[name_slot(&t->names, variable, strlen(variable))] != NULL;
+    return name_is_used(&t->names, variable);
 }
 
 /* ---- Rendering ---- */
@@ -126,7 +94,13 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
     return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
 }
 
-int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+static void add_tokens(state *s, const char *const *tokens, size_t n) {
+    for (size_t i = 0; i < n && !s->failed; i++)
+        if (!dict_find_text(s, s->variables, tokens[2 * i])) dict_set(s, s->variables, value_text(s, tokens[2 * i]), value_text(s, tokens[2 * i + 1]));
+}
+
+int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
+                    rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
     state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
     builder text = {0};
@@ -137,10 +111,15 @@ int rp_template_render(const rp_template *t, const char *json, size_t n, const r
     if (n > TEMPLATE_MAX_INPUT_BYTES) return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
+    if (in_template) add_tokens(&s, tokens, n_tokens);
     if (in_template) template_evaluate(&s, t->body, &text);
     rc = s.failed ? state_report(&s, in_template, err) : copy_out(&text, out, err);
     arena_free(&s.memory);
     return rc;
+}
+
+int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {
+    return template_render(t, json, n, NULL, 0, options, out, err);
 }
 
 void rp_template_text_free(rp_template_text *text) {

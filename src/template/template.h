@@ -35,6 +35,10 @@ typedef rp_template_text template_text;
 enum { TEMPLATE_TRUSTED = RP_TEMPLATE_TRUSTED, TEMPLATE_UNTRUSTED = RP_TEMPLATE_UNTRUSTED, TEMPLATE_FIRST_STRING = RP_TEMPLATE_FIRST_STRING };
 #define TEMPLATE_NO_OFFSET SIZE_MAX
 
+/* rp_template_render with n_tokens more variables, trusted texts, unless the JSON has them: pairs of name and text. */
+int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
+                    rp_template_text **out, rp_error *err);
+
 /* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c. */
 
 #endif

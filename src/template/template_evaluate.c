@@ -295,7 +295,8 @@ static value evaluate_sign(frame *f, const template_node *node) {
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
     else if (!value_is_number(v)) state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
     if (f->s->failed) return v;
-    if (v.type == VALUE_FLOAT) return node->kind == NODE_NEGATE ? value_float(-v.as.f) : v;
+    if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;
+    if (v.type == VALUE_FLOAT) return v;
     return binary_operate(f->s, node->kind == NODE_NEGATE ? OP_SUB : OP_ADD, value_int(0), v);
 }
 

@@ -60,6 +60,15 @@ static value filter_escape(state *s, value v, const arguments *args) {
 
 static value filter_forceescape(state *s, value v, const arguments *args) { return (void)args, value_string(string_escaped(s, value_to_string(s, v))); }
 
+/* Of a line of splitlines(true), which has one. */
+static size_t line_end_bytes(const string *line) {
+    size_t n = 0, at = line->n - 1;
+    if (line->n > 1 && line->bytes[at] == '\n' && line->bytes[at - 1] == '\r') return 2;
+    while (at > 0 && ((unsigned char)line->bytes[at] & 0xc0) == 0x80) at--;
+    string_at(line, at, &n);
+    return n;
+}
+
 /* Indents all lines but the first, and not blank ones; with `first` and `blank` those, too. */
 static value filter_indent(state *s, value v, const arguments *args) {
     const value *width = argument(args, 0, "width");
@@ -78,12 +87,15 @@ static value filter_indent(state *s, value v, const arguments *args) {
     const string *by = builder_string(s, &space);
     builder_add_string(s, &ended, v.as.s);
     builder_add(s, &ended, "\n", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); /* so that a line end at the end is kept */
-    const value text = value_string(builder_string(s, &ended)), lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){0});
-    for (size_t i = 0; !s->failed && i < lines.as.l->n; i++) {
+    const value text = value_string(builder_string(s, &ended)), keep = value_bool(true);
+    const value lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
+    for (size_t i = 0, end = 0; !s->failed && i < lines.as.l->n; i++) {
         const string *line = lines.as.l->items[i].as.s;
-        if (i > 0) builder_add(s, &b, "\n", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
-        if (i == 0 ? first : blank || line->n > 0) builder_add_string(s, &b, by);
-        builder_add_string(s, &b, line);
+        if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n') builder_add_string(s, &b, string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1, lines.as.l->items[i - 1].as.s->n));
+        else if (i > 0) builder_add(s, &b, "\n", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        end = line_end_bytes(line);
+        if (i == 0 ? first : blank || line->n > end) builder_add_string(s, &b, by);
+        builder_add_string(s, &b, string_part(s, line, 0, line->n - end));
     }
     return value_string(builder_string(s, &b));
 }
@@ -224,7 +236,7 @@ static value filter_abs(state *s, value v, const arguments *args) {
     if (v.type == VALUE_INT && v.as.i >= 0) return v;
     if (v.type == VALUE_FLOAT) v.as.f = fabs(v.as.f);
     else if (v.type == VALUE_INT) return binary_operate(s, OP_SUB, value_int(0), v);
-    else if (v.type == VALUE_BOOL) return value_int(v.as.b);
+    else if (v.type == VALUE_BOOL) return (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
     else state_fail(s, "TypeError", "bad operand type for abs(): '%s'", value_type_name(v));
     return v;
 }
@@ -317,7 +329,9 @@ static value filter_round(state *s, value v, const arguments *args) {
     if (s->failed) return v;
     if (method_name && !string_is(method_name, "common")) {
         double scale = pow(10, (double)digits);
-        return value_float((string_is(method_name, "ceil") ? ceil(f * scale) : floor(f * scale)) / scale);
+        value r = value_float((string_is(method_name, "ceil") ? ceil(f * scale) : floor(f * scale)) / scale);
+        r.untrusted = v.untrusted;
+        return r;
     }
     if (v.type != VALUE_FLOAT && digits >= 0) return v;
     char text[512];
@@ -350,10 +364,18 @@ static value filter_list(state *s, value v, const arguments *args) {
     return all;
 }
 
-static const char *reversed_name(value v) {
-    static const char *const names[] = {"list_reverseiterator", "reversed", NULL, "dict_reverseitemiterator", "dict_reversekeyiterator",
-                                        "dict_reversevalueiterator", "range_iterator"};
-    return v.type == VALUE_LIST ? names[v.as.l->kind] : v.type == VALUE_DICT ? "dict_reversekeyiterator" : "reversed";
+/* What Python's reversed() of the value is called. */
+static void name_reversed(list *l, value v) {
+    static const char *const names[][2] = {
+        [LIST_LIST] = {"list_reverseiterator", "list_reverseiterator object"}, [LIST_TUPLE] = {"reversed", "reversed object"},
+        [LIST_ITEMS] = {"dict_reverseitemiterator", "dict_reverseitemiterator object"},
+        [LIST_KEYS] = {"dict_reversekeyiterator", "dict_reversekeyiterator object"},
+        [LIST_VALUES] = {"dict_reversevalueiterator", "dict_reversevalueiterator object"},
+        [LIST_RANGE] = {"range_iterator", "range_iterator object"},
+    };
+    list_kind kind = v.type == VALUE_LIST ? v.as.l->kind : v.type == VALUE_DICT ? LIST_KEYS : LIST_TUPLE;
+    l->type_name = names[kind][0];
+    l->object_name = names[kind][1];
 }
 
 static value filter_reverse(state *s, value v, const arguments *args) {
@@ -362,7 +384,7 @@ static value filter_reverse(state *s, value v, const arguments *args) {
     value all = value_list(s, copied ? LIST_LIST : LIST_GENERATOR, items ? items->n : 0);
     builder b = {0};
     (void)args;
-    if (!copied && !s->failed) all.as.l->type_name = reversed_name(v);
+    if (!copied && !s->failed) name_reversed(all.as.l, v);
     for (size_t i = items ? items->n : 0; i-- > 0 && !s->failed;) {
         if (v.type == VALUE_STRING) builder_add_string(s, &b, items->items[i].as.s);
         else list_add(s, all.as.l, items->items[i]);

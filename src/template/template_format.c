@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_format.c: formatted strings as in Python: the operator % and str.format. Owns nothing. One thread. */
+/* template_format.c: formatted strings as in Python: the operator %, and values by the specifications of str.format. Owns nothing. One thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -221,7 +221,7 @@ static void percent_one(percent *p, builder *b) {
     const string before = {.bytes = p->format->bytes, .n = p->at};
     p->at += n;
     if (c == '%') {
-        builder_add(p->s, b, "%", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+        builder_add_string(p->s, b, string_part(p->s, p->format, p->at - n, p->at));
         return;
     }
     if (c >= 0x80 || !strchr("sradiuxXofFeEgGc", f.kind)) {
@@ -255,7 +255,7 @@ value string_percent(state *s, const string *format, const value *items, size_t 
     return value_string(builder_string(s, &b));
 }
 
-/* ---- "{}".format(x) ---- */
+/* ---- Specifications of str.format ---- */
 
 static bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 
@@ -295,7 +295,7 @@ static bool spec_read(state *s, const string *text, spec *f, value v) {
     return !s->failed;
 }
 
-static void format_value(state *s, builder *b, value v, const string *text) {
+void format_value(state *s, builder *b, value v, const string *text) {
     spec f;
     if (text->n == 0) {
         value_write(s, b, v, false);
@@ -318,90 +318,4 @@ static void format_value(state *s, builder *b, value v, const string *text) {
         else state_fail(s, "OverflowError", "%%c arg not in range(0x110000)");
     } else if (is_whole && (!f.kind || strchr("dxXobn", f.kind))) format_integer(s, b, &f, v, int_of(v));
     else format_real(s, b, &f, v, real_of(v));
-}
-
-typedef struct fields {
-    const arguments *args;
-    int64_t next; /* -1: numbers are given */
-} fields;
-
-/* The argument of a field's name, and its attributes and items: "0.a[b]". */
-static value field_value(state *s, fields *fs, const string *name) {
-    size_t n = 0, end, number = 0;
-    while (n < name->n && name->bytes[n] != '.' && name->bytes[n] != '[') n++;
-    bool digits = n > 0;
-    for (size_t i = 0; i < n && digits; i++) {
-        digits = name->bytes[i] >= '0' && name->bytes[i] <= '9' && number < 100000;
-        number = number * 10 + (size_t)(name->bytes[i] - '0');
-    }
-    const value *v = NULL;
-    if (n == 0 || digits) {
-        if (n == 0 && fs->next < 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
-        if (digits && fs->next > 0) state_fail(s, "ValueError", "cannot switch from manual field specification to automatic field numbering");
-        if (n == 0) number = (size_t)fs->next++;
-        else fs->next = -1;
-        v = number < fs->args->n ? &fs->args->items[number] : NULL;
-        if (!v) state_fail(s, "IndexError", "tuple index out of range");
-    } else {
-        for (size_t i = 0; i < fs->args->n_named; i++)
-            if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0) v = &fs->args->named[i];
-        if (!v) state_fail(s, "KeyError", "'%.*s'", (int)n, name->bytes);
-    }
-    value out = v ? *v : (value){0};
-    for (; n < name->n && !s->failed; n = end) {
-        bool item = name->bytes[n] == '[';
-        for (end = ++n; end < name->n && (item ? name->bytes[end] != ']' : name->bytes[end] != '.' && name->bytes[end] != '[');) end++;
-        const string *part = string_part(s, name, n, end);
-        bool index = item && part->n > 0 && part->n < 10 && strspn(part->bytes, "0123456789") >= part->n;
-        int64_t i = 0;
-        for (size_t k = 0; k < part->n && index; k++) i = i * 10 + (part->bytes[k] - '0');
-        out = value_item(s, out, index ? value_int(i) : value_string(part));
-        if (item && end < name->n) end++;
-    }
-    return out;
-}
-
-/* One field: [name][!conversion][:specification], without the braces. */
-static void format_field(state *s, builder *b, fields *fs, const string *field) {
-    size_t end = 0, conversion = 0;
-    while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':') end += field->bytes[end] == '[' ? strcspn(field->bytes + end, "]") : 1;
-    if (end > field->n) end = field->n;
-    value v = field_value(s, fs, string_part(s, field, 0, end));
-    size_t colon = end;
-    if (end + 1 < field->n && field->bytes[end] == '!') {
-        conversion = (size_t)field->bytes[end + 1];
-        colon = end + 2;
-        if (!strchr("rsa", (int)conversion)) state_fail(s, "ValueError", "Unknown conversion specifier %c", (int)conversion);
-    }
-    if (s->failed) return;
-    if (conversion) {
-        builder text = {0};
-        value_write(s, &text, v, conversion != 's');
-        v = value_string(conversion == 'a' ? string_ascii(s, builder_string(s, &text)) : builder_string(s, &text));
-    }
-    format_value(s, b, v, colon < field->n ? string_part(s, field, colon + 1, field->n) : string_part(s, field, field->n, field->n));
-}
-
-value string_format(state *s, const string *text, const arguments *args) {
-    builder b = {0};
-    fields fs = {.args = args};
-    size_t from = 0;
-    for (size_t at = 0; at < text->n && !s->failed; at++) {
-        char c = text->bytes[at];
-        if (c != '{' && c != '}') continue;
-        bool doubled = at + 1 < text->n && text->bytes[at + 1] == c;
-        builder_add_string(s, &b, string_part(s, text, from, doubled ? at + 1 : at));
-        if (!doubled) {
-            size_t end = at + 1;
-            while (end < text->n && text->bytes[end] != '}' && text->bytes[end] != '{') end++;
-            if (c == '}' || at + 1 == text->n) state_fail(s, "ValueError", "Single '%c' encountered in format string", c);
-            else if (end == text->n) state_fail(s, "ValueError", "expected '}' before end of string");
-            else if (text->bytes[end] == '{') state_fail(s, "ValueError", "fields in format specifications are not supported");
-            else format_field(s, &b, &fs, string_part(s, text, at + 1, end));
-            at = end;
-        } else at++;
-        from = at + 1;
-    }
-    if (from < text->n) builder_add_string(s, &b, string_part(s, text, from, text->n));
-    return value_string(builder_string(s, &b));
 }

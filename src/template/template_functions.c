@@ -160,7 +160,9 @@ static value call_strftime_now(state *s, const arguments *args) {
     copy[format->n] = '\0';
     state_now(s, &now);
     size_t n = strftime(text, sizeof(text), copy, &now);
-    return value_string(string_new(s, text, n, format->n_runs > 0 ? format->runs[0].origin == TEMPLATE_TRUSTED ? TEMPLATE_TRUSTED : TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED));
+    bool trusted = true;
+    for (uint32_t i = 0; i < format->n_runs; i++) trusted &= format->runs[i].origin == TEMPLATE_TRUSTED;
+    return value_string(string_new(s, text, n, trusted ? TEMPLATE_TRUSTED : TEMPLATE_UNTRUSTED));
 }
 
 static value call_cycler(state *s, const arguments *args) {

@@ -64,7 +64,7 @@ typedef struct list {
     size_t n, cap;
     list_kind kind;
     bool used;                 /* GENERATOR: it has been iterated, and is empty now */
-    const char *type_name;     /* GENERATOR: of an iterator, in errors */
+    const char *type_name, *object_name; /* GENERATOR: of an iterator, in errors; NULL: a generator */
     const char *failure;       /* GENERATOR: its iteration fails with this error; NULL: it does not */
     bool is_group;             /* TUPLE: of groupby, with the attributes grouper and list */
     int64_t start, stop, step; /* RANGE */
@@ -233,12 +233,12 @@ typedef struct arguments {
 
 #define LITERAL(text) ((string){.bytes = (text), .n = sizeof(text) - 1})
 
-/* ---- Errors and limits (template_values.c) ---- */
+/* ---- Errors and limits (template_memory.c) ---- */
 
 /* Sets the error, unless there is one: an exception of Python with its text. */
 void state_fail(state *s, const char *exception, const char *fmt, ...) BASE_PRINTF(3, 4);
+void state_fail_as(state *s, const char *message); /* the message of another failure, whole */
 void state_fail_memory(state *s);
-void state_fail_undefined(state *s, value v);
 bool state_step(state *s, size_t cost); /* false: failed */
 void *state_alloc(state *s, size_t bytes) BASE_NODISCARD;
 /* Grows an array in the arena; the old one is left behind. false: failed. */
@@ -294,8 +294,12 @@ const value *dict_find_text(state *s, const dict *d, const char *key);
 
 const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
+void state_fail_undefined(state *s, value v);
 bool value_is_number(value v);          /* int, float, bool */
 bool value_is_hashable(value v);
+bool value_is_sequence(value v);        /* a list or a tuple */
+int64_t value_as_int(value v);          /* of an int or a bool */
+double value_as_float(value v);         /* of a number */
 bool value_truth(state *s, value v);
 bool value_equal(state *s, value a, value b);
 /* -1, 0, 1; for `<`, named in the error. */
@@ -306,6 +310,10 @@ const list *value_iterate(state *s, value v);
 const string *value_to_string(state *s, value v); /* str() */
 void value_write(state *s, builder *b, value v, bool repr);
 void float_repr(double f, char out[32]); /* Python's: the shortest digits that give the same number */
+
+/* ---- Arithmetic (template_arithmetic.c) ---- */
+
+value binary_operate(state *s, binary_operator op, value a, value b);
 
 /* ---- JSON (template_json.c) ---- */
 
@@ -356,13 +364,12 @@ const value *argument(const arguments *args, size_t at, const char *name);
 int64_t argument_int(state *s, const arguments *args, size_t at, const char *name, int64_t otherwise);
 const string *argument_string(state *s, const arguments *args, size_t at, const char *name, const string *otherwise);
 bool argument_bool(state *s, const arguments *args, size_t at, const char *name, bool otherwise);
-value binary_operate(state *s, binary_operator op, value a, value b); /* template_values.c */
-
 /* ---- Formatted strings (template_format.c) ---- */
 
 /* format % argument: its items if it is a tuple, else itself; a dict's items by name. */
 value string_percent(state *s, const string *format, const value *items, size_t n, value argument);
-value string_format(state *s, const string *text, const arguments *args); /* str.format */
+/* The value as the specification of str.format wants it: ">5", ".2f". */
+void format_value(state *s, builder *b, value v, const string *specification);
 
 struct macro {
     const template_node *node;
@@ -408,6 +415,7 @@ typedef struct token_stream {
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err);
 int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err);
 const char *name_intern(arena *memory, name_table *names, const char *bytes, size_t n); /* NULL: out of memory */
+bool name_is_used(const name_table *names, const char *name);
 
 /* ---- Evaluation (template_evaluate.c) ---- */
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_values.c: values as in Python: names of types, truth, order, arithmetic, text. Errors and limits of a rendering.
- * Owns nothing. One thread. */
+/* template_values.c: values as in Python: names of types, truth, order, text. Owns nothing. One thread. */
 #include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,60 +10,6 @@
 
 #include "base/text.h"
 #include "template/template_internal.h"
-
-/* ---- Errors and limits ---- */
-
-void state_fail(state *s, const char *exception, const char *fmt, ...) {
-    va_list ap;
-    if (s->failed) return;
-    s->failed = true;
-    s->code = RP_ERR_INVALID;
-    int n = snprintf(s->message, sizeof(s->message), "%s: ", exception);
-    va_start(ap, fmt);
-    if (n >= 0 && (size_t)n < sizeof(s->message)) vsnprintf(s->message + n, sizeof(s->message) - (size_t)n, fmt, ap);
-    va_end(ap);
-}
-
-/* With a message of another failure. */
-static void state_fail_as(state *s, const char *message) {
-    state_fail(s, "", "%s", "");
-    snprintf(s->message, sizeof(s->message), "%s", message);
-}
-
-void state_fail_memory(state *s) {
-    if (s->failed) return;
-    bool limit = s->memory.total >= s->memory.limit / 2;
-    state_fail(s, "MemoryError", limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
-               limit ? s->memory.limit : s->memory.total);
-    s->code = limit ? RP_ERR_LIMIT : RP_ERR_MEMORY;
-}
-
-bool state_step(state *s, size_t cost) {
-    if (s->failed) return false;
-    s->steps += cost + 1;
-    if (s->steps <= TEMPLATE_MAX_STEPS) return true;
-    state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)TEMPLATE_MAX_STEPS);
-    s->code = RP_ERR_LIMIT;
-    return false;
-}
-
-void *state_alloc(state *s, size_t bytes) {
-    void *p = s->failed ? NULL : arena_alloc(&s->memory, bytes);
-    if (!p) state_fail_memory(s);
-    return p;
-}
-
-bool state_grow(state *s, void **items, size_t *cap, size_t need, size_t item_bytes) {
-    if (need <= *cap) return !s->failed;
-    size_t more = *cap < 8 ? 16 : *cap * 2;
-    if (more < need) more = need;
-    void *grown = more > SIZE_MAX / item_bytes ? NULL : state_alloc(s, more * item_bytes);
-    if (!grown) return false;
-    if (*cap > 0) memcpy(grown, *items, *cap * item_bytes);
-    *items = grown;
-    *cap = more;
-    return true;
-}
 
 /* ---- Making ---- */
 
@@ -134,6 +78,13 @@ value value_dict(state *s) {
 
 #define SMALL_DICT 8
 
+static bool deeper(state *s) {
+    if (s->depth < TEMPLATE_MAX_DEPTH) return true;
+    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
+    s->code = RP_ERR_LIMIT;
+    return false;
+}
+
 static uint64_t hash_bytes(const char *bytes, size_t n) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
@@ -151,7 +102,10 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_LIST:
         if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;
+        if (!deeper(s)) return 0;
+        s->depth++;
         for (size_t i = 0; i < key.as.l->n && !s->failed; i++) h = h * 31 + hash_key(s, key.as.l->items[i]);
+        s->depth--;
         return h;
     case VALUE_DICT: break;
     default: return (uint64_t)key.type;
@@ -160,11 +114,15 @@ static uint64_t hash_key(state *s, value key) {
     return 0;
 }
 
-bool value_is_hashable(value v) {
-    bool hashable = v.type != VALUE_DICT && !(v.type == VALUE_LIST && v.as.l->kind != LIST_TUPLE && v.as.l->kind != LIST_GENERATOR);
-    for (size_t i = 0; v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE && i < v.as.l->n && hashable; i++) hashable = value_is_hashable(v.as.l->items[i]);
+static bool is_hashable(value v, int depth) {
+    if (v.type == VALUE_DICT) return false;
+    if (v.type != VALUE_LIST || v.as.l->kind == LIST_GENERATOR) return true;
+    bool hashable = v.as.l->kind == LIST_TUPLE && depth < TEMPLATE_MAX_DEPTH;
+    for (size_t i = 0; i < v.as.l->n && hashable; i++) hashable = is_hashable(v.as.l->items[i], depth + 1);
     return hashable;
 }
+
+bool value_is_hashable(value v) { return is_hashable(v, 0); }
 
 /* The slot of the key, or of the free place for it. */
 static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
@@ -237,6 +195,7 @@ const char *value_object_name(value v) {
                                         "jinja2.utils.Joiner object"};
     static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object", "dict_keys object", "dict_values object",
                                         "range object"};
+    if (v.type == VALUE_LIST && v.as.l->object_name) return v.as.l->object_name;
     if (v.type == VALUE_STRING && v.as.s->markup) return "markupsafe.Markup object";
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type object";
     return v.type == VALUE_LIST ? lists[v.as.l->kind] : names[v.type];
@@ -244,8 +203,9 @@ const char *value_object_name(value v) {
 
 bool value_is_number(value v) { return v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_FLOAT; }
 
-static int64_t as_int(value v) { return v.type == VALUE_BOOL ? v.as.b : v.as.i; }
-static double as_float(value v) { return v.type == VALUE_FLOAT ? v.as.f : (double)as_int(v); }
+int64_t value_as_int(value v) { return v.type == VALUE_BOOL ? v.as.b : v.as.i; }
+double value_as_float(value v) { return v.type == VALUE_FLOAT ? v.as.f : (double)value_as_int(v); }
+bool value_is_sequence(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE); }
 
 bool value_truth(state *s, value v) {
     (void)s;
@@ -263,13 +223,6 @@ bool value_truth(state *s, value v) {
 }
 
 /* ---- Order ---- */
-
-static bool deeper(state *s) {
-    if (s->depth < TEMPLATE_MAX_DEPTH) return true;
-    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
-    s->code = RP_ERR_LIMIT;
-    return false;
-}
 
 static bool lists_equal(state *s, const list *a, const list *b) {
     bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_VALUES && a->n == b->n;
@@ -302,7 +255,7 @@ static bool dicts_equal(state *s, const dict *a, const dict *b) {
 bool value_equal(state *s, value a, value b) {
     if (!state_step(s, 0)) return false;
     if (value_is_number(a) && value_is_number(b))
-        return a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? as_float(a) == as_float(b) : as_int(a) == as_int(b);
+        return a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? value_as_float(a) == value_as_float(b) : value_as_int(a) == value_as_int(b);
     if (a.type != b.type) return false;
     switch (a.type) {
     case VALUE_UNDEFINED:
@@ -314,18 +267,22 @@ bool value_equal(state *s, value a, value b) {
     }
 }
 
-static bool is_sequence(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE); }
-
 int value_compare(state *s, value a, value b, const char *operator_text) {
     if (!state_step(s, 0)) return 0;
     if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
     else if (value_is_number(a) && value_is_number(b)) {
-        if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (as_int(a) > as_int(b)) - (as_int(a) < as_int(b));
-        return (as_float(a) > as_float(b)) - (as_float(a) < as_float(b));
+        if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
+        return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
     } else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
-    else if (is_sequence(a) && is_sequence(b) && a.as.l->kind == b.as.l->kind) {
-        for (size_t i = 0; i < a.as.l->n && i < b.as.l->n && !s->failed; i++)
-            if (!value_equal(s, a.as.l->items[i], b.as.l->items[i])) return value_compare(s, a.as.l->items[i], b.as.l->items[i], operator_text);
+    else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
+        if (!deeper(s)) return 0;
+        s->depth++;
+        size_t i = 0;
+        while (i < a.as.l->n && i < b.as.l->n && value_equal(s, a.as.l->items[i], b.as.l->items[i])) i++;
+        bool differs = i < a.as.l->n && i < b.as.l->n;
+        int order = differs && !s->failed ? value_compare(s, a.as.l->items[i], b.as.l->items[i], operator_text) : 0;
+        s->depth--;
+        if (differs) return order;
         return (a.as.l->n > b.as.l->n) - (a.as.l->n < b.as.l->n);
     } else
         state_fail(s, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
@@ -510,119 +467,4 @@ const string *value_to_string(state *s, value v) {
     if (v.type == VALUE_STRING) return v.as.s;
     value_write(s, &b, v, false);
     return builder_string(s, &b);
-}
-
-/* ---- Arithmetic ---- */
-
-static const char *const operator_names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
-
-static value overflow(state *s) {
-    state_fail(s, "OverflowError", "an integer has more than 64 bits");
-    return (value){0};
-}
-
-static value division_by_zero(state *s, binary_operator op, bool is_float) {
-    const char *what = op == OP_DIV && !is_float ? "division by zero" : op == OP_DIV ? "float division by zero" : is_float ? "float floor division by zero" : "integer division or modulo by zero";
-    if (op == OP_MOD) what = is_float ? "float modulo" : "integer modulo by zero";
-    state_fail(s, "ZeroDivisionError", "%s", what);
-    return (value){0};
-}
-
-/* Quotients are rounded down, and the remainder has the sign of the divisor. */
-static value int_operate(state *s, binary_operator op, int64_t a, int64_t b) {
-    int64_t r = 0;
-    if ((op == OP_DIV || op == OP_FLOOR_DIV || op == OP_MOD) && b == 0) return division_by_zero(s, op, false);
-    switch (op) {
-    case OP_ADD: return __builtin_add_overflow(a, b, &r) ? overflow(s) : value_int(r);
-    case OP_SUB: return __builtin_sub_overflow(a, b, &r) ? overflow(s) : value_int(r);
-    case OP_MUL: return __builtin_mul_overflow(a, b, &r) ? overflow(s) : value_int(r);
-    case OP_DIV: return value_float((double)a / (double)b);
-    case OP_FLOOR_DIV:
-        if (b == -1) return a == INT64_MIN ? overflow(s) : value_int(-a);
-        return value_int(a / b - (a % b != 0 && (a < 0) != (b < 0)));
-    case OP_MOD:
-        if (b == -1) return value_int(0);
-        return value_int(a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0));
-    case OP_POW: break;
-    }
-    if (b < 0) return a == 0 ? (state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power"), (value){0}) : value_float(pow((double)a, (double)b));
-    if (b > 64 && a != 0 && a != 1 && a != -1) return overflow(s);
-    if (b > 64) return value_int(a == -1 && b % 2 == 0 ? 1 : a);
-    for (r = 1; b > 0; b--)
-        if (__builtin_mul_overflow(r, a, &r)) return overflow(s);
-    return value_int(r);
-}
-
-static value float_operate(state *s, binary_operator op, double a, double b) {
-    if ((op == OP_DIV || op == OP_FLOOR_DIV || op == OP_MOD) && b == 0) return division_by_zero(s, op, true);
-    switch (op) {
-    case OP_ADD: return value_float(a + b);
-    case OP_SUB: return value_float(a - b);
-    case OP_MUL: return value_float(a * b);
-    case OP_DIV: return value_float(a / b);
-    case OP_FLOOR_DIV: return value_float(floor(a / b));
-    case OP_MOD: {
-        double r = fmod(a, b);
-        return value_float(r != 0 && (r < 0) != (b < 0) ? r + b : r);
-    }
-    case OP_POW: break;
-    }
-    double r = pow(a, b);
-    if (a == 0 && b < 0) state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
-    else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, "TypeError", "complex numbers are not supported");
-    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, "OverflowError", "(34, 'Numerical result out of range')");
-    return value_float(r);
-}
-
-static value list_join(state *s, const list *a, const list *b) {
-    value all = value_list(s, a->kind, a->n + b->n);
-    for (size_t i = 0; i < a->n && !s->failed; i++) list_add(s, all.as.l, a->items[i]);
-    for (size_t i = 0; i < b->n && !s->failed; i++) list_add(s, all.as.l, b->items[i]);
-    return all;
-}
-
-static value sequence_repeat(state *s, value v, int64_t times) {
-    builder b = {0};
-    value all = v.type == VALUE_LIST ? value_list(s, v.as.l->kind, 0) : (value){0};
-    for (int64_t i = 0; i < times && state_step(s, 0); i++) {
-        if (v.type == VALUE_STRING) builder_add_string(s, &b, v.as.s);
-        for (size_t k = 0; v.type == VALUE_LIST && k < v.as.l->n && !s->failed; k++) list_add(s, all.as.l, v.as.l->items[k]);
-        if ((v.type == VALUE_STRING ? v.as.s->n : v.as.l->n) == 0) break;
-    }
-    return v.type == VALUE_STRING ? value_string(builder_string(s, &b)) : all;
-}
-
-static value operands_fail(state *s, binary_operator op, value a, value b) {
-    if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
-    else if (op == OP_ADD && is_sequence(a))
-        state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
-    else if (op == OP_MUL && (a.type == VALUE_STRING || is_sequence(a) || b.type == VALUE_STRING || is_sequence(b)))
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(a.type == VALUE_STRING || is_sequence(a) ? b : a));
-    else
-        state_fail(s, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
-    return (value){0};
-}
-
-value binary_operate(state *s, binary_operator op, value a, value b) {
-    value r = {0};
-    if (s->failed) return r;
-    if (op == OP_MOD && a.type == VALUE_STRING) {
-        bool tuple = b.type == VALUE_LIST && b.as.l->kind == LIST_TUPLE;
-        return string_percent(s, a.as.s, tuple ? b.as.l->items : &b, tuple ? b.as.l->n : 1, b);
-    }
-    if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) {
-        state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
-        return r;
-    }
-    if (value_is_number(a) && value_is_number(b)) {
-        r = a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? float_operate(s, op, as_float(a), as_float(b)) : int_operate(s, op, as_int(a), as_int(b));
-        r.untrusted = a.untrusted || b.untrusted;
-        return r;
-    }
-    if (op == OP_ADD && a.type == VALUE_STRING && b.type == VALUE_STRING) return value_concat(s, a.as.s, b.as.s);
-    if (op == OP_ADD && is_sequence(a) && is_sequence(b) && a.as.l->kind == b.as.l->kind) return list_join(s, a.as.l, b.as.l);
-    bool a_repeats = a.type == VALUE_INT || a.type == VALUE_BOOL, b_repeats = b.type == VALUE_INT || b.type == VALUE_BOOL;
-    if (op == OP_MUL && (a.type == VALUE_STRING || is_sequence(a)) && b_repeats) return sequence_repeat(s, a, as_int(b));
-    if (op == OP_MUL && (b.type == VALUE_STRING || is_sequence(b)) && a_repeats) return sequence_repeat(s, b, as_int(a));
-    return operands_fail(s, op, a, b);
 }

@@ -231,11 +231,48 @@ static void elsewhere_the_text_counts(void **state) {
     close_turn(&t);
 }
 
+/* An answer whose text has names of control tokens continues with these tokens; from anybody else they are plain text. */
+static void control_tokens_go_on_as_they_were_sampled(void **state) {
+    (void)state;
+    static const char *const control[] = {"<|im_end|>", "[TOOL_CALLS]", NULL};
+    static const char text[] = "[TOOL_CALLS][1]";
+    tiny_model_shape shape = tiny_model_defaults();
+    turn t = {.messages = {{RP_ROLE_USER, "Where is it?", 12}, {RP_ROLE_ASSISTANT, text, sizeof(text) - 1}, {RP_ROLE_USER, "Why?", 4}}};
+    int32_t *tokens;
+    size_t n;
+    shape.control = control;
+    t.model = tiny_model_open(&shape, "chatml");
+    assert_int_equal(rp_engine_new(&t.engine, t.model, NULL, NULL), RP_OK);
+    assert_int_equal(rp_tokenize(t.model, control[1], strlen(control[1]), true, false, &tokens, &n, NULL), RP_OK);
+    const rp_logit_bias bias = {tokens[0], 1000};
+    rp_free(tokens);
+    rp_request q = ask(&t, 1);
+    q.grammar = "root ::= \"[TOOL_CALLS][1]\"";
+    q.special_text = true;
+    q.sampling.bias = &bias;
+    q.sampling.n_bias = 1;
+    t.first = tiny_model_answer(t.engine, &q);
+    assert_string_equal(t.first->text, text);
+    assert_int_equal(t.first->tokens[0], bias.token);
+    q = ask(&t, 3);
+    n = cut(&t, 3, &tokens);
+    rp_free(tokens);
+    rp_result *own = tiny_model_answer(t.engine, &q);
+    q.tenant = "another";
+    rp_result *other = tiny_model_answer(t.engine, &q);
+    assert_int_equal(other->prompt_tokens, n); /* 12 characters and more */
+    assert_true(own->prompt_tokens <= (int32_t)n - 11 && own->cached_tokens >= earlier_tokens(&t));
+    rp_result_free(own);
+    rp_result_free(other);
+    close_turn(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_used_last_is_known),
         cmocka_unit_test(tokens_are_bounded),
         cmocka_unit_test(the_next_turn_goes_on_with_the_tokens),
+        cmocka_unit_test(control_tokens_go_on_as_they_were_sampled),
         cmocka_unit_test(elsewhere_the_text_counts),
     };
     return cmocka_run_group_tests_name("answer memory", tests, NULL, NULL);

@@ -456,8 +456,79 @@ static void the_tree_of_tokens_is_counted_once_it_is_there(void **state) {
     rp_model_close(model);
 }
 
+/* ---- control tokens as text ---- */
+
+static const char *const control_names[] = {"<|im_end|>", "[TOOL_CALLS]", NULL};
+
+static int32_t id_of(const rp_model *m, const char *name) {
+    int32_t *ids, id;
+    size_t n;
+    assert_int_equal(rp_tokenize(m, name, strlen(name), true, false, &ids, &n, NULL), RP_OK);
+    assert_int_equal(n, 1);
+    id = ids[0];
+    rp_free(ids);
+    return id;
+}
+
+static void expect_special(rp_engine *e, const rp_request *q, const char *text, int32_t first) {
+    rp_error err;
+    rp_result *r;
+    if (rp_engine_run(e, q, &r, &err)) fail_msg("%s", err.message);
+    assert_string_equal(r->text, text);
+    assert_int_equal(r->tokens[0] == first, first >= 0);
+    rp_result_free(r);
+}
+
+static void control_tokens_are_text_if_asked_for(void **state) {
+    (void)state;
+    for (size_t kind = 0; kind < LEN(kinds); kind++) {
+        tiny_model_shape shape = tiny_model_defaults();
+        shape.vocab = kinds[kind];
+        shape.control = control_names;
+        rp_model *m = tiny_model_open(&shape, "chatml");
+        rp_engine *e;
+        assert_int_equal(rp_engine_new(&e, m, NULL, NULL), RP_OK);
+        const int32_t call = id_of(m, "[TOOL_CALLS]"), end = id_of(m, "<|im_end|>");
+        const rp_logit_bias first = {call, 1000};
+        rp_request q = request_of("root ::= \"[TOOL_CALLS][1]\"");
+        q.max_tokens = 40;
+        q.sampling.bias = &first;
+        q.sampling.n_bias = 1;
+        expect_special(e, &q, "[TOOL_CALLS][1]", -1); /* its characters */
+        q.special_text = true;
+        expect_special(e, &q, "[TOOL_CALLS][1]", call);
+        q.sampling.temperature = 1;
+        expect_special(e, &q, "[TOOL_CALLS][1]", call);
+        q.sampling.temperature = 0;
+        q.n_draft = 4;
+        expect_special(e, &q, "[TOOL_CALLS][1]", call);
+        q.n_draft = 0;
+        q.grammar = "root ::= \"[1]\"";
+        q.grammar_trigger = "[TOOL_CALLS]";
+        expect_special(e, &q, "[TOOL_CALLS][1]", call);
+        q.grammar = q.grammar_trigger = NULL;
+        q.max_tokens = 2;
+        expect_special(e, &q, "[TOOL_CALLS][TOOL_CALLS]", call);
+        q.special_text = false;
+        expect_special(e, &q, "", call);
+        const char *stop = "CALLS][T";
+        q.special_text = true;
+        q.stops = &stop;
+        q.n_stops = 1;
+        expect_special(e, &q, "[TOOL_", call);
+        q.n_stops = 0;
+        const rp_logit_bias last = {end, 1000};
+        q.sampling.bias = &last;
+        q.ignore_eos = true; /* the end of a turn is never text */
+        expect_special(e, &q, "", end);
+        rp_engine_free(e);
+        rp_model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(control_tokens_are_text_if_asked_for),
         cmocka_unit_test(answers_are_texts_of_their_grammars),
         cmocka_unit_test(each_token_is_the_likeliest_that_fits),
         cmocka_unit_test(drawing_is_as_with_a_bias_for_all_others),

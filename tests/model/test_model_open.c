@@ -347,8 +347,24 @@ static void mpt_may_have_learned_positions(void **state) {
     model_close(m);
 }
 
+static void add_template(gguf_writer *w) { gguf_writer_string(w, "tokenizer.chat_template", "{{ messages }}"); }
+
+static void a_chat_template_is_the_files_text(void **state) {
+    (void)state;
+    rp_model_info info = {.struct_size = sizeof(info), .chat_template = "?"};
+    rp_model *m = variant("mpt", NULL, add_template);
+    assert_int_equal(rp_model_describe(m, &info), RP_OK);
+    assert_string_equal(info.chat_template, "{{ messages }}");
+    model_close(m);
+    m = variant("mpt", NULL, NULL);
+    assert_int_equal(rp_model_describe(m, &info), RP_OK);
+    assert_null(info.chat_template);
+    model_close(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chat_template_is_the_files_text),
         cmocka_unit_test(a_file_may_say_which_layers_have_the_window),
         cmocka_unit_test(old_files_mean_what_they_do_not_say),
         cmocka_unit_test(numbers_beside_the_shape_are_honoured_or_refused),

@@ -165,9 +165,10 @@ class Anthropic(Dialects):
             self.assertEqual((begins["cache_read_input_tokens"] > 0, begins["cache_creation_input_tokens"] > 0), (read, not read))
 
     def test_thinking(self):
-        for kind in ("disabled", "adaptive"):
+        for kind in ("disabled", "adaptive", "enabled"):
             self.assertEqual(self.message(thinking={"type": kind}).json["content"], self.message().json["content"])
-        self.refused(self.message(thinking={"type": "enabled", "budget_tokens": 1024}), 400, "invalid_request_error", "thinking")
+        self.refused(self.message(thinking={"type": "on"}), 400, "invalid_request_error", "thinking.type")
+        self.refused(self.message(thinking={"type": "enabled", "budget_tokens": 0}), 400, "invalid_request_error", "budget_tokens")
 
     def test_stop_and_continued_answers(self):
         word = self.message().json["content"][0]["text"][2:5]

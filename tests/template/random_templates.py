@@ -4,13 +4,14 @@
 # Names of the input are never set: of a name that is set in a scope, Jinja does not see the input's value in bodies before that.
 NAMES = ["a", "b", "s", "n", "l", "d", "objs", "x", "missing", "i", "v", "w"]
 STRINGS = ["''", "'a'", "'b'", "'abc'", "'é🙂'", "'<b>'", "'%s'", "' x '", "'a,b'", "'1'", "'\\n'", "'name'", "'A'", "'{}'"]
-ATTRIBUTES = ["name", "n", "tags", "zz", "a", "items"]
+ATTRIBUTES = ["name", "n", "tags", "zz", "a", "items|list"]
+# Generators become lists: as texts they have addresses.
 FILTERS = [
     "upper", "lower", "title", "capitalize", "trim", "length", "list", "first", "last", "join", "join(',')", "string", "int", "float", "abs", "round",
-    "round(1)", "sort", "reverse", "unique", "tojson", "tojson(indent=2)", "default('d')", "default(1, true)", "replace('a', 'b')", "sum", "max", "min",
-    "map('upper')", "map('string')", "map(attribute='name')", "select", "reject('none')", "selectattr('n')", "select('string')", "items", "dictsort",
-    "indent", "indent(1, true)", "batch(2)", "slice(2)", "wordcount", "center(8)", "count", "format(1)", "urlencode", "attr('name')",
-    "rejectattr('zz', 'defined')", "sort(reverse=true)", "map('length')", "map('first')", "truncate(4)", "d",
+    "round(1)", "sort", "reverse|list", "unique|list", "tojson", "tojson(indent=2)", "default('d')", "default(1, true)", "replace('a', 'b')", "sum", "max", "min",
+    "map('upper')|list", "map('string')|list", "map(attribute='name')|list", "select|list", "reject('none')|list", "selectattr('n')|list", "select('string')|list", "items", "dictsort",
+    "indent", "indent(1, true)", "batch(2)|list", "slice(2)|list", "wordcount", "center(8)", "count", "format(1)", "urlencode", "attr('name')",
+    "rejectattr('zz', 'defined')|list", "sort(reverse=true)", "map('length')|list", "map('first')|list", "truncate(4)", "d",
 ]
 TESTS = [
     "defined", "undefined", "none", "string", "number", "mapping", "sequence", "iterable", "odd", "even", "true", "false", "boolean", "integer", "float",

@@ -20,7 +20,7 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     int32_t i = 0;
     for (; i < r->n_tokens && done < n_bytes; i++) {
         size_t n = 0;
-        const char *bytes = tokenizer_bytes(c->engine->model->tokenizer, r->tokens[i], false, &n);
+        const char *bytes = tokenizer_answer_bytes(c->engine->model->tokenizer, r->tokens[i], c->request->options.special_text, &n);
         if (!bytes || n == 0 || n > n_bytes - done || memcmp(r->text + done, bytes, n) != 0) return -1;
         done += n;
     }
@@ -78,12 +78,17 @@ static bool conversation_recall(void *user, const char *text, size_t n_bytes, to
 
 /* ---- plan ---- */
 
-static int plan_messages(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
-    const rp_model *m = c->engine->model;
+/* Of messages, or of rendered text. */
+static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, const pml_recall *recall, rp_error *err) {
+    if (o->rendered) return pml_plan_rendered(&c->plan, c->engine->model, o->rendered, recall, err);
+    return pml_plan_messages(&c->plan, c->engine->model, messages, n, o->continues_last, recall, err);
+}
+
+static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
     recalling r = {.e = c->engine};
-    if (o->reuse != RP_REUSE_ON || o->no_prefix) return pml_plan_messages(&c->plan, m, messages, n, o->continues_last, NULL, err);
+    if (o->reuse != RP_REUSE_ON || o->no_prefix) return plan_text(c, o, messages, n, NULL, err);
     answer_before_init(&r.before, &c->root.salt);
-    int rc = pml_plan_messages(&c->plan, m, messages, n, o->continues_last, &(pml_recall){conversation_recall, &r}, err);
+    int rc = plan_text(c, o, messages, n, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);
     job_draft(c)->before = answer_before_key(&r.before);
@@ -129,13 +134,13 @@ static int drop_turns(rp_job *c, const rp_request *o, rp_error *err) {
     memcpy(messages + first, o->messages + kept, (n - kept) * sizeof(*messages));
     pml_plan_free(c->plan);
     c->plan = NULL;
-    const int rc = plan_messages(c, o, messages, n - (kept - first), err);
+    const int rc = plan_conversation(c, o, messages, n - (kept - first), err);
     base_free(messages);
     job_draft(c)->dropped = (int32_t)(kept - first);
     return rc;
 }
 
 int conversation_plan(rp_job *c, const rp_request *o, rp_error *err) {
-    const int rc = plan_messages(c, o, o->messages, (size_t)BASE_MAX(o->n_messages, 0), err);
-    return rc || !o->truncates || excess_of(c, o) <= 0 ? rc : drop_turns(c, o, err);
+    const int rc = plan_conversation(c, o, o->messages, (size_t)BASE_MAX(o->n_messages, 0), err);
+    return rc || !o->truncates || o->rendered || excess_of(c, o) <= 0 ? rc : drop_turns(c, o, err);
 }

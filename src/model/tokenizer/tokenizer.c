@@ -225,6 +225,7 @@ static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n,
 
 static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
     size_t begin = 0, range = 0;
+    bool prefix = o.space_prefix && !o.continues;
     int rc;
     for (size_t i = 0; i < n;) {
         int32_t id = tokenizer_special(t, text, n, i, &o, &range);
@@ -232,12 +233,13 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
             i++;
             continue;
         }
-        if ((rc = encode_plain(t, text + begin, i - begin, o.space_prefix, out, err))) return rc;
+        if ((rc = encode_plain(t, text + begin, i - begin, prefix, out, err))) return rc;
         if ((rc = token_list_push(out, id))) return base_fail(err, rc, "a text of %zu bytes has too many tokens", n);
         i += t->byte_start[id + 1] - t->byte_start[id] - 1;
         begin = i += special_strip(t, id, text + i, n - i);
+        prefix = o.space_prefix;
     }
-    return encode_plain(t, text + begin, n - begin, o.space_prefix, out, err);
+    return encode_plain(t, text + begin, n - begin, prefix, out, err);
 }
 
 BASE_UNUSED static bool has_control(const tokenizer *t, const token_list *l, size_t from) {
@@ -266,6 +268,11 @@ const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t
     bool hidden = !special && (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_UNKNOWN);
     *n = hidden ? 0 : t->byte_start[id + 1] - t->byte_start[id] - 1;
     return hidden ? "" : t->bytes + t->byte_start[id];
+}
+
+const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n) {
+    const bool named = special && id >= 0 && id < t->n_vocab && t->types[id] == TOKEN_CONTROL && !t->ends[id];
+    return tokenizer_bytes(t, id, named, n);
 }
 
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n) { return tokenizer_map_find(t, text, n); }

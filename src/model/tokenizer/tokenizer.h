@@ -45,6 +45,7 @@ typedef struct tokenizer_options {
     /* the text is the start of the input: insert SentencePiece's dummy space before it if the model requires one (also,
      * as in llama.cpp, after every special token inside the text) */
     bool space_prefix;
+    bool continues; /* ordinary text comes before it: no dummy space at its start */
     /* recognise control tokens that lie within one of these ranges, which rise; NULL: none */
     const tokenizer_range *trusted;
     size_t n_trusted;
@@ -61,6 +62,9 @@ int32_t tokenizer_n_vocab(const tokenizer *t);
  * special: control tokens as their name, else as "". Owned by the tokenizer, NUL-terminated; NULL if id is out of
  * range. */
 const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
+/* The bytes that a sampled token adds to an answer's text. special (rp_request.special_text): those of a control token that
+ * does not end the answer are its name; otherwise as tokenizer_bytes without special. */
+const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
 /* The id of a token by its text in the vocabulary ("<|im_end|>"); -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n);
 

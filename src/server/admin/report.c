@@ -17,6 +17,7 @@ server_usage report_usage(const server_request *x) {
         const rp_result *r = x->choices[i].result;
         if (!r) continue;
         u.answer += r->n_tokens;
+        u.reasoning += generate_count_reasoning(&x->choices[i]);
         if (i % x->gen.n != 0) continue; /* the same prompt again */
         u.prompt += r->prompt_tokens;
         u.cached += r->cached_tokens;

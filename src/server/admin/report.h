@@ -11,6 +11,7 @@
 /* The tokens of a request: each prompt once, each answer. cached + fresh = prompt. */
 typedef struct server_usage {
     int64_t prompt, cached, answer;
+    int64_t reasoning; /* of the answers' tokens */
 } server_usage;
 
 /* Of the choices that have results. */

@@ -73,15 +73,27 @@ static bool ends_with_text(const generation *gen) {
     return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
 }
 
-/* Nothing here thinks: not to, or as the model likes it, is what it does. */
-static void check_thinking(const server_fields *f) {
+/* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"}: as the model likes it. */
+static void parse_thinking(generation *gen, const server_fields *f) {
     const json_t *thinking = server_field_object(f, "thinking");
-    const char *type = json_string_value(json_object_get(thinking, "type"));
-    if (thinking && !(type && (strcmp(type, "disabled") == 0 || strcmp(type, "adaptive") == 0)))
-        server_fail(f->problem, SERVER_UNSUPPORTED, "thinking", "thinking: is not supported: leave it out, or give {\"type\": \"disabled\"}");
+    server_fields g = {thinking, f->problem, "thinking."};
+    const char *type = "";
+    if (!thinking) return;
+    server_field_text(&g, "type", &type);
+    server_field_int(&g, "budget_tokens", 1, INT32_MAX, &gen->thinking_tokens);
+    if (strcmp(type, "enabled") == 0) generation_set_thinking(gen, true);
+    else if (strcmp(type, "disabled") == 0) generation_set_thinking(gen, false);
+    else if (strcmp(type, "adaptive") != 0)
+        server_fail(f->problem, SERVER_INVALID, "thinking", "thinking.type: is '%.40s': give enabled, disabled or adaptive", type);
 }
 
-#define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature "
+static void parse_effort(generation *gen, server_problem *p) {
+    const char *effort = NULL;
+    server_field_text(&(server_fields){json_object_get(gen->root, "output_config"), p, "output_config."}, "effort", &effort);
+    if (effort && !p->kind) generation_set_effort(gen, effort, "output_config.effort", p);
+}
+
+#define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature data "
 #define MARK_FIELDS "type ttl scope"
 
 /* The fields of a conversation's objects that the messages routes use, and those that they ignore on purpose. */
@@ -122,7 +134,8 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     }
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
-    check_thinking(f);
+    parse_thinking(gen, f);
+    parse_effort(gen, f->problem);
     anthropic_parse_tools(gen, f);
     openai_parse_format(gen, f, "output_format", OPENAI_FLAT);
     gen->continues_last = ends_with_text(gen);
@@ -208,12 +221,13 @@ static int anthropic_open_stream(server_request *x) {
     int rc = server_request_frame(
         x, "message_start",
         json_pack("{s:s, s:o}", "type", "message_start", "message", anthropic_message(x, json_array(), NULL, NULL, usage_now(x))));
-    if (!rc && !tools_are_on(&x->gen)) rc = anthropic_begin_text(x, &x->choices[0]); /* else the answer may begin with a call */
+    if (!rc && !generate_is_parsed(&x->choices[0])) rc = anthropic_begin_text(x, &x->choices[0]); /* else it may begin with another block */
     return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
 static int anthropic_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    int rc = c->block_is_open ? 0 : anthropic_begin_text(x, c);
+    int rc = c->block_is_reasoning ? anthropic_end_block(x, c) : 0;
+    if (!rc && !c->block_is_open) rc = anthropic_begin_text(x, c);
     if (rc) return rc;
     return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
@@ -232,7 +246,7 @@ static int anthropic_end_stream(server_request *x) { return server_request_frame
 
 static int anthropic_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
 
-static const server_form form = {anthropic_parse, anthropic_whole, anthropic_open_stream, anthropic_report_piece, anthropic_close_choice, anthropic_end_stream, anthropic_fail_stream, anthropic_tell_call};
+static const server_form form = {anthropic_parse, anthropic_whole, anthropic_open_stream, anthropic_report_piece, anthropic_close_choice, anthropic_end_stream, anthropic_fail_stream, anthropic_tell_call, anthropic_tell_reasoning};
 
 void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 

@@ -5,7 +5,7 @@
 
 #include "server/generation/generate.h"
 
-/* Adds the messages of a content: texts, tool calls and results, each as its own message. name: of the content, in
+/* Adds the messages of a content: texts, tool calls and results, each as its own message; reasoning belongs to its message. name: of the content, in
  * problems. */
 void anthropic_add_content(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p);
 /* tools, tool_choice. */
@@ -16,6 +16,7 @@ json_t *anthropic_content(const server_request *x, const server_choice *c);
 /* Frames of a stream. */
 int anthropic_begin_text(server_request *x, server_choice *c);
 int anthropic_end_block(server_request *x, server_choice *c); /* no effect without an open block */
+int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece);
 int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 
 #endif

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "base/hash.h"
 #include "server/dialects/anthropic.h"
-#include "server/generation/tools.h"
 
 /* ---- contents ---- */
 
@@ -47,7 +48,16 @@ static void add_result(generation *gen, const json_t *block, const char *prefix,
     generation_add_result(gen, id, is_error, name, p);
 }
 
-/* The blocks of one type, or those that have none of the two. */
+/* {"type": "thinking", "thinking": ..., "signature": ...}: of the last message. Signatures are not checked: the text is the client's anyway. */
+static void add_thinking(generation *gen, const json_t *block, const char *prefix, server_problem *p) {
+    const char *text = NULL;
+    server_field_text(&(server_fields){block, p, prefix}, "thinking", &text);
+    generation_add_reasoning(gen, text, p);
+}
+
+static bool is_thinking(const json_t *block) { return is_block(block, "thinking") || is_block(block, "redacted_thinking"); }
+
+/* The blocks of one type. */
 static void anthropic_tools_each(generation *gen, const json_t *content, const char *type, const char *name,
                  void (*add)(generation *gen, const json_t *block, const char *prefix, server_problem *p), server_problem *p) {
     for (size_t i = 0; i < json_array_size(content) && !p->kind; i++) {
@@ -66,11 +76,15 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
         return;
     }
     for (size_t i = 0; i < n; i++)
-        if (!is_block(json_array_get(content, i), other)) json_array_append(texts, json_array_get(content, i));
+        if (!is_block(json_array_get(content, i), other) && !(role == RP_ROLE_ASSISTANT && is_thinking(json_array_get(content, i))))
+            json_array_append(texts, json_array_get(content, i));
     if (role == RP_ROLE_USER) anthropic_tools_each(gen, content, other, name, add_result, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before)
         generation_message(gen, role, texts, text_types, name, p);
-    if (role == RP_ROLE_ASSISTANT) anthropic_tools_each(gen, content, other, name, anthropic_tools_add_call, p);
+    if (role == RP_ROLE_ASSISTANT) {
+        anthropic_tools_each(gen, content, "thinking", name, add_thinking, p);
+        anthropic_tools_each(gen, content, other, name, anthropic_tools_add_call, p);
+    }
     json_decref(texts);
 }
 
@@ -121,6 +135,24 @@ void anthropic_parse_tools(generation *gen, const server_fields *f) {
 
 static json_t *text_block(json_t *text) { return json_pack("{s:s, s:o}", "type", "text", "text", text); }
 
+#define SIGNATURE_BYTES (2 * BASE_KEY_BYTES + 1)
+
+/* A name of the reasoning. The official clients keep blocks that have one. */
+static void sign_reasoning(const tool_item *item, char out[SIGNATURE_BYTES]) {
+    base_hash h;
+    base_key key;
+    base_hash_init(&h, "reprise reasoning");
+    base_hash_bytes(&h, item->text.data, item->text.len);
+    base_hash_final(&h, &key);
+    base_key_hex(&key, out, SIGNATURE_BYTES - 1);
+}
+
+static json_t *thinking_block(const tool_item *item) {
+    char signature[SIGNATURE_BYTES];
+    sign_reasoning(item, signature);
+    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", server_json_text(item->text.data, item->text.len), "signature", signature);
+}
+
 static json_t *job_block(const server_request *x, const server_choice *c, const tool_item *item, json_t *input) {
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "toolu_", x->id, c->index, item->number);
@@ -129,6 +161,7 @@ static json_t *job_block(const server_request *x, const server_choice *c, const 
 
 static json_t *block_of(const server_request *x, const server_choice *c, const tool_item *item) {
     json_t *input = item->tool && item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    if (item->is_reasoning) return thinking_block(item);
     if (input) return job_block(x, c, item, input);
     return text_block(item->tool ? tool_item_source(item) : server_json_text(item->text.data, item->text.len));
 }
@@ -137,7 +170,8 @@ json_t *anthropic_content(const server_request *x, const server_choice *c) {
     json_t *blocks = json_array();
     for (size_t i = 0; i < c->finder.n_items && blocks; i++)
         if (json_array_append_new(blocks, block_of(x, c, &c->finder.items[i]))) return json_decref(blocks), NULL;
-    if (blocks && c->finder.n_items == 0) json_array_append_new(blocks, text_block(generate_text(c)));
+    const bool has_content = c->finder.n_items > 1 || (c->finder.n_items == 1 && !c->finder.items[0].is_reasoning);
+    if (blocks && !has_content) json_array_append_new(blocks, text_block(generate_text(c)));
     return blocks;
 }
 
@@ -149,10 +183,33 @@ static int begin_block(server_request *x, server_choice *c, json_t *block) {
 
 int anthropic_begin_text(server_request *x, server_choice *c) { return begin_block(x, c, text_block(json_string(""))); }
 
+static int sign_block(server_request *x, const server_choice *c) {
+    char signature[SIGNATURE_BYTES];
+    const tool_item *item = NULL;
+    for (size_t i = 0; i < c->finder.n_items; i++)
+        if (c->finder.items[i].is_reasoning) item = &c->finder.items[i];
+    BASE_ASSERT(item != NULL); /* the block is of the last one */
+    sign_reasoning(item, signature);
+    return server_request_frame(x, "content_block_delta",
+                                json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                          "signature_delta", "signature", signature));
+}
+
 int anthropic_end_block(server_request *x, server_choice *c) {
     if (!c->block_is_open) return 0;
-    c->block_is_open = false;
-    return server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
+    int rc = c->block_is_reasoning ? sign_block(x, c) : 0;
+    c->block_is_open = c->block_is_reasoning = false;
+    return rc ? rc : server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
+}
+
+int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    int rc = c->block_is_open && !c->block_is_reasoning ? anthropic_end_block(x, c) : 0;
+    if (!rc && !c->block_is_open) rc = begin_block(x, c, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
+    c->block_is_reasoning = true;
+    if (rc) return rc;
+    return server_request_frame(x, "content_block_delta",
+                                json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
+                                          "thinking_delta", "thinking", server_json_text(piece->text, piece->n)));
 }
 
 int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {

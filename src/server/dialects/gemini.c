@@ -2,6 +2,7 @@
 /* gemini.c: generateContent, streamGenerateContent and countTokens of a model: POST /v1beta/models/NAME:VERB. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/prompt/conversation_prompt.h"
 #include "server/dialects/dialects.h"
@@ -36,6 +37,22 @@ static void parse_contents(generation *gen, const server_fields *f) {
     }
 }
 
+/* {"thinkingConfig": {"includeThoughts": true, "thinkingBudget": 1024, "thinkingLevel": "low"}}; a budget of -1 is the model's own. */
+static void parse_thinking(generation *gen, const server_fields *f) {
+    const json_t *config = server_field_object(f, "thinkingConfig");
+    server_fields g = {config, f->problem, "generationConfig.thinkingConfig."};
+    bool included = true;
+    const char *level = NULL;
+    if (!config) return;
+    server_field_bool(&g, "includeThoughts", &included);
+    gen->hides_reasoning |= !included;
+    server_field_int(&g, "thinkingBudget", -1, INT32_MAX, &gen->thinking_tokens);
+    if (gen->thinking_tokens >= 0) generation_set_thinking(gen, gen->thinking_tokens > 0);
+    server_field_text(&g, "thinkingLevel", &level);
+    if (level && strcasecmp(level, "THINKING_LEVEL_UNSPECIFIED") != 0 && !f->problem->kind) generation_set_effort(gen, level, "thinkingLevel", f->problem);
+    generation_known(gen, &g, "includeThoughts thinkingBudget thinkingLevel");
+}
+
 static void gemini_parse_config(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
     server_fields g = {config, f->problem, "generationConfig."};
@@ -51,6 +68,7 @@ static void gemini_parse_config(generation *gen, const server_fields *f) {
     gen->has_seed = server_field_seed(&g, "seed", &s->seed);
     generation_stops(gen, &g, "stopSequences");
     gemini_parse_format(gen, &g);
+    parse_thinking(gen, &g);
     generation_known(gen, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
                               "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
 }
@@ -123,8 +141,10 @@ static const char *finish_of(const server_choice *c) { return report_finish(c->r
 
 static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
-                     "candidatesTokenCount", (json_int_t)u.answer, "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
+                     "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+    if (all && u.reasoning > 0) json_object_set_new(all, "thoughtsTokenCount", json_integer((json_int_t)u.reasoning));
+    return all;
 }
 
 static json_t *gemini_response(const server_request *x, json_t *candidates) {
@@ -148,6 +168,11 @@ static int gemini_report_piece(server_request *x, server_choice *c, const server
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
 }
 
+static int gemini_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    json_t *parts = json_pack("[{s:o, s:b}]", "text", server_json_text(piece->text, piece->n), "thought", 1);
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
+}
+
 /* A tool call is sent when it is complete: its arguments are one JSON object. */
 static int gemini_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     (void)bytes;
@@ -165,7 +190,7 @@ static int gemini_close_choice(server_request *x, server_choice *c) {
 
 static int gemini_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
 
-static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report_piece, gemini_close_choice, NULL, gemini_fail_stream, gemini_report_call};
+static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report_piece, gemini_close_choice, NULL, gemini_fail_stream, gemini_report_call, gemini_report_reasoning};
 
 /* ---- verbs ---- */
 

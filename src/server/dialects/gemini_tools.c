@@ -45,6 +45,14 @@ static void add_response(generation *gen, const json_t *response, const char *pr
     generation_add_result(gen, id, false, field, p);
 }
 
+/* {"text": ..., "thought": true}: reasoning of the last message. */
+static bool is_thought(const json_t *part) { return json_is_true(json_object_get(part, "thought")); }
+
+static void add_thoughts(generation *gen, const json_t *parts, server_problem *p) {
+    for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++)
+        if (is_thought(json_array_get(parts, i))) generation_add_reasoning(gen, json_string_value(json_object_get(json_array_get(parts, i), "text")), p);
+}
+
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
 static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
@@ -69,10 +77,13 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
     json_t *texts = json_array();
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++)
-        if (gemini_tools_is_text(json_array_get(parts, i))) json_array_append(texts, json_array_get(parts, i));
+        if (gemini_tools_is_text(json_array_get(parts, i)) && !(role == RP_ROLE_ASSISTANT && is_thought(json_array_get(parts, i)))) json_array_append(texts, json_array_get(parts, i));
     if (role == RP_ROLE_USER) gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before) generation_message(gen, role, texts, types, name, p);
-    if (role == RP_ROLE_ASSISTANT) gemini_tools_each(gen, parts, "functionCall", "function_call", name, gemini_tools_add_call, p);
+    if (role == RP_ROLE_ASSISTANT) {
+        add_thoughts(gen, parts, p);
+        gemini_tools_each(gen, parts, "functionCall", "function_call", name, gemini_tools_add_call, p);
+    }
     json_decref(texts);
 }
 
@@ -162,7 +173,9 @@ void gemini_parse_format(generation *gen, const server_fields *config) {
 json_t *gemini_part_of(const server_choice *c, const tool_item *item) {
     char id[TOOL_CALL_ID_BYTES];
     json_t *args = item->tool && item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
-    if (!item->tool) return json_pack("{s:o}", "text", server_json_text(item->text.data, item->text.len));
+    json_t *text = item->tool ? NULL : server_json_text(item->text.data, item->text.len);
+    if (item->is_reasoning) return json_pack("{s:o, s:b}", "text", text, "thought", 1);
+    if (!item->tool) return json_pack("{s:o}", "text", text);
     if (!args) return json_pack("{s:o}", "text", tool_item_source(item));
     tool_call_id(id, "call_", c->x->id, c->index, item->number);
     return json_pack("{s:{s:s, s:s, s:o}}", "functionCall", "id", id, "name", item->tool->name, "args", args);

@@ -118,6 +118,6 @@ static int llamacpp_close_choice(server_request *x, server_choice *c) { return s
 
 static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
-static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL};
+static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL, NULL};
 
 void handle_llamacpp_completion(server_request *x) { generate_handle(x, &form); }

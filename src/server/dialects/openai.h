@@ -23,7 +23,7 @@ void openai_parse_format(generation *gen, const server_fields *f, const char *na
 void openai_parse_json_schema(generation *gen, const server_fields *f);
 /* The tool calls of the assistant message that was just added. */
 void openai_parse_calls(generation *gen, const server_fields *message);
-/* message.content and message.tool_calls of an answer. */
+/* The message of an answer: content, tool_calls, reasoning_content. */
 json_t *openai_message(const server_request *x, const server_choice *c);
 /* The delta of a stream for an event of a tool call. */
 json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_event event, const tool_item *item, const char *bytes,
@@ -39,7 +39,7 @@ void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 
-/* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}} */
+/* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}, "completion_tokens_details": {"reasoning_tokens": ...}} */
 json_t *openai_usage(const server_request *x);
 /* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);

@@ -19,11 +19,25 @@ static const struct {
 } roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
              {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
 
+/* The names of vLLM and DeepSeek, OpenRouter, and Ollama. */
+static void parse_reasoning(generation *gen, const server_fields *f) {
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        const char *text = json_string_value(json_object_get(f->object, names[i]));
+        if (!text) continue;
+        generation_add_reasoning(gen, text, f->problem);
+        return;
+    }
+}
+
 static void parse_calls_and_results(generation *gen, rp_role role, const server_fields *f) {
     const char *id = NULL;
     char name[64];
     snprintf(name, sizeof(name), "%.40stool_call_id", f->prefix);
-    if (role == RP_ROLE_ASSISTANT) openai_parse_calls(gen, f);
+    if (role == RP_ROLE_ASSISTANT) {
+        parse_reasoning(gen, f);
+        openai_parse_calls(gen, f);
+    }
     if (role != RP_ROLE_TOOL) return;
     server_field_text(f, "tool_call_id", &id);
     generation_add_result(gen, id, false, name, f->problem);
@@ -104,7 +118,7 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     openai_parse_json_schema(gen, &f);
     openai_refuse(&f, unknown);
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
-                              "parallel_tool_calls response_format json_schema functions function_call audio modalities reasoning_effort verbosity");
+                              "parallel_tool_calls response_format json_schema functions function_call audio modalities verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
@@ -164,6 +178,11 @@ static int openai_chat_report_piece(server_request *x, server_choice *c, const s
     return openai_chat_chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
 }
 
+static int openai_chat_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+}
+
 static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     return event == TOOL_END ? 0 : openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
 }
@@ -181,6 +200,6 @@ static int openai_chat_end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_chat, openai_chat_whole, openai_chat_open_stream, openai_chat_report_piece, openai_chat_close_choice, openai_chat_end_stream, openai_fail, openai_chat_report_call};
+static const server_form form = {openai_parse_chat, openai_chat_whole, openai_chat_open_stream, openai_chat_report_piece, openai_chat_close_choice, openai_chat_end_stream, openai_fail, openai_chat_report_call, openai_chat_report_reasoning};
 
 void handle_openai_chat(server_request *x) { generate_handle(x, &form); }

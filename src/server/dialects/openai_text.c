@@ -144,6 +144,6 @@ static int openai_text_end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_text, openai_text_whole, openai_text_open_stream, openai_text_report_piece, openai_text_close_choice, openai_text_end_stream, openai_fail, NULL};
+static const server_form form = {openai_parse_text, openai_text_whole, openai_text_open_stream, openai_text_report_piece, openai_text_close_choice, openai_text_end_stream, openai_fail, NULL, NULL};
 
 void handle_openai_text(server_request *x) { generate_handle(x, &form); }

@@ -181,6 +181,9 @@ json_t *openai_message(const server_request *x, const server_choice *c) {
     }
     json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal");
     if (message && any) json_object_set(message, "tool_calls", calls);
+    json_t *reasoning = generate_reasoning(c);
+    if (message && json_string_length(reasoning) > 0) json_object_set(message, "reasoning_content", reasoning);
+    json_decref(reasoning);
     json_decref(calls);
     return message;
 }

@@ -18,8 +18,11 @@ size_t responses_count_items(const server_choice *c) { return BASE_MAX(c->finder
 
 bool responses_is_call(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].tool; }
 
+bool responses_is_reasoning(const server_choice *c, size_t i) { return i < c->finder.n_items && c->finder.items[i].is_reasoning; }
+
 void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]) {
-    snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", responses_is_call(c, i) ? "fc" : "msg", x->id, i);
+    const char *kind = responses_is_call(c, i) ? "fc" : responses_is_reasoning(c, i) ? "rs" : "msg";
+    snprintf(id, RESPONSES_ID_BYTES, "%s_%s_%zu", kind, x->id, i);
 }
 
 json_t *responses_text(const server_choice *c, size_t i) {
@@ -27,7 +30,10 @@ json_t *responses_text(const server_choice *c, size_t i) {
     return server_json_text(c->finder.items[i].text.data, c->finder.items[i].text.len);
 }
 
-json_t *responses_part(json_t *text) { return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text, "annotations"); }
+json_t *responses_part(const server_choice *c, size_t i, json_t *text) {
+    if (responses_is_reasoning(c, i)) return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
+    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text, "annotations");
+}
 
 static const char *item_status(const server_choice *c, size_t i, bool is_whole) {
     if (!is_whole) return "in_progress";
@@ -40,7 +46,10 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
     const char *status = item_status(c, i, is_whole);
     responses_item_id(x, c, i, id);
     if (!responses_is_call(c, i)) {
-        json_t *content = is_whole ? json_pack("[o]", responses_part(responses_text(c, i))) : json_array();
+        json_t *content = is_whole ? json_pack("[o]", responses_part(c, i, responses_text(c, i))) : json_array();
+        if (responses_is_reasoning(c, i))
+            return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", id, "type", "reasoning", "status", status, "summary", "content", content,
+                             "encrypted_content");
         return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant", "content", content);
     }
     const tool_item *item = &c->finder.items[i];
@@ -53,8 +62,8 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
 
 static json_t *responses_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
-                     (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", 0,
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
+                     (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning,
                      "total_tokens", (json_int_t)(u.prompt + u.answer));
 }
 
@@ -86,14 +95,14 @@ json_t *responses_object(const server_request *x, const char *status) {
                             (json_int_t)openai_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", x->server->model_name, "output",
                             is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
-    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:n, s:n}, s:s}", "instructions",
+    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "instructions",
                              responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
                              "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
                              responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
                              responses_given(x, "temperature", json_real(1)), "top_p", responses_given(x, "top_p", json_real(1)), "tools",
                              responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
                              responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
-                             responses_given(x, "metadata", json_object()), "reasoning", "effort", "summary", "truncation", x->gen.truncates ? "auto" : "disabled");
+                             responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen.reasoning_effort, "summary", "truncation", x->gen.truncates ? "auto" : "disabled");
     if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
     json_decref(more);
     return all;
@@ -152,7 +161,7 @@ static json_t *responses_whole(server_request *x) {
 }
 
 static const server_form form = {responses_parse, responses_whole,          responses_open, responses_tell_piece,
-                                 responses_close, responses_end, responses_fail, responses_tell_call};
+                                 responses_close, responses_end, responses_fail, responses_tell_call, responses_tell_reasoning};
 
 void handle_response_create(server_request *x) {
     json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);

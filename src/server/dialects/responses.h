@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* responses.h: shared by the files of /v1/responses.
  *
- * An answer is a list of output items: a message for each text, a function_call for each tool call (tool_calls.h). The
- * current block of a stream is the item of that index.
+ * An answer is a list of output items: a message for each text, a function_call for each tool call, a reasoning item for
+ * each run of reasoning (tool_calls.h). The current block of a stream is the item of that index.
  */
 #ifndef SERVER_RESPONSES_H
 #define SERVER_RESPONSES_H
@@ -18,15 +18,17 @@ const char *responses_status(const server_choice *c);
 json_t *responses_item(const server_request *x, const server_choice *c, size_t i, bool is_whole);
 size_t responses_count_items(const server_choice *c);
 bool responses_is_call(const server_choice *c, size_t i);
-/* The text of an item that is a message; its part. */
+bool responses_is_reasoning(const server_choice *c, size_t i);
+/* The text of an item that is a message or reasoning; its part, which takes the text over. */
 json_t *responses_text(const server_choice *c, size_t i);
-json_t *responses_part(json_t *text);
+json_t *responses_part(const server_choice *c, size_t i, json_t *text);
 #define RESPONSES_ID_BYTES 80
 void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]);
 
 /* The frames of a stream (responses_stream.c). */
 int responses_open(server_request *x);
 int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece);
+int responses_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece);
 int responses_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 int responses_close(server_request *x, server_choice *c);
 int responses_end(server_request *x);

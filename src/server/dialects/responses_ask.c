@@ -7,6 +7,8 @@
 #include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
 
+#define RESPONSES_MAX_REASONING 16 /* items before one of the assistant's */
+
 static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
 
 /* ---- items ---- */
@@ -52,7 +54,33 @@ static void add_output(generation *gen, const server_fields *f) {
     generation_add_result(gen, id, false, name, f->problem);
 }
 
-static void responses_ask_add_item(generation *gen, const json_t *item, size_t i, server_problem *p) {
+/* Reasoning items that wait for the assistant's message after them. */
+typedef struct item_reader {
+    const json_t *reasoning[RESPONSES_MAX_REASONING];
+    size_t n_reasoning;
+} item_reader;
+
+/* The texts of a list of {"type": "reasoning_text" | "summary_text", "text"}. */
+static bool add_reasoning_texts(generation *gen, const json_t *list, server_problem *p) {
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_object_get(json_array_get(list, i), "text"));
+        generation_add_reasoning(gen, text, p);
+        any |= text && text[0];
+    }
+    return any;
+}
+
+/* Its own text, else the summary of it. Those of other servers may be encrypted: nothing is known of them. */
+static void attach_reasoning(generation *gen, item_reader *r, server_problem *p) {
+    const bool is_answer = gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT;
+    for (size_t i = 0; i < r->n_reasoning && is_answer && !p->kind; i++)
+        if (!add_reasoning_texts(gen, json_object_get(r->reasoning[i], "content"), p))
+            add_reasoning_texts(gen, json_object_get(r->reasoning[i], "summary"), p);
+    r->n_reasoning = 0;
+}
+
+static void responses_ask_add_item(generation *gen, item_reader *r, const json_t *item, size_t i, server_problem *p) {
     const char *type = "message";
     char prefix[48];
     snprintf(prefix, sizeof(prefix), "input[%zu].", i);
@@ -63,20 +91,25 @@ static void responses_ask_add_item(generation *gen, const json_t *item, size_t i
     if (strcmp(type, "message") == 0) responses_ask_add_message(gen, &f);
     else if (strcmp(type, "function_call") == 0) responses_ask_add_call(gen, &f);
     else if (strcmp(type, "function_call_output") == 0) add_output(gen, &f);
-    else if (strcmp(type, "reasoning") != 0) /* what another model thought: clients send it back */
+    else if (strcmp(type, "reasoning") == 0) {
+        if (r->n_reasoning < RESPONSES_MAX_REASONING) r->reasoning[r->n_reasoning++] = item;
+        return;
+    } else
         server_fail(p, SERVER_UNSUPPORTED, "input", "'%stype' is '%.40s': give message, function_call or function_call_output", prefix, type);
+    attach_reasoning(gen, r, p);
 }
 
 static void parse_input(generation *gen, const server_fields *f) {
     const json_t *input = server_field(f, "input");
     const char *instructions = NULL;
+    item_reader reader = {.n_reasoning = 0};
     server_field_text(f, "instructions", &instructions);
     if (instructions) generation_text_message(gen, RP_ROLE_SYSTEM, instructions, f->problem);
     size_t before = gen->n_messages;
     if (json_is_string(input)) generation_text_message(gen, RP_ROLE_USER, json_string_value(input), f->problem);
     else if (input && !json_is_array(input)) server_field_wrong(f, "input", input, "a string or an array of items");
     for (size_t i = 0; json_is_array(input) && i < json_array_size(input) && !f->problem->kind; i++)
-        responses_ask_add_item(gen, json_array_get(input, i), i, f->problem);
+        responses_ask_add_item(gen, &reader, json_array_get(input, i), i, f->problem);
     if (gen->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string or items");
 }
 
@@ -92,8 +125,18 @@ static const server_known_fields inside[] = {
     {"tool_choice", "type name mode tools"},
     {"tool_choice.tools[]", "type name"},
     {"text", "format verbosity"},
+    {"reasoning", "effort summary generate_summary"},
     {"text.format", "type name description schema strict"},
 };
+
+/* {"reasoning": {"effort": "low", "summary": "auto"}}: answers have the reasoning itself, not a summary. */
+static void parse_reasoning(generation *gen, const server_fields *f) {
+    const json_t *reasoning = server_field_object(f, "reasoning");
+    const char *effort = NULL;
+    if (!reasoning) return;
+    server_field_text(&(server_fields){reasoning, f->problem, "reasoning."}, "effort", &effort);
+    if (effort && !f->problem->kind) generation_set_effort(gen, effort, "reasoning.effort", f->problem);
+}
 
 int responses_parse(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"background", "conversation", "prompt", NULL};
@@ -113,6 +156,7 @@ int responses_parse(generation *gen, server_problem *p) {
     gen->has_seed = server_field_seed(&f, "seed", &s->seed);
     parse_input(gen, &f);
     openai_parse_tools(gen, &f, OPENAI_FLAT);
+    parse_reasoning(gen, &f);
     if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);

@@ -3,6 +3,7 @@
  *
  *   created, in_progress
  *   a message: output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done, output_item.done
+ *   reasoning: output_item.added, content_part.added, reasoning_text.delta ..., reasoning_text.done, content_part.done, output_item.done
  *   a call: output_item.added, function_call_arguments.delta ..., function_call_arguments.done, output_item.done
  *   completed or incomplete; or failed
  *
@@ -45,9 +46,13 @@ static int begin_item(server_request *x, server_choice *c) {
     return responses_stream_event(x, "response.output_item.added", responses_stream_item_at(x, c, false));
 }
 
+/* Of a message or reasoning. */
 static int begin_message(server_request *x, server_choice *c) {
     int rc = begin_item(x, c);
-    return rc ? rc : item_event(x, c, "response.content_part.added", true, "part", responses_part(json_string("")));
+    json_t *part = responses_part(c, (size_t)c->n_blocks - 1, json_string(""));
+    if (!rc) return item_event(x, c, "response.content_part.added", true, "part", part);
+    json_decref(part);
+    return rc;
 }
 
 static int end_item(server_request *x, server_choice *c) {
@@ -57,8 +62,9 @@ static int end_item(server_request *x, server_choice *c) {
     c->block_is_open = false;
     if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
     else {
-        rc = item_event(x, c, "response.output_text.done", true, "text", responses_text(c, i));
-        if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(responses_text(c, i)));
+        const char *type = responses_is_reasoning(c, i) ? "response.reasoning_text.done" : "response.output_text.done";
+        rc = item_event(x, c, type, true, "text", responses_text(c, i));
+        if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(c, i, responses_text(c, i)));
     }
     return rc ? rc : responses_stream_event(x, "response.output_item.done", responses_stream_item_at(x, c, true));
 }
@@ -68,9 +74,19 @@ int responses_open(server_request *x) {
     return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
 }
 
+/* A delta of the item that the finder is at; the one before it ends. */
+static int tell_delta(server_request *x, server_choice *c, const char *type, const server_piece *piece) {
+    int rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_item(x, c) : 0;
+    if (!rc && !c->block_is_open) rc = begin_message(x, c);
+    return rc ? rc : item_event(x, c, type, true, "delta", server_json_text(piece->text, piece->n));
+}
+
 int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    int rc = c->block_is_open ? 0 : begin_message(x, c);
-    return rc ? rc : item_event(x, c, "response.output_text.delta", true, "delta", server_json_text(piece->text, piece->n));
+    return tell_delta(x, c, "response.output_text.delta", piece);
+}
+
+int responses_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    return tell_delta(x, c, "response.reasoning_text.delta", piece);
 }
 
 int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {

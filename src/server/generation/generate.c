@@ -118,29 +118,48 @@ static void generate_on_done(void *user) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* ---- calls of tools in an answer ---- */
+/* ---- tool calls and reasoning in an answer ---- */
 
 /* In a stream, the finder's output is sent. The tokens of text that it held back are sent with the first text after them. */
 static int on_event(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
     if (!x->is_stream) return 0;
-    if (event != TOOL_TEXT) return x->form->call ? x->form->call(x, c, event, item, bytes, n) : 0;
+    if (event != TOOL_TEXT && event != TOOL_REASONING) return x->form->call ? x->form->call(x, c, event, item, bytes, n) : 0;
     server_piece piece = {bytes, n, c->piece.tokens, c->piece.tokens_end};
     c->piece.tokens = c->piece.tokens_end = NULL;
+    if (event == TOOL_REASONING) return x->form->reasoning(x, c, &piece);
     return x->form->piece ? x->form->piece(x, c, &piece) : 0;
 }
 
-/* Is the choice's answer searched for calls? */
-static bool has_finder(const server_choice *c) { return c->finder.gen != NULL; }
-
-json_t *generate_text(const server_choice *c) {
+static json_t *text_of_finder(const server_choice *c, bool reasoning) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *value = NULL;
-    if (!has_finder(c)) return server_json_text(c->result->text, strlen(c->result->text));
-    if (tool_finder_text(&c->finder, &text) == 0) value = server_json_text(text.data, text.len);
+    if (tool_finder_text(&c->finder, reasoning, &text) == 0) value = server_json_text(text.data, text.len);
     base_buffer_free(&text);
     return value;
+}
+
+json_t *generate_text(const server_choice *c) {
+    return generate_is_parsed(c) ? text_of_finder(c, false) : server_json_text(c->result->text, strlen(c->result->text));
+}
+
+json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }
+
+/* A token counts where its text begins. Tokens without text count with the text after them. */
+int32_t generate_count_reasoning(const server_choice *c) {
+    const tool_finder *f = &c->finder;
+    int32_t n = 0;
+    size_t at = 0, range = 0;
+    for (int32_t i = 0; c->result && i < c->result->n_tokens && range < f->n_reasoned; i++) {
+        size_t bytes = 0, name = 0;
+        rp_token_bytes(c->x->server->model, c->result->tokens[i], false, &bytes);
+        rp_token_bytes(c->x->server->model, c->result->tokens[i], true, &name);
+        while (range < f->n_reasoned && at >= f->reasoned[range].end) range++;
+        n += range < f->n_reasoned && at >= f->reasoned[range].begin;
+        at += c->x->gen.special_text ? name : bytes;
+    }
+    return n;
 }
 
 /* ---- the end of jobs ---- */
@@ -209,6 +228,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.truncates = a->truncates;
     q.context_shift = a->context_shift;
     q.ignore_eos = a->ignore_eos;
+    q.special_text = a->special_text;
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
@@ -241,6 +261,27 @@ static int generate_submit(server_request *x, int32_t i, const char *tenant) {
     return SERVER_FINE;
 }
 
+/* The convention is that of a chat's answers: a completion's text is what the model writes. */
+static bool needs_finder(const generation *gen) {
+    const tool_family *family = tool_convention_family(&gen->convention);
+    return gen->n_messages > 0 && (tools_are_on(gen) || gen->convention.reasoning || family->dropped[0]);
+}
+
+static tool_reasoning reasoning_of(const generation *gen) {
+    if (gen->hides_reasoning) return TOOL_REASONING_DROPPED;
+    return gen->splits_reasoning ? TOOL_REASONING_ITEMS : TOOL_REASONING_AS_TEXT;
+}
+
+static void set_convention(server_request *x) {
+    generation *gen = &x->gen;
+    gen->convention = x->server->convention.convention;
+    gen->splits_reasoning = x->form->reasoning != NULL;
+    gen->special_text = x->server->convention.special_text && needs_finder(gen);
+    if (!gen->continues_last || gen->n_messages == 0) return;
+    const rp_message *last = &gen->messages[gen->n_messages - 1];
+    gen->reasoning_open = tool_convention_opens_reasoning(&gen->convention, last->text, last->n);
+}
+
 static int make_choices(server_request *x) {
     int32_t n = (int32_t)BASE_MAX(x->gen.n_prompts, 1) * x->gen.n;
     server_choice *choices = base_calloc((size_t)n, sizeof(*choices));
@@ -252,7 +293,8 @@ static int make_choices(server_request *x) {
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
-    for (int32_t i = 0; i < n && tools_are_on(&x->gen); i++) tool_finder_init(&choices[i].finder, &x->gen, on_event, &choices[i]);
+    for (int32_t i = 0; i < n && needs_finder(&x->gen); i++)
+        tool_finder_init(&choices[i].finder, &x->gen, reasoning_of(&x->gen), on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
     x->choices = choices;
     x->n_choices = n;
@@ -296,6 +338,7 @@ void generate_begin(server_request *x, const server_form *form) {
     x->take = generate_take;
     x->is_stream = x->gen.stream;
     x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    set_convention(x);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
@@ -344,7 +387,7 @@ static void server_choice_collect(server_choice *c) {
 
 /* In an answer that is sent as a whole. */
 static void find_calls(server_choice *c) {
-    if (!c->result || !has_finder(c) || c->x->is_stream) return;
+    if (!c->result || !generate_is_parsed(c) || c->x->is_stream) return;
     int rc = tool_finder_feed(&c->finder, c->result->text, strlen(c->result->text));
     if (rc || tool_finder_finish(&c->finder)) server_fail_memory(&c->problem);
 }
@@ -398,7 +441,7 @@ static int generate_report_piece(server_request *x, server_choice *c) {
         piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
         piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
     }
-    if (has_finder(c)) {
+    if (generate_is_parsed(c)) {
         c->piece = piece;
         int rc = tool_finder_feed(&c->finder, piece.text, piece.n);
         if (rc) return rc;
@@ -417,7 +460,7 @@ static int generate_report_choice(server_request *x, server_choice *c) {
     c->ended = true;
     server_choice_collect(c);
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
-    if (c->result && has_finder(c)) rc = tool_finder_finish(&c->finder);
+    if (c->result && generate_is_parsed(c)) rc = tool_finder_finish(&c->finder);
     if (rc) return rc;
     return c->result && x->form->close ? x->form->close(x, c) : 0;
 }

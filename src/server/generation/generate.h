@@ -57,9 +57,9 @@ typedef struct server_choice {
     base_buffer taken_text, taken_tokens;
     bool ended, collected;
     server_piece piece; /* input of the finder */
-    tool_finder finder; /* finds tool calls in taken text; empty without tools */
+    tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text (generate_is_parsed) */
     int32_t n_blocks;    /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
-    bool block_is_open;
+    bool block_is_open, block_is_reasoning;
     int32_t n_events;    /* events sent, if the dialect numbers them */
     size_t reported_bytes; /* bytes of tokens with reported log-probabilities: text may arrive after its token */
     rp_result *result; /* or NULL and a problem */
@@ -76,6 +76,7 @@ typedef struct server_form {
     int (*end)(server_request *x);
     int (*fail)(server_request *x, const server_problem *p); /* within a stream, which ends */
     int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
+    int (*reasoning)(server_request *x, server_choice *c, const server_piece *piece); /* NULL: reasoning is part of the text */
 } server_form;
 
 /* With --strict unknown fields of x->gen are a problem. Returns its kind. */
@@ -86,8 +87,14 @@ void generate_handle(server_request *x, const server_form *form);
 void generate_begin(server_request *x, const server_form *form);
 /* I/O thread, STREAMING, not locked: appends frames of new output. */
 void generate_take(server_request *x);
-/* The text of a choice with a result, without tool calls. NULL: out of memory. */
+/* The text of a choice with a result, without tool calls and reasoning. NULL: out of memory. */
 json_t *generate_text(const server_choice *c);
+/* Its reasoning, "" if there is none. NULL: out of memory. */
+json_t *generate_reasoning(const server_choice *c);
+/* Whether the choice's answer is searched for tool calls or reasoning. */
+static inline bool generate_is_parsed(const server_choice *c) { return c->finder.gen != NULL; }
+/* Tokens of a result that are reasoning, as far as text tells. */
+int32_t generate_count_reasoning(const server_choice *c);
 
 extern const server_answer_ops generate_operations;
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buffer.h"
 #include "base/memory.h"
@@ -18,7 +19,8 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .sampling = rp_sampling_defaults(),
                         .n_logprobs = -1,
                         .n_draft = RP_DRAFT_AUTO,
-                        .shifted_reuse = -1};
+                        .shifted_reuse = -1,
+                        .thinking_tokens = -1};
     int kind = parse(gen, p);
     if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
@@ -37,6 +39,7 @@ void generation_free(generation *gen) {
     base_free(gen->tools);
     base_free(gen->calls);
     base_free(gen->results);
+    base_free(gen->reasonings);
     rp_prompt_free(gen->built);
     json_decref(gen->root);
     *gen = (generation){0};
@@ -294,6 +297,49 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
     else gen->results[gen->n_results++] = (generation_result){gen->n_messages - 1, id, is_error};
 }
 
+/* ---- reasoning ---- */
+
+void generation_add_reasoning(generation *gen, const char *text, server_problem *p) {
+    if (p->kind || !text || !text[0] || gen->n_messages == 0) return;
+    int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS, sizeof(*gen->reasonings));
+    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
+    else if (rc) server_fail_memory(p);
+    else gen->reasonings[gen->n_reasonings++] = (generation_reasoning){gen->n_messages - 1, text};
+}
+
+void generation_set_thinking(generation *gen, bool on) {
+    if (gen->thinking == SERVER_THINKING_UNSET) gen->thinking = on ? SERVER_THINKING_ON : SERVER_THINKING_OFF;
+}
+
+void generation_set_effort(generation *gen, const char *effort, const char *field, server_problem *p) {
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(efforts); i++)
+        if (strcasecmp(efforts[i], effort) == 0) {
+            gen->reasoning_effort = efforts[i];
+            if (i == 0) generation_set_thinking(gen, false);
+            return;
+        }
+    server_fail(p, SERVER_INVALID, field, "'%s' is '%.40s': give none, minimal, low, medium, high, xhigh or max", field, effort);
+}
+
+/* vLLM's and OpenAI's names. Templates have enable_thinking (Qwen, GLM) or thinking (DeepSeek, Granite). */
+static void parse_thinking(generation *gen, const server_fields *f) {
+    static const char *const names[] = {"enable_thinking", "thinking"};
+    const char *effort = NULL;
+    bool on = false, included = true;
+    gen->template_kwargs = server_field_object(f, "chat_template_kwargs");
+    server_field_bool(f, names[0], &on);
+    if (server_field(f, names[0])) generation_set_thinking(gen, on);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
+        const json_t *value = json_object_get(gen->template_kwargs, names[i]);
+        if (json_is_boolean(value)) generation_set_thinking(gen, json_is_true(value));
+    }
+    server_field_text(f, "reasoning_effort", &effort);
+    if (effort && !f->problem->kind) generation_set_effort(gen, effort, "reasoning_effort", f->problem);
+    server_field_bool(f, "include_reasoning", &included);
+    gen->hides_reasoning |= !included;
+}
+
 /* ---- unknown fields ---- */
 
 static bool generation_is_known(const char *name, const char *known) {
@@ -423,6 +469,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
     parse_quality(gen, f);
+    parse_thinking(gen, f);
     server_field_text(f, "reuse", &reuse);
     for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
     if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);

@@ -8,6 +8,7 @@
 #define SERVER_GENERATION_H
 
 #include "server/generation/fields.h"
+#include "server/generation/tool_conventions.h"
 
 #define SERVER_MAX_CHOICES 128  /* answers to one request, of all prompts together */
 #define SERVER_MAX_BIAS 1024
@@ -28,7 +29,8 @@ typedef struct server_prompt {
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
     "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
-    "kv_keep kv_method kept_shares truncation context_shift cache_salt grammar grammar_trigger "
+    "kv_keep kv_method kept_shares truncation context_shift cache_salt grammar grammar_trigger enable_thinking reasoning_effort " \
+    "chat_template_kwargs include_reasoning "
 
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
@@ -58,6 +60,15 @@ typedef struct generation_result {
     const char *id; /* NULL: not given */
     bool is_error;
 } generation_result;
+
+/* Reasoning of an assistant message that the client sends back: for the template. Several of one message follow each other. */
+typedef struct generation_reasoning {
+    size_t message;
+    const char *text;
+} generation_reasoning;
+
+/* Whether the model is to reason, as far as the request says. */
+typedef enum server_thinking { SERVER_THINKING_UNSET, SERVER_THINKING_OFF, SERVER_THINKING_ON } server_thinking;
 
 /* Content of a message that is not plain text, or that is a part of its own: input of prompt/conversation_prompt.h. */
 typedef enum server_part_kind {
@@ -112,6 +123,21 @@ typedef struct generation {
     const char *answer_place;  /* of the schema, for problems */
     const char *grammar, *grammar_trigger; /* from the client, or from tools_prepare; NULL: none */
 
+    /* How the model writes its answer: set by the server before tools_prepare. */
+    tool_convention convention; /* of the model */
+    bool special_text;          /* its marks are control tokens: rp_request.special_text */
+    bool reasoning_open;        /* the prompt ends within reasoning: the answer continues it */
+    bool splits_reasoning;      /* the dialect has a place for reasoning; otherwise it is text */
+
+    /* Reasoning, for the template. */
+    server_thinking thinking;     /* enable_thinking, by any of its names */
+    const char *reasoning_effort; /* NULL: not given */
+    int32_t thinking_tokens;      /* budget; -1: not given */
+    const json_t *template_kwargs; /* chat_template_kwargs, an object; NULL: none */
+    bool hides_reasoning;         /* the client wants no reasoning in the answer; it is counted in any case */
+    generation_reasoning *reasonings; /* by rising message */
+    size_t n_reasonings, cap_reasonings;
+
     const char *unknown[SERVER_MAX_UNKNOWN]; /* names of unknown fields: "stream_options.x" */
     size_t n_unknown;       /* may exceed the array */
 
@@ -164,6 +190,12 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p);
 /* Marks the last message as the result of a call. field: its name in problems. */
 void generation_add_result(generation *gen, const char *id, bool is_error, const char *field, server_problem *p);
+/* Adds reasoning (borrowed) to the last message, of the assistant. Empty: nothing. */
+void generation_add_reasoning(generation *gen, const char *text, server_problem *p);
+/* Sets thinking, unless another field has set it. */
+void generation_set_thinking(generation *gen, bool on);
+/* Reasoning effort: "none" is no thinking. */
+void generation_set_effort(generation *gen, const char *effort, const char *field, server_problem *p);
 /* Excludes all other tools. */
 void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p);
 /* "schema" and "parts", if present: a prompt built from parts (prompt_parts.c). */
@@ -176,7 +208,8 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger. */
+ * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger,
+ * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif

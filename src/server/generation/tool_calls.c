@@ -1,163 +1,239 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_calls.c: see tool_calls.h. */
+/* tool_calls.c: see tool_calls.h. A function for each state: it reads as much as is decided. */
 #include "server/generation/tool_calls.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "server/generation/tool_channels.h"
+#include "server/generation/tool_heads.h"
+#include "server/generation/tool_items.h"
+#include "server/generation/tool_values.h"
 #include "server/generation/tools.h"
 
-enum { IN_TEXT, IN_HEAD, IN_ARGUMENTS, IN_TAIL };
+enum { IN_TEXT, IN_REASONING, IN_HEADER, IN_HEAD, IN_ARGUMENTS, IN_KEY, IN_VALUE, IN_TAIL, IN_NEXT };
 
-/* Does a text have a form? */
-typedef enum match { NO, YES, PERHAPS /* the text is a prefix of it */ } match;
+enum {
+    MARK_CALL,      /* begins calls */
+    MARK_REASONING, /* begins reasoning */
+    MARK_CLOSE,     /* ends it */
+    MARK_DROP,      /* is no part of the answer */
+    MARK_HEADER,    /* begins a header of harmony's */
+    MARK_END,       /* ends a message of harmony's */
+};
+#define IN_TEXT_MARKS (1u << MARK_CALL | 1u << MARK_REASONING | 1u << MARK_DROP | 1u << MARK_HEADER | 1u << MARK_END)
+#define IN_REASONING_MARKS (1u << MARK_CLOSE | 1u << MARK_HEADER | 1u << MARK_END)
 
-static const char open_text[] = TOOLS_CALL_OPEN;
-#define OPEN_BYTES (sizeof(open_text) - 1)
+static void add_mark(tool_finder *f, const char *text, int kind, bool at_start) {
+    for (size_t i = 0; i < f->n_marks; i++)
+        if (strcmp(f->marks[i].text, text) == 0 && f->marks[i].at_start == at_start) return;
+    BASE_ASSERT(f->n_marks < TOOL_MAX_MARKS);
+    f->marks[f->n_marks++] = (tool_mark){text, (uint8_t)strlen(text), (uint8_t)kind, at_start};
+}
 
-void tool_finder_init(tool_finder *f, const generation *gen, tool_on_event on_event, void *user) {
-    *f = (tool_finder){.gen = gen, .held = BASE_BUFFER(TOOL_CALLS_BYTES), .on_event = on_event, .user = user};
+void tool_finder_init(tool_finder *f, const generation *gen, tool_reasoning reasoning, tool_on_event on_event, void *user) {
+    const tool_family *family = tool_convention_family(&gen->convention);
+    const reasoning_marks *marks = gen->convention.reasoning;
+    *f = (tool_finder){.gen = gen, .reasoning = reasoning, .held = BASE_BUFFER(TOOL_CALLS_BYTES), .on_event = on_event, .user = user};
+    for (size_t i = 0; tools_are_on(gen) && i < TOOL_MAX_FORMS && family->forms[i]; i++)
+        if (!family->has_channels || i > 0) add_mark(f, family->forms[i]->open, MARK_CALL, family->forms[i]->at_start);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(family->dropped) && family->dropped[i]; i++) add_mark(f, family->dropped[i], MARK_DROP, false);
+    if (marks && !family->has_channels) {
+        add_mark(f, marks->open, MARK_REASONING, marks->at_start);
+        add_mark(f, marks->close, MARK_CLOSE, false);
+    }
+    for (size_t i = 0; family->has_channels && tool_channels_begin(i); i++) add_mark(f, tool_channels_begin(i), MARK_HEADER, false);
+    for (size_t i = 0; family->has_channels && tool_channels_end(i); i++) add_mark(f, tool_channels_end(i), MARK_END, false);
+    f->state = gen->reasoning_open ? IN_REASONING : family->has_channels ? IN_HEADER : IN_TEXT;
+    f->skips_space = gen->reasoning_open;
 }
 
 void tool_finder_free(tool_finder *f) {
     for (size_t i = 0; i < f->n_items; i++) base_buffer_free(&f->items[i].text);
     base_free(f->items);
+    base_free(f->reasoned);
     base_buffer_free(&f->held);
     *f = (tool_finder){0};
 }
 
-/* ---- output ---- */
+/* ---- marks in text ---- */
 
-static int tool_finder_report(tool_finder *f, tool_event event, const char *bytes, size_t n) {
-    return f->on_event ? f->on_event(f->user, event, &f->items[f->n_items - 1], bytes, n) : 0;
+/* May this mark be at `at`? before: the white space from the beginning on. */
+static bool mark_counts(const tool_finder *f, const tool_mark *mark, unsigned kinds, size_t at, size_t before) {
+    if (!(kinds >> mark->kind & 1)) return false;
+    if (!mark->at_start) return true;
+    return at <= before && !f->has_text && f->n_calls == 0 && (mark->kind != MARK_REASONING || f->n_reasoned == 0);
 }
 
-static int tool_finder_add_item(tool_finder *f, const server_tool *tool) {
-    int rc = base_grow((void **)&f->items, &f->cap_items, f->n_items + 1, TOOL_CALLS_ITEMS, sizeof(*f->items));
-    if (rc) return rc;
-    f->items[f->n_items++] = (tool_item){.tool = tool, .number = tool ? f->n_calls++ : 0, .text = BASE_BUFFER(TOOL_CALLS_BYTES)};
-    return 0;
-}
-
-static int tool_finder_append(tool_finder *f, tool_event event, const char *bytes, size_t n) {
-    int rc = base_buffer_append(&f->items[f->n_items - 1].text, bytes, n);
-    return rc ? rc : tool_finder_report(f, event, bytes, n);
-}
-
-static int tool_finder_report_text(tool_finder *f, const char *bytes, size_t n) {
-    int rc = 0;
-    if (n == 0) return 0;
-    if (f->n_items == 0 || f->items[f->n_items - 1].tool) rc = tool_finder_add_item(f, NULL);
-    return rc ? rc : tool_finder_append(f, TOOL_TEXT, bytes, n);
-}
-
-/* Forgets the first n bytes that were held back. */
-static void tool_finder_drop(tool_finder *f, size_t n) {
-    memmove(f->held.data, f->held.data + n, f->held.len - n);
-    base_buffer_truncate(&f->held, f->held.len - n);
-}
-
-/* Outputs them as text. */
-static int tool_finder_release(tool_finder *f, size_t n) {
-    int rc = tool_finder_report_text(f, f->held.data, n);
-    if (!rc && n > 0) tool_finder_drop(f, n);
-    return rc;
-}
-
-/* ---- forms ---- */
-
-static bool tool_calls_is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-static size_t spaces_at(const base_buffer *b, size_t at) {
-    size_t n = 0;
-    while (at + n < b->len && tool_calls_is_space(b->data[at + n])) n++;
-    return n;
-}
-
-/* White space, then this text; moves *at after it. */
-static match tool_calls_expect(const base_buffer *b, size_t *at, const char *text) {
-    size_t n = strlen(text);
-    *at += spaces_at(b, *at);
-    size_t there = BASE_MIN(n, b->len - *at);
-    if (memcmp(b->data + *at, text, there) != 0) return NO;
-    if (there < n) return PERHAPS;
-    *at += n;
-    return YES;
-}
-
-static match expect_all(const base_buffer *b, size_t *at, const char *const *texts) {
-    match m = YES;
-    for (; *texts && m == YES; texts++) m = tool_calls_expect(b, at, *texts);
-    return m;
-}
-
-static const server_tool *tool_calls_find_tool(const generation *gen, const char *name, size_t n) {
-    for (size_t i = 0; i < gen->n_tools; i++)
-        if (!gen->tools[i].barred && strlen(gen->tools[i].name) == n && memcmp(gen->tools[i].name, name, n) == 0) return &gen->tools[i];
+/* The first mark, and where it is. NULL: there is none; *at is the length of the text that is no part of one, whatever follows, and neither
+ * white space before one. */
+static const tool_mark *find_mark(const tool_finder *f, unsigned kinds, size_t *at) {
+    const base_buffer *b = &f->held;
+    const size_t before = tool_heads_spaces(b, 0);
+    size_t end = b->len;
+    for (*at = 0; *at < b->len; (*at)++)
+        for (size_t i = 0; i < f->n_marks; i++) {
+            const tool_mark *mark = &f->marks[i];
+            const size_t n = BASE_MIN(mark->n, b->len - *at);
+            if (b->data[*at] != mark->text[0] || memcmp(b->data + *at, mark->text, n) != 0 || !mark_counts(f, mark, kinds, *at, before)) continue;
+            if (n == mark->n) return mark;
+            end = BASE_MIN(end, *at);
+        }
+    while (end > 0 && tool_heads_is_space(b->data[end - 1])) end--;
+    *at = end;
     return NULL;
 }
 
-/* The head of a call after its opening text, up to the '{' of its arguments. */
-static match match_head(const tool_finder *f, size_t *at, const server_tool **tool) {
-    static const char *const before[] = {"{", "\"name\"", ":", "\"", NULL}, *const after[] = {"\"", ",", "\"arguments\"", ":", "{", NULL};
-    const base_buffer *b = &f->held;
-    match m = expect_all(b, at, before);
-    if (m != YES) return m;
-    const char *name = b->data + *at, *end = memchr(name, '"', b->len - *at);
-    if (!end) return PERHAPS;
-    *tool = tool_calls_find_tool(f->gen, name, (size_t)(end - name));
-    *at += (size_t)(end - name);
-    m = *tool ? expect_all(b, at, after) : NO;
-    if (m == YES) (*at)--;
-    return m;
+static size_t before_spaces(const base_buffer *b, size_t at) {
+    while (at > 0 && tool_heads_is_space(b->data[at - 1])) at--;
+    return at;
 }
 
-/* ---- states: each reads as much as is decided; *goes_on: another may read on ---- */
-
-/* Number of bytes at the end that may begin a call, with the white space before them. */
-static size_t tool_calls_undecided(const base_buffer *b) {
-    size_t n = BASE_MIN(OPEN_BYTES - 1, b->len);
-    while (n > 0 && memcmp(b->data + b->len - n, open_text, n) != 0) n--;
-    while (n < b->len && tool_calls_is_space(b->data[b->len - n - 1])) n++;
-    return n;
+static void skip_spaces(tool_finder *f) {
+    if (!f->skips_space) return;
+    tool_items_drop(f, tool_heads_spaces(&f->held, 0));
+    f->skips_space = f->held.len == 0;
 }
 
-/* Where a call's opening text begins; b->len: nowhere. */
-static size_t find_open(const base_buffer *b) {
-    for (size_t at = 0; at + OPEN_BYTES <= b->len; at++)
-        if (memcmp(b->data + at, open_text, OPEN_BYTES) == 0) return at;
-    return b->len;
+/* ---- text and reasoning ---- */
+
+/* n: bytes of the mark or header after the spaces. */
+static int begin_reasoning(tool_finder *f, size_t spaces, size_t n) {
+    int rc = tool_items_begin_reasoning(f, spaces);
+    if (!rc && f->reasoning == TOOL_REASONING_AS_TEXT) rc = tool_items_reasoning(f, f->held.data, spaces + n);
+    if (rc) return rc;
+    tool_items_drop(f, spaces + n);
+    f->state = IN_REASONING;
+    f->skips_space = f->reasoning != TOOL_REASONING_AS_TEXT;
+    return 0;
 }
 
 static int tool_finder_read_text(tool_finder *f, bool *goes_on) {
-    base_buffer *b = &f->held;
-    size_t n = find_open(b);
-    if (n == b->len) {
-        *goes_on = false;
-        return tool_finder_release(f, b->len - tool_calls_undecided(b));
+    size_t at;
+    skip_spaces(f);
+    const tool_mark *mark = find_mark(f, IN_TEXT_MARKS, &at);
+    if (!mark) *goes_on = false;
+    const size_t text = mark ? before_spaces(&f->held, at) : at, spaces = at - text;
+    int rc = tool_items_release(f, text);
+    if (rc || !mark) return rc;
+    switch (mark->kind) {
+    case MARK_CALL:
+        f->mark = mark->text;
+        f->state = IN_HEAD;
+        return 0;
+    case MARK_REASONING: return begin_reasoning(f, spaces, mark->n);
+    case MARK_HEADER:
+        tool_items_drop(f, spaces);
+        f->state = IN_HEADER;
+        return 0;
+    default:
+        if (mark->kind == MARK_END) f->state = IN_HEADER;
+        tool_items_drop(f, spaces + mark->n);
+        return 0;
     }
-    while (n > 0 && tool_calls_is_space(b->data[n - 1])) n--;
-    f->state = IN_HEAD;
-    return tool_finder_release(f, n);
 }
 
-static int read_head(tool_finder *f, bool *goes_on) {
-    size_t at = spaces_at(&f->held, 0) + OPEN_BYTES, open_end = at;
+/* Without a prompt that opened it, the range has begun. */
+static int open_reasoning(tool_finder *f) {
+    if (f->n_reasoned > 0 && f->reasoned[f->n_reasoned - 1].end == SIZE_MAX) return 0;
+    return tool_items_begin_reasoning(f, 0);
+}
+
+static int read_reasoning(tool_finder *f, bool *goes_on) {
+    size_t at;
+    int rc = open_reasoning(f);
+    if (rc) return rc;
+    skip_spaces(f);
+    const tool_mark *mark = find_mark(f, IN_REASONING_MARKS, &at);
+    const bool as_text = f->reasoning == TOOL_REASONING_AS_TEXT;
+    if (!mark) *goes_on = false;
+    const size_t text = mark && !as_text ? before_spaces(&f->held, at) : at, n = mark && mark->kind != MARK_HEADER ? mark->n : 0;
+    rc = tool_items_reasoning(f, f->held.data, as_text ? at + n : text);
+    if (rc) return rc;
+    if (mark) tool_items_end_reasoning(f, at + n);
+    tool_items_drop(f, mark ? at + n : text);
+    if (!mark) return 0;
+    f->state = mark->kind == MARK_CLOSE ? IN_TEXT : IN_HEADER;
+    f->skips_space = mark->kind == MARK_CLOSE && !as_text;
+    return 0;
+}
+
+/* ---- calls ---- */
+
+static int begin_call(tool_finder *f, size_t at, const server_tool *tool) {
+    tool_items_drop(f, at);
+    f->depth = f->n_values = 0;
+    f->in_string = f->escaped = false;
+    int rc = tool_items_begin(f, tool);
+    const bool is_text = f->form && (f->form->body == TOOL_BODY_ARG_KEYS || f->form->body == TOOL_BODY_PARAMETERS);
+    f->state = is_text ? IN_KEY : IN_ARGUMENTS;
+    return rc || !is_text ? rc : tool_items_arguments(f, "{", 1);
+}
+
+static int read_header(tool_finder *f, bool *goes_on) {
+    tool_channel channel = TOOL_CHANNEL_UNKNOWN;
     const server_tool *tool = NULL;
-    match m = match_head(f, &at, &tool);
-    if (m == PERHAPS && f->held.len < TOOL_CALLS_HEAD_BYTES) {
+    size_t n = 0;
+    tool_match m = tool_channels_header(f->gen, &f->held, TOOL_CALLS_HEAD_BYTES, &channel, &tool, &n);
+    if (m == TOOL_PERHAPS) {
         *goes_on = false;
         return 0;
     }
-    f->state = m == YES ? IN_ARGUMENTS : IN_TEXT;
-    if (m != YES) return tool_finder_release(f, open_end);
-    tool_finder_drop(f, at);
-    f->depth = 0;
-    f->in_string = f->escaped = false;
-    int rc = tool_finder_add_item(f, tool);
-    return rc ? rc : tool_finder_report(f, TOOL_BEGIN, "", 0);
+    f->state = IN_TEXT;
+    f->form = NULL;
+    for (size_t i = 0; m == TOOL_NO && tool_channels_begin(i); i++)
+        if (strncmp(f->held.data, tool_channels_begin(i), BASE_MIN(strlen(tool_channels_begin(i)), f->held.len)) == 0)
+            return tool_items_release(f, strlen(tool_channels_begin(i))); /* else it would be found again */
+    if (m == TOOL_NO) return 0;
+    if (channel == TOOL_CHANNEL_CALL) return begin_call(f, n, tool);
+    if (channel == TOOL_CHANNEL_REASONING) return begin_reasoning(f, 0, n);
+    if (channel == TOOL_CHANNEL_UNKNOWN) return tool_items_release(f, n);
+    tool_items_drop(f, n);
+    return 0;
+}
+
+/* The forms that begin with the mark exclude each other: the first that fits is the one. */
+static tool_match match_forms(tool_finder *f, size_t spaces, size_t *at, const server_tool **tool) {
+    const tool_family *family = tool_convention_family(&f->gen->convention);
+    tool_match all = TOOL_NO;
+    for (size_t i = 0; i < TOOL_MAX_FORMS && family->forms[i]; i++) {
+        const tool_form *form = family->forms[i];
+        if (strcmp(form->open, f->mark) != 0) continue;
+        *at = spaces + (form->at_start ? 0 : strlen(form->open));
+        tool_match m = form->is_list ? tool_heads_expect(&f->held, at, "[") : TOOL_YES;
+        if (m == TOOL_YES) m = tool_heads_call(form, f->gen, &f->held, at, tool);
+        if (m == TOOL_PERHAPS) all = m;
+        if (m != TOOL_YES) continue;
+        f->form = form;
+        return m;
+    }
+    return all;
+}
+
+#define LOOK_AHEAD 16 /* bytes after a match that decided it, at most */
+
+/* Without a limit on matches, too, a long text would be decided by how it was cut. */
+static tool_match within_limit(const tool_finder *f, tool_match m, size_t begin, size_t at) {
+    if (m == TOOL_YES) return at - begin <= TOOL_CALLS_HEAD_BYTES - LOOK_AHEAD ? m : TOOL_NO;
+    return m == TOOL_PERHAPS && f->held.len - begin >= TOOL_CALLS_HEAD_BYTES ? TOOL_NO : m;
+}
+
+static int read_head(tool_finder *f, bool *goes_on) {
+    const size_t spaces = tool_heads_spaces(&f->held, 0);
+    const server_tool *tool = NULL;
+    size_t at = 0;
+    tool_match m = match_forms(f, spaces, &at, &tool);
+    m = within_limit(f, m, spaces, at);
+    if (m == TOOL_PERHAPS) {
+        *goes_on = false;
+        return 0;
+    }
+    if (m == TOOL_YES) return begin_call(f, at, tool);
+    f->state = IN_TEXT;
+    return tool_items_release(f, spaces + strlen(f->mark));
 }
 
 /* One byte of the arguments; returns whether it is their last. */
@@ -176,57 +252,155 @@ static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
     size_t n = 0;
     bool over = false;
     while (n < f->held.len && !over) over = read_byte(f, f->held.data[n++]);
-    f->items[f->n_items - 1].is_whole = over;
     if (over) f->state = IN_TAIL;
     else *goes_on = false;
-    int rc = n > 0 ? tool_finder_append(f, TOOL_ARGUMENTS, f->held.data, n) : 0;
-    if (!rc && n > 0) tool_finder_drop(f, n);
+    int rc = tool_items_arguments(f, f->held.data, n);
+    if (!rc) tool_items_drop(f, n);
     return rc;
 }
 
+/* Harmony's form has neither tail nor another call: a mark ends the message. */
 static int read_tail(tool_finder *f, bool *goes_on) {
-    static const char *const tail[] = {"}", TOOLS_CALL_CLOSE, NULL};
     size_t at = 0;
-    match m = f->held.len > 0 ? expect_all(&f->held, &at, tail) : PERHAPS;
-    if (m == PERHAPS && f->held.len < TOOL_CALLS_HEAD_BYTES) {
+    tool_match m = !f->form ? TOOL_YES : f->held.len > 0 ? tool_heads_tail(f->form, &f->held, &at) : TOOL_PERHAPS;
+    m = within_limit(f, m, 0, at);
+    if (m == TOOL_PERHAPS) {
         *goes_on = false;
         return 0;
     }
-    if (m == YES) tool_finder_drop(f, at);
-    f->state = IN_TEXT;
-    return tool_finder_report(f, TOOL_END, "", 0);
+    if (m == TOOL_YES) tool_items_drop(f, at);
+    f->state = m == TOOL_YES && f->form ? IN_NEXT : IN_TEXT;
+    return tool_items_end(f, true);
 }
 
+/* After a call: the end of all calls, or the next one. */
+static int read_next(tool_finder *f, bool *goes_on) {
+    const server_tool *tool = NULL;
+    size_t end = 0, at = 0;
+    tool_match closes = f->form->close[0] ? tool_heads_expect(&f->held, &end, f->form->close) : TOOL_NO;
+    closes = within_limit(f, closes, 0, end);
+    tool_match m = f->form->next ? tool_heads_expect(&f->held, &at, f->form->next) : TOOL_NO;
+    if (m == TOOL_YES) m = tool_heads_call(f->form, f->gen, &f->held, &at, &tool);
+    m = within_limit(f, m, 0, at);
+    if (closes == TOOL_YES) tool_items_drop(f, end);
+    else if (m == TOOL_YES) return begin_call(f, at, tool);
+    else if (closes == TOOL_PERHAPS || m == TOOL_PERHAPS) {
+        *goes_on = false;
+        return 0;
+    }
+    f->state = IN_TEXT;
+    return 0;
+}
+
+/* ---- arguments as text ---- */
+
+static int read_key(tool_finder *f, bool *goes_on) {
+    const char *name = NULL;
+    size_t n_name = 0, end = 0, at = 0;
+    tool_match ends = tool_heads_expect(&f->held, &end, f->form->end), m = tool_heads_key(f->form, &f->held, &at, &name, &n_name);
+    ends = within_limit(f, ends, 0, end);
+    m = within_limit(f, m, 0, at);
+    int rc = 0;
+    if (ends != TOOL_YES && m != TOOL_YES && (ends == TOOL_PERHAPS || m == TOOL_PERHAPS)) {
+        *goes_on = false;
+        return 0;
+    }
+    if (ends == TOOL_YES) {
+        f->state = IN_NEXT;
+        tool_items_drop(f, end);
+        rc = tool_items_arguments(f, "}", 1);
+        return rc ? rc : tool_items_end(f, true);
+    }
+    if (m != TOOL_YES) {
+        f->state = IN_TEXT;
+        return tool_items_end(f, false);
+    }
+    f->state = IN_VALUE;
+    f->is_text_value = tool_values_is_text(tool_items_last(f)->tool, name, n_name);
+    rc = f->n_values++ > 0 ? tool_items_arguments(f, ", ", 2) : 0;
+    if (!rc) rc = tool_values_string(f, name, n_name);
+    if (!rc) rc = tool_items_arguments(f, f->is_text_value ? ": \"" : ": ", f->is_text_value ? 3 : 2);
+    if (!rc) tool_items_drop(f, at);
+    f->skips_line = f->form->body == TOOL_BODY_PARAMETERS;
+    return rc;
+}
+
+/* Where the value ends; without its end, how much of it is certain. A line end before the end belongs to it. */
+static bool find_value_end(const tool_finder *f, size_t *n) {
+    const char *end = tool_heads_value_end(f->form);
+    const size_t length = strlen(end);
+    const base_buffer *b = &f->held;
+    for (*n = 0; *n < b->len; (*n)++) {
+        const size_t there = BASE_MIN(length, b->len - *n);
+        if (memcmp(b->data + *n, end, there) != 0) continue;
+        if (there == length) return true;
+        break;
+    }
+    if (*n > 0 && b->data[*n - 1] == '\n') (*n)--;
+    return false;
+}
+
+static int read_value(tool_finder *f, bool *goes_on) {
+    size_t n;
+    int rc = 0;
+    if (f->skips_line && f->held.len > 0) {
+        if (f->held.data[0] == '\n') tool_items_drop(f, 1);
+        f->skips_line = false;
+    }
+    const bool over = find_value_end(f, &n);
+    const size_t end = over ? n + strlen(tool_heads_value_end(f->form)) : n;
+    if (over && f->form->body == TOOL_BODY_PARAMETERS && n > 0 && f->held.data[n - 1] == '\n') n--;
+    if (!over) *goes_on = false;
+    if (!f->is_text_value) {
+        if (!over) return 0; /* it is read when it is whole */
+        rc = tool_values_any(f, f->held.data, n);
+    } else {
+        rc = tool_values_escaped(f, f->held.data, n);
+        if (!rc && over) rc = tool_items_arguments(f, "\"", 1);
+    }
+    if (rc) return rc;
+    tool_items_drop(f, end);
+    if (over) f->state = IN_KEY;
+    return 0;
+}
+
+/* ---- all of it ---- */
+
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
-    static int (*const states[])(tool_finder * f, bool * goes_on) = {tool_finder_read_text, read_head, tool_finder_read_arguments, read_tail};
+    static int (*const states[])(tool_finder * f, bool * goes_on) = {tool_finder_read_text,      read_reasoning, read_header, read_head,
+                                                                     tool_finder_read_arguments, read_key,       read_value,  read_tail, read_next};
     int rc = base_buffer_append(&f->held, text, n);
     bool goes_on = n > 0;
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);
     return rc;
 }
 
-/* White space after the last call belongs to it; so does an incomplete closing text. */
+/* White space after the last call or after reasoning belongs to it; so does an incomplete closing text. */
 int tool_finder_finish(tool_finder *f) {
-    base_buffer *b = &f->held;
-    bool behind_call = f->n_items > 0 && f->items[f->n_items - 1].tool && spaces_at(b, 0) == b->len;
-    int state = f->state;
+    const base_buffer *b = &f->held;
+    const bool is_space = tool_heads_spaces(b, 0) == b->len, after_call = f->n_items > 0 && tool_items_last(f)->tool;
+    const int state = f->state;
     f->state = IN_TEXT;
-    if (state == IN_ARGUMENTS || state == IN_TAIL) return tool_finder_report(f, TOOL_END, "", 0);
-    return behind_call || b->len == 0 ? 0 : tool_finder_release(f, b->len);
+    if (f->n_reasoned > 0) f->reasoned[f->n_reasoned - 1].end = BASE_MIN(f->reasoned[f->n_reasoned - 1].end, f->n_read + b->len);
+    if (state == IN_ARGUMENTS || state == IN_KEY || state == IN_VALUE) return tool_items_end(f, false);
+    if (state == IN_TAIL) return tool_items_end(f, true);
+    if (b->len == 0 || (is_space && (after_call || f->skips_space))) return 0;
+    if (state != IN_REASONING) return tool_items_release(f, b->len);
+    return tool_items_reasoning(f, b->data, f->reasoning == TOOL_REASONING_AS_TEXT ? b->len : before_spaces(b, b->len));
 }
 
 /* ---- results ---- */
 
-int tool_finder_text(const tool_finder *f, base_buffer *out) {
+int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) {
     int rc = 0;
     for (size_t i = 0; i < f->n_items && !rc; i++)
-        if (!f->items[i].tool) rc = base_buffer_append(out, f->items[i].text.data, f->items[i].text.len);
+        if (!f->items[i].tool && f->items[i].is_reasoning == reasoning) rc = base_buffer_append(out, f->items[i].text.data, f->items[i].text.len);
     return rc;
 }
 
 json_t *tool_item_source(const tool_item *item) {
     base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES + TOOL_CALLS_HEAD_BYTES);
-    int rc = base_buffer_printf(&text, TOOLS_CALL_OPEN "\n{\"name\": \"%s\", \"arguments\": ", item->tool->name);
+    int rc = base_buffer_printf(&text, "<tool_call>\n{\"name\": \"%s\", \"arguments\": ", item->tool->name);
     if (!rc) rc = base_buffer_append(&text, item->text.data, item->text.len);
     json_t *value = rc ? NULL : server_json_text(text.data, text.len);
     base_buffer_free(&text);

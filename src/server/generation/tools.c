@@ -4,12 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/buffer.h"
 #include "base/memory.h"
-#include "server/generation/json_grammar.h"
-#include "server/generation/json_schema.h"
+#include "server/generation/tool_grammar.h"
 
 #define MAX_TEXT_BYTES SERVER_MAX_JOINED_BYTES
 
@@ -199,6 +197,7 @@ static void move_parts(generation *gen, const message_list *l, size_t n) {
         part->begin += move.offset;
         part->end += move.offset;
     }
+    for (size_t i = 0; i < gen->n_reasonings; i++) gen->reasonings[i].message = l->moves[gen->reasonings[i].message].message;
     for (size_t i = 0; i < gen->n_parts; i++) gen->parts[i].order = i;
     if (gen->n_parts > 0) qsort(gen->parts, gen->n_parts, sizeof(*gen->parts), by_place);
 }
@@ -224,68 +223,6 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
     gen->n_calls = gen->n_results = 0; /* they are text now */
 }
 
-/* ---- grammar ---- */
-
-/* Arguments are an object, whatever type the schema has. */
-static bool is_any_object(const server_tool *t, server_problem *p) {
-    const json_t *type = json_object_get(t->schema, "type");
-    if (!json_is_object(t->schema) || (type && !(json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0)))
-        server_fail(p, SERVER_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
-    return !type && !json_schema_constrains(t->schema, NULL);
-}
-
-/* "calls": the text after "<tool_call>": each tool's name with its arguments. */
-static void put_calls(const generation *gen, json_grammar *g, server_problem *p) {
-    base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = json_grammar_text(g);
-    const char *between = "";
-    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
-        const server_tool *t = &gen->tools[i];
-        char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-        if (t->barred) continue;
-        if (t->schema && !is_any_object(t, p)) json_grammar_add(g, t->schema, t->place, t->strict, rule, p);
-        tools_put(&e, between, p);
-        tools_put(&e, "\"\\\"", p);
-        tools_put(&e, t->name, p);
-        tools_put(&e, "\\\",\" sp \"\\\"arguments\\\":\" sp ", p);
-        tools_put(&e, t->schema ? rule : "\"{}\"", p);
-        between = " | ";
-    }
-    tools_put(text, "gap ::= [ \\n]?\ncall ::= gap \"{\\\"name\\\":\" sp (", p);
-    tools_put(text, e.data ? e.data : "", p);
-    tools_put(text, ") \"}\" gap \"" TOOLS_CALL_CLOSE "\"\ncalls ::= call", p);
-    if (!gen->one_call) tools_put(text, " (gap \"" TOOLS_CALL_OPEN "\" call){0,15}", p);
-    tools_put(text, "\n", p);
-    base_buffer_free(&e);
-}
-
-/* "answer": the JSON that the answer is. */
-static void put_answer(const generation *gen, json_grammar *g, server_problem *p) {
-    char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (gen->answer_schema) json_grammar_add(g, gen->answer_schema, gen->answer_place, true, rule, p);
-    tools_put(json_grammar_text(g), "answer ::= ", p);
-    tools_put(json_grammar_text(g), rule, p);
-    tools_put(json_grammar_text(g), "\n", p);
-}
-
-static void make_grammar(generation *gen, server_problem *p) {
-    json_grammar *g = p->kind ? NULL : json_grammar_new();
-    bool calls = tools_are_on(gen), must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
-    if (!g) {
-        server_fail_memory(p);
-        return;
-    }
-    base_buffer *text = json_grammar_text(g);
-    if (calls) put_calls(gen, g, p);
-    if (json) put_answer(gen, g, p);
-    tools_put(text, "root ::= ", p);
-    if (json) tools_put(text, calls ? "answer | " : "answer", p);
-    if (calls && (json || must_call)) tools_put(text, "\"" TOOLS_CALL_OPEN "\" ", p);
-    tools_put(text, calls ? "calls\n" : "\n", p);
-    gen->grammar = generation_keep(gen, text->data, p);
-    gen->grammar_trigger = calls && !json && !must_call ? TOOLS_CALL_OPEN : NULL;
-    json_grammar_free(g);
-}
-
 static bool has_tool(const generation *gen) {
     for (size_t i = 0; i < gen->n_tools; i++)
         if (!gen->tools[i].barred) return true;
@@ -301,6 +238,6 @@ int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
     if ((calls || gen->wants_json) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
     if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
-    if (tools_are_on(gen) || gen->wants_json) make_grammar(gen, p);
+    if (!p->kind && (tools_are_on(gen) || gen->wants_json)) tool_grammar_make(gen, tools_are_on(gen), p);
     return (int)p->kind;
 }

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tool_grammar.c: see tool_grammar.h. Owns nothing. */
+#include "server/generation/tool_grammar.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/buffer.h"
+#include "server/generation/json_grammar.h"
+#include "server/generation/json_schema.h"
+
+typedef struct writer {
+    const generation *gen;
+    const tool_form *form;
+    json_grammar *g;
+    server_problem *p;
+    int n_untils;
+    char value_until[16]; /* rule of text up to and with an argument's end; "": none yet */
+} writer;
+
+/* ---- text ---- */
+
+static void put(writer *w, base_buffer *b, const char *text) {
+    if (w->p->kind) return;
+    int rc = base_buffer_append_str(b, text);
+    if (rc == RP_ERR_LIMIT) server_fail(w->p, SERVER_INVALID, "tools", "the tools' grammar has more than %zu bytes: give less", b->limit);
+    else if (rc) server_fail_memory(w->p);
+}
+
+/* A literal, with a space after it. */
+static void put_literal(writer *w, base_buffer *b, const char *bytes, size_t n) {
+    if (n == 0 || w->p->kind) return;
+    if (json_grammar_literal(b, bytes, n)) server_fail_memory(w->p);
+    put(w, b, " ");
+}
+
+/* A text of a form: '\n' is a gap, ' ' an optional space. */
+static void put_text(writer *w, base_buffer *b, const char *text) {
+    while (*text) {
+        const size_t n = strcspn(text, "\n ");
+        put_literal(w, b, text, n);
+        text += n;
+        if (*text) put(w, b, *text++ == '\n' ? "gap " : "sp ");
+    }
+}
+
+static base_buffer *rules(const writer *w) { return json_grammar_text(w->g); }
+
+/* The state after c, of matching `text` (Knuth, Morris, Pratt, 1977). */
+static size_t next_state(const char *text, size_t n, size_t state, char c) {
+    for (size_t k = state + 1; k > 0; k--) /* the longest prefix that is a suffix of text[0..state) c */
+        if (k <= n && text[k - 1] == c && memcmp(text, text + state + 1 - k, k - 1) == 0) return k;
+    return 0;
+}
+
+/* Rules of any text up to and with the first `end`; writes the name of the first one. A rule for each prefix of `end`. */
+static void put_until(writer *w, const char *end, char name[16]) {
+    const size_t n = strlen(end);
+    const int number = w->n_untils++;
+    char part[64], seen[64];
+    snprintf(name, 16, "u%d-0", number);
+    for (size_t state = 0; state < n; state++) {
+        size_t n_seen = 0;
+        snprintf(part, sizeof(part), "u%d-%zu ::= ", number, state);
+        put(w, rules(w), part);
+        for (size_t i = 0; i < n; i++) {
+            const char c = end[i];
+            if (memchr(seen, c, n_seen)) continue;
+            seen[n_seen++] = c;
+            const size_t next = next_state(end, n, state, c);
+            put_literal(w, rules(w), &c, 1);
+            snprintf(part, sizeof(part), next == n ? "| " : "u%d-%zu | ", number, next);
+            put(w, rules(w), part);
+        }
+        put(w, rules(w), "[^");
+        for (size_t i = 0; i < n_seen; i++) {
+            snprintf(part, sizeof(part), "\\x%02X", (unsigned char)seen[i]);
+            put(w, rules(w), part);
+        }
+        snprintf(part, sizeof(part), "\\x00] u%d-0\n", number);
+        put(w, rules(w), part);
+    }
+}
+
+/* ---- calls ---- */
+
+/* Arguments are an object, whatever type the schema has. */
+static bool is_any_object(const server_tool *t, server_problem *p) {
+    const json_t *type = json_object_get(t->schema, "type");
+    if (!json_is_object(t->schema) || (type && !(json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0)))
+        server_fail(p, SERVER_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
+    return !type && !json_schema_constrains(t->schema, NULL);
+}
+
+static void put_json_arguments(writer *w, base_buffer *b, const server_tool *t) {
+    char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
+    if (t->schema && !is_any_object(t, w->p)) json_grammar_add(w->g, t->schema, t->place, t->strict, rule, w->p);
+    put(w, b, t->schema ? rule : "\"{}\"");
+    put(w, b, " ");
+}
+
+/* {"name": "f", "arguments": {...}} */
+static void put_json_call(writer *w, base_buffer *b, const server_tool *t) {
+    char key[80];
+    put(w, b, "\"{\" ");
+    if (w->form->id_key) {
+        snprintf(key, sizeof(key), "\"\\\"%s\\\":\" sp \"\\\"\" [0-9]{1,4} \"\\\",\" sp ", w->form->id_key);
+        put(w, b, key);
+    }
+    snprintf(key, sizeof(key), "\"\\\"%s\\\":\" sp \"\\\"", w->form->name_key);
+    put(w, b, key);
+    put(w, b, t->name);
+    snprintf(key, sizeof(key), "\\\",\" sp \"\\\"%s\\\":\" sp ", w->form->arguments_key);
+    put(w, b, key);
+    put_json_arguments(w, b, t);
+    put(w, b, "\"}\" ");
+}
+
+static void put_named_call(writer *w, base_buffer *b, const server_tool *t) {
+    put_text(w, b, w->form->before_name);
+    put_literal(w, b, t->name, strlen(t->name));
+    if (w->form->writes_id) {
+        put_text(w, b, w->form->id_mark);
+        put(w, b, "[0-9]{1,4} ");
+    }
+    put_text(w, b, w->form->after_name);
+    put_json_arguments(w, b, t);
+    put_text(w, b, w->form->after_arguments);
+}
+
+/* ---- arguments as text ---- */
+
+static const char *value_end(const writer *w) { return w->form->body == TOOL_BODY_ARG_KEYS ? "</arg_value>" : "</parameter>"; }
+
+/* Any text, and the argument's end. */
+static void put_any_text(writer *w, base_buffer *b) {
+    if (!w->value_until[0]) put_until(w, value_end(w), w->value_until);
+    put(w, b, w->value_until);
+    put(w, b, " ");
+}
+
+/* A property as a schema of its own, with the definitions that it may refer to. NULL: out of memory. */
+static json_t *schema_of_property(const json_t *schema, const json_t *property) {
+    static const char *const names[] = {"$defs", "definitions"};
+    json_t *own = json_is_object(property) ? json_copy((json_t *)property) : json_object();
+    for (size_t i = 0; own && i < 2; i++) {
+        json_t *definitions = json_object_get(schema, names[i]);
+        if (definitions && !json_object_get(own, names[i]) && json_object_set(own, names[i], definitions)) return json_decref(own), NULL;
+    }
+    return own;
+}
+
+static bool is_string_type(const json_t *property) {
+    const char *type = json_string_value(json_object_get(property, "type"));
+    return type && strcasecmp(type, "string") == 0;
+}
+
+/* One of the enum's strings as text; false: not an enum of strings. */
+static bool put_enum(writer *w, base_buffer *b, const json_t *property) {
+    const json_t *values = json_object_get(property, "enum"), *fixed = json_object_get(property, "const");
+    const size_t n = json_is_string(fixed) ? 1 : json_array_size(values);
+    for (size_t i = 0; i < n && !fixed; i++)
+        if (!json_is_string(json_array_get(values, i))) return false;
+    if (n == 0) return false;
+    put(w, b, "(");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_is_string(fixed) ? fixed : json_array_get(values, i);
+        if (i > 0) put(w, b, "| ");
+        if (json_string_length(value) > 0) put_literal(w, b, json_string_value(value), json_string_length(value));
+        else put(w, b, "\"\" ");
+    }
+    put(w, b, ") ");
+    return true;
+}
+
+static void put_value(writer *w, base_buffer *b, const server_tool *t, const json_t *property) {
+    char rule[JSON_GRAMMAR_RULE_BYTES];
+    const bool is_list = put_enum(w, b, property);
+    if (!is_list && is_string_type(property)) {
+        put_any_text(w, b);
+        return;
+    }
+    if (!is_list) {
+        json_t *own = schema_of_property(t->schema, property);
+        if (!own) server_fail_memory(w->p);
+        else json_grammar_add(w->g, own, t->place, t->strict, rule, w->p);
+        json_decref(own);
+        if (w->p->kind) return;
+        put(w, b, rule);
+        put(w, b, " ");
+    }
+    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "line ");
+    put_literal(w, b, value_end(w), strlen(value_end(w)));
+}
+
+static void put_key(writer *w, base_buffer *b, const char *name, const char *rule) {
+    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS;
+    put_text(w, b, keys ? "\n<arg_key>" : "\n<parameter=");
+    if (name) put_literal(w, b, name, strlen(name));
+    else put(w, b, rule);
+    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">");
+    if (!keys) put(w, b, "line "); /* belongs to the marks; other white space would be the value's */
+}
+
+static bool is_required(const json_t *schema, const char *name) {
+    const json_t *required = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *one = json_string_value(json_array_get(required, i));
+        if (one && strcmp(one, name) == 0) return true;
+    }
+    return false;
+}
+
+/* A name, and its arguments in the order of the schema; without properties, any. */
+static void put_text_call(writer *w, base_buffer *b, const server_tool *t) {
+    json_t *properties = json_object_get(t->schema, "properties"), *one;
+    const char *name;
+    put_literal(w, b, t->name, strlen(t->name));
+    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "\">\" ");
+    const bool any = t->schema && is_any_object(t, w->p);
+    json_object_foreach(properties, name, one) {
+        const bool required = is_required(t->schema, name);
+        put(w, b, required ? "" : "(");
+        put_key(w, b, name, NULL);
+        put_value(w, b, t, one);
+        put(w, b, required ? "" : ")? ");
+    }
+    if (any) {
+        put(w, b, "(");
+        put_key(w, b, NULL, "[A-Za-z0-9_.-]{1,64} ");
+        put_any_text(w, b);
+        put(w, b, ")* ");
+    }
+    put(w, b, "gap ");
+}
+
+/* "calls": the text after the form's `open`. */
+static void put_calls(writer *w) {
+    const tool_form *f = w->form;
+    base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES), *text = rules(w);
+    const char *between = "";
+    char more[48];
+    for (size_t i = 0; i < w->gen->n_tools && !w->p->kind; i++) {
+        const server_tool *t = &w->gen->tools[i];
+        if (t->barred) continue;
+        put(w, &e, between);
+        if (f->body == TOOL_BODY_JSON) put_json_call(w, &e, t);
+        else if (f->body == TOOL_BODY_NAMED) put_named_call(w, &e, t);
+        else put_text_call(w, &e, t);
+        between = "| ";
+    }
+    put(w, text, "call ::= ");
+    put_text(w, text, f->begin);
+    put(w, text, "(");
+    put(w, text, e.data ? e.data : "");
+    put(w, text, ") ");
+    put_text(w, text, f->end);
+    if (!f->next) put_text(w, text, f->close);
+    put(w, text, "\ncalls ::= ");
+    if (f->is_list && !f->at_start) put(w, text, "\"[\" ");
+    put(w, text, "call ");
+    if (!w->gen->one_call && !tool_convention_family(&w->gen->convention)->has_channels) {
+        put(w, text, "(");
+        put_text(w, text, f->next ? f->next : "\n");
+        if (!f->next) put_literal(w, text, f->open, strlen(f->open));
+        snprintf(more, sizeof(more), "call){0,%d} ", TOOLS_MAX_CALLS - 1);
+        put(w, text, more);
+    }
+    if (f->next) put_text(w, text, f->close);
+    put(w, text, "\n");
+    base_buffer_free(&e);
+}
+
+/* ---- answers ---- */
+
+/* "answer": the JSON that the answer is. */
+static void put_answer(writer *w) {
+    const tool_family *family = tool_convention_family(&w->gen->convention);
+    char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
+    if (w->gen->answer_schema) json_grammar_add(w->g, w->gen->answer_schema, w->gen->answer_place, true, rule, w->p);
+    put(w, rules(w), "answer ::= ");
+    put_text(w, rules(w), family->answer_open);
+    put(w, rules(w), rule);
+    put(w, rules(w), " ");
+    put_text(w, rules(w), family->answer_close);
+    put(w, rules(w), "\n");
+}
+
+/* "thought": reasoning that may or, if the prompt opened it, must come first. Returns whether there is such a rule. */
+static bool put_thought(writer *w) {
+    const generation *gen = w->gen;
+    const reasoning_marks *marks = gen->convention.reasoning;
+    const bool harmony = tool_convention_family(&gen->convention)->has_channels;
+    char until[16];
+    if (!marks || !gen->splits_reasoning || (gen->thinking == SERVER_THINKING_OFF && !gen->reasoning_open)) return false;
+    put_until(w, marks->close, until);
+    put(w, rules(w), "thought ::= ");
+    if (!gen->reasoning_open) {
+        put(w, rules(w), "(");
+        put_literal(w, rules(w), marks->open, strlen(marks->open));
+    }
+    put(w, rules(w), until);
+    put(w, rules(w), harmony ? " \"<|start|>assistant\"" : " [ \\n]{0,4}");
+    put(w, rules(w), gen->reasoning_open ? "\n" : ")?\n");
+    return true;
+}
+
+int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
+    writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p};
+    const bool must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
+    const bool from_start = json || must_call;
+    if (!w.g) return server_fail_memory(p);
+    if (calls && !from_start && w.form->at_start) { /* nothing that an answer may not be */
+        json_grammar_free(w.g);
+        return SERVER_FINE;
+    }
+    base_buffer *text = rules(&w);
+    put(&w, text, "gap ::= [ \\n]?\nline ::= \"\\n\"?\n");
+    if (calls) put_calls(&w);
+    if (json) put_answer(&w);
+    const bool thought = from_start && put_thought(&w);
+    put(&w, text, thought ? "root ::= thought (" : "root ::= (");
+    if (json) put(&w, text, calls ? "answer | " : "answer");
+    if (calls && from_start && !w.form->at_start) put_text(&w, text, w.form->open);
+    put(&w, text, calls ? "calls)\n" : ")\n");
+    gen->grammar = generation_keep(gen, text->data, p);
+    gen->grammar_trigger = calls && !from_start ? w.form->open : NULL;
+    json_grammar_free(w.g);
+    return (int)p->kind;
+}
