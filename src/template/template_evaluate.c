@@ -10,7 +10,8 @@
 
 #include "template/template_internal.h"
 
-#define MAX_NESTED 1500 /* calls of evaluate and run, each a frame of the stack */
+#define MAX_NESTED 600 /* calls of evaluate and run, each a frame of the stack */
+#define MAX_STACK_BYTES ((size_t)384 << 10) /* of them; a build with sanitizers has larger frames */
 
 typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } flow;
 
@@ -51,9 +52,10 @@ static value name_value(frame *f, const char *name) {
 
 static bool deeper(frame *f) {
     state *s = f->s;
-    if (s->failed || f->nested >= MAX_NESTED) {
+    const size_t used = s->stack - (uintptr_t)__builtin_frame_address(0); /* it grows downwards */
+    if (s->failed || f->nested >= MAX_NESTED || used > MAX_STACK_BYTES) {
         if (!s->failed) {
-            state_fail(s, "RecursionError", "calls and expressions are nested deeper than %d", MAX_NESTED);
+            state_fail(s, "RecursionError", "calls and expressions are nested too deep: at most %d are supported", MAX_NESTED);
             s->code = RP_ERR_LIMIT;
         }
         return false;
@@ -508,5 +510,6 @@ static flow run(frame *f, const template_node *node) {
 void template_evaluate(state *s, const template_node *body, builder *out) {
     scope outermost = {0};
     frame f = {.s = s, .scope = &outermost, .out = out};
+    s->stack = (uintptr_t)__builtin_frame_address(0);
     run(&f, body);
 }

@@ -218,6 +218,7 @@ typedef struct state {
     uint32_t line;                        /* of the statement that runs */
     uint64_t steps;
     int depth;
+    uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
     const rp_template_options *options;
 } state;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What transformers makes of a chat template: Python's Jinja2 in the same environment. Used by test_template_jinja.py."""
 import datetime
+import functools
 import json
 import re
 
@@ -51,10 +52,15 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=4)
+def _compiled(env, source):
+    return env.from_string(source)
+
+
 def expectation(env, source, values):
     """The members "output" or "error" of a vector, and "any_text" if only the kind of result can be compared."""
     try:
-        text = env.from_string(source).render(**values)
+        text = _compiled(env, source).render(**values)
         return {"output": text, "any_text": bool(ADDRESS.search(text))}
     except Exception as e:  # pylint: disable=broad-except
         text = f"{type(e).__name__}: {e}"
