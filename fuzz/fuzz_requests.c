@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (root) generation_parse(&ask, root, parsers[data[0] % 16 % BASE_ARRAY_LEN(parsers)], &p);
     json_decref(root);
     if (!p.kind) check_ask(&ask);
-    if (!p.kind && !tools_prepare(&ask, n % 2 ? "chatml" : "plain", &p)) check_prepared(&ask);
+    if (!p.kind && !tools_check(&ask, &p) && !tools_write(&ask, n % 2 ? "chatml" : "plain", &p) && !tools_constrain(&ask, &p)) check_prepared(&ask);
     if (p.kind) check_problem(&p);
     else check_finder(&ask, data, n);
     generation_free(&ask);

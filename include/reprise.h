@@ -178,6 +178,17 @@ RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progre
 /* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
+/* A message of a conversation. */
+typedef enum rp_role { RP_ROLE_SYSTEM, RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL } rp_role;
+#define RP_N_ROLES 4
+#define RP_MAX_MESSAGES 65536
+
+typedef struct rp_message {
+    rp_role role;
+    const char *text; /* n bytes of UTF-8, never parsed for control tokens */
+    size_t n;
+} rp_message;
+
 /* ---- Chat templates ---- */
 
 /* A model's own chat template: the Jinja that is in its file, or any other, parsed once (docs/templates.md). It renders a conversation as
@@ -205,6 +216,12 @@ typedef struct rp_template_text {
     rp_template_run *runs;
     size_t n_runs;
 } rp_template_text;
+
+/* A message in a rendered text: where its content ends. */
+typedef struct rp_rendered_turn {
+    size_t end;
+    rp_role role;
+} rp_rendered_turn;
 
 typedef struct rp_template_options {
     uint32_t struct_size;
@@ -234,8 +251,8 @@ RP_API bool rp_template_uses(const rp_template *t, const char *variable);
 RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
                               rp_error *err);
 RP_API void rp_template_text_free(rp_template_text *text);
-/* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and pad_token. Also
- * RP_ERR_UNSUPPORTED (rp_model_template is NULL). */
+/* rp_template_render with the model's template and, unless the JSON has them, its bos_token, eos_token, unk_token and pad_token. If the model wants a
+ * beginning-of-text token and the template writes none, the text is preceded by it. Also RP_ERR_UNSUPPORTED (rp_model_template is NULL). */
 RP_API int rp_model_render(const rp_model *model, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err);
 /* Converts a rendered conversation to tokens, as rp_request.rendered does: after the beginning-of-text token, if the model wants one and the text
  * does not begin with it. *tokens: owned by the caller, rp_free. RP_ERR_INVALID (malformed runs), RP_ERR_MEMORY, RP_ERR_LIMIT. */
@@ -247,17 +264,6 @@ RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *t
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
-/* A message of a conversation. */
-typedef enum rp_role { RP_ROLE_SYSTEM, RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL } rp_role;
-#define RP_N_ROLES 4
-#define RP_MAX_MESSAGES 65536
-
-typedef struct rp_message {
-    rp_role role;
-    const char *text; /* n bytes of UTF-8, never parsed for control tokens */
-    size_t n;
-} rp_message;
-
 /* Converts messages as rp_request.messages does: the beginning-of-text token (if the model wants one), each message in
  * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
  * is not closed.
@@ -818,6 +824,9 @@ typedef struct rp_request {
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
     rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
     uint64_t stream_tag;     /* of the job's events; default 0 */
+    const rp_rendered_turn *rendered_turns; /* n_rendered_turns messages of `rendered`, in order: for reports, and system messages that context_shift
+                                               keeps. NULL: none (default) */
+    int32_t n_rendered_turns;
     const rp_template_text *rendered; /* a conversation that a chat template rendered (rp_model_render), in place of `messages`; borrowed during
                                          submission. Answers of this engine in it become the sampled tokens, as in messages. NULL: none (default) */
     bool special_text;       /* control tokens of the answer, except those that end it, are their name in its text ("[TOOL_CALLS]"), for stops and

@@ -243,6 +243,17 @@ class rp_model_info(Structure):
     ]
 
 
+class rp_message(Structure):
+    role: int
+    text: Bytes | None
+    n: int
+    _fields_ = [
+        ("role", c_int),
+        ("text", c_char_p),
+        ("n", c_size_t),
+    ]
+
+
 class rp_template_run(Structure):
     end: int
     offset: int
@@ -267,6 +278,15 @@ class rp_template_text(Structure):
     ]
 
 
+class rp_rendered_turn(Structure):
+    end: int
+    role: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("role", c_int),
+    ]
+
+
 class rp_template_options(Structure):
     struct_size: int
     has_time: bool
@@ -275,17 +295,6 @@ class rp_template_options(Structure):
         ("struct_size", c_uint32),
         ("has_time", c_bool),
         ("time", c_int64),
-    ]
-
-
-class rp_message(Structure):
-    role: int
-    text: Bytes | None
-    n: int
-    _fields_ = [
-        ("role", c_int),
-        ("text", c_char_p),
-        ("n", c_size_t),
     ]
 
 
@@ -607,6 +616,8 @@ class rp_request(Structure):
     n_kept_shares: int
     stream: int | None
     stream_tag: int
+    rendered_turns: Any
+    n_rendered_turns: int
     rendered: Any
     special_text: bool
     _fields_ = [
@@ -653,6 +664,8 @@ class rp_request(Structure):
         ("n_kept_shares", c_int32),
         ("stream", c_void_p),
         ("stream_tag", c_uint64),
+        ("rendered_turns", POINTER(rp_rendered_turn)),
+        ("n_rendered_turns", c_int32),
         ("rendered", POINTER(rp_template_text)),
         ("special_text", c_bool),
     ]

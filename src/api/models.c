@@ -167,7 +167,12 @@ int rp_model_render(const rp_model *m, const char *json, size_t n, const rp_temp
     *out = NULL;
     if (!m->template) return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no chat template of its own: use messages, or give a template");
     model_template_tokens(m, tokens, &n_tokens);
-    return template_render(m->template, json, n, tokens, n_tokens, options, out, err);
+    int rc = template_render(m->template, json, n, tokens, n_tokens, options, out, err);
+    if (!rc && (rc = model_complete_rendered(m, *out, err))) {
+        rp_template_text_free(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_t **tokens, size_t *n_tokens, rp_error *err) {
@@ -175,7 +180,7 @@ int rp_tokenize_rendered(const rp_model *m, const rp_template_text *text, int32_
     if (!m || !text || !tokens || !n_tokens)
         return base_fail(err, RP_ERR_INVALID, "rp_tokenize_rendered: model, text, tokens and n_tokens are needed");
     int rc = model_check_rendered(text, err);
-    if (!rc) rc = pml_append_rendered(m, text, NULL, &list, err);
+    if (!rc) rc = pml_append_rendered(m, text, &list, err);
     if (rc) token_list_free(&list);
     *tokens = rc ? NULL : list.ids;
     *n_tokens = rc ? 0 : list.n;

@@ -70,6 +70,7 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
     own->rendered = NULL;
+    own->rendered_turns = NULL;
     own->built = NULL;
     own->tokens = NULL;
     own->stops = NULL;

@@ -110,6 +110,25 @@ static bool lacks_bos(const rp_model *m, const rp_template_text *text) {
     return bos >= 0 && tokenizer_control_at(m->tokenizer, text->bytes, n) != bos;
 }
 
+int model_complete_rendered(const rp_model *m, rp_template_text *text, rp_error *err) {
+    size_t n = 0;
+    if (!lacks_bos(m, text)) return RP_OK;
+    const char *bos = tokenizer_bytes(m->tokenizer, tokenizer_bos(m->tokenizer), true, &n);
+    char *bytes = base_realloc(text->bytes, n + text->n + 1);
+    if (bytes) text->bytes = bytes;
+    rp_template_run *runs = base_realloc(text->runs, (text->n_runs + 1) * sizeof(*runs));
+    if (runs) text->runs = runs;
+    if (!bytes || !runs) return base_fail_memory(err, n + text->n, "a rendered prompt");
+    memmove(bytes + n, bytes, text->n + 1);
+    memcpy(bytes, bos, n);
+    for (size_t i = 0; i < text->n_runs; i++) runs[i].end += n;
+    text->n += n;
+    if (text->n_runs > 0 && runs[0].origin == RP_TEMPLATE_TRUSTED) return RP_OK;
+    memmove(runs + 1, runs, text->n_runs++ * sizeof(*runs));
+    runs[0] = (rp_template_run){.end = n, .offset = SIZE_MAX, .origin = RP_TEMPLATE_TRUSTED};
+    return RP_OK;
+}
+
 int model_append_rendered(const rp_model *m, const rp_template_text *text, size_t from, size_t to, token_list *out, rp_error *err) {
     size_t n = 0;
     if (from == 0 && lacks_bos(m, text) && token_list_push(out, tokenizer_bos(m->tokenizer))) return base_fail_memory(err, sizeof(int32_t), "tokens");
@@ -154,3 +173,11 @@ static size_t turn_end_in(const rp_model *m, const char *bytes, size_t begin, si
 }
 
 size_t model_find_turn_end(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, turn_end_in); }
+
+static size_t control_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++)
+        if (tokenizer_control_at(m->tokenizer, bytes + i, end - i) >= 0) return i;
+    return SIZE_MAX;
+}
+
+size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, control_in); }

@@ -13,6 +13,9 @@
 int model_read_template(rp_model *m, rp_error *err);
 void model_free_template(rp_model *m);
 
+/* Puts the beginning-of-text token before a rendered text, if the model adds one and the text does not begin with it. RP_ERR_MEMORY. */
+int model_complete_rendered(const rp_model *m, rp_template_text *text, rp_error *err);
+
 /* Checks a rendered text of a caller: runs rise and end with the text. RP_ERR_INVALID. */
 int model_check_rendered(const rp_template_text *text, rp_error *err);
 /* Appends the tokens of bytes [from, to) of a rendered text. From byte 0 on: after the beginning-of-text token, if the model adds one and the
@@ -24,6 +27,8 @@ void model_template_tokens(const rp_model *m, const char *out[8], size_t *n);
 tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n);
 /* The end of the first generation prompt within trusted bytes at or after `from`: an answer begins there. SIZE_MAX: none. */
 size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from);
+/* The next control token within trusted bytes at or after `from`: the byte at which it begins. SIZE_MAX: none. */
+size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from);
 /* The next end-of-turn token within trusted bytes at or after `from`: the byte at which it begins. SIZE_MAX: none. */
 size_t model_find_turn_end(const rp_model *m, const rp_template_text *text, size_t from);
 

@@ -356,24 +356,64 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
     return finish_run(out, p, rc, err);
 }
 
-int pml_append_rendered(const rp_model *m, const rp_template_text *text, const pml_recall *recall, token_list *out, rp_error *err) {
-    size_t at = 0, answer;
-    while ((answer = model_find_answer(m, text, at)) < text->n) {
-        const int rc = model_append_rendered(m, text, at, answer, out, err);
-        if (rc) return rc;
-        const size_t end = recall ? model_find_turn_end(m, text, answer) : SIZE_MAX;
-        const bool known = end != SIZE_MAX && end > answer && recall->find(recall->user, text->bytes + answer, end - answer, out);
-        at = known ? end : answer;
-    }
-    return model_append_rendered(m, text, at, text->n, out, err);
+/* ---- rendered conversations ---- */
+
+typedef struct rendering {
+    const rp_model *m;
+    const rp_template_text *text;
+    const rp_rendered_turn *turns;
+    pml_turn *ends; /* [n_turns]: in tokens */
+    size_t n_turns, turn; /* the next one */
+    const pml_recall *recall;
+} rendering;
+
+/* A turn ends before the first control token after its content, or after its end-of-turn token: text is cut into tokens there anyway. */
+static size_t turn_cut(const rendering *r) {
+    if (r->turn == r->n_turns) return SIZE_MAX;
+    const size_t control = model_find_control(r->m, r->text, r->turns[r->turn].end);
+    const bool is_end = control != SIZE_MAX && control == model_find_turn_end(r->m, r->text, control);
+    return is_end ? model_find_control(r->m, r->text, control + 1) : control;
 }
 
-int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const pml_recall *recall, rp_error *err) {
+static int append_rendering(rendering *r, token_list *out, rp_error *err) {
+    const rp_template_text *text = r->text;
+    size_t at = 0, answer = model_find_answer(r->m, text, 0), cut = turn_cut(r);
+    for (;;) {
+        const size_t to = BASE_MIN(BASE_MIN(answer, cut), text->n);
+        const int rc = model_append_rendered(r->m, text, at, to, out, err);
+        if (rc) return rc;
+        at = to;
+        if (at == answer) {
+            const size_t end = r->recall ? model_find_turn_end(r->m, text, answer) : SIZE_MAX;
+            if (end != SIZE_MAX && end > answer && r->recall->find(r->recall->user, text->bytes + answer, end - answer, out)) at = end;
+            answer = model_find_answer(r->m, text, at);
+        }
+        for (; r->turn < r->n_turns && cut <= at; cut = turn_cut(r)) {
+            r->ends[r->turn] = (pml_turn){out->n, (int)r->turns[r->turn].role};
+            r->turn++;
+        }
+        if (at == text->n) break;
+    }
+    for (; r->turn < r->n_turns; r->turn++) r->ends[r->turn] = (pml_turn){out->n, (int)r->turns[r->turn].role};
+    return RP_OK;
+}
+
+int pml_append_rendered(const rp_model *m, const rp_template_text *text, token_list *out, rp_error *err) {
+    return append_rendering(&(rendering){.m = m, .text = text}, out, err);
+}
+
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, const pml_recall *recall,
+                      rp_error *err) {
     *out = NULL;
     int rc = model_check_rendered(text, err);
-    pml_plan *p = rc ? NULL : base_calloc(1, sizeof(*p));
-    if (!p) return rc ? rc : base_fail_memory(err, sizeof(*p), "a plan");
-    return finish_run(out, p, pml_append_rendered(m, text, recall, &p->tokens, err), err);
+    if (!rc && n_turns > RP_MAX_MESSAGES) rc = base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n_turns, RP_MAX_MESSAGES);
+    if (rc) return rc;
+    pml_plan *p = base_calloc(1, sizeof(*p));
+    if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
+    p->turns = base_calloc(BASE_MAX(n_turns, 1), sizeof(*p->turns));
+    p->n_turns = p->turns ? n_turns : 0;
+    rendering r = {.m = m, .text = text, .turns = turns, .ends = p->turns, .n_turns = n_turns, .recall = recall};
+    return finish_run(out, p, p->turns ? append_rendering(&r, &p->tokens, err) : base_fail_memory(err, n_turns, "a plan"), err);
 }
 
 void pml_plan_free(pml_plan *p) {

@@ -171,7 +171,7 @@ static void run(const family_world *w, const generation *gen, const rp_request *
 
 static void make_grammar(generation *gen) {
     server_problem p = {0};
-    if (tools_prepare(gen, "chatml", &p)) fail_msg("%s: %s", gen->convention.family->name, p.message);
+    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->convention.family->name, p.message);
 }
 
 /* Leaves what the world owns. */

@@ -171,16 +171,8 @@ int anthropic_parse(generation *gen, server_problem *p) {
 
 /* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
 
-static size_t anthropic_count(const server_request *x, size_t n_messages, bool open) {
-    int32_t *tokens = NULL;
-    size_t n = 0;
-    if (n_messages == 0 || rp_tokenize_messages(x->server->model, x->gen.messages, n_messages, open, &tokens, &n, NULL)) n = 0;
-    rp_free(tokens);
-    return n;
-}
-
 static json_t *usage_of(const server_request *x, server_usage u) {
-    int64_t marked = (int64_t)anthropic_count(x, x->gen.n_marked, true);
+    int64_t marked = (int64_t)conversation_prompt_count_marked(x);
     int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
     return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
                      (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
@@ -255,7 +247,7 @@ void handle_anthropic_count(server_request *x) {
     if (root) generation_parse(&x->gen, root, anthropic_parse_count, &x->problem);
     json_decref(root);
     size_t n = 0;
-    tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    tools_check(&x->gen, &x->problem);
     generate_check_fields(x);
     if (x->problem.kind || conversation_prompt_count(x, &n)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));

@@ -218,7 +218,7 @@ void handle_gemini(server_request *x) {
     json_decref(root);
     x->gen.model = x->name;
     x->gen.stream = streams;
-    if (counts) tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    if (counts) tools_check(&x->gen, &x->problem);
     if (x->problem.kind) server_request_reply_problem(x);
     else if (counts) gemini_count_tokens(x);
     else generate_begin(x, &form);

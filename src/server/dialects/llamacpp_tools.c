@@ -5,6 +5,7 @@
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
+#include "server/prompt/conversation_prompt.h"
 #include "server/prompt/prompt_tokens.h"
 #include "server/admin/report.h"
 #include "server/server_internal.h"
@@ -96,7 +97,8 @@ static json_t *llamacpp_tools_render(server_request *x) {
     size_t n = 0;
     rp_error err;
     json_t *prompt = NULL;
-    if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
+    if (x->gen.rendered) prompt = server_json_text(x->gen.rendered->bytes, x->gen.rendered->n);
+    else if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     else if (prompt_tokens_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = server_json_text(text.data, text.len);
@@ -115,7 +117,7 @@ void handle_llamacpp_template(server_request *x) {
     json_t *root = llamacpp_tools_body_of(x), *object = NULL;
     if (!root) return;
     if (!generation_parse(&x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
-        !tools_prepare(&x->gen, x->server->info.chat_format, &x->problem))
+        !tools_check(&x->gen, &x->problem) && !conversation_prompt_build(x))
         object = llamacpp_tools_render(x);
     llamacpp_tools_reply(x, root, object);
 }

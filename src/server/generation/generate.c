@@ -204,7 +204,10 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.prompt = a->pml;
     q.built = a->built;
     q.prompt_name = a->n_messages > 0 ? "messages" : NULL;
-    q.messages = a->built ? NULL : a->messages; /* its documents are modules */
+    q.rendered_turns = a->rendered_turns;
+    q.n_rendered_turns = (int32_t)a->n_rendered_turns;
+    q.rendered = a->built ? NULL : a->rendered; /* its documents are modules */
+    q.messages = a->built || a->rendered ? NULL : a->messages;
     q.n_messages = (int32_t)a->n_messages;
     q.continues_last = a->continues_last;
     q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;
@@ -342,8 +345,9 @@ void generate_begin(server_request *x, const server_form *form) {
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
-    if (!kind) kind = tools_prepare(&x->gen, x->server->info.chat_format, &x->problem);
+    if (!kind) kind = tools_check(&x->gen, &x->problem);
     if (!kind) kind = conversation_prompt_build(x);
+    if (!kind) kind = tools_constrain(&x->gen, &x->problem);
     if (!kind) kind = make_choices(x);
     for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = generate_submit(x, i, tenant);
     if (!kind) {

@@ -32,6 +32,9 @@ void generation_free(generation *gen) {
     for (size_t i = 0; i < gen->n_owned; i++) base_free(gen->owned[i]);
     base_free(gen->owned);
     base_free(gen->messages);
+    rp_template_text_free(gen->rendered);
+    base_free(gen->rendered_turns);
+    json_decref(gen->rendered_input);
     base_free(gen->parts);
     for (size_t i = 0; i < gen->n_prompts; i++) base_free(gen->prompts[i].tokens);
     base_free(gen->prompts);

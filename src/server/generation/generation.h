@@ -102,6 +102,11 @@ typedef struct generation {
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
     bool has_markup;        /* some parts are PML or modules */
+    rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
+    json_t *rendered_input;     /* its variables; a reference */
+    rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
+    size_t n_rendered_turns;
+    size_t first_rendered;      /* messages before it are left out, except leading system messages; 0: none */
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;
@@ -121,9 +126,9 @@ typedef struct generation {
     bool wants_json;           /* the answer is a JSON object, or matches answer_schema */
     const json_t *answer_schema; /* NULL: none */
     const char *answer_place;  /* of the schema, for problems */
-    const char *grammar, *grammar_trigger; /* from the client, or from tools_prepare; NULL: none */
+    const char *grammar, *grammar_trigger; /* from the client, or from tools_constrain; NULL: none */
 
-    /* How the model writes its answer: set by the server before tools_prepare. */
+    /* How the model writes its answer: set by the server before the prompt is made. */
     tool_convention convention; /* of the model */
     bool special_text;          /* its marks are control tokens: rp_request.special_text */
     bool reasoning_open;        /* the prompt ends within reasoning: the answer continues it */

@@ -36,7 +36,7 @@ static void tools_put_json(base_buffer *b, json_t *object, size_t flags, server_
     json_decref(object);
 }
 
-static json_t *server_tool_definition(const server_tool *t) {
+json_t *tools_definition(const server_tool *t) {
     json_t *schema = t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
     return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description", t->description,
                      "parameters", schema);
@@ -47,7 +47,7 @@ static void put_definitions(generation *gen, base_buffer *b, server_problem *p) 
     tools_put(b, before_definitions, p);
     for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
         server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
-        tools_put_json(b, server_tool_definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        tools_put_json(b, tools_definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
         part.end = b->len;
         if (gen->modular) generation_add_part(gen, &part, p);
         tools_put(b, "\n", p);
@@ -229,15 +229,22 @@ static bool has_tool(const generation *gen) {
     return false;
 }
 
-int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
+int tools_check(generation *gen, server_problem *p) {
     if (p->kind) return (int)p->kind;
-    bool calls = tools_are_on(gen);
     if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
         return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
-    if (calls && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
-    if ((calls || gen->wants_json) && gen->grammar)
+    if (tools_are_on(gen) && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
+    if ((tools_are_on(gen) || gen->wants_json) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
-    if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
+    return SERVER_FINE;
+}
+
+int tools_write(generation *gen, const char *chat_format, server_problem *p) {
+    if (!p->kind && (tools_are_on(gen) || gen->n_calls > 0 || gen->n_results > 0)) rewrite_messages(gen, chat_format, p);
+    return (int)p->kind;
+}
+
+int tools_constrain(generation *gen, server_problem *p) {
     if (!p->kind && (tools_are_on(gen) || gen->wants_json)) tool_grammar_make(gen, tools_are_on(gen), p);
     return (int)p->kind;
 }

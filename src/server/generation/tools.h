@@ -20,8 +20,14 @@
 
 /* Whether the answer may call tools. */
 bool tools_are_on(const generation *gen);
-/* Rewrites gen->messages for the model and sets gen->grammar (tool_grammar.h). Once, before they are used, and with gen->convention. chat_format:
- * of rp_model_info. Returns a server_problem_kind. */
-int tools_prepare(generation *gen, const char *chat_format, server_problem *p);
+/* A definition as OpenAI has it; a new reference. NULL: out of memory. */
+json_t *tools_definition(const server_tool *t);
+/* Checks tool choice, tools and grammar. Returns a server_problem_kind, as the others do. */
+int tools_check(generation *gen, server_problem *p);
+/* Rewrites gen->messages: definitions, calls and results become text. For models whose template does not write them. Once. chat_format: of
+ * rp_model_info. */
+int tools_write(generation *gen, const char *chat_format, server_problem *p);
+/* Sets gen->grammar (tool_grammar.h), for gen->convention, after the prompt is known. */
+int tools_constrain(generation *gen, server_problem *p);
 
 #endif

@@ -2,9 +2,13 @@
 /* conversation_prompt.c: see conversation_prompt.h. */
 #include "server/prompt/conversation_prompt.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "reprise_tools.h"
+#include "server/generation/tools.h"
+#include "server/prompt/chat_rendering.h"
 #include "server/prompt/prompt_parts.h"
 #include "server/server_internal.h"
 
@@ -99,20 +103,96 @@ static int conversation_schema(const generation *gen, const char **out, server_p
     return SERVER_FINE;
 }
 
-int conversation_prompt_build(server_request *x) {
+/* ---- Rendered text ---- */
+
+/* A document in the rendered text: bytes [begin, end) of it. */
+typedef struct rendered_document {
+    size_t begin, end;
+} rendered_document;
+
+typedef struct rendered_documents {
+    rendered_document *items;
+    size_t n, cap;
+} rendered_documents;
+
+static int compare_documents(const void *a, const void *b) {
+    const rendered_document *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static void add_document(conversation *c, rendered_documents *l, size_t begin, size_t end) {
+    const char *bytes = c->x->gen.rendered->bytes;
+    if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->server->model, bytes + begin, end - begin)) return;
+    if (base_grow((void **)&l->items, &l->cap, l->n + 1, RP_MAX_DOCUMENTS, sizeof(*l->items))) server_fail_memory(&c->x->problem);
+    else l->items[l->n++] = (rendered_document){begin, end};
+}
+
+/* A part of a message, where the template wrote it unchanged. */
+static void find_part(conversation *c, const server_part *part, rendered_documents *l) {
+    const rp_template_text *text = c->x->gen.rendered;
+    const uint32_t source = chat_rendering_source(&c->x->gen, part->message);
+    size_t begin = 0;
+    for (size_t i = 0; i < text->n_runs && source > 0; begin = text->runs[i++].end) {
+        const rp_template_run *run = &text->runs[i];
+        if (run->origin != source || run->offset == SIZE_MAX || part->begin < run->offset || part->end > run->offset + (run->end - begin)) continue;
+        add_document(c, l, begin + (part->begin - run->offset), begin + (part->end - run->offset));
+        return;
+    }
+}
+
+/* Definitions of tools: JSON that the template wrote. */
+static void find_definitions(conversation *c, rendered_documents *l) {
+    const rp_template_text *text = c->x->gen.rendered;
+    size_t begin = 0;
+    for (size_t i = 0; i < text->n_runs && tools_are_on(&c->x->gen) && !c->x->problem.kind; begin = text->runs[i++].end)
+        if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
+}
+
+/* The rendered text, with its documents as modules. */
+static int build_rendered(conversation *c) {
+    const generation *gen = &c->x->gen;
+    rendered_documents l = {0};
+    size_t at = 0;
+    for (size_t i = 0; i < gen->n_parts && !c->x->problem.kind; i++)
+        if (may_be_document(gen, i)) find_part(c, &gen->parts[i], &l);
+    find_definitions(c, &l);
+    if (l.n > 0) qsort(l.items, l.n, sizeof(*l.items), compare_documents);
+    for (size_t i = 0; i < l.n && !c->x->problem.kind; i++) {
+        if (l.items[i].begin < at) continue;
+        rp_prompt_append_rendered(c->prompt, gen->rendered, at, l.items[i].begin);
+        rp_prompt_append_document(c->prompt, gen->rendered->bytes + l.items[i].begin, l.items[i].end - l.items[i].begin);
+        at = l.items[i].end;
+        c->n_modules++;
+    }
+    rp_prompt_append_rendered(c->prompt, gen->rendered, at, gen->rendered->n);
+    base_free(l.items);
+    return (int)c->x->problem.kind;
+}
+
+/* ---- All of it ---- */
+
+static int conversation_build(server_request *x) {
     generation *gen = &x->gen;
     conversation c = {.x = x};
     const char *schema;
-    if (x->problem.kind || gen->built || gen->n_parts == 0) return (int)x->problem.kind; /* built: by an earlier call, to count tokens */
-    if (!gen->has_markup && !(gen->modular && x->server->info.movable)) return SERVER_FINE;
+    if (!gen->has_markup && !(gen->modular && x->server->info.movable && (gen->n_parts > 0 || gen->rendered))) return SERVER_FINE;
     if (gen->has_markup && gen->modular)
         return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
     if (conversation_schema(gen, &schema, &x->problem)) return (int)x->problem.kind;
     if (rp_prompt_new(&c.prompt, schema, NULL)) return server_fail_memory(&x->problem);
-    conversation_append_all(&c);
+    if (gen->rendered) build_rendered(&c);
+    else conversation_append_all(&c);
     if (c.n_modules > 0) gen->built = c.prompt;
     else rp_prompt_free(c.prompt);
     return (int)x->problem.kind;
+}
+
+int conversation_prompt_build(server_request *x) {
+    generation *gen = &x->gen;
+    if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
+    if (!chat_rendering_has_tools(x) && tools_write(gen, x->server->info.chat_format, &x->problem)) return (int)x->problem.kind;
+    if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;
+    return conversation_build(x);
 }
 
 /* ---- Counting ---- */
@@ -134,8 +214,56 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
     *n_tokens = 0;
     if (conversation_prompt_build(x)) return (int)x->problem.kind;
     if (x->gen.built) return conversation_count_built(x, n_tokens);
-    if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
+    if (x->gen.rendered ? rp_tokenize_rendered(x->server->model, x->gen.rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
+}
+
+/* The byte of the rendered text after the content of message i, or before it. SIZE_MAX: the text does not have it. */
+static size_t rendered_content(const generation *gen, size_t i, bool after) {
+    const uint32_t source = chat_rendering_source(gen, i);
+    size_t begin = 0, found = SIZE_MAX;
+    for (size_t k = 0; k < gen->rendered->n_runs && source > 0; begin = gen->rendered->runs[k++].end) {
+        if (gen->rendered->runs[k].origin != source) continue;
+        if (!after) return begin;
+        found = gen->rendered->runs[k].end;
+    }
+    return found;
+}
+
+static size_t rendered_marked(const generation *gen) {
+    size_t first = 0;
+    if (gen->n_marked > 0) return rendered_content(gen, BASE_MIN(gen->n_marked, gen->n_messages) - 1, true);
+    while (gen->marks_tools && first + 1 < gen->n_messages && gen->messages[first].role == RP_ROLE_SYSTEM) first++;
+    return gen->marks_tools ? rendered_content(gen, first, false) : SIZE_MAX;
+}
+
+/* Tokens of the first n bytes. */
+static int count_beginning(const server_request *x, size_t n, int32_t **tokens, size_t *n_tokens) {
+    rp_template_text text = *x->gen.rendered;
+    size_t k = 0;
+    while (k < text.n_runs && text.runs[k].end < n) k++;
+    if (n > text.n || n == 0 || k == text.n_runs) return RP_ERR_INVALID;
+    rp_template_run *runs = base_alloc((k + 1) * sizeof(*runs));
+    if (!runs) return RP_ERR_MEMORY;
+    memcpy(runs, text.runs, (k + 1) * sizeof(*runs));
+    runs[k].end = n;
+    text.runs = runs;
+    text.n_runs = k + 1;
+    text.n = n;
+    const int rc = rp_tokenize_rendered(x->server->model, &text, tokens, n_tokens, NULL);
+    base_free(runs);
+    return rc;
+}
+
+size_t conversation_prompt_count_marked(const server_request *x) {
+    const generation *gen = &x->gen;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    int rc = RP_ERR_INVALID;
+    if (gen->rendered) rc = count_beginning(x, rendered_marked(gen), &tokens, &n);
+    else if (gen->n_marked > 0) rc = rp_tokenize_messages(x->server->model, gen->messages, gen->n_marked, true, &tokens, &n, NULL);
+    rp_free(tokens);
+    return rc ? 0 : n;
 }

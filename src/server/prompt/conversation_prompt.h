@@ -13,10 +13,14 @@
 
 #include "server/http/server_request.h"
 
-/* Sets the generation's `built` if its messages need it. Returns a server_problem_kind. */
+/* Makes the prompt of a conversation, once: the generation's `rendered`, by the model's template (chat_rendering.h), and its `built`, if messages need
+ * it; without either the prompt is `messages`. Returns a server_problem_kind. */
 int conversation_prompt_build(server_request *x);
 
 /* Counts the prompt tokens of the messages, with those that open the answer. Returns a server_problem_kind. */
 int conversation_prompt_count(server_request *x, size_t *n_tokens);
+
+/* Tokens up to the last message, or the tool definitions, that the client marks for the cache; 0: none, or out of memory. */
+size_t conversation_prompt_count_marked(const server_request *x);
 
 #endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chat_rendering.h: a conversation as the model's own chat template writes it.
+ *
+ *   messages, tool definitions, calls, results, reasoning, chat_template_kwargs --> JSON --rp_model_render--> text with origins
+ *
+ * Roles and names of tokens are the template's; everything else of the request is untrusted, and never becomes a control token. A template that
+ * refuses a conversation gets it once more in the form that it asks for: arguments of calls as text, call ids of nine characters, consecutive
+ * messages of a role as one, system messages in the user's first one. Its own error is reported if that does not help.
+ *
+ * Owns nothing; the text belongs to the generation. Worker threads.
+ */
+#ifndef SERVER_CHAT_RENDERING_H
+#define SERVER_CHAT_RENDERING_H
+
+#include "server/http/server_request.h"
+
+/* Does the model's template render this request? Not if messages use modules of a schema, whose texts have the built-in format. */
+bool chat_rendering_applies(const server_request *x);
+/* Does the template write tool definitions, calls and results? Then tools.h need not. */
+bool chat_rendering_has_tools(const server_request *x);
+/* Sets gen->rendered and gen->reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit
+ * (gen->first_rendered). Returns a server_problem_kind. */
+int chat_rendering_make(server_request *x);
+/* The number that origins of the rendered text have for the content of message i; 0: none. */
+uint32_t chat_rendering_source(const generation *gen, size_t i);
+/* How many messages were left out. */
+size_t chat_rendering_dropped(const generation *gen);
+
+#endif
