@@ -60,6 +60,10 @@ test-formats: all ## validate /metrics with promtool and /openapi.json with redo
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
+.PHONY: test-templates
+test-templates: all ## compare 2,000 random conversations of each published chat template, and 20,000 random templates, with Python's Jinja2 (python3-jinja2; about six minutes)
+	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=2000 tests/template/test_template_jinja.py
+
 exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) build/tests/exactness/test_cuts
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((10 + $(ROUNDS) / 30)) build/tests/crash/test_crash

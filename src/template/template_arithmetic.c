@@ -1,98 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template_arithmetic.c: + - * / // % ** as in Python, of numbers, strings and lists; "%s" % x. Owns nothing. One thread. */
+/* template_arithmetic.c: + - * / // % ** as in Python, of numbers, strings and lists. Owns nothing. One thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "template/template_internal.h"
-
-/* ---- "%s" % x ---- */
-
-typedef struct percent {
-    state *s;
-    const string *format;
-    const value *items;
-    size_t n, next;
-    const dict *named;
-    size_t at; /* in the format, after "%" */
-} percent;
-
-static value percent_argument(percent *p) {
-    const string *f = p->format;
-    if (p->at < f->n && f->bytes[p->at] == '(' && p->named) {
-        size_t end = p->at + 1;
-        while (end < f->n && f->bytes[end] != ')') end++;
-        const value *v = dict_find(p->s, p->named, value_string(string_part(p->s, f, p->at + 1, end)));
-        if (!v) state_fail(p->s, "KeyError", "'%.*s'", (int)(end - p->at - 1), f->bytes + p->at + 1);
-        p->at = end < f->n ? end + 1 : end;
-        return v ? *v : (value){0};
-    }
-    if (p->next < p->n) return p->items[p->next++];
-    state_fail(p->s, "TypeError", "not enough arguments for format string");
-    return (value){0};
-}
-
-static void percent_number(percent *p, builder *b, char kind, const char *flags, value v) {
-    char format[48], text[128];
-    bool is_int = kind == 'd' || kind == 'i' || kind == 'x' || kind == 'X' || kind == 'o';
-    if (!value_is_number(v)) {
-        state_fail(p->s, "TypeError", "%%%c format: a real number is required, not %s", kind, value_type_name(v));
-        return;
-    }
-    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i : v.as.b;
-    int64_t i = v.type == VALUE_FLOAT ? (f > -9e18 && f < 9e18 ? (int64_t)f : 0) : v.type == VALUE_INT ? v.as.i : v.as.b;
-    int n;
-    if (is_int) {
-        snprintf(format, sizeof(format), "%%%sll%c", flags, kind == 'i' ? 'd' : kind);
-        n = snprintf(text, sizeof(text), format, (long long)i);
-    } else {
-        snprintf(format, sizeof(format), "%%%s%c", flags, kind);
-        n = snprintf(text, sizeof(text), format, f);
-    }
-    builder_add(p->s, b, text, n < 0 ? 0 : (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1, v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
-}
-
-/* Flags, width and precision of numbers, up to 16 characters; strings are written whole. */
-static void percent_one(percent *p, builder *b) {
-    const string *f = p->format;
-    char flags[17];
-    size_t n = 0;
-    value v = p->at < f->n && f->bytes[p->at] == '(' ? percent_argument(p) : (value){.type = VALUE_LOOP};
-    while (p->at < f->n && strchr("-+ #0123456789.", f->bytes[p->at]) && n + 1 < sizeof(flags)) flags[n++] = f->bytes[p->at++];
-    flags[n] = '\0';
-    char kind = p->at < f->n ? f->bytes[p->at++] : '\0';
-    if (kind == '%') {
-        builder_add(p->s, b, "%", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
-        return;
-    }
-    if (!kind || !strchr("sradixXofFeEgG", kind)) {
-        state_fail(p->s, "ValueError", "unsupported format character after %%");
-        return;
-    }
-    if (v.type == VALUE_LOOP) v = percent_argument(p);
-    if (p->s->failed) return;
-    if (strchr("sra", kind)) value_write(p->s, b, v, kind != 's');
-    else percent_number(p, b, kind, flags, v);
-}
-
-value string_percent(state *s, const string *format, const value *items, size_t n, const dict *named) {
-    percent p = {.s = s, .format = format, .items = items, .n = n, .named = named};
-    builder b = {0};
-    size_t from = 0;
-    while (!s->failed) {
-        size_t at = from;
-        while (at < format->n && format->bytes[at] != '%') at++;
-        builder_add_string(s, &b, string_part(s, format, from, at));
-        if (at == format->n) break;
-        p.at = at + 1;
-        percent_one(&p, &b);
-        from = p.at;
-    }
-    if (p.next < n && !named) state_fail(s, "TypeError", "not all arguments converted during string formatting");
-    return value_string(builder_string(s, &b));
-}
-
-/* ---- Arithmetic ---- */
 
 static const char *const operator_names[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
@@ -147,7 +59,11 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
     }
     case OP_POW: break;
     }
-    return value_float(pow(a, b));
+    double r = pow(a, b);
+    if (a == 0 && b < 0) state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
+    else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, "TypeError", "complex numbers are not supported");
+    else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, "OverflowError", "(34, 'Numerical result out of range')");
+    return value_float(r);
 }
 
 static value list_join(state *s, const list *a, const list *b) {
@@ -172,8 +88,8 @@ static value operands_fail(state *s, binary_operator op, value a, value b) {
     if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
     else if (op == OP_ADD && value_is_sequence(a))
         state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
-    else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a)))
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(b));
+    else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))
+        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(a.type == VALUE_STRING || value_is_sequence(a) ? b : a));
     else
         state_fail(s, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
     return (value){0};
@@ -184,7 +100,7 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
     if (s->failed) return r;
     if (op == OP_MOD && a.type == VALUE_STRING) {
         bool tuple = b.type == VALUE_LIST && b.as.l->kind == LIST_TUPLE;
-        return string_percent(s, a.as.s, tuple ? b.as.l->items : &b, tuple ? b.as.l->n : 1, b.type == VALUE_DICT ? b.as.d : NULL);
+        return string_percent(s, a.as.s, tuple ? b.as.l->items : &b, tuple ? b.as.l->n : 1, b);
     }
     if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) {
         state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);

@@ -10,7 +10,8 @@
 
 #include "template/template_internal.h"
 
-#define MAX_NESTED 1500 /* calls of evaluate and run, each a frame of the stack */
+#define MAX_NESTED 600 /* calls of evaluate and run, each a frame of the stack */
+#define MAX_STACK_BYTES ((size_t)384 << 10) /* of them; a build with sanitizers has larger frames */
 
 typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } flow;
 
@@ -51,9 +52,10 @@ static value name_value(frame *f, const char *name) {
 
 static bool deeper(frame *f) {
     state *s = f->s;
-    if (s->failed || f->nested >= MAX_NESTED) {
+    const size_t used = s->stack - (uintptr_t)__builtin_frame_address(0); /* it grows downwards */
+    if (s->failed || f->nested >= MAX_NESTED || used > MAX_STACK_BYTES) {
         if (!s->failed) {
-            state_fail(s, "RecursionError", "calls and expressions are nested deeper than %d", MAX_NESTED);
+            state_fail(s, "RecursionError", "calls and expressions are nested too deep: at most %d are supported", MAX_NESTED);
             s->code = RP_ERR_LIMIT;
         }
         return false;
@@ -94,10 +96,48 @@ static arguments evaluate_arguments(frame *f, const template_node *node) {
     return (arguments){.items = items, .n = node->items.n, .names = node->names, .named = named, .n_named = node->second.n};
 }
 
+/* As it is interned; NULL: the template does not use it. */
+static const char *name_of_template(const state *s, const char *name) {
+    for (size_t i = 0; i < s->t->names.cap; i++)
+        if (s->t->names.names[i] && strcmp(s->t->names.names[i], name) == 0) return s->t->names.names[i];
+    return NULL;
+}
+
 static const value *named_argument(const arguments *args, const char *name) {
     for (size_t i = 0; i < args->n_named; i++)
         if (args->names[i] == name) return &args->named[i];
     return NULL;
+}
+
+static bool is_parameter(const template_node *node, const char *name, size_t first) {
+    for (size_t i = first; i < node->items.n; i++)
+        if (node->items.items[i]->name == name) return true;
+    return false;
+}
+
+/* The names caller, kwargs and varargs of a macro that uses them, and what is refused because it does not. */
+static void bind_special(frame *f, const macro *m, const arguments *args, value caller) {
+    state *s = f->s;
+    const template_node *node = m->node;
+    value named = node->op & MACRO_USES_KWARGS ? value_dict(s) : (value){0}, rest = node->op & MACRO_USES_VARARGS ? value_list(s, LIST_TUPLE, 0) : (value){0};
+    bool has_caller = caller.type == VALUE_MACRO;
+    if (node->op & MACRO_USES_CALLER && !is_parameter(node, name_of_template(s, "caller"), 0)) {
+        const value *given = has_caller ? &caller : named_argument(args, name_of_template(s, "caller"));
+        scope_set(s, f->scope, name_of_template(s, "caller"), given ? *given : value_hinted(s, "No caller defined", NULL));
+    } else if (has_caller && !(node->op & MACRO_USES_CALLER))
+        state_fail(s, "TypeError", "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", node->name);
+    for (size_t i = 0; i < args->n_named && !s->failed; i++) {
+        const char *name = args->names[i];
+        if (is_parameter(node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0)) continue;
+        if (node->op & MACRO_USES_KWARGS) dict_set(s, named.as.d, value_text(s, name), args->named[i]);
+        else state_fail(s, "TypeError", "macro '%s' takes no keyword argument '%s'", node->name, name);
+    }
+    for (size_t i = node->items.n; i < args->n && !s->failed; i++) {
+        if (node->op & MACRO_USES_VARARGS) list_add(s, rest.as.l, args->items[i]);
+        else state_fail(s, "TypeError", "macro '%s' takes not more than %u argument(s)", node->name, node->items.n);
+    }
+    if (node->op & MACRO_USES_KWARGS && !s->failed) scope_set(s, f->scope, name_of_template(s, "kwargs"), named);
+    if (node->op & MACRO_USES_VARARGS && !s->failed) scope_set(s, f->scope, name_of_template(s, "varargs"), rest);
 }
 
 /* Binds the parameters in the macro's scope. */
@@ -105,13 +145,6 @@ static void bind_parameters(frame *f, const macro *m, const arguments *args) {
     state *s = f->s;
     const node_list *parameters = &m->node->items, *defaults = &m->node->second;
     uint32_t first_default = parameters->n - defaults->n;
-    if (args->n > parameters->n)
-        state_fail(s, "TypeError", "macro '%s' takes not more than %u argument(s)", m->node->name, parameters->n);
-    for (size_t i = 0; i < args->n_named && !s->failed; i++) {
-        bool known = strcmp(args->names[i], "caller") == 0;
-        for (uint32_t k = 0; k < parameters->n; k++) known |= parameters->items[k]->name == args->names[i];
-        if (!known) state_fail(s, "TypeError", "macro '%s' takes no keyword argument '%s'", m->node->name, args->names[i]);
-    }
     for (uint32_t i = 0; i < parameters->n && !s->failed; i++) {
         const char *name = parameters->items[i]->name;
         const value *named = i < args->n ? NULL : named_argument(args, name);
@@ -141,10 +174,8 @@ static value call_macro(frame *f, const macro *m, const arguments *args, value c
         return (value){0};
     }
     s->depth++;
+    bind_special(&inner, m, args, caller);
     bind_parameters(&inner, m, args);
-    if (caller.type == VALUE_MACRO)
-        for (size_t i = 0; i < s->t->names.cap; i++)
-            if (s->t->names.names[i] && strcmp(s->t->names.names[i], "caller") == 0) scope_set(s, &own, s->t->names.names[i], caller);
     run(&inner, m->node->b);
     s->depth--;
     return value_string(builder_string(s, &out));
@@ -170,8 +201,9 @@ static value call_loop_method(state *s, const method *m, const arguments *args) 
 static value call_cycler_method(const method *m) {
     cycler *c = m->self->as.cycler;
     value v = c->items[c->at];
-    c->at = strcmp(m->name, "reset") == 0 ? 0 : (c->at + 1) % c->n;
-    return v;
+    bool resets = strcmp(m->name, "reset") == 0;
+    c->at = resets ? 0 : (c->at + 1) % c->n;
+    return resets ? value_none : v;
 }
 
 static value call_value(frame *f, value callee, const arguments *args, value caller) {
@@ -179,7 +211,7 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
     builder out = {0};
     if (s->failed) return (value){0};
     switch (callee.type) {
-    case VALUE_FUNCTION: return callee.as.function->call(s, args);
+    case VALUE_FUNCTION: return arguments_fit(s, args, callee.as.function->name, callee.as.function->parameters) ? callee.as.function->call(s, args) : (value){0};
     case VALUE_MACRO: return call_macro(f, callee.as.m, args, caller);
     case VALUE_METHOD:
         if (callee.as.method->self->type == VALUE_LOOP) return call_loop_method(s, callee.as.method, args);
@@ -265,7 +297,8 @@ static value evaluate_sign(frame *f, const template_node *node) {
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
     else if (!value_is_number(v)) state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
     if (f->s->failed) return v;
-    if (v.type == VALUE_FLOAT) return node->kind == NODE_NEGATE ? value_float(-v.as.f) : v;
+    if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;
+    if (v.type == VALUE_FLOAT) return v;
     return binary_operate(f->s, node->kind == NODE_NEGATE ? OP_SUB : OP_ADD, value_int(0), v);
 }
 
@@ -282,14 +315,16 @@ static value evaluate_filter(frame *f, const template_node *node) {
     const filter *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
-    return f->s->failed ? v : by->apply(f->s, v, &args);
+    if (!by) state_fail(f->s, "TemplateRuntimeError", "No filter named '%s' found.", node->name);
+    return f->s->failed ? v : filter_apply(f->s, by, v, &args);
 }
 
 static value evaluate_test(frame *f, const template_node *node) {
     const test *by = node->handler;
     value v = evaluate(f, node->a);
     arguments args = evaluate_arguments(f, node);
-    return f->s->failed ? v : value_bool(by->holds(f->s, v, &args));
+    if (!by) state_fail(f->s, "TemplateRuntimeError", "No test named '%s' found.", node->name);
+    return f->s->failed || !arguments_fit(f->s, &args, by->name, by->parameters) ? v : value_bool(by->holds(f->s, v, &args));
 }
 
 static value evaluate_call(frame *f, const template_node *node, value caller) {
@@ -364,12 +399,6 @@ static const list *filtered_items(frame *f, const template_node *node, const lis
     return all.as.l;
 }
 
-static const char *loop_name(const state *s) {
-    for (size_t i = 0; i < s->t->names.cap; i++)
-        if (s->t->names.names[i] && strcmp(s->t->names.names[i], "loop") == 0) return s->t->names.names[i];
-    return NULL; /* the template does not use it */
-}
-
 static void run_loop(frame *f, const template_node *node, value iterable, int depth) {
     state *s = f->s;
     const list *items = value_iterate(s, iterable);
@@ -377,33 +406,36 @@ static void run_loop(frame *f, const template_node *node, value iterable, int de
     if (!items || s->failed) return;
     loop *l = state_alloc(s, sizeof(*l));
     scope *own = l ? state_alloc(s, sizeof(*own)) : NULL;
-    const char *name = loop_name(s);
+    const char *name = name_of_template(s, "loop");
     if (!own) return;
     *l = (loop){.node = node, .outer = f->scope, .items = items, .depth = depth};
     frame inner = *f;
     inner.scope = own;
+    bool completed = false; /* a round, without break and continue: as in Jinja, else runs if none was */
     for (size_t i = 0; i < items->n && state_step(s, 0); i++) {
         /* Macros that are defined in the body keep its scope: a new one each round. */
         *own = (scope){.outer = f->scope, .items = own->items, .cap = own->cap};
         l->at = i;
         assign(&inner, node->a, items->items[i]);
         if (name) scope_set(s, own, name, (value){.type = VALUE_LOOP, .as.loop = l});
-        if (s->failed || run(&inner, node->items.items[0]) == FLOW_BREAK) break;
+        flow next = s->failed ? FLOW_BREAK : run(&inner, node->items.items[0]);
+        completed |= next == FLOW_NEXT;
+        if (next == FLOW_BREAK) break;
     }
-    if (items->n == 0 && node->items.n > 1) {
+    if (!completed && node->items.n > 1) {
         *own = (scope){.outer = f->scope};
         run(&inner, node->items.items[1]);
     }
 }
 
 /* A body's text, in a scope of its own. */
-static const string *run_to_text(frame *f, const template_node *body) {
+static const string *run_to_text(frame *f, const template_node *body, flow *next) {
     builder out = {0};
     scope *own = state_alloc(f->s, sizeof(*own));
     if (!own) return builder_string(f->s, &out);
     own->outer = f->scope;
     frame inner = {.s = f->s, .scope = own, .out = &out, .nested = f->nested};
-    run(&inner, body);
+    *next = run(&inner, body);
     return builder_string(f->s, &out);
 }
 
@@ -432,10 +464,12 @@ static flow run_with(frame *f, const template_node *node) {
 
 static flow run_kind(frame *f, const template_node *node) {
     state *s = f->s;
+    const string *text;
+    flow next = FLOW_NEXT;
     switch ((node_kind)node->kind) {
     case NODE_BODY:
         for (uint32_t i = 0; i < node->items.n && !s->failed; i++) {
-            flow next = run(f, node->items.items[i]);
+            next = run(f, node->items.items[i]);
             if (next != FLOW_NEXT) return next;
         }
         break;
@@ -446,8 +480,14 @@ static flow run_kind(frame *f, const template_node *node) {
         return node->c ? run(f, node->c) : FLOW_NEXT;
     case NODE_FOR: run_loop(f, node, evaluate(f, node->b), 0); break;
     case NODE_SET: assign(f, node->a, evaluate(f, node->b)); break;
-    case NODE_SET_BLOCK: assign(f, node->a, filtered_text(f, node->c, run_to_text(f, node->b))); break;
-    case NODE_FILTER_BLOCK: value_write(s, f->out, filtered_text(f, node->a, run_to_text(f, node->b)), false); break;
+    case NODE_SET_BLOCK:
+        text = run_to_text(f, node->b, &next);
+        if (next == FLOW_NEXT) assign(f, node->a, filtered_text(f, node->c, text));
+        return next;
+    case NODE_FILTER_BLOCK:
+        text = run_to_text(f, node->b, &next);
+        if (next == FLOW_NEXT) value_write(s, f->out, filtered_text(f, node->a, text), false);
+        return next;
     case NODE_MACRO: scope_set(s, f->scope, node->name, macro_new(f, node)); break;
     case NODE_CALL_BLOCK: value_write(s, f->out, evaluate_call(f, node->a, macro_new(f, node->b)), false); break;
     case NODE_WITH: return run_with(f, node);
@@ -470,5 +510,6 @@ static flow run(frame *f, const template_node *node) {
 void template_evaluate(state *s, const template_node *body, builder *out) {
     scope outermost = {0};
     frame f = {.s = s, .scope = &outermost, .out = out};
+    s->stack = (uintptr_t)__builtin_frame_address(0);
     run(&f, body);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_filters.c: Jinja's filters, as Jinja2 3.1 has them; tojson is json.dumps, as transformers sets it. One thread. */
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,56 +32,70 @@ static value filter_title(state *s, value v, const arguments *args) {
                 break;
             }
         }
-        builder_add_string(s, &b, string_case(s, string_part(s, text, from, at), CASE_CAPITAL));
+        string_at(text, from, &n);
+        builder_add_string(s, &b, string_case(s, string_part(s, text, from, from + n), CASE_UPPER));
+        builder_add_string(s, &b, string_case(s, string_part(s, text, from + n, at), CASE_LOWER));
     }
     return value_string(builder_string(s, &b));
 }
 
 static value filter_trim(state *s, value v, const arguments *args) {
-    return value_string(string_strip(s, value_to_string(s, v), argument_string(s, args, 0, "chars", NULL), true, true));
+    const value *set = argument(args, 0, "chars");
+    if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) state_fail(s, "TypeError", "strip arg must be None or str");
+    return value_string(string_strip(s, value_to_string(s, v), set && set->type == VALUE_STRING ? set->as.s : NULL, true, true));
 }
 
 static value filter_replace(state *s, value v, const arguments *args) {
-    const value *old = argument(args, 0, "old"), *with = argument(args, 1, "new");
-    if (!old || !with) {
-        state_fail(s, "TypeError", "replace: give the old and the new text");
-        return v;
-    }
-    return value_string(string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), argument_int(s, args, 2, "count", -1)));
+    const value *old = argument(args, 0, "old"), *with = argument(args, 1, "new"), *count = argument(args, 2, "count");
+    int64_t most = count && count->type != VALUE_NONE ? argument_int(s, args, 2, "count", -1) : -1;
+    return value_string(string_replace(s, value_to_string(s, v), value_to_string(s, *old), value_to_string(s, *with), most));
 }
 
-static value filter_safe(state *s, value v, const arguments *args) {
-    string *marked = state_alloc(s, sizeof(*marked));
-    (void)args;
-    if (!marked) return v;
-    *marked = *value_to_string(s, v);
-    marked->markup = true;
-    return value_string(marked);
-}
+static value filter_safe(state *s, value v, const arguments *args) { return (void)args, value_string(string_marked(s, value_to_string(s, v))); }
 
 static value filter_escape(state *s, value v, const arguments *args) {
     (void)args;
     return v.type == VALUE_STRING && v.as.s->markup ? v : value_string(string_escaped(s, value_to_string(s, v)));
 }
 
+static value filter_forceescape(state *s, value v, const arguments *args) { return (void)args, value_string(string_escaped(s, value_to_string(s, v))); }
+
+/* Of a line of splitlines(true), which has one. */
+static size_t line_end_bytes(const string *line) {
+    size_t n = 0, at = line->n - 1;
+    if (line->n > 1 && line->bytes[at] == '\n' && line->bytes[at - 1] == '\r') return 2;
+    while (at > 0 && ((unsigned char)line->bytes[at] & 0xc0) == 0x80) at--;
+    string_at(line, at, &n);
+    return n;
+}
+
 /* Indents all lines but the first, and not blank ones; with `first` and `blank` those, too. */
 static value filter_indent(state *s, value v, const arguments *args) {
     const value *width = argument(args, 0, "width");
     bool first = argument_bool(s, args, 1, "first", false), blank = argument_bool(s, args, 2, "blank", false);
-    const string *text = value_to_string(s, v);
-    builder space = {0}, b = {0};
+    builder space = {0}, b = {0}, ended = {0};
+    if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, "TypeError", "can only concatenate tuple (not \"str\") to tuple");
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST) state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
+    else if (v.type != VALUE_STRING) state_fail(s, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
     if (width && width->type == VALUE_STRING) builder_add_string(s, &space, width->as.s);
+    else if (width && width->type != VALUE_INT && width->type != VALUE_BOOL)
+        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(*width));
     else
         for (int64_t i = argument_int(s, args, 0, "width", 4); i > 0 && !s->failed; i--) builder_add(s, &space, " ", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+    if (s->failed) return v;
     const string *by = builder_string(s, &space);
-    if (first) builder_add_string(s, &b, by);
-    for (size_t from = 0; !s->failed;) {
-        const char *end = memchr(text->bytes + from, '\n', text->n - from);
-        size_t to = end ? (size_t)(end - text->bytes) : text->n;
-        if (from > 0 && (blank || to > from)) builder_add_string(s, &b, by);
-        builder_add_string(s, &b, string_part(s, text, from, end ? to + 1 : to));
-        if (!end) break;
-        from = to + 1;
+    builder_add_string(s, &ended, v.as.s);
+    builder_add(s, &ended, "\n", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); /* so that a line end at the end is kept */
+    const value text = value_string(builder_string(s, &ended)), keep = value_bool(true);
+    const value lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
+    for (size_t i = 0, end = 0; !s->failed && i < lines.as.l->n; i++) {
+        const string *line = lines.as.l->items[i].as.s;
+        if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n') builder_add_string(s, &b, string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1, lines.as.l->items[i - 1].as.s->n));
+        else if (i > 0) builder_add(s, &b, "\n", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        end = line_end_bytes(line);
+        if (i == 0 ? first : blank || line->n > end) builder_add_string(s, &b, by);
+        builder_add_string(s, &b, string_part(s, line, 0, line->n - end));
     }
     return value_string(builder_string(s, &b));
 }
@@ -87,7 +103,8 @@ static value filter_indent(state *s, value v, const arguments *args) {
 static value filter_format(state *s, value v, const arguments *args) {
     value named = value_dict(s);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, named.as.d, value_text(s, args->names[i]), args->named[i]);
-    return s->failed ? v : string_percent(s, value_to_string(s, v), args->items, args->n, args->n_named > 0 ? named.as.d : NULL);
+    if (args->n > 0 && args->n_named > 0) state_fail(s, "FilterArgumentError", "can't handle positional and keyword arguments at the same time");
+    return s->failed ? v : string_percent(s, value_to_string(s, v), args->items, args->n, args->n_named > 0 ? named : value_none);
 }
 
 static value filter_center(state *s, value v, const arguments *args) {
@@ -103,130 +120,12 @@ static value filter_wordcount(state *s, value v, const arguments *args) {
     (void)args;
     for (size_t at = 0, n; at < text->n; at += n) {
         uint32_t c = string_at(text, at, &n);
-        bool is_word = c >= 0x80 || c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+        bool is_word = c == '_' || is_python_alnum(c);
         words += is_word && !inside;
         inside = is_word;
     }
     return value_int(words);
 }
-
-static value filter_truncate(state *s, value v, const arguments *args) {
-    const string *text = value_to_string(s, v), *end = argument_string(s, args, 2, "end", NULL);
-    size_t length = (size_t)argument_int(s, args, 0, "length", 255), leeway = (size_t)argument_int(s, args, 3, "leeway", 5);
-    size_t n_end = end ? string_length(end) : 3;
-    if (s->failed || string_length(text) <= length + leeway) return value_string(text);
-    const string *cut = string_part(s, text, 0, string_offset(text, length > n_end ? length - n_end : 0));
-    if (!argument_bool(s, args, 1, "killwords", false)) {
-        size_t last = string_find_last(cut, &(string){.bytes = " ", .n = 1});
-        if (last != SIZE_MAX) cut = string_part(s, cut, 0, last);
-    }
-    return value_concat(s, cut, end ? end : value_text(s, "...").as.s);
-}
-
-static value filter_urlencode(state *s, value v, const arguments *args) {
-    const string *text = value_to_string(s, v);
-    builder b = {0};
-    char escape[4];
-    (void)args;
-    for (size_t i = 0; i < text->n && !s->failed; i++) {
-        unsigned char c = (unsigned char)text->bytes[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c < 0x80 && c && strchr("_.-~/", c));
-        snprintf(escape, sizeof(escape), plain ? "%c" : "%%%02X", c);
-        builder_add(s, &b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
-    }
-    return value_string(builder_string(s, &b));
-}
-
-static value filter_tojson(state *s, value v, const arguments *args) {
-    builder b = {0};
-    const value *separators = argument(args, 2, "separators");
-    json_style style = {.item_separator = ", ", .key_separator = ": ", .indent = argument_int(s, args, 1, "indent", -1)};
-    if (style.indent >= 0) style.item_separator = ",";
-    style.ascii = argument_bool(s, args, 0, "ensure_ascii", false);
-    style.sorted = argument_bool(s, args, 3, "sort_keys", false);
-    if (separators && separators->type == VALUE_LIST && separators->as.l->n == 2 && separators->as.l->items[0].type == VALUE_STRING &&
-        separators->as.l->items[1].type == VALUE_STRING) {
-        style.item_separator = string_new(s, separators->as.l->items[0].as.s->bytes, separators->as.l->items[0].as.s->n, TEMPLATE_UNTRUSTED)->bytes;
-        style.key_separator = string_new(s, separators->as.l->items[1].as.s->bytes, separators->as.l->items[1].as.s->n, TEMPLATE_UNTRUSTED)->bytes;
-    }
-    json_write(s, &b, v, &style);
-    return value_string(builder_string(s, &b));
-}
-
-/* ---- Numbers ---- */
-
-static value filter_abs(state *s, value v, const arguments *args) {
-    (void)args;
-    if (v.type == VALUE_INT && v.as.i >= 0) return v;
-    if (v.type == VALUE_FLOAT) v.as.f = fabs(v.as.f);
-    else if (v.type == VALUE_INT) return binary_operate(s, OP_SUB, value_int(0), v);
-    else if (v.type == VALUE_BOOL) return value_int(v.as.b);
-    else state_fail(s, "TypeError", "bad operand type for abs(): '%s'", value_type_name(v));
-    return v;
-}
-
-/* The number that a text begins with and ends with, but for white space. */
-static bool text_number(state *s, const string *text, double *f, int64_t *i) {
-    text = string_strip(s, text, NULL, true, true);
-    char copy[64], *end;
-    if (text->n == 0 || text->n >= sizeof(copy) || memchr(text->bytes, '\0', text->n)) return false;
-    memcpy(copy, text->bytes, text->n);
-    copy[text->n] = '\0';
-    if (f) *f = strtod(copy, &end);
-    else *i = strtoll(copy, &end, 10);
-    return *end == '\0' && !strpbrk(copy, "xXpP");
-}
-
-static value filter_int(state *s, value v, const arguments *args) {
-    const value *otherwise = argument(args, 0, "default");
-    value r = otherwise ? *otherwise : value_int(0);
-    double f = 0;
-    int64_t i = 0;
-    if (v.type == VALUE_INT) return v;
-    if (v.type == VALUE_BOOL) r = value_int(v.as.b);
-    else if (v.type == VALUE_FLOAT && fabs(v.as.f) < 9e18) r = value_int((int64_t)v.as.f);
-    else if (v.type == VALUE_STRING && text_number(s, v.as.s, NULL, &i)) r = value_int(i);
-    else if (v.type == VALUE_STRING && text_number(s, v.as.s, &f, NULL) && fabs(f) < 9e18) r = value_int((int64_t)f);
-    r.untrusted = true;
-    return r;
-}
-
-static value filter_float(state *s, value v, const arguments *args) {
-    const value *otherwise = argument(args, 0, "default");
-    value r = otherwise ? *otherwise : value_float(0);
-    double f = 0;
-    if (v.type == VALUE_FLOAT) return v;
-    if (v.type == VALUE_INT || v.type == VALUE_BOOL) r = value_float(v.type == VALUE_INT ? (double)v.as.i : v.as.b);
-    else if (v.type == VALUE_STRING && text_number(s, v.as.s, &f, NULL)) r = value_float(f);
-    r.untrusted = true;
-    return r;
-}
-
-/* Halves are rounded to even, as in Python. */
-static value filter_round(state *s, value v, const arguments *args) {
-    int64_t digits = argument_int(s, args, 0, "precision", 0);
-    const string *method_name = argument_string(s, args, 1, "method", NULL);
-    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i : v.type == VALUE_BOOL ? v.as.b : 0;
-    if (!value_is_number(v)) {
-        state_fail(s, "TypeError", "type %s doesn't define __round__ method", value_type_name(v));
-        return v;
-    }
-    if (method_name && !string_is(method_name, "common")) {
-        double scale = pow(10, (double)digits);
-        return value_float((string_is(method_name, "ceil") ? ceil(f * scale) : floor(f * scale)) / scale);
-    }
-    if (v.type != VALUE_FLOAT && digits >= 0) return v;
-    char text[512];
-    if (digits >= 0 && digits <= 100 && fabs(f) < 1e100) {
-        snprintf(text, sizeof(text), "%.*f", (int)digits, f);
-        f = strtod(text, NULL);
-    } else f = nearbyint(f / pow(10, (double)-digits)) * pow(10, (double)-digits);
-    value r = v.type == VALUE_FLOAT ? value_float(f) : value_int((int64_t)f);
-    r.untrusted = v.untrusted;
-    return r;
-}
-
-/* ---- Lists ---- */
 
 static value filter_length(state *s, value v, const arguments *args) {
     (void)args;
@@ -241,8 +140,215 @@ static value filter_length(state *s, value v, const arguments *args) {
     return n;
 }
 
+static value filter_truncate(state *s, value v, const arguments *args) {
+    const string *text = value_to_string(s, v), *end = argument_string(s, args, 2, "end", NULL);
+    int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(end) : 3;
+    const value *given = argument(args, 3, "leeway");
+    int64_t leeway = given && given->type != VALUE_NONE ? argument_int(s, args, 3, "leeway", 5) : 5;
+    if (length < n_end) state_fail(s, "AssertionError", "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+    else if (leeway < 0) state_fail(s, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
+    value n = s->failed ? (value){0} : filter_length(s, v, args);
+    if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
+        state_fail(s, "TypeError", "truncate: a long %s cannot be shortened", value_type_name(v));
+    if (s->failed || n.as.i - leeway <= length) return v;
+    const string *cut = string_part(s, text, 0, string_offset(text, (size_t)(length - n_end)));
+    if (!argument_bool(s, args, 1, "killwords", false)) {
+        size_t last = string_find_last(cut, &(string){.bytes = " ", .n = 1});
+        if (last != SIZE_MAX) cut = string_part(s, cut, 0, last);
+    }
+    return value_concat(s, cut, end ? end : value_text(s, "...").as.s);
+}
+
+/* "/" is kept in a text; in a query, it is escaped and a space is "+". */
+static void add_quoted(state *s, builder *b, value v, bool in_query) {
+    const string *text = value_to_string(s, v);
+    char escape[4];
+    for (size_t i = 0; i < text->n && !s->failed; i++) {
+        unsigned char c = (unsigned char)text->bytes[i];
+        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr(in_query ? "_.-~" : "_.-~/", c));
+        snprintf(escape, sizeof(escape), plain ? "%c" : in_query && c == ' ' ? "+" : "%%%02X", c);
+        builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+    }
+}
+
+static value filter_urlencode(state *s, value v, const arguments *args) {
+    builder b = {0};
+    (void)args;
+    bool is_query = v.type == VALUE_DICT || v.type == VALUE_LIST;
+    value pairs = v.type == VALUE_DICT ? method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0}) : v;
+    const list *items = is_query && !s->failed ? value_iterate(s, pairs) : NULL;
+    if (!is_query) add_quoted(s, &b, v, false);
+    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
+        value pair = items->items[i];
+        bool iterable = pair.type == VALUE_LIST || pair.type == VALUE_STRING || pair.type == VALUE_DICT;
+        const list *two = iterable ? value_iterate(s, pair) : NULL;
+        if (!two) state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(pair));
+        if (two && two->n < 2) state_fail(s, "ValueError", "not enough values to unpack (expected 2, got %zu)", two->n);
+        else if (two && two->n > 2) state_fail(s, "ValueError", "too many values to unpack (expected 2)");
+        if (s->failed) break;
+        if (i > 0) builder_add(s, &b, "&", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        add_quoted(s, &b, two->items[0], true);
+        builder_add(s, &b, "=", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        add_quoted(s, &b, two->items[1], true);
+    }
+    return value_string(builder_string(s, &b));
+}
+
+/* NUL-terminated. */
+static const char *separator_of(state *s, value v) {
+    if (v.type == VALUE_STRING) return string_new(s, v.as.s->bytes, v.as.s->n, TEMPLATE_UNTRUSTED)->bytes;
+    state_fail(s, "TypeError", "sequence item 0: expected str instance, %s found", value_type_name(v));
+    return "";
+}
+
+static value filter_tojson(state *s, value v, const arguments *args) {
+    builder b = {0}, spaces = {0};
+    const value *separators = argument(args, 2, "separators"), *indent = argument(args, 1, "indent");
+    json_style style = {.item_separator = ", ", .key_separator = ": "};
+    if (indent && indent->type != VALUE_NONE) {
+        style.item_separator = ",";
+        if (indent->type == VALUE_STRING) style.indent = indent->as.s;
+        else {
+            for (int64_t i = argument_int(s, args, 1, "indent", 0); i > 0 && !s->failed; i--) builder_add(s, &spaces, " ", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+            style.indent = builder_string(s, &spaces);
+        }
+    }
+    style.ascii = argument_bool(s, args, 0, "ensure_ascii", false);
+    style.sorted = argument_bool(s, args, 3, "sort_keys", false);
+    if (separators && separators->type != VALUE_NONE) {
+        bool iterable = separators->type == VALUE_LIST || separators->type == VALUE_STRING || separators->type == VALUE_DICT;
+        const list *two = iterable ? value_iterate(s, *separators) : NULL;
+        if (!two) state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(*separators));
+        else if (two->n < 2) state_fail(s, "ValueError", "not enough values to unpack (expected 2, got %zu)", two->n);
+        else if (two->n > 2) state_fail(s, "ValueError", "too many values to unpack (expected 2)");
+        if (s->failed) return v;
+        style.item_separator = separator_of(s, two->items[0]);
+        style.key_separator = separator_of(s, two->items[1]);
+    }
+    json_write(s, &b, v, &style);
+    return value_string(builder_string(s, &b));
+}
+
+/* ---- Numbers ---- */
+
+static value filter_abs(state *s, value v, const arguments *args) {
+    (void)args;
+    if (v.type == VALUE_INT && v.as.i >= 0) return v;
+    if (v.type == VALUE_FLOAT) v.as.f = fabs(v.as.f);
+    else if (v.type == VALUE_INT) return binary_operate(s, OP_SUB, value_int(0), v);
+    else if (v.type == VALUE_BOOL) return (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
+    else state_fail(s, "TypeError", "bad operand type for abs(): '%s'", value_type_name(v));
+    return v;
+}
+
+/* A number of Python: white space around, "_" between digits. The text without those, NUL-terminated; NULL: it is none. */
+static const char *number_text(state *s, const string *text, char copy[64]) {
+    size_t n = 0;
+    text = string_strip(s, text, NULL, true, true);
+    if (text->n == 0 || text->n >= 64) return NULL;
+    for (size_t i = 0; i < text->n; i++) {
+        const char c = text->bytes[i], before = i > 0 ? text->bytes[i - 1] : '_', after = i + 1 < text->n ? text->bytes[i + 1] : '_';
+        if (c == '\0' || (c == '_' && (before == '_' || after == '_' || !isxdigit((unsigned char)after)))) return NULL;
+        if (c != '_') copy[n++] = c;
+    }
+    copy[n] = '\0';
+    return copy;
+}
+
+static bool text_float(state *s, const string *text, double *f) {
+    char copy[64], *end;
+    const char *number = number_text(s, text, copy);
+    if (!number || strpbrk(number, "xXpP(")) return false;
+    *f = strtod(number, &end);
+    return *end == '\0' && end > number;
+}
+
+/* base 0: as the prefix says. */
+static bool text_int(state *s, const string *text, int64_t base, int64_t *i) {
+    char copy[64], *end;
+    const char *number = number_text(s, text, copy);
+    if (!number || base < 0 || base == 1 || base > 36) return false;
+    bool negative = *number == '-';
+    number += *number == '-' || *number == '+';
+    const char mark = number[0] == '0' ? (char)(number[1] | 0x20) : ' ';
+    int by = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    if (by && (base == 0 || base == by)) {
+        number += 2;
+        base = by;
+    } else if (base == 0) base = 10;
+    if (!isalnum((unsigned char)*number) || (base == 16 && (number[1] | 0x20) == 'x')) return false;
+    errno = 0;
+    *i = strtoll(number, &end, (int)base);
+    if (errno) state_fail(s, "OverflowError", "an integer has more than 64 bits");
+    if (negative) *i = -*i;
+    return *end == '\0';
+}
+
+static int64_t int_of_float(state *s, double f) {
+    if (fabs(f) < 9.2e18) return (int64_t)f;
+    state_fail(s, "OverflowError", isinf(f) ? "cannot convert float infinity to integer" : "an integer has more than 64 bits");
+    return 0;
+}
+
+static value filter_int(state *s, value v, const arguments *args) {
+    const value *otherwise = argument(args, 0, "default");
+    value r = otherwise ? *otherwise : value_int(0);
+    double f = 0;
+    int64_t i = 0, base = argument_int(s, args, 1, "base", 10);
+    if (v.type == VALUE_INT) return v;
+    if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
+    if (v.type == VALUE_BOOL) r = value_int(v.as.b);
+    else if (v.type == VALUE_FLOAT && !isnan(v.as.f)) r = value_int(int_of_float(s, v.as.f));
+    else if (v.type == VALUE_STRING && text_int(s, v.as.s, base, &i)) r = value_int(i);
+    else if (v.type == VALUE_STRING && text_float(s, v.as.s, &f) && isfinite(f)) r = value_int(int_of_float(s, f));
+    r.untrusted = true;
+    return r;
+}
+
+static value filter_float(state *s, value v, const arguments *args) {
+    const value *otherwise = argument(args, 0, "default");
+    value r = otherwise ? *otherwise : value_float(0);
+    double f = 0;
+    if (v.type == VALUE_FLOAT) return v;
+    if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
+    if (v.type == VALUE_INT || v.type == VALUE_BOOL) r = value_float(v.type == VALUE_INT ? (double)v.as.i : v.as.b);
+    else if (v.type == VALUE_STRING && text_float(s, v.as.s, &f)) r = value_float(f);
+    r.untrusted = true;
+    return r;
+}
+
+/* Halves are rounded to even, as in Python. */
+static value filter_round(state *s, value v, const arguments *args) {
+    int64_t digits = argument_int(s, args, 0, "precision", 0);
+    const string *method_name = argument_string(s, args, 1, "method", NULL);
+    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i : v.type == VALUE_BOOL ? v.as.b : 0;
+    if (method_name && !string_is(method_name, "common") && !string_is(method_name, "ceil") && !string_is(method_name, "floor"))
+        state_fail(s, "FilterArgumentError", "method must be common, ceil or floor");
+    else if (!value_is_number(v)) state_fail(s, "TypeError", "type %s doesn't define __round__ method", value_type_name(v));
+    if (v.type == VALUE_BOOL) v = (value){.type = VALUE_INT, .untrusted = v.untrusted, .as.i = v.as.b};
+    if (s->failed) return v;
+    if (method_name && !string_is(method_name, "common")) {
+        double scale = pow(10, (double)digits);
+        value r = value_float((string_is(method_name, "ceil") ? ceil(f * scale) : floor(f * scale)) / scale);
+        r.untrusted = v.untrusted;
+        return r;
+    }
+    if (v.type != VALUE_FLOAT && digits >= 0) return v;
+    char text[512];
+    if (digits >= 0 && digits <= 100 && fabs(f) < 1e100) {
+        snprintf(text, sizeof(text), "%.*f", (int)digits, f);
+        f = strtod(text, NULL);
+    } else f = nearbyint(f / pow(10, (double)-digits)) * pow(10, (double)-digits);
+    value r = v.type == VALUE_FLOAT ? value_float(f) : value_int((int64_t)f);
+    r.untrusted = v.untrusted;
+    return r;
+}
+
+/* ---- Lists ---- */
+
 static value first_or_last(state *s, value v, bool last) {
-    if (last && v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) state_fail(s, "TypeError", "'generator' object is not reversible");
+    bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
+    if (last && one_way) state_fail(s, "TypeError", "'%s' object is not reversible", value_type_name(v));
     const list *items = value_iterate(s, v);
     if (!items || items->n == 0) return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", NULL);
     return items->items[last ? items->n - 1 : 0];
@@ -258,28 +364,32 @@ static value filter_list(state *s, value v, const arguments *args) {
     return all;
 }
 
+/* What Python's reversed() of the value is called. */
+static void name_reversed(list *l, value v) {
+    static const char *const names[][2] = {
+        [LIST_LIST] = {"list_reverseiterator", "list_reverseiterator object"}, [LIST_TUPLE] = {"reversed", "reversed object"},
+        [LIST_ITEMS] = {"dict_reverseitemiterator", "dict_reverseitemiterator object"},
+        [LIST_KEYS] = {"dict_reversekeyiterator", "dict_reversekeyiterator object"},
+        [LIST_VALUES] = {"dict_reversevalueiterator", "dict_reversevalueiterator object"},
+        [LIST_RANGE] = {"range_iterator", "range_iterator object"},
+    };
+    list_kind kind = v.type == VALUE_LIST ? v.as.l->kind : v.type == VALUE_DICT ? LIST_KEYS : LIST_TUPLE;
+    l->type_name = names[kind][0];
+    l->object_name = names[kind][1];
+}
+
 static value filter_reverse(state *s, value v, const arguments *args) {
     const list *items = value_iterate(s, v);
-    value all = value_list(s, LIST_GENERATOR, items ? items->n : 0);
+    bool copied = v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR;
+    value all = value_list(s, copied ? LIST_LIST : LIST_GENERATOR, items ? items->n : 0);
     builder b = {0};
     (void)args;
+    if (!copied && !s->failed) name_reversed(all.as.l, v);
     for (size_t i = items ? items->n : 0; i-- > 0 && !s->failed;) {
         if (v.type == VALUE_STRING) builder_add_string(s, &b, items->items[i].as.s);
         else list_add(s, all.as.l, items->items[i]);
     }
     return v.type == VALUE_STRING ? value_string(builder_string(s, &b)) : all;
-}
-
-static value filter_join(state *s, value v, const arguments *args) {
-    const value *separator = argument(args, 0, "d"), *attribute = argument(args, 1, "attribute");
-    const string *by = separator ? value_to_string(s, *separator) : NULL;
-    const list *items = value_iterate(s, v);
-    builder b = {0};
-    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
-        if (i > 0 && by) builder_add_string(s, &b, by);
-        value_write(s, &b, attribute ? value_item(s, items->items[i], *attribute) : items->items[i], false);
-    }
-    return value_string(builder_string(s, &b));
 }
 
 /* What map, sum, sort, ... take of an item: "a.b" is an attribute of an attribute, digits are an index. */
@@ -293,10 +403,25 @@ static value path_of(state *s, value item, const value *attribute, const value *
         const string *part = string_part(s, path, from, to);
         bool digits = part->n > 0 && part->n < 10;
         for (size_t i = 0; i < part->n && digits; i++) digits = part->bytes[i] >= '0' && part->bytes[i] <= '9';
-        item = value_item(s, item, digits ? value_int(atoi(part->bytes)) : value_string(part));
+        int64_t index = 0;
+        for (size_t i = 0; i < part->n && digits; i++) index = index * 10 + (part->bytes[i] - '0');
+        item = value_item(s, item, digits ? value_int(index) : value_string(part));
         if (item.type == VALUE_UNDEFINED && otherwise && !s->failed) item = *otherwise;
     }
     return item;
+}
+
+static value filter_join(state *s, value v, const arguments *args) {
+    const value *separator = argument(args, 0, "d"), *attribute = argument(args, 1, "attribute");
+    const string *by = separator ? value_to_string(s, *separator) : NULL;
+    const list *items = value_iterate(s, v);
+    builder b = {0};
+    if (attribute && attribute->type == VALUE_NONE) attribute = NULL;
+    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
+        if (i > 0 && by) builder_add_string(s, &b, by);
+        value_write(s, &b, path_of(s, items->items[i], attribute, NULL), false);
+    }
+    return value_string(builder_string(s, &b));
 }
 
 /* The name of a filter or test, from an argument. */
@@ -320,6 +445,18 @@ static const list *items_if_any(state *s, value v) {
     return value_truth(s, v) ? value_iterate(s, v) : value_iterate(s, (value){0});
 }
 
+/* The arguments of map without `attribute` and `default` are no more than that. */
+static void check_map(state *s, const arguments *args, const filter *f, const value *attribute) {
+    builder name = {0};
+    if (args->n > 0 && !f) {
+        value_write(s, &name, args->items[0], true);
+        state_fail(s, "TemplateRuntimeError", "No filter named %s.", name.n > 0 ? name.bytes : "");
+    } else if (args->n == 0 && !attribute) state_fail(s, "FilterArgumentError", "map requires a filter argument");
+    for (size_t i = 0; args->n == 0 && i < args->n_named; i++)
+        if (strcmp(args->names[i], "attribute") != 0 && strcmp(args->names[i], "default") != 0)
+            state_fail(s, "FilterArgumentError", "Unexpected keyword argument '%s'", args->names[i]);
+}
+
 static value filter_map(state *s, value v, const arguments *args) {
     const value *attribute = args->n == 0 ? argument(args, SIZE_MAX, "attribute") : NULL, *otherwise = argument(args, SIZE_MAX, "default");
     const char *name = name_of(s, args->n > 0 ? &args->items[0] : NULL);
@@ -327,10 +464,10 @@ static value filter_map(state *s, value v, const arguments *args) {
     const list *items = items_if_any(s, v);
     const arguments rest = arguments_after(args, 1);
     value all = value_list(s, LIST_GENERATOR, 0);
-    if (args->n == 0 && !attribute) state_fail(s, "FilterArgumentError", "map requires a filter argument");
-    else if (args->n > 0 && !f) state_fail(s, "TemplateRuntimeError", "No filter named '%s'.", name);
-    for (size_t i = 0; items && i < items->n && !s->failed; i++)
-        list_add(s, all.as.l, f ? f->apply(s, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
+    if (items && items->n > 0) check_map(s, args, f, attribute);
+    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
+        list_add(s, all.as.l, f ? filter_apply(s, f, items->items[i], &rest) : path_of(s, items->items[i], attribute, otherwise));
+    }
     return all;
 }
 
@@ -347,6 +484,7 @@ static value choose(state *s, value v, const arguments *args, bool by_attribute,
     else if (args->n > at && !t) state_fail(s, "TemplateRuntimeError", "No test named '%s'.", name);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
         value tested = path_of(s, items->items[i], attribute, NULL);
+        if (t && !arguments_fit(s, &rest, t->name, t->parameters)) break;
         bool holds = t ? t->holds(s, tested, &rest) : value_truth(s, tested);
         if (holds == wanted) list_add(s, all.as.l, items->items[i]);
     }
@@ -364,47 +502,118 @@ static value folded(state *s, value v, bool case_sensitive) {
 
 typedef struct keyed {
     value key, item;
+    const list *keys; /* instead of the key: several attributes */
 } keyed;
 
-/* A stable merge sort: items[from..to) by key. */
-static void sort_keyed(state *s, keyed *items, keyed *spare, size_t from, size_t to, bool reverse) {
+/* Is a before b? Keys of `sort` are lists in Jinja: what is equal is not compared. */
+static bool keyed_less(state *s, const keyed *a, const keyed *b, bool as_lists) {
+    if (a->keys) {
+        const value x = {.type = VALUE_LIST, .as.l = (list *)a->keys}, y = {.type = VALUE_LIST, .as.l = (list *)b->keys};
+        return value_compare(s, x, y, "<") < 0;
+    }
+    if (as_lists && value_equal(s, a->key, b->key)) return false;
+    return value_compare(s, a->key, b->key, "<") < 0;
+}
+
+/* A stable merge sort: items[from..to). */
+static void merge_sort(state *s, keyed *items, keyed *spare, size_t from, size_t to, bool as_lists) {
     if (to - from < 2 || s->failed) return;
     size_t middle = from + (to - from) / 2, a = from, b = middle;
-    sort_keyed(s, items, spare, from, middle, reverse);
-    sort_keyed(s, items, spare, middle, to, reverse);
+    merge_sort(s, items, spare, from, middle, as_lists);
+    merge_sort(s, items, spare, middle, to, as_lists);
     for (size_t i = from; i < to && !s->failed; i++) {
-        bool second = a == middle || (b < to && (reverse ? value_compare(s, items[a].key, items[b].key, "<") < 0 : value_compare(s, items[b].key, items[a].key, "<") < 0));
+        bool second = a == middle || (b < to && keyed_less(s, &items[b], &items[a], as_lists));
         spare[i] = second ? items[b++] : items[a++];
     }
     if (!s->failed) memcpy(items + from, spare + from, (to - from) * sizeof(*items));
 }
 
-static value sorted_by(state *s, const list *items, const value *attribute, bool case_sensitive, bool reverse) {
+static void reverse_keyed(keyed *items, size_t n) {
+    for (size_t i = 0; i < n / 2; i++) {
+        keyed x = items[i];
+        items[i] = items[n - 1 - i];
+        items[n - 1 - i] = x;
+    }
+}
+
+/* Python's order of comparisons for few items, so that its first error is ours: a run, then insertion by halves. */
+static void insertion_sort(state *s, keyed *items, size_t n, bool as_lists) {
+    if (n < 2) return;
+    size_t run = 2;
+    bool falls = keyed_less(s, &items[1], &items[0], as_lists);
+    while (run < n && !s->failed && keyed_less(s, &items[run], &items[run - 1], as_lists) == falls) run++;
+    if (falls) reverse_keyed(items, run);
+    for (; run < n && !s->failed; run++) {
+        size_t left = 0, right = run;
+        const keyed pivot = items[run];
+        while (left < right && !s->failed) {
+            size_t middle = left + (right - left) / 2;
+            if (keyed_less(s, &pivot, &items[middle], as_lists)) right = middle;
+            else left = middle + 1;
+        }
+        memmove(items + left + 1, items + left, (run - left) * sizeof(*items));
+        items[left] = pivot;
+    }
+}
+
+/* The values of "a,b.c", an attribute each. */
+static const list *paths_of(state *s, value item, const string *paths, bool case_sensitive) {
+    value all = value_list(s, LIST_LIST, 0);
+    for (size_t from = 0, to; from <= paths->n && !s->failed; from = to + 1) {
+        const char *comma = memchr(paths->bytes + from, ',', paths->n - from);
+        to = comma ? (size_t)(comma - paths->bytes) : paths->n;
+        const value path = value_string(string_part(s, paths, from, to));
+        list_add(s, all.as.l, folded(s, path_of(s, item, &path, NULL), case_sensitive));
+    }
+    return s->failed ? NULL : all.as.l;
+}
+
+typedef struct sorting {
+    const value *attribute, *otherwise;
+    bool case_sensitive, reverse;
+    bool as_lists; /* keys are lists in Jinja */
+} sorting;
+
+/* Backwards before and after: equal items keep their order. */
+static value sorted_by(state *s, const list *items, const sorting *by) {
+    enum { FEW = 64 };
     size_t n = items ? items->n : 0;
     keyed *all = state_alloc(s, (n + 1) * sizeof(*all)), *spare = state_alloc(s, (n + 1) * sizeof(*spare));
     value out = value_list(s, LIST_LIST, n);
-    for (size_t i = 0; i < n && !s->failed; i++)
-        all[i] = (keyed){folded(s, path_of(s, items->items[i], attribute, NULL), case_sensitive), items->items[i]};
-    if (!s->failed) sort_keyed(s, all, spare, 0, n, reverse);
+    const value *attribute = by->attribute && by->attribute->type != VALUE_NONE ? by->attribute : NULL;
+    bool several = by->as_lists && attribute && attribute->type == VALUE_STRING && memchr(attribute->as.s->bytes, ',', attribute->as.s->n);
+    for (size_t i = 0; i < n && !s->failed; i++) {
+        all[i] = (keyed){.item = items->items[i]};
+        if (several) all[i].keys = paths_of(s, items->items[i], attribute->as.s, by->case_sensitive);
+        else all[i].key = folded(s, path_of(s, items->items[i], attribute, by->otherwise), by->case_sensitive);
+    }
+    if (s->failed) return out;
+    if (by->reverse) reverse_keyed(all, n);
+    if (n < FEW) insertion_sort(s, all, n, by->as_lists);
+    else merge_sort(s, all, spare, 0, n, by->as_lists);
+    if (by->reverse) reverse_keyed(all, n);
     for (size_t i = 0; i < n && !s->failed; i++) list_add(s, out.as.l, all[i].item);
     return out;
 }
 
 static value filter_sort(state *s, value v, const arguments *args) {
-    bool reverse = argument_bool(s, args, 0, "reverse", false), case_sensitive = argument_bool(s, args, 1, "case_sensitive", false);
-    return sorted_by(s, value_iterate(s, v), argument(args, 2, "attribute"), case_sensitive, reverse);
+    const sorting by = {.attribute = argument(args, 2, "attribute"), .as_lists = true, .reverse = argument_bool(s, args, 0, "reverse", false),
+                        .case_sensitive = argument_bool(s, args, 1, "case_sensitive", false)};
+    return sorted_by(s, value_iterate(s, v), &by);
 }
 
 static value filter_dictsort(state *s, value v, const arguments *args) {
     static const string key = {.bytes = "key", .n = 3};
-    if (v.type != VALUE_DICT) {
-        state_fail(s, "AttributeError", "'%s' object has no attribute 'items'", value_type_name(v));
-        return v;
-    }
+    const string *part = argument_string(s, args, 1, "by", &key);
+    if (!string_is(part, "key") && !string_is(part, "value")) state_fail(s, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
+    else if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
+    else if (v.type != VALUE_DICT) state_fail(s, "AttributeError", "'%s' object has no attribute 'items'", value_type_name(v));
+    if (s->failed) return v;
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
-    const value position = value_int(string_is(argument_string(s, args, 1, "by", &key), "value"));
-    bool case_sensitive = argument_bool(s, args, 0, "case_sensitive", false), reverse = argument_bool(s, args, 2, "reverse", false);
-    return s->failed ? v : sorted_by(s, items.as.l, &position, case_sensitive, reverse);
+    const value position = value_int(string_is(part, "value"));
+    const sorting by = {.attribute = &position, .case_sensitive = argument_bool(s, args, 0, "case_sensitive", false),
+                        .reverse = argument_bool(s, args, 2, "reverse", false)};
+    return s->failed ? v : sorted_by(s, items.as.l, &by);
 }
 
 static value filter_items(state *s, value v, const arguments *args) {
@@ -441,6 +650,7 @@ static value filter_sum(state *s, value v, const arguments *args) {
     const list *items = value_iterate(s, v);
     value total = start ? *start : value_int(0);
     if (attribute && attribute->type == VALUE_NONE) attribute = NULL;
+    if (total.type == VALUE_STRING) state_fail(s, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
     for (size_t i = 0; items && i < items->n && !s->failed; i++) total = binary_operate(s, OP_ADD, total, path_of(s, items->items[i], attribute, NULL));
     return total;
 }
@@ -460,23 +670,26 @@ static value filter_unique(state *s, value v, const arguments *args) {
 }
 
 static value filter_batch(state *s, value v, const arguments *args) {
-    int64_t size = argument_int(s, args, 0, "linecount", 1);
-    const value *fill = argument(args, 1, "fill_with");
+    const value size = *argument(args, 0, "linecount"), *fill = argument(args, 1, "fill_with");
     const list *items = value_iterate(s, v);
-    value all = value_list(s, LIST_GENERATOR, 0), row = {0};
+    value all = value_list(s, LIST_GENERATOR, 0), row = value_list(s, LIST_LIST, 0);
     for (size_t i = 0; items && i < items->n && !s->failed; i++) {
-        if (i % (size_t)(size > 0 ? size : 1) == 0) {
-            row = value_list(s, LIST_LIST, 0);
+        if (value_equal(s, value_int((int64_t)row.as.l->n), size)) {
             list_add(s, all.as.l, row);
+            row = value_list(s, LIST_LIST, 0);
         }
         if (!s->failed) list_add(s, row.as.l, items->items[i]);
     }
-    while (!s->failed && fill && row.type == VALUE_LIST && row.as.l->n < (size_t)size) list_add(s, row.as.l, *fill);
+    if (s->failed || row.as.l->n == 0) return all;
+    bool fills = fill && fill->type != VALUE_NONE;
+    while (fills && !s->failed && value_compare(s, value_int((int64_t)row.as.l->n), size, "<") < 0) list_add(s, row.as.l, *fill);
+    list_add(s, all.as.l, row);
     return all;
 }
 
 static value filter_slice(state *s, value v, const arguments *args) {
     int64_t slices = argument_int(s, args, 0, "slices", 1);
+    if (slices == 0) state_fail(s, "ZeroDivisionError", "integer division or modulo by zero");
     const value *fill = argument(args, 1, "fill_with");
     const list *items = value_iterate(s, v);
     value all = value_list(s, LIST_GENERATOR, 0);
@@ -485,23 +698,25 @@ static value filter_slice(state *s, value v, const arguments *args) {
     for (size_t i = 0; i < (size_t)slices && state_step(s, 0); i++) {
         value row = value_list(s, LIST_LIST, 0);
         for (size_t end = at + n + (i < more); at < end && !s->failed; at++) list_add(s, row.as.l, items->items[at]);
-        if (fill && i >= more && more > 0 && !s->failed) list_add(s, row.as.l, *fill);
+        if (fill && fill->type != VALUE_NONE && i >= more && !s->failed) list_add(s, row.as.l, *fill);
         list_add(s, all.as.l, row);
     }
     return all;
 }
 
-/* Tuples (grouper, list), by rising grouper; their attributes `grouper` and `list` are not supported. */
+/* Tuples (grouper, list), by rising grouper; groupers that differ in case only are one, with the case of the first. */
 static value filter_groupby(state *s, value v, const arguments *args) {
-    const value *attribute = argument(args, 0, "attribute");
-    value sorted = sorted_by(s, value_iterate(s, v), attribute, true, false), all = value_list(s, LIST_LIST, 0), last = {0}, group = {0};
+    const sorting by = {.attribute = argument(args, 0, "attribute"), .otherwise = argument(args, 1, "default"),
+                        .case_sensitive = argument_bool(s, args, 2, "case_sensitive", false)};
+    value sorted = sorted_by(s, value_iterate(s, v), &by), all = value_list(s, LIST_LIST, 0), last = {0}, group = {0};
     for (size_t i = 0; !s->failed && i < sorted.as.l->n; i++) {
-        value key = path_of(s, sorted.as.l->items[i], attribute, NULL);
+        value grouper = path_of(s, sorted.as.l->items[i], by.attribute, by.otherwise), key = folded(s, grouper, by.case_sensitive);
         if (i == 0 || !value_equal(s, key, last)) {
             value pair = value_list(s, LIST_TUPLE, 2);
             group = value_list(s, LIST_LIST, 0);
             if (s->failed) break;
-            list_add(s, pair.as.l, key);
+            pair.as.l->is_group = true;
+            list_add(s, pair.as.l, grouper);
             list_add(s, pair.as.l, group);
             list_add(s, all.as.l, pair);
         }
@@ -521,29 +736,38 @@ static value filter_default(state *s, value v, const arguments *args) {
 
 static value filter_attr(state *s, value v, const arguments *args) {
     const char *name = name_of(s, argument(args, 0, "name"));
-    if (v.type == VALUE_DICT) { /* attributes only, no items */
-        const value copy = v;
-        bool is_method = strcmp(name, "items") == 0 || strcmp(name, "keys") == 0 || strcmp(name, "values") == 0 || strcmp(name, "get") == 0;
-        if (!is_method) return value_undefined(s, value_object_name(copy), string_new(s, name, strlen(name), TEMPLATE_UNTRUSTED), false);
-    }
-    return value_attribute(s, v, name);
+    return value_own_attribute(s, v, name);
 }
 
 static const filter filters[] = {
-    {"abs", filter_abs}, {"attr", filter_attr}, {"batch", filter_batch}, {"capitalize", filter_capitalize}, {"center", filter_center},
-    {"count", filter_length}, {"d", filter_default}, {"default", filter_default}, {"dictsort", filter_dictsort}, {"e", filter_escape},
-    {"escape", filter_escape}, {"first", filter_first}, {"float", filter_float}, {"format", filter_format}, {"groupby", filter_groupby},
-    {"indent", filter_indent}, {"int", filter_int}, {"items", filter_items}, {"join", filter_join}, {"last", filter_last},
-    {"length", filter_length}, {"list", filter_list}, {"lower", filter_lower}, {"map", filter_map}, {"max", filter_max}, {"min", filter_min},
-    {"reject", filter_reject}, {"rejectattr", filter_rejectattr}, {"replace", filter_replace}, {"reverse", filter_reverse},
-    {"round", filter_round}, {"safe", filter_safe}, {"select", filter_select}, {"selectattr", filter_selectattr}, {"slice", filter_slice},
-    {"sort", filter_sort}, {"string", filter_string}, {"sum", filter_sum}, {"title", filter_title}, {"tojson", filter_tojson},
-    {"trim", filter_trim}, {"truncate", filter_truncate}, {"unique", filter_unique}, {"upper", filter_upper}, {"urlencode", filter_urlencode},
-    {"wordcount", filter_wordcount}, {NULL, NULL},
+    {"abs", "", false, filter_abs}, {"attr", "name", false, filter_attr}, {"batch", "linecount [fill_with]", true, filter_batch}, {"capitalize", "", false, filter_capitalize}, {"center", "[width]", false, filter_center},
+    {"count", "", false, filter_length}, {"d", "[default_value] [boolean]", false, filter_default}, {"default", "[default_value] [boolean]", false, filter_default}, {"dictsort", "[case_sensitive] [by] [reverse]", false, filter_dictsort}, {"e", "", false, filter_escape},
+    {"escape", "", false, filter_escape}, {"first", "", false, filter_first}, {"float", "[default]", false, filter_float}, {"forceescape", "", false, filter_forceescape}, {"format", "*", false, filter_format}, {"groupby", "attribute [default] [case_sensitive]", false, filter_groupby},
+    {"indent", "[width] [first] [blank]", false, filter_indent}, {"int", "[default] [base]", false, filter_int}, {"items", "", true, filter_items}, {"join", "[d] [attribute]", false, filter_join}, {"last", "", false, filter_last},
+    {"length", "", false, filter_length}, {"list", "", false, filter_list}, {"lower", "", false, filter_lower}, {"map", "*", true, filter_map}, {"max", "[case_sensitive] [attribute]", false, filter_max}, {"min", "[case_sensitive] [attribute]", false, filter_min},
+    {"reject", "*", true, filter_reject}, {"rejectattr", "*", true, filter_rejectattr}, {"replace", "old new [count]", false, filter_replace}, {"reverse", "", false, filter_reverse},
+    {"round", "[precision] [method]", false, filter_round}, {"safe", "", false, filter_safe}, {"select", "*", true, filter_select}, {"selectattr", "*", true, filter_selectattr}, {"slice", "slices [fill_with]", true, filter_slice},
+    {"sort", "[reverse] [case_sensitive] [attribute]", false, filter_sort}, {"string", "", false, filter_string}, {"sum", "[attribute] [start]", false, filter_sum}, {"title", "", false, filter_title}, {"tojson", "[ensure_ascii] [indent] [separators] [sort_keys]", false, filter_tojson},
+    {"trim", "[chars]", false, filter_trim}, {"truncate", "[length] [killwords] [end] [leeway]", false, filter_truncate}, {"unique", "[case_sensitive] [attribute]", true, filter_unique}, {"upper", "", false, filter_upper}, {"urlencode", "", false, filter_urlencode},
+    {"wordcount", "", false, filter_wordcount}, {NULL, NULL, false, NULL},
 };
 
 const filter *filter_find(const char *name) {
     for (const filter *f = filters; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
+}
+
+value filter_apply(state *s, const filter *f, value v, const arguments *args) {
+    if (!arguments_fit(s, args, f->name, f->parameters)) return v;
+    value out = f->apply(s, v, args);
+    if (!s->failed || !f->is_lazy || s->code != RP_ERR_INVALID) return out;
+    s->failed = false;
+    out = value_list(s, LIST_GENERATOR, 0);
+    size_t n = strlen(s->message);
+    char *failure = state_alloc(s, n + 1);
+    if (s->failed) return out;
+    memcpy(failure, s->message, n + 1);
+    out.as.l->failure = failure;
+    return out;
 }

@@ -12,6 +12,37 @@
 
 /* ---- Arguments ---- */
 
+/* The next name of the parameters; NULL: none. */
+static const char *next_parameter(const char **at, size_t *n, bool *optional, bool *positional) {
+    const char *p = *at + strspn(*at, " ");
+    *optional = *p == '[';
+    p += *optional;
+    *positional = *p == '.';
+    p += *positional;
+    *n = strcspn(p, " ]");
+    *at = p + *n + (p[*n] == ']');
+    return *n > 0 ? p : NULL;
+}
+
+bool arguments_fit(state *s, const arguments *args, const char *function_name, const char *parameters) {
+    size_t n_named = 0, at = 0, n;
+    bool optional, positional;
+    if (s->failed || strcmp(parameters, "*") == 0) return !s->failed;
+    for (const char *p = parameters, *name; (name = next_parameter(&p, &n, &optional, &positional)); at++) {
+        bool given = at < args->n;
+        for (size_t i = 0; i < args->n_named && !positional; i++)
+            if (strlen(args->names[i]) == n && memcmp(args->names[i], name, n) == 0) {
+                if (given) state_fail(s, "TypeError", "%s() got multiple values for argument '%s'", function_name, args->names[i]);
+                given = true;
+                n_named++;
+            }
+        if (!given && !optional) state_fail(s, "TypeError", "%s() missing required argument '%.*s'", function_name, (int)n, name);
+    }
+    if (args->n > at) state_fail(s, "TypeError", "%s() takes at most %zu argument(s) (%zu given)", function_name, at, args->n);
+    if (args->n_named > n_named) state_fail(s, "TypeError", "%s() got an unexpected keyword argument", function_name);
+    return !s->failed;
+}
+
 const value *argument(const arguments *args, size_t at, const char *name) {
     if (at < args->n) return &args->items[at];
     for (size_t i = 0; i < args->n_named && name; i++)
@@ -24,8 +55,7 @@ int64_t argument_int(state *s, const arguments *args, size_t at, const char *nam
     if (!v) return otherwise;
     if (v->type == VALUE_INT) return v->as.i;
     if (v->type == VALUE_BOOL) return v->as.b;
-    if (v->type == VALUE_UNDEFINED) state_fail_undefined(s, *v);
-    else if (v->type != VALUE_NONE) state_fail(s, "TypeError", "'%s' object cannot be interpreted as an integer", value_type_name(*v));
+    state_fail(s, "TypeError", "'%s' object cannot be interpreted as an integer", value_type_name(*v));
     return otherwise;
 }
 
@@ -33,8 +63,7 @@ const string *argument_string(state *s, const arguments *args, size_t at, const 
     const value *v = argument(args, at, name);
     if (!v) return otherwise;
     if (v->type == VALUE_STRING) return v->as.s;
-    if (v->type == VALUE_UNDEFINED) state_fail_undefined(s, *v);
-    else state_fail(s, "TypeError", "%s must be str, not %s", name, value_type_name(*v));
+    state_fail(s, "TypeError", "%s%smust be str, not %s", name, name[0] ? " " : "", value_type_name(*v));
     return otherwise;
 }
 
@@ -71,13 +100,27 @@ static value call_range(state *s, const arguments *args) {
     return all;
 }
 
-/* dict(a=1) and namespace(a=1); both accept a dict first. */
+/* Pairs of a list, as dict() takes them. */
+static void add_pairs(state *s, dict *to, value pairs) {
+    const list *items = value_iterate(s, pairs);
+    for (size_t i = 0; items && i < items->n && !s->failed; i++) {
+        value pair = items->items[i];
+        const list *two = pair.type == VALUE_STRING || pair.type == VALUE_LIST || pair.type == VALUE_DICT ? value_iterate(s, pair) : NULL;
+        if (!two) state_fail(s, "TypeError", "cannot convert dictionary update sequence element #%zu to a sequence", i);
+        else if (two->n != 2) state_fail(s, "ValueError", "dictionary update sequence element #%zu has length %zu; 2 is required", i, two->n);
+        else dict_set(s, to, two->items[0], two->items[1]);
+    }
+}
+
+/* dict(a=1) and namespace(a=1); both accept a dict or pairs first. */
 static value make_dict(state *s, const arguments *args) {
     value all = value_dict(s);
-    if (args->n > 0 && args->items[0].type == VALUE_DICT)
+    if (s->failed) return all;
+    if (args->n > 1) state_fail(s, "TypeError", "dict expected at most 1 argument, got %zu", args->n);
+    else if (args->n > 0 && args->items[0].type == VALUE_DICT)
         for (size_t i = 0; i < args->items[0].as.d->n && !s->failed; i++)
             dict_set(s, all.as.d, args->items[0].as.d->entries[i].key, args->items[0].as.d->entries[i].item);
-    else if (args->n > 0) state_fail(s, "TypeError", "'%s' object is not iterable as a dict", value_type_name(args->items[0]));
+    else if (args->n > 0) add_pairs(s, all.as.d, args->items[0]);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) dict_set(s, all.as.d, value_text(s, args->names[i]), args->named[i]);
     return all;
 }
@@ -106,7 +149,7 @@ static void state_now(const state *s, struct tm *out) {
 }
 
 static value call_strftime_now(state *s, const arguments *args) {
-    const string *format = argument_string(s, args, 0, "format", NULL);
+    const string *format = argument_string(s, args, 0, "strftime() argument 1", NULL);
     char copy[256], text[1024];
     struct tm now;
     if (!format || format->n >= sizeof(copy)) {
@@ -117,7 +160,9 @@ static value call_strftime_now(state *s, const arguments *args) {
     copy[format->n] = '\0';
     state_now(s, &now);
     size_t n = strftime(text, sizeof(text), copy, &now);
-    return value_string(string_new(s, text, n, format->n_runs > 0 ? format->runs[0].origin == TEMPLATE_TRUSTED ? TEMPLATE_TRUSTED : TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED));
+    bool trusted = true;
+    for (uint32_t i = 0; i < format->n_runs; i++) trusted &= format->runs[i].origin == TEMPLATE_TRUSTED;
+    return value_string(string_new(s, text, n, trusted ? TEMPLATE_TRUSTED : TEMPLATE_UNTRUSTED));
 }
 
 static value call_cycler(state *s, const arguments *args) {
@@ -141,8 +186,14 @@ static value call_joiner(state *s, const arguments *args) {
 }
 
 static const function functions[] = {
-    {"range", call_range}, {"dict", call_dict}, {"namespace", call_namespace}, {"raise_exception", call_raise_exception},
-    {"strftime_now", call_strftime_now}, {"cycler", call_cycler}, {"joiner", call_joiner}, {NULL, NULL},
+    {"range", ".start [.stop] [.step]", false, call_range},
+    {"dict", "*", true, call_dict},
+    {"namespace", "*", true, call_namespace},
+    {"raise_exception", "message", false, call_raise_exception},
+    {"strftime_now", ".format", false, call_strftime_now},
+    {"cycler", "*", true, call_cycler},
+    {"joiner", "[sep]", true, call_joiner},
+    {NULL, NULL, false, NULL},
 };
 
 const function *function_find(const char *name) {

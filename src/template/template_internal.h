@@ -64,6 +64,9 @@ typedef struct list {
     size_t n, cap;
     list_kind kind;
     bool used;                 /* GENERATOR: it has been iterated, and is empty now */
+    const char *type_name, *object_name; /* GENERATOR: of an iterator, in errors; NULL: a generator */
+    const char *failure;       /* GENERATOR: its iteration fails with this error; NULL: it does not */
+    bool is_group;             /* TUPLE: of groupby, with the attributes grouper and list */
     int64_t start, stop, step; /* RANGE */
 } list;
 
@@ -133,6 +136,9 @@ typedef enum node_kind {
 typedef enum binary_operator { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR_DIV, OP_MOD, OP_POW } binary_operator;
 typedef enum compare_operator { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_IN } compare_operator;
 
+/* Names in the body of a macro that are bound when it is called. */
+enum { MACRO_USES_CALLER = 1, MACRO_USES_VARARGS = 2, MACRO_USES_KWARGS = 4 };
+
 typedef struct node_list {
     template_node **items;
     uint32_t n, cap;
@@ -145,7 +151,7 @@ typedef struct node_list {
  *   FOR       a target, b iterable, c condition or NULL, body items[0], else items[1] (may be missing), op: recursive
  *   SET       a target (NAME, TUPLE, ATTRIBUTE of a namespace), b value
  *   SET_BLOCK a target, b body, c FILTER of RESULT or NULL
- *   MACRO     name, items parameters (NAME), second defaults of the last parameters, b body
+ *   MACRO     name, items parameters (NAME), second defaults of the last parameters, b body, op: MACRO_USES_...
  *   CALL_BLOCK a CALL, b MACRO (caller)      FILTER_BLOCK a FILTER of RESULT, b body
  *   WITH      items targets, second values, b body
  *   CONSTANT  constant                       NAME      name
@@ -212,6 +218,7 @@ typedef struct state {
     uint32_t line;                        /* of the statement that runs */
     uint64_t steps;
     int depth;
+    uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
     const rp_template_options *options;
 } state;
@@ -231,6 +238,7 @@ typedef struct arguments {
 
 /* Sets the error, unless there is one: an exception of Python with its text. */
 void state_fail(state *s, const char *exception, const char *fmt, ...) BASE_PRINTF(3, 4);
+void state_fail_as(state *s, const char *message); /* the message of another failure, whole */
 void state_fail_memory(state *s);
 bool state_step(state *s, size_t cost); /* false: failed */
 void *state_alloc(state *s, size_t bytes) BASE_NODISCARD;
@@ -248,6 +256,7 @@ const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin)
 value value_string(const string *text);
 value value_text(state *s, const char *text); /* a trusted string of static or arena text */
 value value_concat(state *s, const string *a, const string *b); /* with Markup's rules */
+const string *string_marked(state *s, const string *text); /* as Markup */
 const string *string_escaped(state *s, const string *text); /* & < > ' " for HTML */
 bool string_equal(const string *a, const string *b);
 bool string_is(const string *a, const char *text);
@@ -258,12 +267,16 @@ size_t string_offset(const string *text, size_t index); /* byte offset of a code
 size_t string_find(const string *text, const string *part, size_t from);
 size_t string_find_last(const string *text, const string *part);
 uint32_t string_at(const string *text, size_t at, size_t *n); /* code point and its length at byte `at` < n */
+const string *string_of_character(state *s, int64_t c); /* NULL: not a character */
+const string *string_ascii(state *s, const string *text); /* others than ASCII as escapes: \xe9 */
 bool is_python_space(uint32_t c);
+bool is_python_alnum(uint32_t c);
 /* Removes characters of `set` (NULL: white space) from both ends, or from one. */
 const string *string_strip(state *s, const string *text, const string *set, bool left, bool right);
 const string *string_replace(state *s, const string *text, const string *old, const string *with, int64_t most);
 typedef enum case_kind { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP } case_kind;
 const string *string_case(state *s, const string *text, case_kind kind);
+bool string_has_case(const string *text, case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
 
 /* ---- Values (template_values.c) ---- */
 
@@ -284,6 +297,7 @@ const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
 void state_fail_undefined(state *s, value v);
 bool value_is_number(value v);          /* int, float, bool */
+bool value_is_hashable(value v);
 bool value_is_sequence(value v);        /* a list or a tuple */
 int64_t value_as_int(value v);          /* of an int or a bool */
 double value_as_float(value v);         /* of a number */
@@ -301,13 +315,12 @@ void float_repr(double f, char out[32]); /* Python's: the shortest digits that g
 /* ---- Arithmetic (template_arithmetic.c) ---- */
 
 value binary_operate(state *s, binary_operator op, value a, value b);
-value string_percent(state *s, const string *format, const value *items, size_t n, const dict *named); /* "%s" % x */
 
 /* ---- JSON (template_json.c) ---- */
 
 typedef struct json_style {
     const char *item_separator, *key_separator; /* ", " and ": " */
-    int64_t indent;                             /* spaces; -1: one line */
+    const string *indent;                       /* of a level; NULL: one line */
     bool ascii, sorted;
 } json_style;
 void json_write(state *s, builder *b, value v, const json_style *style);
@@ -316,7 +329,8 @@ dict *json_read(state *s, const char *json, size_t n);
 
 /* ---- Attributes, items and methods (template_access.c) ---- */
 
-value value_attribute(state *s, value object, const char *name);
+value value_attribute(state *s, value object, const char *name); /* object.name: an attribute, or else an item */
+value value_own_attribute(state *s, value object, const char *name); /* no items */
 value value_item(state *s, value object, value key);
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step);
 value method_call(state *s, const method *m, const arguments *args);
@@ -324,28 +338,39 @@ value method_call(state *s, const method *m, const arguments *args);
 /* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_tests.c) ---- */
 
 typedef struct function {
-    const char *name;
+    const char *name, *parameters; /* see arguments_fit */
+    bool is_type;                  /* in errors */
     value (*call)(state *s, const arguments *args);
 } function;
 const function *function_find(const char *name);
 
 typedef struct filter {
-    const char *name;
+    const char *name, *parameters; /* see arguments_fit */
+    bool is_lazy;                  /* a generator: it fails when it is iterated */
     value (*apply)(state *s, value v, const arguments *args);
 } filter;
 const filter *filter_find(const char *name);
+value filter_apply(state *s, const filter *f, value v, const arguments *args);
 
 typedef struct test {
-    const char *name;
+    const char *name, *parameters;
     bool (*holds)(state *s, value v, const arguments *args);
 } test;
 const test *test_find(const char *name);
 
+/* Do the arguments fit these parameters? "old new [count]": names in their order, [optional], .positional only; "*": any. false: failed. */
+bool arguments_fit(state *s, const arguments *args, const char *function_name, const char *parameters);
 /* Argument `at`, or by name. NULL: not given. */
 const value *argument(const arguments *args, size_t at, const char *name);
 int64_t argument_int(state *s, const arguments *args, size_t at, const char *name, int64_t otherwise);
 const string *argument_string(state *s, const arguments *args, size_t at, const char *name, const string *otherwise);
 bool argument_bool(state *s, const arguments *args, size_t at, const char *name, bool otherwise);
+/* ---- Formatted strings (template_format.c) ---- */
+
+/* format % argument: its items if it is a tuple, else itself; a dict's items by name. */
+value string_percent(state *s, const string *format, const value *items, size_t n, value argument);
+/* The value as the specification of str.format wants it: ">5", ".2f". */
+void format_value(state *s, builder *b, value v, const string *specification);
 
 struct macro {
     const template_node *node;

@@ -58,7 +58,7 @@ static value json_object_value(json_reader *r, const json_t *json, int level) {
     return all;
 }
 
-/* jansson limits the depth. */
+/* The depth is limited: is_deeper. */
 static value json_value(json_reader *r, const json_t *json, bool trusted) {
     state *s = r->s;
     value v = value_none;
@@ -80,12 +80,29 @@ static value json_value(json_reader *r, const json_t *json, bool trusted) {
     return v;
 }
 
+/* Are brackets nested deeper than that? Before parsing, which recurses. */
+static bool is_deeper(const char *json, size_t n, int most) {
+    bool in_string = false;
+    int depth = 0;
+    for (size_t i = 0; i < n && depth <= most; i++) {
+        const char c = json[i];
+        if (c == '"') in_string = !in_string;
+        else if (in_string) i += c == '\\';
+        else depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    }
+    return depth > most;
+}
+
 dict *json_read(state *s, const char *json, size_t n) {
     json_error_t err;
-    json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
+    bool too_deep = is_deeper(json, n, TEMPLATE_MAX_DEPTH);
+    json_t *root = too_deep ? NULL : json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
     json_reader r = {.s = s, .next_string = TEMPLATE_FIRST_STRING};
     value all = {0};
-    if (!root) state_fail(s, "input", "%s, in line %d", err.text, err.line);
+    if (too_deep) {
+        state_fail(s, "input", "the JSON is nested deeper than %d", TEMPLATE_MAX_DEPTH);
+        s->code = RP_ERR_LIMIT;
+    } else if (!root) state_fail(s, "input", "%s, in line %d", err.text, err.line);
     else if (!json_is_object(root)) state_fail(s, "input", "not a JSON object: give {\"messages\": [...]}");
     else all = json_object_value(&r, root, 0);
     json_decref(root);
@@ -117,7 +134,6 @@ static void write_json_string(state *s, builder *b, const string *text, const js
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
         if (c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !style->ascii)) continue;
-        if (c == 0x7f) continue;
         put(s, b, text->bytes + from, at - from);
         put_escaped(s, b, c);
         from = at + n;
@@ -140,9 +156,9 @@ static void write_json_number(state *s, builder *b, value v) {
 }
 
 static void write_break(state *s, builder *b, const json_style *style, int64_t level) {
-    if (style->indent < 0) return;
+    if (!style->indent) return;
     put(s, b, "\n", 1);
-    for (int64_t i = 0; i < style->indent * level && !s->failed; i++) put(s, b, " ", 1);
+    for (int64_t i = 0; i < level && !s->failed; i++) put(s, b, style->indent->bytes, style->indent->n);
 }
 
 static void write_json_key(state *s, builder *b, value key, const json_style *style) {
@@ -207,6 +223,7 @@ static void write_json(state *s, builder *b, value v, const json_style *style, i
     if (!state_step(s, 0)) return;
     if (level > TEMPLATE_MAX_DEPTH) {
         state_fail(s, "RecursionError", "tojson: a value is nested deeper than %d", TEMPLATE_MAX_DEPTH);
+        s->code = RP_ERR_LIMIT;
         return;
     }
     bool is_list = v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE);

@@ -119,15 +119,15 @@ static void lex_comment(lexer *x) {
     finish_tag(x, end + 2, before == '-', before != '+');
 }
 
-/* The end of {% NAME %}, from `at` after "{%": the byte after it; 0: it is another tag. *strips: it ends with -%}. */
+/* The end of {% NAME %}, from `at` after "{%": the byte after it; 0: it is another tag. *strips: it ends with -%}; *plus, if given: with +%}. */
 static size_t named_tag(const lexer *x, size_t at, const char *name, bool *strips, bool *plus) {
     if (at < x->n && (x->source[at] == '-' || x->source[at] == '+')) at++;
     at = after_space(x, at);
     if (!lexer_is(x, at, name)) return 0;
     at = after_space(x, at + strlen(name));
     *strips = lexer_is(x, at, "-%}");
-    *plus = lexer_is(x, at, "+%}");
-    if (*strips || *plus) return at + 3;
+    if (plus) *plus = lexer_is(x, at, "+%}");
+    if (*strips || (plus && *plus)) return at + 3;
     return lexer_is(x, at, "%}") ? at + 2 : 0;
 }
 
@@ -160,6 +160,21 @@ static size_t digits_end(const lexer *x, size_t at) {
     return at;
 }
 
+/* The end of an integer: 0x1f, 0o17, 0b1, zeros, or digits of which the first is not 0. */
+static size_t integer_end(const lexer *x, size_t at) {
+    static const char *const digits[] = {"0123456789abcdefABCDEF", "01234567", "01"};
+    char mark = x->source[at] == '0' && at + 1 < x->n ? (char)(x->source[at + 1] | 0x20) : ' ';
+    int base = mark == 'x' ? 0 : mark == 'o' ? 1 : mark == 'b' ? 2 : -1;
+    const char *accepted = base >= 0 ? digits[base] : x->source[at] == '0' ? "0" : "0123456789";
+    size_t begin = base >= 0 ? at + 2 : at, end = begin;
+    while (end < x->n) {
+        size_t next = x->source[end] == '_' && (end > begin || base >= 0) ? end + 1 : end;
+        if (next >= x->n || !x->source[next] || !strchr(accepted, x->source[next])) break;
+        end = next + 1;
+    }
+    return end > begin ? end : at + 1;
+}
+
 static void lex_number(lexer *x) {
     size_t end = digits_end(x, x->at);
     bool is_float = false, after_dot = x->at > 0 && x->source[x->at - 1] == '.';
@@ -175,6 +190,7 @@ static void lex_number(lexer *x) {
             is_float = true;
         }
     }
+    if (!is_float) end = integer_end(x, x->at);
     lexer_add(x, is_float ? TOKEN_FLOAT : TOKEN_INT, x->source + x->at, end - x->at);
     lexer_skip(x, end);
 }
@@ -243,7 +259,7 @@ static void lex_code(lexer *x, token_kind end_kind, const char *close) {
 /* Data up to the next tag, and the tag. */
 static void lex_next(lexer *x) {
     size_t from = x->at, to = from, raw = 0;
-    bool strips, plus;
+    bool strips;
     while (to < x->n && !(x->source[to] == '{' && to + 1 < x->n && strchr("{%#", x->source[to + 1]))) to++;
     bool is_tag = to < x->n, is_variable = is_tag && x->source[to + 1] == '{';
     char sign = to + 2 < x->n ? x->source[to + 2] : ' ';
@@ -255,7 +271,7 @@ static void lex_next(lexer *x) {
         lex_comment(x);
         return;
     }
-    if (!is_variable && (raw = named_tag(x, to + 2, "raw", &strips, &plus)) > 0) {
+    if (!is_variable && (raw = named_tag(x, to + 2, "raw", &strips, NULL)) > 0) {
         lex_raw(x, raw, strips);
         return;
     }

@@ -64,7 +64,13 @@ void state_fail(state *s, const char *exception, const char *fmt, ...) {
     va_end(ap);
 }
 
+void state_fail_as(state *s, const char *message) {
+    state_fail(s, "", "%s", "");
+    snprintf(s->message, sizeof(s->message), "%s", message);
+}
+
 void state_fail_memory(state *s) {
+    if (s->failed) return;
     bool limit = s->memory.total >= s->memory.limit / 2;
     state_fail(s, "MemoryError", limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
                limit ? s->memory.limit : s->memory.total);

@@ -25,6 +25,8 @@ typedef struct parser {
     size_t at;
     int nested;
     int loops; /* open, for break and continue */
+    int conditions; /* bodies of `if` around: as in Jinja, an unknown filter or test in them is an error only when it is used */
+    uint8_t uses; /* macro_uses: of the macros around */
     rp_error *err;
     int rc;
 } parser;
@@ -33,6 +35,7 @@ static template_node *parse_expression(parser *p);
 static template_node *parse_or(parser *p);
 static template_node *parse_unary(parser *p, bool with_filters);
 static template_node *parse_body(parser *p, const char *const *ends);
+static template_node *parse_tuple(parser *p, bool with_condition, const char *end_name, bool may_be_empty);
 
 /* ---- Tokens, errors, nodes ---- */
 
@@ -203,6 +206,7 @@ static size_t unescape_one(parser *p, const char *bytes, size_t left, char *out,
         return 1;
     }
     if (left > 0 && bytes[0] == '\n') return 1;
+    if (left > 0 && bytes[0] == 'N') parser_fail(p, RP_ERR_UNSUPPORTED, "characters by name (\\N{...}) are not supported in string literals");
     int64_t c = -1;
     size_t n = 1 + digits;
     if (digits > 0) {
@@ -238,6 +242,7 @@ static template_node *parse_string(parser *p) {
     return constant_new(p, value_string(constant_string(p, out, n)));
 }
 
+/* Digits with underscores between them; 0x, 0o and 0b, too. */
 static template_node *parse_number(parser *p) {
     const token *t = current(p);
     char text[64];
@@ -245,8 +250,10 @@ static template_node *parse_number(parser *p) {
     for (size_t i = 0; i < t->n && n + 1 < sizeof(text); i++)
         if (t->bytes[i] != '_') text[n++] = t->bytes[i];
     text[n] = '\0';
+    const char mark = n > 2 && text[0] == '0' ? (char)(text[1] | 0x20) : ' ';
+    const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
     errno = 0;
-    value v = t->kind == TOKEN_FLOAT ? value_float(strtod(text, NULL)) : value_int(strtoll(text, NULL, 10));
+    value v = t->kind == TOKEN_FLOAT ? value_float(strtod(text, NULL)) : value_int(strtoll(base == 10 ? text : text + 2, NULL, base));
     if (errno && t->kind == TOKEN_INT) parser_fail(p, RP_ERR_UNSUPPORTED, "the integer %s has more than 64 bits", text);
     advance(p);
     return constant_new(p, v);
@@ -259,6 +266,8 @@ static void add_keyword(parser *p, template_node *call) {
     const char *name = expect_name(p);
     advance(p); /* = */
     template_node *item = parse_expression(p);
+    for (uint32_t i = 0; i < call->second.n && !p->rc; i++)
+        if (call->names[i] == name) parser_fail(p, RP_ERR_SYNTAX, "keyword argument repeated: %s", name);
     if (p->rc) return;
     node_list_add(p, &call->second, item);
     if (call->second.cap != cap) {
@@ -287,8 +296,9 @@ static template_node *parse_slice_part(parser *p) {
     return at_operator(p, ":") || at_operator(p, "]") || at_operator(p, ",") ? NULL : parse_expression(p);
 }
 
+/* An index, several with commas (a tuple), or a slice. */
 static template_node *parse_subscript_item(parser *p, template_node *object) {
-    template_node *start = at_operator(p, ":") ? NULL : parse_expression(p);
+    template_node *start = at_operator(p, ":") ? NULL : parse_tuple(p, true, NULL, true);
     if (!at_operator(p, ":")) {
         template_node *item = node_new(p, NODE_ITEM);
         if (p->rc) return item;
@@ -345,15 +355,27 @@ static template_node *parse_postfix(parser *p, template_node *node) {
     return node;
 }
 
+/* The name of a filter or test: it may have dots. */
+static const char *expect_dotted_name(parser *p) {
+    char joined[128];
+    const char *name = expect_name(p);
+    while (!p->rc && at_operator(p, ".") && following(p)->kind == TOKEN_NAME) {
+        advance(p);
+        snprintf(joined, sizeof(joined), "%.60s.%.60s", name, expect_name(p));
+        name = intern(p, joined, strlen(joined));
+    }
+    return name;
+}
+
 /* A filter of `object`, after the bar. */
 static template_node *parse_filter(parser *p, template_node *object) {
     template_node *node = node_new(p, NODE_FILTER);
-    const char *name = expect_name(p);
+    const char *name = expect_dotted_name(p);
     if (p->rc) return node;
     node->a = object;
     node->name = name;
     node->handler = filter_find(name);
-    if (!node->handler) parser_fail(p, RP_ERR_UNSUPPORTED, "No filter named '%s'.", name);
+    if (!node->handler && p->conditions == 0) parser_fail(p, RP_ERR_UNSUPPORTED, "No filter named '%s'.", name);
     if (at_operator(p, "(")) parse_arguments(p, node);
     return node;
 }
@@ -370,12 +392,12 @@ static template_node *parse_primary(parser *p);
 static template_node *parse_test(parser *p, template_node *object) {
     bool negated = skip_name(p, "not");
     template_node *node = node_new(p, NODE_TEST);
-    const char *name = expect_name(p);
+    const char *name = expect_dotted_name(p);
     if (p->rc) return node;
     node->a = object;
     node->name = name;
     node->handler = test_find(name);
-    if (!node->handler) parser_fail(p, RP_ERR_UNSUPPORTED, "No test named '%s'.", name);
+    if (!node->handler && p->conditions == 0) parser_fail(p, RP_ERR_UNSUPPORTED, "No test named '%s'.", name);
     if (at_operator(p, "(")) parse_arguments(p, node);
     else if (at_name(p, "is")) parser_fail(p, RP_ERR_SYNTAX, "You cannot chain multiple tests with is");
     else if (begins_test_argument(p)) node_list_add(p, &node->items, parse_postfix(p, parse_primary(p)));
@@ -399,11 +421,11 @@ static template_node *parse_filters(parser *p, template_node *node) {
 
 static bool ends_tuple(const parser *p, const char *end_name) {
     return current(p)->kind == TOKEN_VARIABLE_END || current(p)->kind == TOKEN_BLOCK_END || current(p)->kind == TOKEN_END || at_operator(p, ")") ||
-           (end_name && at_name(p, end_name));
+           at_operator(p, "]") || (end_name && at_name(p, end_name));
 }
 
 /* An expression, or several with commas between them: a tuple. */
-static template_node *parse_tuple(parser *p, bool with_condition, const char *end_name, bool in_parentheses) {
+static template_node *parse_tuple(parser *p, bool with_condition, const char *end_name, bool may_be_empty) {
     node_list items = {0};
     bool is_tuple = false;
     while (!p->rc && !ends_tuple(p, end_name)) {
@@ -412,7 +434,7 @@ static template_node *parse_tuple(parser *p, bool with_condition, const char *en
         is_tuple = true;
     }
     if (!is_tuple && items.n > 0) return items.items[0];
-    if (items.n == 0 && !in_parentheses) fail_unexpected(p, "an expression");
+    if (items.n == 0 && !may_be_empty) fail_unexpected(p, "an expression");
     template_node *tuple = node_new(p, NODE_TUPLE);
     if (!p->rc) tuple->items = items;
     return tuple;
@@ -453,7 +475,11 @@ static template_node *parse_name(parser *p) {
         if (skip_name(p, literals[i].name)) return constant_new(p, literals[i].type == VALUE_BOOL ? value_bool(literals[i].b) : value_none);
     template_node *node = node_new(p, NODE_NAME);
     const char *name = expect_name(p);
-    if (!p->rc) node->name = name;
+    if (p->rc) return node;
+    node->name = name;
+    if (strcmp(name, "caller") == 0) p->uses |= MACRO_USES_CALLER;
+    if (strcmp(name, "varargs") == 0) p->uses |= MACRO_USES_VARARGS;
+    if (strcmp(name, "kwargs") == 0) p->uses |= MACRO_USES_KWARGS;
     return node;
 }
 
@@ -650,7 +676,9 @@ static template_node *parse_block(parser *p, const char *end) {
 
 static template_node *parse_if(parser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
-    template_node *node = node_new(p, NODE_IF), *check = parse_tuple(p, false, NULL, false), *body, *otherwise = NULL;
+    template_node *node = node_new(p, NODE_IF), *check, *body, *otherwise = NULL;
+    p->conditions++;
+    check = parse_tuple(p, false, NULL, false);
     expect_block_end(p);
     body = parse_body(p, ends);
     if (skip_tag(p, "elif")) {
@@ -663,6 +691,7 @@ static template_node *parse_if(parser *p) {
         skip_tag(p, "endif");
         expect_block_end(p);
     }
+    p->conditions--;
     if (p->rc) return node;
     node->a = check;
     node->b = body;
@@ -679,17 +708,20 @@ static template_node *parse_target(parser *p, bool with_namespace, const char *e
         if (!p->rc && (object->kind != NODE_NAME || node->kind != NODE_ATTRIBUTE)) fail_unexpected(p, "a name");
         return node;
     }
-    bool in_parentheses = skip_operator(p, "(");
     template_node *node = node_new(p, NODE_TUPLE);
     bool is_tuple = false;
-    while (!p->rc && !ends_tuple(p, end_name) && !at_operator(p, "=")) {
-        template_node *name = at_operator(p, "(") && enter(p) ? leave(p, parse_target(p, false, NULL)) : parse_name(p);
+    while (!p->rc && !ends_tuple(p, end_name)) {
+        template_node *name;
+        if (at_operator(p, "(") && enter(p)) {
+            advance(p);
+            name = leave(p, parse_target(p, false, NULL));
+            expect_operator(p, ")");
+        } else name = parse_name(p);
         if (!p->rc && name->kind != NODE_NAME && name->kind != NODE_TUPLE) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this expression: give a name");
         node_list_add(p, &node->items, name);
         if (!skip_operator(p, ",")) break;
         is_tuple = true;
     }
-    if (in_parentheses) expect_operator(p, ")");
     if (p->rc) return node;
     if (node->items.n == 0) fail_unexpected(p, "a name to assign to");
     return is_tuple || node->items.n != 1 ? node : node->items.items[0];
@@ -699,6 +731,7 @@ static template_node *parse_for(parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
     template_node *node = node_new(p, NODE_FOR), *target = parse_target(p, false, "in"), *check = NULL, *otherwise = NULL;
     if (!skip_name(p, "in")) fail_unexpected(p, "in");
+    if (!p->rc && target->kind == NODE_NAME && strcmp(target->name, "loop") == 0) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to 'loop' in a for loop");
     template_node *iterable = parse_tuple(p, false, "recursive", false);
     if (skip_name(p, "if")) check = parse_expression(p);
     bool recursive = skip_name(p, "recursive");
@@ -748,10 +781,10 @@ static template_node *parse_set(parser *p) {
 static void parse_parameters(parser *p, template_node *to) {
     expect_operator(p, "(");
     while (!p->rc && !at_operator(p, ")")) {
-        template_node *parameter = node_new(p, NODE_NAME);
-        const char *name = expect_name(p);
+        const bool is_name = current(p)->kind == TOKEN_NAME;
+        template_node *parameter = parse_name(p);
+        if (!p->rc && (!is_name || parameter->kind != NODE_NAME)) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this parameter: give a name");
         if (p->rc) return;
-        parameter->name = name;
         node_list_add(p, &to->items, parameter);
         if (skip_operator(p, "=")) node_list_add(p, &to->second, parse_expression(p));
         else if (to->second.n > 0) parser_fail(p, RP_ERR_SYNTAX, "a parameter without a default after one with a default");
@@ -762,10 +795,16 @@ static void parse_parameters(parser *p, template_node *to) {
 
 static template_node *parse_macro_body(parser *p, template_node *to, const char *end) {
     int loops = p->loops;
+    uint8_t uses = p->uses;
     p->loops = 0;
+    p->uses = 0;
     template_node *body = parse_block(p, end);
+    if (!p->rc) {
+        to->b = body;
+        to->op = p->uses;
+    }
     p->loops = loops;
-    if (!p->rc) to->b = body;
+    p->uses |= uses;
     return to;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_strings.c: strings with the origin of their bytes, and texts while they are written. One thread. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <utf8proc.h>
@@ -87,6 +88,14 @@ value value_text(state *s, const char *text) { return value_string(string_new(s,
 
 /* ---- Markup ---- */
 
+const string *string_marked(state *s, const string *text) {
+    string *marked = state_alloc(s, sizeof(*marked));
+    if (!marked) return &empty_string;
+    *marked = *text;
+    marked->markup = true;
+    return marked;
+}
+
 const string *string_escaped(state *s, const string *text) {
     static const struct {
         char c;
@@ -102,11 +111,7 @@ const string *string_escaped(state *s, const string *text) {
                 from = i + 1;
             }
     builder_add_string(s, &b, string_part(s, text, from, text->n));
-    string *out = state_alloc(s, sizeof(*out));
-    if (!out) return &empty_string;
-    *out = *builder_string(s, &b);
-    out->markup = true;
-    return out;
+    return string_marked(s, builder_string(s, &b));
 }
 
 value value_concat(state *s, const string *a, const string *b) {
@@ -117,11 +122,7 @@ value value_concat(state *s, const string *a, const string *b) {
     builder_add_string(s, &out, a);
     builder_add_string(s, &out, b);
     const string *text = builder_string(s, &out);
-    string *marked = markup && !s->failed ? state_alloc(s, sizeof(*marked)) : NULL;
-    if (!marked) return value_string(text);
-    *marked = *text;
-    marked->markup = true;
-    return value_string(marked);
+    return value_string(markup ? string_marked(s, text) : text);
 }
 
 /* ---- Comparing and searching ---- */
@@ -176,6 +177,12 @@ bool is_python_space(uint32_t c) {
            c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+/* Letters and numbers: Python's isalnum, and \w but for "_". */
+bool is_python_alnum(uint32_t c) {
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+}
+
 static bool is_stripped(const string *set, uint32_t c, const char *bytes, size_t n) {
     return set ? string_find(set, &(string){.bytes = bytes, .n = n}, 0) != SIZE_MAX : is_python_space(c);
 }
@@ -227,21 +234,71 @@ const string *string_replace(state *s, const string *text, const string *old, co
     return builder_string(s, &b);
 }
 
-static bool is_cased(uint32_t c) {
-    return utf8proc_tolower((utf8proc_int32_t)c) != (utf8proc_int32_t)c || utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
+/* Characters whose other case has several: lower case; upper case and title case (NULL: the same) as UTF-8. Greek with iota
+ * below keeps its simple mapping, unlike in Python. */
+static const struct {
+    uint32_t c;
+    const char *upper, *title;
+} special_cases[] = {
+    {0xdf, "SS", "Ss"}, {0x149, "\xca\xbcN", NULL}, {0x1f0, "J\xcc\x8c", NULL}, {0x390, "\xce\x99\xcc\x88\xcc\x81", NULL},
+    {0x3b0, "\xce\xa5\xcc\x88\xcc\x81", NULL}, {0x587, "\xd4\xb5\xd5\x92", "\xd4\xb5\xd6\x82"}, {0x1e96, "H\xcc\xb1", NULL},
+    {0x1e97, "T\xcc\x88", NULL}, {0x1e98, "W\xcc\x8a", NULL}, {0x1e99, "Y\xcc\x8a", NULL}, {0x1e9a, "A\xca\xbe", NULL},
+    {0xfb00, "FF", "Ff"}, {0xfb01, "FI", "Fi"}, {0xfb02, "FL", "Fl"}, {0xfb03, "FFI", "Ffi"}, {0xfb04, "FFL", "Ffl"}, {0xfb05, "ST", "St"},
+    {0xfb06, "ST", "St"},
+};
+
+static bool is_upper_or_title(uint32_t c) {
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LT;
 }
 
-static uint32_t in_case(uint32_t c, case_kind kind, bool is_first) {
-    utf8proc_int32_t u = (utf8proc_int32_t)c;
-    switch (kind) {
-    case CASE_LOWER: return (uint32_t)utf8proc_tolower(u);
-    case CASE_UPPER: return (uint32_t)utf8proc_toupper(u);
-    case CASE_SWAP: return (uint32_t)(utf8proc_tolower(u) != u ? utf8proc_tolower(u) : utf8proc_toupper(u));
-    default: return (uint32_t)(is_first ? utf8proc_totitle(u) : utf8proc_tolower(u));
+static bool is_cased(uint32_t c) { return is_upper_or_title(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba; }
+
+/* Does not separate letters of a word, for the final sigma. */
+static bool is_ignored_in_case(uint32_t c) {
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK ||
+           c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x2019;
+}
+
+/* Is the sigma at `at` the last letter of its word? */
+static bool is_final_sigma(const string *text, size_t at) {
+    size_t n, before = at, after = at + 2;
+    uint32_t c = 0;
+    while (before > 0) {
+        do before--;
+        while (before > 0 && ((unsigned char)text->bytes[before] & 0xc0) == 0x80);
+        c = string_at(text, before, &n);
+        if (!is_ignored_in_case(c)) break;
+        c = 0;
     }
+    if (!is_cased(c)) return false;
+    for (; after < text->n; after += n) {
+        c = string_at(text, after, &n);
+        if (!is_ignored_in_case(c)) return !is_cased(c);
+    }
+    return true;
 }
 
-/* Characters whose other case has several (ß) are left as they are, unlike in Python. */
+/* A character in another case; returns its bytes. */
+static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind, bool is_first, char out[8]) {
+    utf8proc_int32_t u = (utf8proc_int32_t)c;
+    bool rises = kind == CASE_UPPER || ((kind == CASE_TITLE || kind == CASE_CAPITAL) && is_first) || (kind == CASE_SWAP && !is_upper_or_title(c));
+    bool is_title = kind == CASE_TITLE || kind == CASE_CAPITAL;
+    const char *several = NULL;
+    for (size_t i = 0; rises && i < sizeof(special_cases) / sizeof(*special_cases); i++)
+        if (special_cases[i].c == c) several = is_title && special_cases[i].title ? special_cases[i].title : special_cases[i].upper;
+    if (!rises && c == 0x130) several = "i\xcc\x87";
+    if (!rises && c == 0x3a3 && is_final_sigma(text, at)) several = "\xcf\x82";
+    if (several) {
+        size_t n = strlen(several);
+        memcpy(out, several, n);
+        return n;
+    }
+    u = !rises ? utf8proc_tolower(u) : is_title ? utf8proc_totitle(u) : utf8proc_toupper(u);
+    return (size_t)base_utf8_encode((uint32_t)u, (unsigned char *)out);
+}
+
 const string *string_case(state *s, const string *text, case_kind kind) {
     builder b = {0};
     bool is_first = true;
@@ -250,14 +307,49 @@ const string *string_case(state *s, const string *text, case_kind kind) {
         const template_run *run = &text->runs[i];
         builder changed = {0};
         for (size_t n; at < run->end && !s->failed; at += n) {
-            unsigned char out[4];
-            uint32_t c = string_at(text, at, &n), to = in_case(c, kind, is_first);
-            int length = base_utf8_encode(to, out);
-            builder_add(s, &changed, (const char *)out, (size_t)length, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+            char out[8];
+            uint32_t c = string_at(text, at, &n);
+            size_t length = in_case(text, at, c, kind, is_first, out);
+            builder_add(s, &changed, out, length, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
             is_first = kind == CASE_TITLE && !is_cased(c);
         }
         bool same = changed.n == run->end - begin && changed.n > 0 && memcmp(changed.bytes, text->bytes + begin, changed.n) == 0;
         builder_add(s, &b, changed.bytes, changed.n, run->origin, same ? run->offset : TEMPLATE_NO_OFFSET);
+    }
+    return text->markup ? string_marked(s, builder_string(s, &b)) : builder_string(s, &b);
+}
+
+bool string_has_case(const string *text, case_kind kind) {
+    bool any = false, inside = false;
+    for (size_t at = 0, n; at < text->n; at += n) {
+        uint32_t c = string_at(text, at, &n);
+        utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+        if (!is_cased(c)) {
+            inside = false;
+            continue;
+        }
+        bool upper = k == UTF8PROC_CATEGORY_LU, title = k == UTF8PROC_CATEGORY_LT;
+        if (kind == CASE_UPPER ? !upper : kind == CASE_LOWER ? upper || title : (upper || title) == inside) return false;
+        any = inside = true;
+    }
+    return any;
+}
+
+/* ---- Characters ---- */
+
+const string *string_of_character(state *s, int64_t c) {
+    unsigned char utf8[4];
+    if (c < 0 || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return NULL;
+    return string_new(s, (const char *)utf8, (size_t)base_utf8_encode((uint32_t)c, utf8), TEMPLATE_UNTRUSTED);
+}
+
+const string *string_ascii(state *s, const string *text) {
+    builder b = {0};
+    char escape[16];
+    for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
+        uint32_t c = string_at(text, at, &n);
+        snprintf(escape, sizeof(escape), c < 0x80 ? "%c" : c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+        builder_add(s, &b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }
     return builder_string(s, &b);
 }

@@ -35,13 +35,8 @@ static bool is_callable(state *s, value v, const arguments *args) {
            v.type == VALUE_UNDEFINED;
 }
 
-static bool has_case(state *s, value v, case_kind kind) {
-    const string *text = value_to_string(s, v);
-    bool other = !string_equal(text, string_case(s, text, kind == CASE_UPPER ? CASE_LOWER : CASE_UPPER));
-    return other && string_equal(text, string_case(s, text, kind));
-}
-static bool is_lower(state *s, value v, const arguments *args) { return (void)args, has_case(s, v, CASE_LOWER); }
-static bool is_upper(state *s, value v, const arguments *args) { return (void)args, has_case(s, v, CASE_UPPER); }
+static bool is_lower(state *s, value v, const arguments *args) { return (void)args, string_has_case(value_to_string(s, v), CASE_LOWER); }
+static bool is_upper(state *s, value v, const arguments *args) { return (void)args, string_has_case(value_to_string(s, v), CASE_UPPER); }
 
 static value other_of(state *s, const arguments *args, const char *name) {
     const value *other = argument(args, 0, NULL);
@@ -64,22 +59,30 @@ static bool is_same(state *s, value v, const arguments *args) {
     return v.type == VALUE_LIST || v.type == VALUE_DICT ? v.as.d == other.as.d : value_equal(s, v, other);
 }
 
-static bool has_remainder(state *s, value v, int64_t by, int64_t remainder) {
-    value r = binary_operate(s, OP_MOD, v, value_int(by));
+static bool has_remainder(state *s, value v, value by, int64_t remainder) {
+    value r = binary_operate(s, OP_MOD, v, by);
     return !s->failed && value_equal(s, r, value_int(remainder));
 }
-static bool is_even(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, 2, 0); }
-static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, 2, 1); }
-static bool is_divisible(state *s, value v, const arguments *args) { return has_remainder(s, v, argument_int(s, args, 0, "num", 0), 0); }
+static bool is_even(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 0); }
+static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 1); }
+static bool is_divisible(state *s, value v, const arguments *args) { return has_remainder(s, v, *argument(args, 0, "num"), 0); }
+
+
+
+static bool is_test(state *s, value v, const arguments *args) {
+    (void)args;
+    const char *name = v.type == VALUE_STRING ? string_new(s, v.as.s->bytes, v.as.s->n, TEMPLATE_UNTRUSTED)->bytes : "";
+    return test_find(name) != NULL;
+}
 
 static const test tests[] = {
-    {"defined", is_defined}, {"undefined", is_undefined}, {"none", is_none}, {"boolean", is_boolean}, {"true", is_true}, {"false", is_false},
-    {"integer", is_integer}, {"float", is_float}, {"number", is_number}, {"string", is_string}, {"mapping", is_mapping}, {"iterable", is_iterable},
-    {"sequence", is_sequence}, {"callable", is_callable}, {"lower", is_lower}, {"upper", is_upper}, {"escaped", is_escaped}, {"in", is_in},
-    {"sameas", is_same}, {"even", is_even}, {"odd", is_odd}, {"divisibleby", is_divisible},
-    {"eq", is_equal}, {"equalto", is_equal}, {"==", is_equal}, {"ne", is_unequal}, {"!=", is_unequal},
-    {"lt", is_less}, {"lessthan", is_less}, {"<", is_less}, {"le", is_at_most}, {"<=", is_at_most},
-    {"gt", is_greater}, {"greaterthan", is_greater}, {">", is_greater}, {"ge", is_at_least}, {">=", is_at_least}, {NULL, NULL},
+    {"defined", "", is_defined}, {"undefined", "", is_undefined}, {"none", "", is_none}, {"boolean", "", is_boolean}, {"true", "", is_true}, {"false", "", is_false},
+    {"integer", "", is_integer}, {"float", "", is_float}, {"number", "", is_number}, {"string", "", is_string}, {"mapping", "", is_mapping}, {"iterable", "", is_iterable},
+    {"sequence", "", is_sequence}, {"callable", "", is_callable}, {"lower", "", is_lower}, {"upper", "", is_upper}, {"escaped", "", is_escaped}, {"in", "seq", is_in},
+    {"sameas", "other", is_same}, {"even", "", is_even}, {"odd", "", is_odd}, {"divisibleby", "num", is_divisible}, {"test", "", is_test},
+    {"eq", "other", is_equal}, {"equalto", "other", is_equal}, {"==", "other", is_equal}, {"ne", "other", is_unequal}, {"!=", "other", is_unequal},
+    {"lt", "other", is_less}, {"lessthan", "other", is_less}, {"<", "other", is_less}, {"le", "other", is_at_most}, {"<=", "other", is_at_most},
+    {"gt", "other", is_greater}, {"greaterthan", "other", is_greater}, {">", "other", is_greater}, {"ge", "other", is_at_least}, {">=", "other", is_at_least}, {NULL, NULL, NULL},
 };
 
 const test *test_find(const char *name) {

@@ -47,8 +47,9 @@ void state_fail_undefined(state *s, value v) {
         state_fail(s, exception, "%s", u->hint);
         return;
     }
-    if (u->is_element) builder_add_string(s, &name, &u->name);
-    else value_write(s, &name, value_string(&u->name), true);
+    const string *text_of_name = string_new(s, u->name.bytes, u->name.n, TEMPLATE_UNTRUSTED);
+    if (u->is_element) builder_add_string(s, &name, text_of_name);
+    else value_write(s, &name, value_string(text_of_name), true);
     const char *text = name.n > 0 ? name.bytes : "''";
     if (s->failed) return;
     if (!u->object) state_fail(s, exception, "%s is undefined", text);
@@ -77,6 +78,13 @@ value value_dict(state *s) {
 
 #define SMALL_DICT 8
 
+static bool deeper(state *s) {
+    if (s->depth < TEMPLATE_MAX_DEPTH) return true;
+    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
+    s->code = RP_ERR_LIMIT;
+    return false;
+}
+
 static uint64_t hash_bytes(const char *bytes, size_t n) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
@@ -92,8 +100,12 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_INT: return (uint64_t)key.as.i;
     case VALUE_FLOAT: return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
     case VALUE_LIST:
+        if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;
+        if (!deeper(s)) return 0;
+        s->depth++;
         for (size_t i = 0; i < key.as.l->n && !s->failed; i++) h = h * 31 + hash_key(s, key.as.l->items[i]);
+        s->depth--;
         return h;
     case VALUE_DICT: break;
     default: return (uint64_t)key.type;
@@ -101,6 +113,16 @@ static uint64_t hash_key(state *s, value key) {
     state_fail(s, "TypeError", "unhashable type: '%s'", value_type_name(key));
     return 0;
 }
+
+static bool is_hashable(value v, int depth) {
+    if (v.type == VALUE_DICT) return false;
+    if (v.type != VALUE_LIST || v.as.l->kind == LIST_GENERATOR) return true;
+    bool hashable = v.as.l->kind == LIST_TUPLE && depth < TEMPLATE_MAX_DEPTH;
+    for (size_t i = 0; i < v.as.l->n && hashable; i++) hashable = is_hashable(v.as.l->items[i], depth + 1);
+    return hashable;
+}
+
+bool value_is_hashable(value v) { return is_hashable(v, 0); }
 
 /* The slot of the key, or of the free place for it. */
 static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
@@ -161,6 +183,8 @@ static const char *const list_names[] = {"list", "tuple", "generator", "dict_ite
 const char *value_type_name(value v) {
     static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
+    if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
+    if (v.type == VALUE_LIST && v.as.l->type_name) return v.as.l->type_name;
     return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup" : names[v.type];
 }
 
@@ -171,7 +195,9 @@ const char *value_object_name(value v) {
                                         "jinja2.utils.Joiner object"};
     static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object", "dict_keys object", "dict_values object",
                                         "range object"};
+    if (v.type == VALUE_LIST && v.as.l->object_name) return v.as.l->object_name;
     if (v.type == VALUE_STRING && v.as.s->markup) return "markupsafe.Markup object";
+    if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type object";
     return v.type == VALUE_LIST ? lists[v.as.l->kind] : names[v.type];
 }
 
@@ -198,16 +224,14 @@ bool value_truth(state *s, value v) {
 
 /* ---- Order ---- */
 
-static bool deeper(state *s) {
-    if (s->depth < TEMPLATE_MAX_DEPTH) return true;
-    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
-    s->code = RP_ERR_LIMIT;
-    return false;
-}
-
 static bool lists_equal(state *s, const list *a, const list *b) {
-    bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_ITEMS && a->kind != LIST_VALUES && a->n == b->n;
+    bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_VALUES && a->n == b->n;
     if (a == b) return true;
+    if (same && (a->kind == LIST_KEYS || a->kind == LIST_ITEMS)) { /* sets */
+        const value other = {.type = VALUE_LIST, .as.l = (list *)b};
+        for (size_t i = 0; i < a->n && same && !s->failed; i++) same = value_contains(s, other, a->items[i]);
+        return same;
+    }
     if (!deeper(s)) return false;
     s->depth++;
     for (size_t i = 0; i < a->n && same && !s->failed; i++) same = value_equal(s, a->items[i], b->items[i]);
@@ -251,8 +275,14 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
         return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
     } else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
     else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
-        for (size_t i = 0; i < a.as.l->n && i < b.as.l->n && !s->failed; i++)
-            if (!value_equal(s, a.as.l->items[i], b.as.l->items[i])) return value_compare(s, a.as.l->items[i], b.as.l->items[i], operator_text);
+        if (!deeper(s)) return 0;
+        s->depth++;
+        size_t i = 0;
+        while (i < a.as.l->n && i < b.as.l->n && value_equal(s, a.as.l->items[i], b.as.l->items[i])) i++;
+        bool differs = i < a.as.l->n && i < b.as.l->n;
+        int order = differs && !s->failed ? value_compare(s, a.as.l->items[i], b.as.l->items[i], operator_text) : 0;
+        s->depth--;
+        if (differs) return order;
         return (a.as.l->n > b.as.l->n) - (a.as.l->n < b.as.l->n);
     } else
         state_fail(s, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
@@ -281,9 +311,13 @@ bool value_contains(state *s, value container, value item) {
 
 static const list *string_characters(state *s, const string *text) {
     value all = value_list(s, LIST_LIST, 0);
+    string *plain = state_alloc(s, sizeof(*plain));
+    if (!plain) return all.as.l;
+    *plain = *text;
+    plain->markup = false;
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         string_at(text, at, &n);
-        list_add(s, all.as.l, value_string(string_part(s, text, at, at + n)));
+        list_add(s, all.as.l, value_string(string_part(s, plain, at, at + n)));
     }
     return all.as.l;
 }
@@ -296,6 +330,8 @@ const list *value_iterate(state *s, value v) {
     case VALUE_STRING: return string_characters(s, v.as.s);
     case VALUE_LIST:
         if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
+        if (v.as.l->failure) state_fail_as(s, v.as.l->failure);
+        if (s->failed) return NULL;
         v.as.l->used = true;
         return v.as.l;
     case VALUE_DICT: {

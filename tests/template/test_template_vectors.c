@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_template_vectors.c: chat templates of published models against what Python's Jinja2 makes of them: templates/NAME.jinja
- * and templates/expected.jsonl of REPRISE_TEST_DATA, or the folder and file that are given as arguments (tools/template_lab). */
+ * and templates/expected.jsonl of REPRISE_TEST_DATA, or: test_template_vectors FOLDER VECTORS.jsonl [MOST_REPORTS].
+ *
+ * A line of the vectors: {"template": file in FOLDER, or "source": the template itself; "case": label; "input": {...};
+ * "output": text, or "error": "Exception: text"; "any_text": true: only the kind of result is compared, failed or not}. */
 #define _POSIX_C_SOURCE 200809L /* getline */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +24,7 @@ typedef struct entry {
 
 static entry templates[64];
 static size_t n_templates;
-static int n_failed;
+static int n_failed, most_reports = 20;
 
 static rp_template *template_of(const char *folder, const char *name) {
     char path[1024];
@@ -49,32 +52,45 @@ static const char *without_place(const rp_error *err) {
 }
 
 static void report(const char *template_name, const char *name, const char *expected, const char *got) {
-    if (n_failed++ >= 20) return;
+    if (n_failed++ >= most_reports) return;
     size_t i = 0;
     while (expected[i] && expected[i] == got[i]) i++;
     size_t from = i < 40 ? 0 : i - 40;
     printf("%s, %s: differs at byte %zu\n  expected ...%.120s\n  got      ...%.120s\n", template_name, name, i, expected + from, got + from);
 }
 
-static void check(const char *folder, const json_t *vector) {
-    const char *name = json_string_value(json_object_get(vector, "template")), *label = json_string_value(json_object_get(vector, "case"));
-    const char *output = json_string_value(json_object_get(vector, "output")), *error = json_string_value(json_object_get(vector, "error"));
-    rp_template *t = template_of(folder, name);
-    char *input = json_dumps(json_object_get(vector, "input"), JSON_REAL_PRECISION(17));
+static const char *text_of(const json_t *vector, const char *name) { return json_string_value(json_object_get(vector, name)); }
+
+/* The output, or the error; *failed: which. The caller frees it. */
+static char *render(const rp_template *t, const json_t *vector, bool *failed) {
+    char *input = json_dumps(json_object_get(vector, "input"), JSON_REAL_PRECISION(17)), *out = NULL;
     rp_template_options options = rp_template_options_defaults();
     rp_template_text *text = NULL;
     rp_error err = {0};
     options.has_time = true;
     options.time = NOW;
-    if (t && input) {
-        int rc = rp_template_render(t, input, strlen(input), &options, &text, &err);
-        if (rc && !error) report(name, label, output, err.message);
-        else if (rc && strncmp(error, without_place(&err), RP_ERROR_MESSAGE_BYTES - 300) != 0) report(name, label, error, without_place(&err));
-        else if (!rc && error) report(name, label, error, text->bytes);
-        else if (!rc && strcmp(output, text->bytes) != 0) report(name, label, output, text->bytes);
-    }
+    *failed = !input || rp_template_render(t, input, strlen(input), &options, &text, &err) != RP_OK;
+    out = strdup(*failed ? without_place(&err) : text->bytes);
     rp_template_text_free(text);
     free(input);
+    return out;
+}
+
+static void check(const char *folder, const json_t *vector) {
+    const char *name = text_of(vector, "template"), *source = text_of(vector, "source"), *label = text_of(vector, "case");
+    const char *output = text_of(vector, "output"), *error = text_of(vector, "error");
+    rp_template *own = NULL;
+    rp_error err = {0};
+    bool failed = source && rp_template_new(&own, source, strlen(source), "inline", &err);
+    const rp_template *t = source ? own : template_of(folder, name);
+    char *got = t ? render(t, vector, &failed) : strdup(without_place(&err));
+    const char *expected = error ? error : output;
+    bool same = got && failed == (error != NULL);
+    if (same && !json_is_true(json_object_get(vector, "any_text")))
+        same = failed ? strncmp(error, got, RP_ERROR_MESSAGE_BYTES - 300) == 0 : strcmp(output, got) == 0;
+    if (!same && (t || source)) report(source ? source : name, label ? label : "", expected, got ? got : "out of memory");
+    free(got);
+    rp_template_free(own);
 }
 
 int main(int argc, char **argv) {
@@ -84,6 +100,7 @@ int main(int argc, char **argv) {
         printf("skipped: REPRISE_TEST_DATA is not set\n");
         return 0;
     }
+    if (argc > 3) most_reports = atoi(argv[3]);
     snprintf(folder, sizeof(folder), argc > 2 ? "%s" : "%s/templates", argc > 2 ? argv[1] : data);
     snprintf(path, sizeof(path), argc > 2 ? "%s" : "%s/expected.jsonl", argc > 2 ? argv[2] : folder);
     FILE *f = fopen(path, "r");
