@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
+#include "model/model_template.h"
 
 /* ---- opening ---- */
 
@@ -50,14 +51,15 @@ static int model_take_texts(rp_model *m, rp_error *err) {
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
     if (!m->name) return base_fail_memory(err, 256, "a name");
     if (!gguf_get_string(m->file, "tokenizer.chat_template", &template)) return RP_OK;
-    m->chat_template = base_strndup(template.bytes, (size_t)template.n);
-    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)template.n, "a chat template");
+    m->chat_template = base_strndup(template.bytes, (size_t) template.n);
+    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t) template.n, "a chat template");
 }
 
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {
     gguf_string arch;
     int rc = tokenizer_new(&m->tokenizer, m->file, err);
     if (!rc) rc = choose_chat_format(m, options->chat_format, err);
+    if (!rc && !options->chat_format) rc = model_read_template(m, err);
     if (rc) return rc;
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
@@ -78,7 +80,7 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    if ((rc = model_take_texts(m, err))) return rc;
+    if ((rc = model_take_texts(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err)))) return rc;
     model_identify(m);
     return RP_OK;
 }
@@ -115,6 +117,7 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
 
 void model_close(rp_model *m) {
     if (!m) return;
+    model_free_template(m);
     base_free(m->name);
     base_free(m->chat_template);
     base_free(m->layers);
