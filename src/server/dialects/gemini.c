@@ -142,7 +142,7 @@ static const char *finish_of(const server_choice *c) { return report_finish(c->r
 static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
     json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
-                     "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+                            "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
     if (all && u.reasoning > 0) json_object_set_new(all, "thoughtsTokenCount", json_integer((json_int_t)u.reasoning));
     return all;
 }
