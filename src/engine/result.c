@@ -494,6 +494,7 @@ void rp_result_free(rp_result *r) {
     base_free(r->plan);
     base_free(r->warnings);
     base_free(r->kept_shares);
+    base_free(r->embedding);
     base_free(r->mismatch.before);
     base_free(r->mismatch.prompt);
     base_free(r->mismatch.cached);
