@@ -811,6 +811,7 @@ typedef struct rp_plan_item {
                              "shifted"  first tokens after an edit (rp_request.shifted_reuse)
                              "link", "blend", "focus", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
+                             "pooling"  an embedding that needs the states of all tokens (rp_request.pooling)
                              "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
                              "off"      the request disabled the lookup
                              */

@@ -95,6 +95,11 @@ void embedding_close(job_embedding *embedding) {
 
 /* ---- steps ---- */
 
+bool embedding_is_cacheable(const rp_job *c) {
+    const rp_pooling pooling = c->embedding.pooling;
+    return pooling == RP_POOLING_OFF || (pooling == RP_POOLING_LAST && !model_is_encoder(c->engine->model));
+}
+
 bool embedding_is_whole(const rp_job *c) { return model_is_encoder(c->engine->model); }
 
 void embedding_prepare_row(const rp_job *c, int32_t k, model_row *row) {

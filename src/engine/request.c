@@ -314,8 +314,7 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
-    if (o->pooling != RP_POOLING_OFF && c->embedding.pooling != RP_POOLING_LAST) c->shares = false;
-    if (model_is_encoder(c->engine->model)) c->shares = false; /* its KV depends on what follows */
+    if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
     job_draft(c)->planned_us = base_clock_us() - start;

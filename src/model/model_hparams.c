@@ -264,7 +264,7 @@ static int read_pooling(rp_model *m, rp_error *err) {
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "attention that is not causal is not supported in architecture '%s'", m->arch->name);
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its attention is not causal: it is an embedding model of a kind that is not supported (supported: bert, nomic-bert)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err)) || (rc = read_pooling(m, err))) return rc;
     return read_rope(m, err);
 }
