@@ -64,12 +64,6 @@ static const char *name_positions(const rp_model *m) {
     return m->alibi_slopes ? "ALiBi" : m->hp.rot_dim > 0 ? "rotary" : "none";
 }
 
-static const char *name_pooling(const rp_model *m) {
-    static const rp_pooling poolings[] = {[MODEL_POOLING_MEAN] = RP_POOLING_MEAN, [MODEL_POOLING_CLS] = RP_POOLING_CLS,
-                                          [MODEL_POOLING_LAST] = RP_POOLING_LAST, [MODEL_POOLING_RANK] = RP_POOLING_RANK};
-    return rp_pooling_name(poolings[m->hp.pooling]);
-}
-
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
                            .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "", .pooling = ""};
@@ -98,7 +92,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_experts_used = m->hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
         .is_encoder = model_is_encoder(m),
-        .pooling = name_pooling(m),
+        .pooling = rp_pooling_name(m->hp.pooling),
         .n_scores = model_is_encoder(m) ? m->hp.n_outputs : 0,
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
     };

@@ -39,17 +39,14 @@ void embedding_take_options(rp_request *o) {
     o->continues_last = false;
 }
 
-static rp_pooling resolve(const rp_model *m, rp_pooling pooling) {
-    static const rp_pooling of_file[] = {[MODEL_POOLING_MEAN] = RP_POOLING_MEAN, [MODEL_POOLING_CLS] = RP_POOLING_CLS,
-                                         [MODEL_POOLING_LAST] = RP_POOLING_LAST, [MODEL_POOLING_RANK] = RP_POOLING_RANK};
-    return pooling == RP_POOLING_MODEL ? of_file[m->hp.pooling] : pooling;
-}
+static rp_pooling resolve(const rp_model *m, rp_pooling pooling) { return pooling == RP_POOLING_MODEL ? m->hp.pooling : pooling; }
 
 int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *err) {
     if ((unsigned)o->pooling >= RP_N_POOLINGS) return base_fail(err, RP_ERR_INVALID, "unknown pooling value %d", (int)o->pooling);
     if (o->pooling == RP_POOLING_OFF && model_is_encoder(m))
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it computes embeddings and generates no text: use a model that generates, "
-                                                  "or ask for embeddings", m->arch->name);
+                                                  "or ask for embeddings",
+                         m->arch->name);
     if (o->pooling == RP_POOLING_OFF) return RP_OK;
     if (model_is_encoder(m) && (o->prompt || o->built || o->messages))
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it embeds plain text or tokens, without messages or modules", m->arch->name);
@@ -78,7 +75,8 @@ int embedding_open(rp_job *c, rp_error *err) {
     if (embedding->pooling == RP_POOLING_OFF) return RP_OK;
     if (c->focus.most > 0) return base_fail(err, RP_ERR_CONFLICT, "quality 'focus' is for answers: give another quality for embeddings");
     if (embedding->pooling != RP_POOLING_LAST && c->plan->n_cached > 0 && !c->exact)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling last, or quality exact",
+        return base_fail(err, RP_ERR_UNSUPPORTED,
+                         "pooling '%s' needs the hidden states of all tokens, and modules have none: give pooling last, or quality exact",
                          rp_pooling_name(embedding->pooling));
     embedding->first_second = find_second(c);
     r->n_embedding = embedding->pooling == RP_POOLING_RANK ? m->hp.n_outputs : m->hp.n_embd;

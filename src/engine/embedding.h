@@ -31,8 +31,8 @@ int embedding_check_options(const rp_model *model, const rp_request *options, rp
 int embedding_open(struct rp_job *job, rp_error *err);
 void embedding_close(job_embedding *embedding);
 
-/* May its KV be that of other requests, and theirs its own? An encoder's depends on the whole text; mean and cls need the states of all tokens. Also of
- * jobs without an embedding: true. */
+/* May its KV be that of other requests, and theirs its own? An encoder's depends on the whole text; mean and cls need the states of all
+ * tokens. true for jobs without an embedding. */
 bool embedding_is_cacheable(const struct rp_job *job);
 /* Does the prompt have to be one part of one step? */
 bool embedding_is_whole(const struct rp_job *job);

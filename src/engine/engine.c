@@ -169,7 +169,8 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
 /* The shape of the engine's KV. */
 static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     /* an encoder's KV lives for one step, and nothing is kept of it: it costs nothing to be exact */
-    const kv_format modules = model_is_encoder(e->model) ? KV_F32 : (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
+    const kv_format modules = model_is_encoder(e->model) ? KV_F32 : (kv_format)o->kv_format;
+    const kv_format format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
     e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
     if (!rc) rc = reduction_read(&e->reduction, NULL, o->kv_keep, o->kv_method, err);

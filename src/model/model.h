@@ -61,9 +61,6 @@ enum {
     MODEL_ENCODER = 1 << 23,
 };
 
-/* Values of `pooling_type`. */
-enum { MODEL_POOLING_NONE, MODEL_POOLING_MEAN, MODEL_POOLING_CLS, MODEL_POOLING_LAST, MODEL_POOLING_RANK };
-
 typedef struct model_arch {
     const char *name; /* general.architecture, and the prefix of its keys */
     uint32_t features;
@@ -86,7 +83,7 @@ typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
     int32_t n_outputs;    /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
     int32_t n_types;      /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
-    int32_t pooling;      /* MODEL_POOLING_...; never NONE */
+    rp_pooling pooling;   /* of embeddings: mean, cls, last or rank */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */

@@ -196,7 +196,8 @@ static int read_encoder(rp_model *m, rp_error *err) {
     const gguf_tensor *last = scores ? scores : cls;
     const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0;
     if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
-        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores", (long long)n_types, (long long)n_outputs);
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores", (long long)n_types,
+                            (long long)n_outputs);
     m->hp.n_types = (int32_t)n_types;
     m->hp.n_outputs = (int32_t)n_outputs;
     return RP_OK;
@@ -255,16 +256,19 @@ static int read_numbers(rp_model *m, rp_error *err) {
 
 /* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key does. */
 static int read_pooling(rp_model *m, rp_error *err) {
-    int32_t *pooling = &m->hp.pooling;
-    int rc = read_int(m, "pooling_type", MODEL_POOLING_NONE, MODEL_POOLING_RANK, MODEL_POOLING_NONE, pooling, err);
-    if (*pooling == MODEL_POOLING_NONE) *pooling = model_is_encoder(m) ? MODEL_POOLING_MEAN : MODEL_POOLING_LAST;
+    const rp_pooling usual = model_is_encoder(m) ? RP_POOLING_MEAN : RP_POOLING_LAST;
+    const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST, RP_POOLING_RANK}; /* of GGUF */
+    int32_t i;
+    int rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(values) - 1, 0, &i, err);
+    if (!rc) m->hp.pooling = values[i];
     return rc;
 }
 
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
     if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its attention is not causal: it is an embedding model of a kind that is not supported (supported: bert, nomic-bert)");
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "its attention is not causal: it is an embedding model of a kind that is not supported (supported: bert, nomic-bert)");
     if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err)) || (rc = read_pooling(m, err))) return rc;
     return read_rope(m, err);
 }

@@ -120,7 +120,8 @@ static void compare_line(void *user, vector_case *c) {
     assert_int_equal(r->n_embedding, width);
     for (int32_t i = 0; i < width; i++) {
         double error = fabs((double)r->embedding[i] - values[i]);
-        if (!(error < LIMIT)) fail_msg("line %d: %s %s: value %d is %g, expected %g", c->line, g->name, pooling_name, (int)i, (double)r->embedding[i], values[i]);
+        if (!(error < LIMIT))
+            fail_msg("line %d: %s %s: value %d is %g, expected %g", c->line, g->name, pooling_name, (int)i, (double)r->embedding[i], values[i]);
         g->worst = fmax(g->worst, error);
     }
     g->n++;
@@ -142,8 +143,12 @@ static void models_say_what_they_are(void **state) {
         const char *path, *pooling;
         bool is_encoder;
         int32_t n_scores;
-    } models[] = {{"embeddings/bert.gguf", "cls", true, 0}, {"embeddings/nomic-bert.gguf", "mean", true, 0}, {"embeddings/reranker.gguf", "rank", true, 1},
-                  {"llama.gguf", "last", false, 0}};
+    } models[] = {
+        {"embeddings/bert.gguf", "cls", true, 0},
+        {"embeddings/nomic-bert.gguf", "mean", true, 0},
+        {"embeddings/reranker.gguf", "rank", true, 1},
+        {"llama.gguf", "last", false, 0},
+    };
     for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
         world w;
         rp_model_info info = {.struct_size = sizeof(info)};

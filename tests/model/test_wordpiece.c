@@ -82,7 +82,9 @@ static void embeddings_get_special_tokens(void **state) {
     (void)state;
     vocabulary v;
     open_vocabulary(&v, "vocab/wordpiece.gguf");
-    const int32_t the = tokenizer_find(v.t, "\xe2\x96\x81the", 6), sea = tokenizer_find(v.t, "\xe2\x96\x81" "sea", 6);
+    const int32_t the = tokenizer_find(v.t, "\xe2\x96\x81the", 6), sea = tokenizer_find(v.t, "\xe2\x96\x81"
+                                                                                             "sea",
+                                                                                        6);
     assert_true(the > SEP && sea > SEP && the != sea);
     expect_embedding(v.t, "The sea", NULL, 0, (int32_t[]){CLS, the, sea, SEP}, 4);
     expect_embedding(v.t, "the", "SEA", 0, (int32_t[]){CLS, the, SEP, sea, SEP}, 5);

@@ -4,8 +4,9 @@
  * Four kinds: "llama" (SentencePiece BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5"
  * (SentencePiece unigram: the most probable pieces), "gpt2" (byte-level BPE: a pre-tokenizer's patterns split the
  * text, merges by rank, bytes shown as printable characters) and "bert" (WordPiece: the longest pieces of each word).
- * Tokens reproduce the text byte for byte, with these exceptions: WordPiece normalises it and drops its spaces, the vocabulary normalises text (NFC by its pre-tokenizer, a normalisation table, merged spaces), or has
- * neither a piece nor byte tokens for a character. Immutable after opening; any number of threads may use it.
+ * Tokens reproduce the text byte for byte, with these exceptions: WordPiece normalises it and drops its spaces, the
+ * vocabulary normalises text (NFC by its pre-tokenizer, a normalisation table, merged spaces), or has neither a piece
+ * nor byte tokens for a character. Immutable after opening; any number of threads may use it.
  */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H

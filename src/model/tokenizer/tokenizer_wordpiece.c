@@ -19,7 +19,7 @@
 #define START_BYTES 3
 #define WORD_CHARACTERS 100 /* of a word; longer ones are unknown */
 #define WORD_BYTES (START_BYTES + 4 * WORD_CHARACTERS + 1)
-#define DECOMPOSED_MAX 8    /* of one character */
+#define DECOMPOSED_MAX 8 /* of one character */
 
 typedef struct wordpiece_word {
     const tokenizer *t;
@@ -51,8 +51,16 @@ static bool is_punctuation(utf8proc_int32_t c) {
 
 /* CJK ideographs, as BERT lists them: not kana or hangul. Of extension E, the part that the published tokenizer has. */
 static bool is_ideograph(utf8proc_int32_t c) {
-    static const utf8proc_int32_t ranges[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df}, {0x2a700, 0x2b73f},
-                                                 {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
+    static const utf8proc_int32_t ranges[][2] = {
+        {0x4e00, 0x9fff},
+        {0x3400, 0x4dbf},
+        {0x20000, 0x2a6df},
+        {0x2a700, 0x2b73f},
+        {0x2b740, 0x2b81f},
+        {0x2b920, 0x2ceaf},
+        {0xf900, 0xfaff},
+        {0x2f800, 0x2fa1f},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (c >= ranges[i][0] && c <= ranges[i][1]) return true;
     return false;

@@ -18,9 +18,10 @@ static void models_http_write_time(int64_t seconds, char text[TIME_BYTES]) {
 }
 
 static json_t *model_info_meta(const rp_model_info *info) {
-    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params", (json_int_t)info->parameters,
-                     "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint",
-                     info->fingerprint, "n_embd", (int)info->n_embd, "is_encoder", (int)info->is_encoder, "pooling", info->pooling, "n_scores", (int)info->n_scores);
+    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",
+                     (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format",
+                     info->chat_format, "fingerprint", info->fingerprint, "n_embd", (int)info->n_embd, "is_encoder", (int)info->is_encoder,
+                     "pooling", info->pooling, "n_scores", (int)info->n_scores);
 }
 
 static json_t *models_http_model(const rp_server *s) {

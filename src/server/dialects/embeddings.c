@@ -48,7 +48,8 @@ static json_t *openai_embeddings_whole(server_request *x) {
         json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding", embedding_values(x, &x->choices[i]));
         if (json_array_append_new(data, one)) return json_decref(data), NULL;
     }
-    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", x->server->model_name, "usage", usage_of_texts(x)));
+    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", x->server->model_name, "usage",
+                                    usage_of_texts(x)));
 }
 
 static const server_form openai_form = {.parse = openai_parse_embeddings, .whole = openai_embeddings_whole};
@@ -176,7 +177,7 @@ int rerank_parse(generation *gen, server_problem *p) {
     gen->embedding.cuts = true; /* as Jina and Cohere do */
     embedding_extras(gen, &f);
     if (gen->embedding.pooling == RP_POOLING_RANK) gen->embedding.pooling = RP_POOLING_MODEL; /* embedding_prepare chooses it */
-    generation_known(gen, &f, EMBEDDING_EXTRA_FIELDS "model query documents top_n return_documents raw_scores max_tokens_per_doc max_chunks_per_doc user");
+    generation_known(gen, &f, EMBEDDING_EXTRA_FIELDS "model query documents top_n return_documents raw_scores user");
     return (int)p->kind;
 }
 

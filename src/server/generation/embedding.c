@@ -43,7 +43,8 @@ static const char *document_text(const json_t *document) {
 
 void embedding_rerank(generation *gen, const server_fields *f, const char *documents) {
     server_field_text(f, "query", &gen->embedding.query);
-    if (!gen->embedding.query || !gen->embedding.query[0]) server_fail(f->problem, SERVER_INVALID, "query", "'query' is missing or empty: give a text");
+    if (!gen->embedding.query || !gen->embedding.query[0])
+        server_fail(f->problem, SERVER_INVALID, "query", "'query' is missing or empty: give a text");
     const json_t *list = gen->embedding.documents = server_field_array(f, documents);
     if (json_array_size(list) == 0) server_fail(f->problem, SERVER_INVALID, documents, "'%s' is missing or empty: give an array of texts", documents);
     else if (!f->problem->kind) embedding_add_text(gen, gen->embedding.query, "query", f->problem); /* for models without a rank head */
@@ -67,7 +68,8 @@ static int make_pairs(server_request *x) {
         return server_fail(&x->problem, SERVER_UNSUPPORTED, "model", "the model's head gives %d scores a pair, not one: use a reranker",
                            (int)x->server->info.n_scores);
     gen->embedding.pooling = RP_POOLING_RANK;
-    for (size_t i = 0; i + 1 < gen->n_prompts; i++) gen->prompts[i] = (server_prompt){.text = gen->embedding.query, .second = gen->prompts[i + 1].text};
+    for (size_t i = 0; i + 1 < gen->n_prompts; i++)
+        gen->prompts[i] = (server_prompt){.text = gen->embedding.query, .second = gen->prompts[i + 1].text};
     gen->n_prompts--;
     return SERVER_FINE;
 }
@@ -88,14 +90,15 @@ int embedding_prepare(server_request *x) {
     rp_engine_describe(x->server->engine, &e);
     if (gen->embedding.query && has_rank_head(x)) make_pairs(x);
     if (gen->embedding.dimensions > x->server->info.n_embd)
-        server_fail(&x->problem, SERVER_INVALID, "dimensions", "'dimensions' is %d: the model's embeddings have %d values", (int)gen->embedding.dimensions,
-                    (int)x->server->info.n_embd);
+        server_fail(&x->problem, SERVER_INVALID, "dimensions", "'dimensions' is %d: the model's embeddings have %d values",
+                    (int)gen->embedding.dimensions, (int)x->server->info.n_embd);
     for (size_t i = 0; i < gen->n_prompts && !x->problem.kind; i++) {
         server_prompt *prompt = &gen->prompts[i];
         const bool is_text = prompt->ids == NULL;
         if (is_text) tokenize(x, prompt, gen->embedding.cuts ? (size_t)e.n_ctx : 0);
         else if (gen->embedding.cuts) prompt->n_tokens = BASE_MIN(prompt->n_tokens, (size_t)e.n_ctx);
-        if (!x->problem.kind && prompt->n_tokens == 0) server_fail(&x->problem, SERVER_INVALID, "input", "text %zu has no tokens: give one that is not empty", i + 1);
+        if (!x->problem.kind && prompt->n_tokens == 0)
+            server_fail(&x->problem, SERVER_INVALID, "input", "text %zu has no tokens: give one that is not empty", i + 1);
         if (!x->problem.kind && prompt->n_tokens > (size_t)e.n_ctx)
             server_fail(&x->problem, SERVER_CONTEXT, "input", "text %zu has %zu tokens, the context has %d: shorten it, or set 'truncate'", i + 1,
                         prompt->n_tokens, (int)e.n_ctx);
