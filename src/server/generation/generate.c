@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
-#include "server/generation/embedding.h"
+#include "server/generation/embedding_request.h"
 
 #include <stdio.h>
 #include <string.h>

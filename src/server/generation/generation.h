@@ -79,7 +79,7 @@ typedef struct server_part {
     const json_t *args;        /* MODULE: an object, or NULL */
 } server_part;
 
-/* What a request for embeddings, or for the order of documents, asks for (embedding.h). */
+/* What a request for embeddings, or for the order of documents, asks for (embedding_request.h). */
 typedef struct generation_embedding {
     rp_pooling pooling;   /* OFF: the request is for answers */
     int32_t dimensions;   /* 0: all */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedding.h: embeddings and rank scores in any dialect.
+/* embedding_request.h: embeddings and rank scores in any dialect.
  *
  *   parser      sets generation.embedding and adds prompts: generation_prompts, embedding_add_text, or embedding_rerank
  *   generate.c  a job for each prompt, several at a time; then the dialect's `whole` renders choices with results:
@@ -7,8 +7,8 @@
  *
  * A dialect needs a parser and a `whole`, and handles with generate_handle.
  */
-#ifndef SERVER_EMBEDDING_H
-#define SERVER_EMBEDDING_H
+#ifndef SERVER_EMBEDDING_REQUEST_H
+#define SERVER_EMBEDDING_REQUEST_H
 
 #include "server/generation/generate.h"
 

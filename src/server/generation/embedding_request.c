@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedding.c: see embedding.h. Owns nothing. Workers. */
-#include "server/generation/embedding.h"
+/* embedding_request.c: see embedding_request.h. Owns nothing. Workers. */
+#include "server/generation/embedding_request.h"
 
 #include <math.h>
 #include <stdio.h>
