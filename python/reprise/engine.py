@@ -358,7 +358,11 @@ class Engine:
         return job.AsyncStream(lambda events, tag: self._submit(prompt, options, events, tag))
 
     def embed(
-        self, texts: Iterable[str | tuple[str, str] | Sequence[int]], *, truncate: bool = False, **options: Unpack[RequestOptions]
+        self,
+        texts: Iterable[str | tuple[str, str] | Sequence[int]],
+        *,
+        truncate: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> list[Result]:
         """Embeds texts: the results in their order, each with its `embedding`. Several run at a time.
 
