@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "base/memory.h"
+#include "model/gguf/gguf_writer.h"
 #include "model/tokenizer/tokenizer_internal.h"
 #include "support/vector_file.h"
 
@@ -100,6 +102,41 @@ static void embeddings_get_special_tokens(void **state) {
     close_vocabulary(&v);
 }
 
+/* XLM-RoBERTa's, whose file says that both ends get a token. */
+static void sentencepiece_pairs_have_two_separators(void **state) {
+    (void)state;
+    static const char *const texts[] = {"<s>", "<pad>", "</s>", "<unk>", "\xe2\x96\x81"
+                                                                         "a",
+                                        "\xe2\x96\x81"
+                                        "b"};
+    static const float scores[] = {0, 0, 0, 0, -1, -1};
+    static const int32_t types[] = {TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_UNKNOWN, TOKEN_NORMAL, TOKEN_NORMAL};
+    gguf_writer *w = gguf_writer_new(3, 0);
+    uint8_t *image;
+    size_t bytes;
+    vocabulary v;
+    gguf_writer_string(w, "general.architecture", "bert");
+    gguf_writer_string(w, "tokenizer.ggml.model", "t5");
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", texts, 6);
+    gguf_writer_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, 6);
+    gguf_writer_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, 6);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 0);
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2);
+    gguf_writer_u32(w, "tokenizer.ggml.seperator_token_id", 2);
+    gguf_writer_u32(w, "tokenizer.ggml.unknown_token_id", 3);
+    gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", true);
+    gguf_writer_bool(w, "tokenizer.ggml.add_eos_token", true);
+    assert_int_equal(gguf_writer_save_memory(w, &image, &bytes, NULL), RP_OK);
+    gguf_writer_free(w);
+    assert_int_equal(gguf_open_memory(&v.file, image, bytes, "made", NULL), RP_OK);
+    assert_int_equal(tokenizer_new(&v.t, v.file, NULL), RP_OK);
+    expect_embedding(v.t, "a b", NULL, 0, (int32_t[]){0, 4, 5, 2}, 4);
+    expect_embedding(v.t, "a", "b a", 0, (int32_t[]){0, 4, 2, 2, 5, 4, 2}, 7);
+    expect_embedding(v.t, "a", "b a", 6, (int32_t[]){0, 4, 2, 2, 5, 2}, 6);
+    close_vocabulary(&v);
+    base_free(image);
+}
+
 /* Names of control tokens in a text are its punctuation and words. */
 static void no_text_becomes_a_control_token(void **state) {
     (void)state;
@@ -118,6 +155,7 @@ int main(void) {
         cmocka_unit_test(texts_become_the_published_tokens),
         cmocka_unit_test(texts_with_case_become_the_published_tokens),
         cmocka_unit_test(embeddings_get_special_tokens),
+        cmocka_unit_test(sentencepiece_pairs_have_two_separators),
         cmocka_unit_test(no_text_becomes_a_control_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
