@@ -15,6 +15,7 @@
 
 #include <math.h>
 
+#include "base/memory.h"
 #include "reprise_tools.h"
 #include "support/must.h"
 #include "support/vector_file.h"
@@ -452,6 +453,63 @@ static void a_cancelled_embedding_ends(void **state) {
     close_world(&w);
 }
 
+/* ---- failing allocations ---- */
+
+typedef struct attempt {
+    world w;
+    rp_result *results[3];
+} attempt;
+
+/* Everything from the file to the embeddings: texts, a pair, tokens. */
+static int do_all(attempt *a, const char *path, rp_pooling pooling, rp_error *err) {
+    static const int32_t tokens[] = {7, 8, 9};
+    const rp_embedding_input inputs[] = {{.text = "The s\u00e9a", .n_bytes = 8},
+                                         {.text = "a", .n_bytes = 1, .second = "b c", .n_second = 3},
+                                         {.tokens = tokens, .n_tokens = 3}};
+    rp_request q = rp_request_defaults();
+    rp_engine_options o = rp_engine_options_defaults();
+    o.n_threads = 1;
+    q.pooling = pooling;
+    int rc = rp_model_open(&a->w.model, path, NULL, err);
+    if (!rc) rc = rp_engine_new(&a->w.engine, a->w.model, &o, err);
+    return rc ? rc : rp_engine_embed(a->w.engine, &q, inputs, 3, a->results, err);
+}
+
+static void free_all(attempt *a) {
+    for (int i = 0; i < 3; i++) rp_result_free(a->results[i]);
+    close_world(&a->w);
+}
+
+static void fail_allocations(const char *name, rp_pooling pooling) {
+    char path[4096];
+    attempt a = {0};
+    rp_error err = {0};
+    snprintf(path, sizeof(path), "%s", vector_path(name));
+    base_alloc_count();
+    must(do_all(&a, path, pooling, &err), &err);
+    const uint64_t n = base_alloc_count();
+    free_all(&a);
+    assert_true(n > 50);
+    for (uint64_t i = 1; i <= n; i++) {
+        a = (attempt){0};
+        err = (rp_error){0};
+        base_alloc_fail_at(i, i % 3 == 0);
+        const int rc = do_all(&a, path, pooling, &err);
+        base_alloc_fail_at(0, 0);
+        if (rc && (rc != (int)err.code || (rc != RP_ERR_MEMORY && rc != RP_ERR_LIMIT) || err.message[0] == '\0'))
+            fail_msg("%s: allocation %d: %d: %s", name, (int)i, rc, err.message);
+        assert_true(rc || a.results[2]->embedding);
+        free_all(&a);
+    }
+}
+
+static void every_allocation_fails_cleanly(void **state) {
+    (void)state;
+    fail_allocations("embeddings/bert.gguf", RP_POOLING_MODEL);
+    fail_allocations("embeddings/reranker.gguf", RP_POOLING_RANK);
+    fail_allocations("llama.gguf", RP_POOLING_LAST);
+}
+
 static void pooling_names_are_parsed(void **state) {
     (void)state;
     rp_error err = {0};
@@ -479,6 +537,7 @@ int main(void) {
         cmocka_unit_test(encoders_generate_no_text),
         cmocka_unit_test(causal_models_refuse_what_they_cannot_compute),
         cmocka_unit_test(a_cancelled_embedding_ends),
+        cmocka_unit_test(every_allocation_fails_cleanly),
         cmocka_unit_test(pooling_names_are_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
