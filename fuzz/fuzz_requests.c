@@ -83,6 +83,11 @@ static void check_prepared(const generation *a) {
         const server_part *part = &a->parts[i];
         check(part->message < a->n_messages && part->begin <= part->end && part->end <= a->messages[part->message].n);
     }
+    for (size_t i = 0; i < a->n_reasonings; i++) {
+        check(a->reasonings[i].message < a->n_messages && a->reasonings[i].text[0] != '\0');
+        check(a->messages[a->reasonings[i].message].role == RP_ROLE_ASSISTANT);
+        check(i == 0 || a->reasonings[i - 1].message <= a->reasonings[i].message);
+    }
     check(a->n_marked <= a->n_messages);
 }
 

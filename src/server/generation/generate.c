@@ -151,22 +151,6 @@ json_t *generate_text(const server_choice *c) {
 
 json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }
 
-/* A token counts where its text begins. Tokens without text count with the text after them. */
-int32_t generate_count_reasoning(const server_choice *c) {
-    const tool_finder *f = &c->finder;
-    int32_t n = 0;
-    size_t at = 0, range = 0;
-    for (int32_t i = 0; c->result && i < c->result->n_tokens && range < f->n_reasoned; i++) {
-        size_t bytes = 0, name = 0;
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], false, &bytes);
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], true, &name);
-        while (range < f->n_reasoned && at >= f->reasoned[range].end) range++;
-        n += range < f->n_reasoned && at >= f->reasoned[range].begin;
-        at += c->x->gen.special_text ? name : bytes;
-    }
-    return n;
-}
-
 /* ---- the end of jobs ---- */
 
 static void generate_cancel(server_request *x) {
