@@ -435,7 +435,7 @@ static const char *name_of(state *s, const value *v) {
 static arguments arguments_after(const arguments *args, size_t n) {
     arguments rest = *args;
     if (n > args->n) n = args->n;
-    rest.items += n;
+    if (n > 0) rest.items += n;
     rest.n -= n;
     return rest;
 }
