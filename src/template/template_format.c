@@ -70,7 +70,7 @@ static void add_number(state *s, builder *b, const spec *f, value v, bool negati
 }
 
 static void format_integer(state *s, builder *b, const spec *f, value v, int64_t i) {
-    char digits[256] = "", zeros[MAX_PRECISION + 72];
+    char digits[256] = "", zeros[MAX_PRECISION + 256];
     unsigned base = f->kind == 'x' || f->kind == 'X' ? 16 : f->kind == 'o' ? 8
                                                         : f->kind == 'b'   ? 2
                                                                            : 10;
@@ -81,10 +81,9 @@ static void format_integer(state *s, builder *b, const spec *f, value v, int64_t
                                                            : "";
     digits_of(i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, f->kind == 'X', digits);
     if (f->grouping) group_digits(digits, sizeof(digits), f->grouping, base == 10 ? 3 : 4);
-    snprintf(zeros, sizeof(zeros), "%.*s%s", (int)(f->precision > (int64_t)strlen(digits) ? f->precision - (int64_t)strlen(digits) : 0),
-             "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-             "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
-             digits);
+    size_t n = strlen(digits), n_zeros = f->precision > (int64_t)n ? (size_t)f->precision - n : 0;
+    memset(zeros, '0', n_zeros);
+    memcpy(zeros + n_zeros, digits, n + 1);
     add_number(s, b, f, v, i < 0, mark, zeros);
 }
 
