@@ -64,8 +64,9 @@ static void check_text(const rp_template_text *text, const strings *s) {
 
 /* The mark is in no template that is checked: its bytes in a trusted run would be the user's. */
 static void check_trust(const rp_template *t, const char *source) {
-    static const char input[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"\x02\x03\"}, {\"role\": \"\x02\x03\", \"content\": [{\"\x02\x03\": \"\x02\x03\"}]}], "
-                                "\"tools\": [{\"\x02\x03\": \"\x02\x03\"}], \"a\": \"\x02\x03\", \"b\": [\"\x02\x03\"], \"c\": {\"\x02\x03\": \"\x02\x03\"}}";
+    static const char input[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"\x02\x03\"}, {\"role\": \"\x02\x03\", \"content\": [{\"\x02\x03\": \"\x02\x03\"}]}], "
+        "\"tools\": [{\"\x02\x03\": \"\x02\x03\"}], \"a\": \"\x02\x03\", \"b\": [\"\x02\x03\"], \"c\": {\"\x02\x03\": \"\x02\x03\"}}";
     char escaped[sizeof(input) * 6], *out = escaped;
     rp_template_text *text;
     size_t begin = 0;
@@ -77,7 +78,7 @@ static void check_trust(const rp_template *t, const char *source) {
     if (rp_template_render(t, escaped, (size_t)(out - escaped), NULL, &text, NULL)) return;
     for (size_t i = 0; i < text->n_runs; begin = text->runs[i++].end)
         if (text->runs[i].origin == RP_TEMPLATE_TRUSTED)
-            for (size_t k = begin; k < text->runs[i].end; k++) check(text->bytes[k] != 2 && text->bytes[k] != 3);
+            check(!memchr(text->bytes + begin, 2, text->runs[i].end - begin) && !memchr(text->bytes + begin, 3, text->runs[i].end - begin));
     rp_template_text_free(text);
 }
 

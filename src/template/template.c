@@ -28,7 +28,8 @@ static char *copy_source(template *t, const char *source, size_t *n) {
 }
 
 static int check_source(const char *source, size_t n, const char *name, rp_error *err) {
-    if (n > TEMPLATE_MAX_SOURCE_BYTES) return base_fail(err, RP_ERR_LIMIT, "%s: a chat template of %zu bytes: at most %zu are supported", name, n, TEMPLATE_MAX_SOURCE_BYTES);
+    if (n > TEMPLATE_MAX_SOURCE_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "%s: a chat template of %zu bytes: at most %zu are supported", name, n, TEMPLATE_MAX_SOURCE_BYTES);
     for (size_t i = 0; i < n;) {
         int length = base_utf8_length((const unsigned char *)source + i, n - i);
         if (length < 1 || source[i] == '\0') return base_fail_at(err, RP_ERR_SYNTAX, name, i, "byte %zu of the chat template is not UTF-8 text", i);
@@ -76,7 +77,8 @@ void rp_template_options_init(rp_template_options *options, uint32_t struct_size
 static int copy_out(const builder *b, rp_template_text **out, rp_error *err) {
     rp_template_text *text = base_calloc(1, sizeof(*text));
     if (!text) return base_fail_memory(err, sizeof(*text), "a rendered prompt");
-    *text = (rp_template_text){.bytes = base_alloc(b->n + 1), .runs = base_alloc((b->n_runs + 1) * sizeof(*text->runs)), .n = b->n, .n_runs = b->n_runs};
+    *text = (rp_template_text){
+        .bytes = base_alloc(b->n + 1), .runs = base_alloc((b->n_runs + 1) * sizeof(*text->runs)), .n = b->n, .n_runs = b->n_runs};
     if (!text->bytes || !text->runs) {
         rp_template_text_free(text);
         return base_fail_memory(err, b->n, "a rendered prompt");
@@ -96,7 +98,8 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
 
 static void add_tokens(state *s, const char *const *tokens, size_t n) {
     for (size_t i = 0; i < n && !s->failed; i++)
-        if (!dict_find_text(s, s->variables, tokens[2 * i])) dict_set(s, s->variables, value_text(s, tokens[2 * i]), value_text(s, tokens[2 * i + 1]));
+        if (!dict_find_text(s, s->variables, tokens[2 * i]))
+            dict_set(s, s->variables, value_text(s, tokens[2 * i]), value_text(s, tokens[2 * i + 1]));
 }
 
 int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
@@ -108,7 +111,8 @@ int template_render(const rp_template *t, const char *json, size_t n, const char
     *out = NULL;
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_template_options", err) : RP_OK;
     if (rc) return rc;
-    if (n > TEMPLATE_MAX_INPUT_BYTES) return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
+    if (n > TEMPLATE_MAX_INPUT_BYTES)
+        return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
     if (in_template) add_tokens(&s, tokens, n_tokens);

@@ -25,14 +25,16 @@
 #define TEMPLATE_MAX_SOURCE_BYTES ((size_t)1 << 20)
 #define TEMPLATE_MAX_INPUT_BYTES ((size_t)128 << 20) /* of JSON */
 #define TEMPLATE_MAX_OUTPUT_BYTES ((size_t)64 << 20)
-#define TEMPLATE_MAX_MEMORY_BYTES ((size_t)1 << 30)  /* of one rendering */
-#define TEMPLATE_MAX_STEPS ((uint64_t)100 << 20)     /* of one rendering; a step evaluates a node, or handles some 64 bytes of text */
-#define TEMPLATE_MAX_DEPTH 128                       /* of nested expressions, calls and values */
+#define TEMPLATE_MAX_MEMORY_BYTES ((size_t)1 << 30) /* of one rendering */
+#define TEMPLATE_MAX_STEPS ((uint64_t)100 << 20)    /* of one rendering; a step evaluates a node, or handles some 64 bytes of text */
+#define TEMPLATE_MAX_DEPTH 128                      /* of nested expressions, calls and values */
 
 typedef struct rp_template template;
 typedef rp_template_run template_run;
 typedef rp_template_text template_text;
-enum { TEMPLATE_TRUSTED = RP_TEMPLATE_TRUSTED, TEMPLATE_UNTRUSTED = RP_TEMPLATE_UNTRUSTED, TEMPLATE_FIRST_STRING = RP_TEMPLATE_FIRST_STRING };
+enum { TEMPLATE_TRUSTED = RP_TEMPLATE_TRUSTED,
+       TEMPLATE_UNTRUSTED = RP_TEMPLATE_UNTRUSTED,
+       TEMPLATE_FIRST_STRING = RP_TEMPLATE_FIRST_STRING };
 #define TEMPLATE_NO_OFFSET SIZE_MAX
 
 /* rp_template_render with n_tokens more variables, trusted texts, unless the JSON has them: pairs of name and text. */

@@ -22,7 +22,8 @@ typedef struct method_entry {
 static value str_strip_sides(state *s, value self, const arguments *args, bool left, bool right) {
     const value *set = argument(args, 0, "chars");
     if (set && set->type != VALUE_STRING && set->type != VALUE_NONE) {
-        state_fail(s, "TypeError", "%s arg must be None or str", left && right ? "strip" : left ? "lstrip" : "rstrip");
+        state_fail(s, "TypeError", "%s arg must be None or str", left && right ? "strip" : left ? "lstrip"
+                                                                                                : "rstrip");
         return (value){0};
     }
     return value_string(string_strip(s, self.as.s, set && set->type == VALUE_STRING ? set->as.s : NULL, left, right));
@@ -83,7 +84,8 @@ static bool bounded(state *s, const string *text, const arguments *args, size_t 
 
 static value str_affix(state *s, value self, const arguments *args, bool at_end) {
     size_t from, to;
-    bool within = bounded(s, self.as.s, args, 1, &from, &to), has = has_affix(s, within ? string_part(s, self.as.s, from, to) : self.as.s, args->items[0], at_end);
+    bool within = bounded(s, self.as.s, args, 1, &from, &to),
+         has = has_affix(s, within ? string_part(s, self.as.s, from, to) : self.as.s, args->items[0], at_end);
     return value_bool(within && has);
 }
 
@@ -198,7 +200,8 @@ static value str_splitlines(state *s, value self, const arguments *args) {
 static value str_replace(state *s, value self, const arguments *args) {
     for (size_t i = 0; i < 2; i++)
         if (args->items[i].type != VALUE_STRING)
-            state_fail(s, "TypeError", "replace() argument %zu must be str, not %s", i + 1, args->items[i].type == VALUE_NONE ? "None" : value_type_name(args->items[i]));
+            state_fail(s, "TypeError", "replace() argument %zu must be str, not %s", i + 1,
+                       args->items[i].type == VALUE_NONE ? "None" : value_type_name(args->items[i]));
     int64_t most = argument_int(s, args, 2, NULL, -1);
     if (s->failed) return (value){0};
     const string *with = args->items[1].as.s;
@@ -294,9 +297,15 @@ static value str_isascii(state *s, value self, const arguments *args) {
     return (void)s, (void)args, value_bool(self.as.s->n == 0 || all_are(self.as.s, is_ascii).as.b);
 }
 
-static value str_islower(state *s, value self, const arguments *args) { return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_LOWER)); }
-static value str_isupper(state *s, value self, const arguments *args) { return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_UPPER)); }
-static value str_istitle(state *s, value self, const arguments *args) { return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_TITLE)); }
+static value str_islower(state *s, value self, const arguments *args) {
+    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_LOWER));
+}
+static value str_isupper(state *s, value self, const arguments *args) {
+    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_UPPER));
+}
+static value str_istitle(state *s, value self, const arguments *args) {
+    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_TITLE));
+}
 
 /* Tabs to the next column that is a multiple of their size. */
 static value str_expandtabs(state *s, value self, const arguments *args) {
@@ -347,10 +356,12 @@ static value str_pad(state *s, value self, const arguments *args, int side) {
     int64_t width = argument_int(s, args, 0, "width", 0), n = (int64_t)string_length(self.as.s);
     const value *given = argument(args, 1, NULL);
     const string *fill = given && given->type == VALUE_STRING ? given->as.s : &space;
-    if (given && given->type != VALUE_STRING) state_fail(s, "TypeError", "The fill character must be a unicode character, not %s", value_type_name(*given));
+    if (given && given->type != VALUE_STRING)
+        state_fail(s, "TypeError", "The fill character must be a unicode character, not %s", value_type_name(*given));
     if (string_length(fill) != 1) state_fail(s, "TypeError", "The fill character must be exactly one character long");
     if (s->failed || width <= n) return self;
-    int64_t left = side < 0 ? 0 : side > 0 ? width - n : (width - n) / 2 + ((width - n) & width & 1);
+    int64_t left = side < 0 ? 0 : side > 0 ? width - n
+                                           : (width - n) / 2 + ((width - n) & width & 1);
     builder b = {0};
     for (int64_t i = 0; i < width - n && !s->failed; i++) {
         if (i == left) builder_add_string(s, &b, self.as.s);
@@ -421,7 +432,8 @@ static value field_value(state *s, fields *fs, const string *name) {
 /* One field: [name][!conversion][:specification], without the braces. */
 static void format_field(state *s, builder *b, fields *fs, const string *field) {
     size_t end = 0, conversion = 0;
-    while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':') end += field->bytes[end] == '[' ? strcspn(field->bytes + end, "]") : 1;
+    while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':')
+        end += field->bytes[end] == '[' ? strcspn(field->bytes + end, "]") : 1;
     if (end > field->n) end = field->n;
     value v = field_value(s, fs, string_part(s, field, 0, end));
     size_t colon = end;
@@ -516,7 +528,8 @@ static value dict_values(state *s, value self, const arguments *args) { return (
 
 static value dict_get(state *s, value self, const arguments *args) {
     const value *found = dict_find(s, self.as.d, args->items[0]), *otherwise = argument(args, 1, "default");
-    return found ? *found : otherwise ? *otherwise : value_none;
+    return found ? *found : otherwise ? *otherwise
+                                      : value_none;
 }
 
 static value dict_copy(state *s, value self, const arguments *args) {
@@ -529,24 +542,76 @@ static value dict_copy(state *s, value self, const arguments *args) {
 /* ---- Tables of methods ---- */
 
 static const method_entry str_methods[] = {
-    {"strip", "[.chars]", str_strip}, {"lstrip", "[.chars]", str_lstrip}, {"rstrip", "[.chars]", str_rstrip}, {"lower", "", str_lower}, {"upper", "", str_upper}, {"title", "", str_title},
-    {"capitalize", "", str_capitalize}, {"swapcase", "", str_swapcase}, {"casefold", "", str_casefold}, {"startswith", ".prefix [.start] [.end]", str_startswith}, {"endswith", ".suffix [.start] [.end]", str_endswith},
-    {"split", "[sep] [maxsplit]", str_split}, {"rsplit", "[sep] [maxsplit]", str_rsplit}, {"splitlines", "[keepends]", str_splitlines}, {"replace", ".old .new [.count]", str_replace}, {"find", ".sub [.start] [.end]", str_find}, {"rfind", ".sub [.start] [.end]", str_rfind},
-    {"index", ".sub [.start] [.end]", str_index}, {"rindex", ".sub [.start] [.end]", str_rindex}, {"count", ".sub [.start] [.end]", str_count}, {"join", ".iterable", str_join}, {"isdigit", "", str_isdigit}, {"isdecimal", "", str_isdecimal},
-    {"isnumeric", "", str_isnumeric}, {"isalpha", "", str_isalpha}, {"isalnum", "", str_isalnum}, {"isspace", "", str_isspace}, {"islower", "", str_islower},
-    {"isupper", "", str_isupper}, {"partition", ".sep", str_partition}, {"rpartition", ".sep", str_rpartition}, {"removeprefix", ".prefix", str_removeprefix},
-    {"removesuffix", ".suffix", str_removesuffix}, {"ljust", ".width [.fillchar]", str_ljust}, {"rjust", ".width [.fillchar]", str_rjust}, {"center", ".width [.fillchar]", str_center}, {"zfill", ".width", str_zfill},
-    {"isascii", "", str_isascii}, {"istitle", "", str_istitle}, {"expandtabs", "[tabsize]", str_expandtabs},
-    {"format", "*", str_format}, {NULL, NULL, NULL},
+    {"strip", "[.chars]", str_strip},
+    {"lstrip", "[.chars]", str_lstrip},
+    {"rstrip", "[.chars]", str_rstrip},
+    {"lower", "", str_lower},
+    {"upper", "", str_upper},
+    {"title", "", str_title},
+    {"capitalize", "", str_capitalize},
+    {"swapcase", "", str_swapcase},
+    {"casefold", "", str_casefold},
+    {"startswith", ".prefix [.start] [.end]", str_startswith},
+    {"endswith", ".suffix [.start] [.end]", str_endswith},
+    {"split", "[sep] [maxsplit]", str_split},
+    {"rsplit", "[sep] [maxsplit]", str_rsplit},
+    {"splitlines", "[keepends]", str_splitlines},
+    {"replace", ".old .new [.count]", str_replace},
+    {"find", ".sub [.start] [.end]", str_find},
+    {"rfind", ".sub [.start] [.end]", str_rfind},
+    {"index", ".sub [.start] [.end]", str_index},
+    {"rindex", ".sub [.start] [.end]", str_rindex},
+    {"count", ".sub [.start] [.end]", str_count},
+    {"join", ".iterable", str_join},
+    {"isdigit", "", str_isdigit},
+    {"isdecimal", "", str_isdecimal},
+    {"isnumeric", "", str_isnumeric},
+    {"isalpha", "", str_isalpha},
+    {"isalnum", "", str_isalnum},
+    {"isspace", "", str_isspace},
+    {"islower", "", str_islower},
+    {"isupper", "", str_isupper},
+    {"partition", ".sep", str_partition},
+    {"rpartition", ".sep", str_rpartition},
+    {"removeprefix", ".prefix", str_removeprefix},
+    {"removesuffix", ".suffix", str_removesuffix},
+    {"ljust", ".width [.fillchar]", str_ljust},
+    {"rjust", ".width [.fillchar]", str_rjust},
+    {"center", ".width [.fillchar]", str_center},
+    {"zfill", ".width", str_zfill},
+    {"isascii", "", str_isascii},
+    {"istitle", "", str_istitle},
+    {"expandtabs", "[tabsize]", str_expandtabs},
+    {"format", "*", str_format},
+    {NULL, NULL, NULL},
 };
 static const method_entry list_methods[] = {
-    {"count", ".value", list_count}, {"index", ".value [.start] [.stop]", list_index}, {"copy", "", list_copy}, {"append", "*", NULL}, {"clear", "*", NULL}, {"extend", "*", NULL}, {"insert", "*", NULL},
-    {"pop", "*", NULL}, {"remove", "*", NULL}, {"reverse", "*", NULL}, {"sort", "*", NULL}, {NULL, NULL, NULL},
+    {"count", ".value", list_count},
+    {"index", ".value [.start] [.stop]", list_index},
+    {"copy", "", list_copy},
+    {"append", "*", NULL},
+    {"clear", "*", NULL},
+    {"extend", "*", NULL},
+    {"insert", "*", NULL},
+    {"pop", "*", NULL},
+    {"remove", "*", NULL},
+    {"reverse", "*", NULL},
+    {"sort", "*", NULL},
+    {NULL, NULL, NULL},
 };
 static const method_entry tuple_methods[] = {{"count", ".value", list_count}, {"index", ".value [.start] [.stop]", list_index}, {NULL, NULL, NULL}};
 static const method_entry dict_methods[] = {
-    {"items", "", dict_items}, {"keys", "", dict_keys}, {"values", "", dict_values}, {"get", ".key [.default]", dict_get}, {"copy", "", dict_copy}, {"clear", "*", NULL}, {"pop", "*", NULL},
-    {"popitem", "*", NULL}, {"setdefault", "*", NULL}, {"update", "*", NULL}, {NULL, NULL, NULL},
+    {"items", "", dict_items},
+    {"keys", "", dict_keys},
+    {"values", "", dict_values},
+    {"get", ".key [.default]", dict_get},
+    {"copy", "", dict_copy},
+    {"clear", "*", NULL},
+    {"pop", "*", NULL},
+    {"popitem", "*", NULL},
+    {"setdefault", "*", NULL},
+    {"update", "*", NULL},
+    {NULL, NULL, NULL},
 };
 
 static const method_entry *methods_of(value v) {
@@ -637,9 +702,30 @@ static value macro_attribute(state *s, const template_node *node, const char *na
 
 /* Names that all objects of Python have, and the sandbox refuses. */
 static bool is_internal(const char *name) {
-    static const char *const names[] = {"__class__", "__doc__", "__init__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__str__",
-                                        "__repr__", "__dir__", "__format__", "__getattribute__", "__setattr__", "__delattr__", "__new__", "__reduce__",
-                                        "__reduce_ex__", "__sizeof__", "__subclasshook__", "__init_subclass__", NULL};
+    static const char *const names[] = {"__class__",
+                                        "__doc__",
+                                        "__init__",
+                                        "__eq__",
+                                        "__ne__",
+                                        "__lt__",
+                                        "__le__",
+                                        "__gt__",
+                                        "__ge__",
+                                        "__hash__",
+                                        "__str__",
+                                        "__repr__",
+                                        "__dir__",
+                                        "__format__",
+                                        "__getattribute__",
+                                        "__setattr__",
+                                        "__delattr__",
+                                        "__new__",
+                                        "__reduce__",
+                                        "__reduce_ex__",
+                                        "__sizeof__",
+                                        "__subclasshook__",
+                                        "__init_subclass__",
+                                        NULL};
     static const char *const containers[] = {"__len__", "__iter__", "__getitem__", "__contains__", NULL};
     for (size_t i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0) return true;
@@ -719,7 +805,9 @@ value value_item(state *s, value object, value key) {
         state_fail_undefined(s, object);
         return (value){0};
     }
-    const value *item = object.type == VALUE_DICT && value_is_hashable(key) ? dict_find(s, object.as.d, key) : object.type == VALUE_LIST ? sequence_item(object, key) : NULL;
+    const value *item = object.type == VALUE_DICT && value_is_hashable(key) ? dict_find(s, object.as.d, key)
+                        : object.type == VALUE_LIST                         ? sequence_item(object, key)
+                                                                            : NULL;
     if (item || s->failed) return item ? *item : (value){0};
     if (object.type == VALUE_STRING && (key.type == VALUE_INT || key.type == VALUE_BOOL)) {
         value c = string_item(s, object.as.s, key.type == VALUE_INT ? key.as.i : key.as.b, &found);
@@ -780,7 +868,8 @@ value value_slice(state *s, value object, const value *start, const value *stop,
     if (!is_string && object.as.l->kind == LIST_RANGE && !s->failed) {
         all.as.l->start = object.as.l->start + from * object.as.l->step;
         all.as.l->stop = object.as.l->start + to * object.as.l->step;
-        all.as.l->step = object.as.l->step * (by > MAX_STEP ? MAX_STEP : by < -MAX_STEP ? -MAX_STEP : by);
+        all.as.l->step = object.as.l->step * (by > MAX_STEP ? MAX_STEP : by < -MAX_STEP ? -MAX_STEP
+                                                                                        : by);
     }
     for (int64_t i = from; !s->failed && (back ? i > to : i < to);) {
         if (is_string) builder_add_string(s, &b, items->items[i].as.s);

@@ -14,7 +14,10 @@ static value overflow(state *s) {
 }
 
 static value division_by_zero(state *s, binary_operator op, bool is_float) {
-    const char *what = op == OP_DIV && !is_float ? "division by zero" : op == OP_DIV ? "float division by zero" : is_float ? "float floor division by zero" : "integer division or modulo by zero";
+    const char *what = op == OP_DIV && !is_float ? "division by zero"
+                       : op == OP_DIV            ? "float division by zero"
+                       : is_float                ? "float floor division by zero"
+                                                 : "integer division or modulo by zero";
     if (op == OP_MOD) what = is_float ? "float modulo" : "integer modulo by zero";
     state_fail(s, "ZeroDivisionError", "%s", what);
     return (value){0};
@@ -37,7 +40,9 @@ static value int_operate(state *s, binary_operator op, int64_t a, int64_t b) {
         return value_int(a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0));
     case OP_POW: break;
     }
-    if (b < 0) return a == 0 ? (state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power"), (value){0}) : value_float(pow((double)a, (double)b));
+    if (b < 0)
+        return a == 0 ? (state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power"), (value){0})
+                      : value_float(pow((double)a, (double)b));
     if (b > 64 && a != 0 && a != 1 && a != -1) return overflow(s);
     if (b > 64) return value_int(a == -1 && b % 2 == 0 ? 1 : a);
     for (r = 1; b > 0; b--)
@@ -73,15 +78,28 @@ static value list_join(state *s, const list *a, const list *b) {
     return all;
 }
 
+/* Of short strings, pieces of several copies are repeated. */
+static value string_repeat(state *s, const string *text, int64_t times) {
+    enum { PIECE_BYTES = 4096 };
+    builder b = {0}, piece = {0};
+    int64_t copies = text->n > 0 && text->n < PIECE_BYTES ? PIECE_BYTES / (int64_t)text->n : 1;
+    if (times <= 0 || text->n == 0) return value_string(builder_string(s, &b));
+    for (int64_t i = 0; i < copies && times >= copies; i++) builder_add_string(s, &piece, text);
+    const string *several = builder_string(s, &piece);
+    for (int64_t i = 0; i < times / copies && state_step(s, 0); i++) builder_add_string(s, &b, several);
+    for (int64_t i = 0; i < times % copies && !s->failed; i++) builder_add_string(s, &b, text);
+    return value_string(builder_string(s, &b));
+}
+
+static value list_repeat(state *s, const list *l, int64_t times) {
+    value all = value_list(s, l->kind, 0);
+    for (int64_t i = 0; i < times && l->n > 0 && state_step(s, 0); i++)
+        for (size_t k = 0; k < l->n && !s->failed; k++) list_add(s, all.as.l, l->items[k]);
+    return all;
+}
+
 static value sequence_repeat(state *s, value v, int64_t times) {
-    builder b = {0};
-    value all = v.type == VALUE_LIST ? value_list(s, v.as.l->kind, 0) : (value){0};
-    for (int64_t i = 0; i < times && state_step(s, 0); i++) {
-        if (v.type == VALUE_STRING) builder_add_string(s, &b, v.as.s);
-        for (size_t k = 0; v.type == VALUE_LIST && k < v.as.l->n && !s->failed; k++) list_add(s, all.as.l, v.as.l->items[k]);
-        if ((v.type == VALUE_STRING ? v.as.s->n : v.as.l->n) == 0) break;
-    }
-    return v.type == VALUE_STRING ? value_string(builder_string(s, &b)) : all;
+    return v.type == VALUE_STRING ? string_repeat(s, v.as.s, times) : list_repeat(s, v.as.l, times);
 }
 
 static value operands_fail(state *s, binary_operator op, value a, value b) {
@@ -89,7 +107,8 @@ static value operands_fail(state *s, binary_operator op, value a, value b) {
     else if (op == OP_ADD && value_is_sequence(a))
         state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
     else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))
-        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(a.type == VALUE_STRING || value_is_sequence(a) ? b : a));
+        state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'",
+                   value_type_name(a.type == VALUE_STRING || value_is_sequence(a) ? b : a));
     else
         state_fail(s, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator_names[op], value_type_name(a), value_type_name(b));
     return (value){0};
@@ -107,7 +126,8 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
         return r;
     }
     if (value_is_number(a) && value_is_number(b)) {
-        r = a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? float_operate(s, op, value_as_float(a), value_as_float(b)) : int_operate(s, op, value_as_int(a), value_as_int(b));
+        r = a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? float_operate(s, op, value_as_float(a), value_as_float(b))
+                                                           : int_operate(s, op, value_as_int(a), value_as_int(b));
         r.untrusted = a.untrusted || b.untrusted;
         return r;
     }

@@ -10,10 +10,12 @@
 
 #include "template/template_internal.h"
 
-#define MAX_NESTED 600 /* calls of evaluate and run, each a frame of the stack */
+#define MAX_NESTED 600                      /* calls of evaluate and run, each a frame of the stack */
 #define MAX_STACK_BYTES ((size_t)384 << 10) /* of them; a build with sanitizers has larger frames */
 
-typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } flow;
+typedef enum flow { FLOW_NEXT,
+                    FLOW_BREAK,
+                    FLOW_CONTINUE } flow;
 
 typedef struct frame {
     state *s;
@@ -119,7 +121,8 @@ static bool is_parameter(const template_node *node, const char *name, size_t fir
 static void bind_special(frame *f, const macro *m, const arguments *args, value caller) {
     state *s = f->s;
     const template_node *node = m->node;
-    value named = node->op & MACRO_USES_KWARGS ? value_dict(s) : (value){0}, rest = node->op & MACRO_USES_VARARGS ? value_list(s, LIST_TUPLE, 0) : (value){0};
+    value named = node->op & MACRO_USES_KWARGS ? value_dict(s) : (value){0},
+          rest = node->op & MACRO_USES_VARARGS ? value_list(s, LIST_TUPLE, 0) : (value){0};
     bool has_caller = caller.type == VALUE_MACRO;
     if (node->op & MACRO_USES_CALLER && !is_parameter(node, name_of_template(s, "caller"), 0)) {
         const value *given = has_caller ? &caller : named_argument(args, name_of_template(s, "caller"));
@@ -211,7 +214,8 @@ static value call_value(frame *f, value callee, const arguments *args, value cal
     builder out = {0};
     if (s->failed) return (value){0};
     switch (callee.type) {
-    case VALUE_FUNCTION: return arguments_fit(s, args, callee.as.function->name, callee.as.function->parameters) ? callee.as.function->call(s, args) : (value){0};
+    case VALUE_FUNCTION:
+        return arguments_fit(s, args, callee.as.function->name, callee.as.function->parameters) ? callee.as.function->call(s, args) : (value){0};
     case VALUE_MACRO: return call_macro(f, callee.as.m, args, caller);
     case VALUE_METHOD:
         if (callee.as.method->self->type == VALUE_LOOP) return call_loop_method(s, callee.as.method, args);
@@ -295,7 +299,8 @@ static value evaluate_slice(frame *f, const template_node *node) {
 static value evaluate_sign(frame *f, const template_node *node) {
     value v = evaluate(f, node->a);
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
-    else if (!value_is_number(v)) state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
+    else if (!value_is_number(v))
+        state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
     if (f->s->failed) return v;
     if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;
     if (v.type == VALUE_FLOAT) return v;

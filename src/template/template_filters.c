@@ -58,7 +58,9 @@ static value filter_escape(state *s, value v, const arguments *args) {
     return v.type == VALUE_STRING && v.as.s->markup ? v : value_string(string_escaped(s, value_to_string(s, v)));
 }
 
-static value filter_forceescape(state *s, value v, const arguments *args) { return (void)args, value_string(string_escaped(s, value_to_string(s, v))); }
+static value filter_forceescape(state *s, value v, const arguments *args) {
+    return (void)args, value_string(string_escaped(s, value_to_string(s, v)));
+}
 
 /* Of a line of splitlines(true), which has one. */
 static size_t line_end_bytes(const string *line) {
@@ -76,13 +78,15 @@ static value filter_indent(state *s, value v, const arguments *args) {
     builder space = {0}, b = {0}, ended = {0};
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
     else if (v.type == VALUE_LIST && v.as.l->kind == LIST_TUPLE) state_fail(s, "TypeError", "can only concatenate tuple (not \"str\") to tuple");
-    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST) state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
+    else if (v.type == VALUE_LIST && v.as.l->kind == LIST_LIST)
+        state_fail(s, "AttributeError", "'%s' object has no attribute 'splitlines'", value_type_name(v));
     else if (v.type != VALUE_STRING) state_fail(s, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", value_type_name(v));
     if (width && width->type == VALUE_STRING) builder_add_string(s, &space, width->as.s);
     else if (width && width->type != VALUE_INT && width->type != VALUE_BOOL)
         state_fail(s, "TypeError", "can't multiply sequence by non-int of type '%s'", value_type_name(*width));
     else
-        for (int64_t i = argument_int(s, args, 0, "width", 4); i > 0 && !s->failed; i--) builder_add(s, &space, " ", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+        for (int64_t i = argument_int(s, args, 0, "width", 4); i > 0 && !s->failed; i--)
+            builder_add(s, &space, " ", 1, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
     if (s->failed) return v;
     const string *by = builder_string(s, &space);
     builder_add_string(s, &ended, v.as.s);
@@ -91,7 +95,9 @@ static value filter_indent(state *s, value v, const arguments *args) {
     const value lines = method_call(s, &(method){.self = &text, .name = "splitlines"}, &(arguments){.items = &keep, .n = 1});
     for (size_t i = 0, end = 0; !s->failed && i < lines.as.l->n; i++) {
         const string *line = lines.as.l->items[i].as.s;
-        if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n') builder_add_string(s, &b, string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1, lines.as.l->items[i - 1].as.s->n));
+        if (i > 0 && end == 1 && lines.as.l->items[i - 1].as.s->bytes[lines.as.l->items[i - 1].as.s->n - 1] == '\n')
+            builder_add_string(
+                s, &b, string_part(s, lines.as.l->items[i - 1].as.s, lines.as.l->items[i - 1].as.s->n - 1, lines.as.l->items[i - 1].as.s->n));
         else if (i > 0) builder_add(s, &b, "\n", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         end = line_end_bytes(line);
         if (i == 0 ? first : blank || line->n > end) builder_add_string(s, &b, by);
@@ -166,7 +172,9 @@ static void add_quoted(state *s, builder *b, value v, bool in_query) {
     for (size_t i = 0; i < text->n && !s->failed; i++) {
         unsigned char c = (unsigned char)text->bytes[i];
         bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr(in_query ? "_.-~" : "_.-~/", c));
-        snprintf(escape, sizeof(escape), plain ? "%c" : in_query && c == ' ' ? "+" : "%%%02X", c);
+        snprintf(escape, sizeof(escape), plain ? "%c" : in_query && c == ' ' ? "+"
+                                                                             : "%%%02X",
+                 c);
         builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }
 }
@@ -209,7 +217,8 @@ static value filter_tojson(state *s, value v, const arguments *args) {
         style.item_separator = ",";
         if (indent->type == VALUE_STRING) style.indent = indent->as.s;
         else {
-            for (int64_t i = argument_int(s, args, 1, "indent", 0); i > 0 && !s->failed; i--) builder_add(s, &spaces, " ", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+            for (int64_t i = argument_int(s, args, 1, "indent", 0); i > 0 && !s->failed; i--)
+                builder_add(s, &spaces, " ", 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
             style.indent = builder_string(s, &spaces);
         }
     }
@@ -271,7 +280,9 @@ static bool text_int(state *s, const string *text, int64_t base, int64_t *i) {
     bool negative = *number == '-';
     number += *number == '-' || *number == '+';
     const char mark = number[0] == '0' ? (char)(number[1] | 0x20) : ' ';
-    int by = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    int by = mark == 'x' ? 16 : mark == 'o' ? 8
+                            : mark == 'b'   ? 2
+                                            : 0;
     if (by && (base == 0 || base == by)) {
         number += 2;
         base = by;
@@ -321,7 +332,9 @@ static value filter_float(state *s, value v, const arguments *args) {
 static value filter_round(state *s, value v, const arguments *args) {
     int64_t digits = argument_int(s, args, 0, "precision", 0);
     const string *method_name = argument_string(s, args, 1, "method", NULL);
-    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i : v.type == VALUE_BOOL ? v.as.b : 0;
+    double f = v.type == VALUE_FLOAT ? v.as.f : v.type == VALUE_INT ? (double)v.as.i
+                                            : v.type == VALUE_BOOL  ? v.as.b
+                                                                    : 0;
     if (method_name && !string_is(method_name, "common") && !string_is(method_name, "ceil") && !string_is(method_name, "floor"))
         state_fail(s, "FilterArgumentError", "method must be common, ceil or floor");
     else if (!value_is_number(v)) state_fail(s, "TypeError", "type %s doesn't define __round__ method", value_type_name(v));
@@ -350,7 +363,8 @@ static value first_or_last(state *s, value v, bool last) {
     bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
     if (last && one_way) state_fail(s, "TypeError", "'%s' object is not reversible", value_type_name(v));
     const list *items = value_iterate(s, v);
-    if (!items || items->n == 0) return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", NULL);
+    if (!items || items->n == 0)
+        return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", NULL);
     return items->items[last ? items->n - 1 : 0];
 }
 static value filter_first(state *s, value v, const arguments *args) { return (void)args, first_or_last(s, v, false); }
@@ -367,13 +381,15 @@ static value filter_list(state *s, value v, const arguments *args) {
 /* What Python's reversed() of the value is called. */
 static void name_reversed(list *l, value v) {
     static const char *const names[][2] = {
-        [LIST_LIST] = {"list_reverseiterator", "list_reverseiterator object"}, [LIST_TUPLE] = {"reversed", "reversed object"},
+        [LIST_LIST] = {"list_reverseiterator", "list_reverseiterator object"},
+        [LIST_TUPLE] = {"reversed", "reversed object"},
         [LIST_ITEMS] = {"dict_reverseitemiterator", "dict_reverseitemiterator object"},
         [LIST_KEYS] = {"dict_reversekeyiterator", "dict_reversekeyiterator object"},
         [LIST_VALUES] = {"dict_reversevalueiterator", "dict_reversevalueiterator object"},
         [LIST_RANGE] = {"range_iterator", "range_iterator object"},
     };
-    list_kind kind = v.type == VALUE_LIST ? v.as.l->kind : v.type == VALUE_DICT ? LIST_KEYS : LIST_TUPLE;
+    list_kind kind = v.type == VALUE_LIST ? v.as.l->kind : v.type == VALUE_DICT ? LIST_KEYS
+                                                                                : LIST_TUPLE;
     l->type_name = names[kind][0];
     l->object_name = names[kind][1];
 }
@@ -435,7 +451,7 @@ static const char *name_of(state *s, const value *v) {
 static arguments arguments_after(const arguments *args, size_t n) {
     arguments rest = *args;
     if (n > args->n) n = args->n;
-    rest.items += n;
+    if (n > 0) rest.items += n;
     rest.n -= n;
     return rest;
 }
@@ -597,22 +613,24 @@ static value sorted_by(state *s, const list *items, const sorting *by) {
 }
 
 static value filter_sort(state *s, value v, const arguments *args) {
-    const sorting by = {.attribute = argument(args, 2, "attribute"), .as_lists = true, .reverse = argument_bool(s, args, 0, "reverse", false),
-                        .case_sensitive = argument_bool(s, args, 1, "case_sensitive", false)};
+    sorting by = {.attribute = argument(args, 2, "attribute"), .as_lists = true};
+    by.reverse = argument_bool(s, args, 0, "reverse", false);
+    by.case_sensitive = argument_bool(s, args, 1, "case_sensitive", false);
     return sorted_by(s, value_iterate(s, v), &by);
 }
 
 static value filter_dictsort(state *s, value v, const arguments *args) {
     static const string key = {.bytes = "key", .n = 3};
     const string *part = argument_string(s, args, 1, "by", &key);
-    if (!string_is(part, "key") && !string_is(part, "value")) state_fail(s, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
+    if (!string_is(part, "key") && !string_is(part, "value"))
+        state_fail(s, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
     else if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
     else if (v.type != VALUE_DICT) state_fail(s, "AttributeError", "'%s' object has no attribute 'items'", value_type_name(v));
     if (s->failed) return v;
     value items = method_call(s, &(method){.self = &v, .name = "items"}, &(arguments){0});
     const value position = value_int(string_is(part, "value"));
-    const sorting by = {.attribute = &position, .case_sensitive = argument_bool(s, args, 0, "case_sensitive", false),
-                        .reverse = argument_bool(s, args, 2, "reverse", false)};
+    sorting by = {.attribute = &position, .reverse = argument_bool(s, args, 2, "reverse", false)};
+    by.case_sensitive = argument_bool(s, args, 0, "case_sensitive", false);
     return s->failed ? v : sorted_by(s, items.as.l, &by);
 }
 
@@ -651,7 +669,8 @@ static value filter_sum(state *s, value v, const arguments *args) {
     value total = start ? *start : value_int(0);
     if (attribute && attribute->type == VALUE_NONE) attribute = NULL;
     if (total.type == VALUE_STRING) state_fail(s, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
-    for (size_t i = 0; items && i < items->n && !s->failed; i++) total = binary_operate(s, OP_ADD, total, path_of(s, items->items[i], attribute, NULL));
+    for (size_t i = 0; items && i < items->n && !s->failed; i++)
+        total = binary_operate(s, OP_ADD, total, path_of(s, items->items[i], attribute, NULL));
     return total;
 }
 
@@ -706,8 +725,8 @@ static value filter_slice(state *s, value v, const arguments *args) {
 
 /* Tuples (grouper, list), by rising grouper; groupers that differ in case only are one, with the case of the first. */
 static value filter_groupby(state *s, value v, const arguments *args) {
-    const sorting by = {.attribute = argument(args, 0, "attribute"), .otherwise = argument(args, 1, "default"),
-                        .case_sensitive = argument_bool(s, args, 2, "case_sensitive", false)};
+    sorting by = {.attribute = argument(args, 0, "attribute"), .otherwise = argument(args, 1, "default")};
+    by.case_sensitive = argument_bool(s, args, 2, "case_sensitive", false);
     value sorted = sorted_by(s, value_iterate(s, v), &by), all = value_list(s, LIST_LIST, 0), last = {0}, group = {0};
     for (size_t i = 0; !s->failed && i < sorted.as.l->n; i++) {
         value grouper = path_of(s, sorted.as.l->items[i], by.attribute, by.otherwise), key = folded(s, grouper, by.case_sensitive);
@@ -731,7 +750,8 @@ static value filter_groupby(state *s, value v, const arguments *args) {
 static value filter_default(state *s, value v, const arguments *args) {
     const value *otherwise = argument(args, 0, "default_value");
     bool use = v.type == VALUE_UNDEFINED || (argument_bool(s, args, 1, "boolean", false) && !value_truth(s, v));
-    return !use ? v : otherwise ? *otherwise : value_text(s, "");
+    return !use ? v : otherwise ? *otherwise
+                                : value_text(s, "");
 }
 
 static value filter_attr(state *s, value v, const arguments *args) {
@@ -740,16 +760,54 @@ static value filter_attr(state *s, value v, const arguments *args) {
 }
 
 static const filter filters[] = {
-    {"abs", "", false, filter_abs}, {"attr", "name", false, filter_attr}, {"batch", "linecount [fill_with]", true, filter_batch}, {"capitalize", "", false, filter_capitalize}, {"center", "[width]", false, filter_center},
-    {"count", "", false, filter_length}, {"d", "[default_value] [boolean]", false, filter_default}, {"default", "[default_value] [boolean]", false, filter_default}, {"dictsort", "[case_sensitive] [by] [reverse]", false, filter_dictsort}, {"e", "", false, filter_escape},
-    {"escape", "", false, filter_escape}, {"first", "", false, filter_first}, {"float", "[default]", false, filter_float}, {"forceescape", "", false, filter_forceescape}, {"format", "*", false, filter_format}, {"groupby", "attribute [default] [case_sensitive]", false, filter_groupby},
-    {"indent", "[width] [first] [blank]", false, filter_indent}, {"int", "[default] [base]", false, filter_int}, {"items", "", true, filter_items}, {"join", "[d] [attribute]", false, filter_join}, {"last", "", false, filter_last},
-    {"length", "", false, filter_length}, {"list", "", false, filter_list}, {"lower", "", false, filter_lower}, {"map", "*", true, filter_map}, {"max", "[case_sensitive] [attribute]", false, filter_max}, {"min", "[case_sensitive] [attribute]", false, filter_min},
-    {"reject", "*", true, filter_reject}, {"rejectattr", "*", true, filter_rejectattr}, {"replace", "old new [count]", false, filter_replace}, {"reverse", "", false, filter_reverse},
-    {"round", "[precision] [method]", false, filter_round}, {"safe", "", false, filter_safe}, {"select", "*", true, filter_select}, {"selectattr", "*", true, filter_selectattr}, {"slice", "slices [fill_with]", true, filter_slice},
-    {"sort", "[reverse] [case_sensitive] [attribute]", false, filter_sort}, {"string", "", false, filter_string}, {"sum", "[attribute] [start]", false, filter_sum}, {"title", "", false, filter_title}, {"tojson", "[ensure_ascii] [indent] [separators] [sort_keys]", false, filter_tojson},
-    {"trim", "[chars]", false, filter_trim}, {"truncate", "[length] [killwords] [end] [leeway]", false, filter_truncate}, {"unique", "[case_sensitive] [attribute]", true, filter_unique}, {"upper", "", false, filter_upper}, {"urlencode", "", false, filter_urlencode},
-    {"wordcount", "", false, filter_wordcount}, {NULL, NULL, false, NULL},
+    {"abs", "", false, filter_abs},
+    {"attr", "name", false, filter_attr},
+    {"batch", "linecount [fill_with]", true, filter_batch},
+    {"capitalize", "", false, filter_capitalize},
+    {"center", "[width]", false, filter_center},
+    {"count", "", false, filter_length},
+    {"d", "[default_value] [boolean]", false, filter_default},
+    {"default", "[default_value] [boolean]", false, filter_default},
+    {"dictsort", "[case_sensitive] [by] [reverse]", false, filter_dictsort},
+    {"e", "", false, filter_escape},
+    {"escape", "", false, filter_escape},
+    {"first", "", false, filter_first},
+    {"float", "[default]", false, filter_float},
+    {"forceescape", "", false, filter_forceescape},
+    {"format", "*", false, filter_format},
+    {"groupby", "attribute [default] [case_sensitive]", false, filter_groupby},
+    {"indent", "[width] [first] [blank]", false, filter_indent},
+    {"int", "[default] [base]", false, filter_int},
+    {"items", "", true, filter_items},
+    {"join", "[d] [attribute]", false, filter_join},
+    {"last", "", false, filter_last},
+    {"length", "", false, filter_length},
+    {"list", "", false, filter_list},
+    {"lower", "", false, filter_lower},
+    {"map", "*", true, filter_map},
+    {"max", "[case_sensitive] [attribute]", false, filter_max},
+    {"min", "[case_sensitive] [attribute]", false, filter_min},
+    {"reject", "*", true, filter_reject},
+    {"rejectattr", "*", true, filter_rejectattr},
+    {"replace", "old new [count]", false, filter_replace},
+    {"reverse", "", false, filter_reverse},
+    {"round", "[precision] [method]", false, filter_round},
+    {"safe", "", false, filter_safe},
+    {"select", "*", true, filter_select},
+    {"selectattr", "*", true, filter_selectattr},
+    {"slice", "slices [fill_with]", true, filter_slice},
+    {"sort", "[reverse] [case_sensitive] [attribute]", false, filter_sort},
+    {"string", "", false, filter_string},
+    {"sum", "[attribute] [start]", false, filter_sum},
+    {"title", "", false, filter_title},
+    {"tojson", "[ensure_ascii] [indent] [separators] [sort_keys]", false, filter_tojson},
+    {"trim", "[chars]", false, filter_trim},
+    {"truncate", "[length] [killwords] [end] [leeway]", false, filter_truncate},
+    {"unique", "[case_sensitive] [attribute]", true, filter_unique},
+    {"upper", "", false, filter_upper},
+    {"urlencode", "", false, filter_urlencode},
+    {"wordcount", "", false, filter_wordcount},
+    {NULL, NULL, false, NULL},
 };
 
 const filter *filter_find(const char *name) {

@@ -32,7 +32,8 @@ static void add_padded(state *s, builder *b, const spec *f, const char *prefix, 
     int64_t missing = f->width - (int64_t)strlen(prefix) - (int64_t)string_length(body);
     char align = f->align ? f->align : otherwise;
     if (missing < 0) missing = 0;
-    int64_t left = align == '<' || align == '=' ? 0 : align == '^' ? missing / 2 : missing;
+    int64_t left = align == '<' || align == '=' ? 0 : align == '^' ? missing / 2
+                                                                   : missing;
     add_fill(s, b, f, left);
     builder_add(s, b, prefix, strlen(prefix), origin, TEMPLATE_NO_OFFSET);
     if (align == '=') add_fill(s, b, f, missing);
@@ -61,25 +62,36 @@ static void digits_of(uint64_t i, unsigned base, bool upper, char out[65]) {
 
 static void add_number(state *s, builder *b, const spec *f, value v, bool negative, const char *base, const char *digits) {
     char prefix[4];
-    snprintf(prefix, sizeof(prefix), "%s%s", negative ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "", base);
+    snprintf(prefix, sizeof(prefix), "%s%s", negative ? "-" : f->sign == '+' ? "+"
+                                                          : f->sign == ' '   ? " "
+                                                                             : "",
+             base);
     add_padded(s, b, f, prefix, origin_of(v), string_new(s, digits, strlen(digits), origin_of(v)), '>');
 }
 
 static void format_integer(state *s, builder *b, const spec *f, value v, int64_t i) {
-    char digits[256] = "", zeros[MAX_PRECISION + 72];
-    unsigned base = f->kind == 'x' || f->kind == 'X' ? 16 : f->kind == 'o' ? 8 : f->kind == 'b' ? 2 : 10;
-    const char *mark = !f->alternate ? "" : f->kind == 'x' ? "0x" : f->kind == 'X' ? "0X" : f->kind == 'o' ? "0o" : f->kind == 'b' ? "0b" : "";
+    char digits[256] = "", zeros[MAX_PRECISION + 256];
+    unsigned base = f->kind == 'x' || f->kind == 'X' ? 16 : f->kind == 'o' ? 8
+                                                        : f->kind == 'b'   ? 2
+                                                                           : 10;
+    const char *mark = !f->alternate ? "" : f->kind == 'x' ? "0x"
+                                        : f->kind == 'X'   ? "0X"
+                                        : f->kind == 'o'   ? "0o"
+                                        : f->kind == 'b'   ? "0b"
+                                                           : "";
     digits_of(i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, f->kind == 'X', digits);
     if (f->grouping) group_digits(digits, sizeof(digits), f->grouping, base == 10 ? 3 : 4);
-    snprintf(zeros, sizeof(zeros), "%.*s%s", (int)(f->precision > (int64_t)strlen(digits) ? f->precision - (int64_t)strlen(digits) : 0),
-             "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-             "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000", digits);
+    size_t n = strlen(digits), n_zeros = f->precision > (int64_t)n ? (size_t)f->precision - n : 0;
+    memset(zeros, '0', n_zeros);
+    memcpy(zeros + n_zeros, digits, n + 1);
     add_number(s, b, f, v, i < 0, mark, zeros);
 }
 
 static void format_real(state *s, builder *b, const spec *f, value v, double x) {
     char text[512], format[16];
-    const char kind = f->kind == '%' ? 'f' : f->kind ? f->kind : f->precision >= 0 ? 'g' : 'r';
+    const char kind = f->kind == '%' ? 'f' : f->kind         ? f->kind
+                                         : f->precision >= 0 ? 'g'
+                                                             : 'r';
     if (f->kind == '%') x *= 100;
     if (kind == 'r') float_repr(fabs(x), text);
     else {
@@ -96,7 +108,10 @@ static void format_text(state *s, builder *b, const spec *f, const string *text)
     add_padded(s, b, f, "", TEMPLATE_TRUSTED, text, '<');
 }
 
-static int64_t int_of(value v) { return v.type == VALUE_FLOAT ? (fabs(v.as.f) < 9e18 ? (int64_t)v.as.f : 0) : v.type == VALUE_BOOL ? v.as.b : v.as.i; }
+static int64_t int_of(value v) {
+    return v.type == VALUE_FLOAT ? (fabs(v.as.f) < 9e18 ? (int64_t)v.as.f : 0) : v.type == VALUE_BOOL ? v.as.b
+                                                                                                      : v.as.i;
+}
 static double real_of(value v) { return v.type == VALUE_FLOAT ? v.as.f : (double)int_of(v); }
 
 /* ---- "%s" % x ---- */
@@ -124,7 +139,8 @@ static value percent_named(percent *p) {
     size_t end = p->at + 1;
     int open = 1;
     for (; end < f->n; end++) {
-        open += f->bytes[end] == '(' ? 1 : f->bytes[end] == ')' ? -1 : 0;
+        open += f->bytes[end] == '(' ? 1 : f->bytes[end] == ')' ? -1
+                                                                : 0;
         if (open == 0) break;
     }
     const string *name = string_part(p->s, f, p->at + 1, end);
@@ -143,7 +159,8 @@ static int64_t percent_count(percent *p, int64_t most) {
         value v = percent_next(p);
         p->at++;
         if (v.type != VALUE_INT) state_fail(p->s, "TypeError", "* wants int");
-        return v.type != VALUE_INT ? 0 : v.as.i > most ? most : v.as.i;
+        return v.type != VALUE_INT ? 0 : v.as.i > most ? most
+                                                       : v.as.i;
     }
     for (; percent_peek(p) >= '0' && percent_peek(p) <= '9'; p->at++)
         if (n <= most) n = n * 10 + (percent_peek(p) - '0');
@@ -225,7 +242,8 @@ static void percent_one(percent *p, builder *b) {
         return;
     }
     if (c >= 0x80 || !strchr("sradiuxXofFeEgGc", f.kind)) {
-        state_fail(p->s, "ValueError", "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c, string_length(&before));
+        state_fail(p->s, "ValueError", "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c,
+                   string_length(&before));
         return;
     }
     if (f.zero && !f.align) {
@@ -237,8 +255,8 @@ static void percent_one(percent *p, builder *b) {
 
 value string_percent(state *s, const string *format, const value *items, size_t n, value argument) {
     /* Lists are mappings for %, too: what is not used of them is no error. */
-    bool any = argument.type == VALUE_DICT || argument.type == VALUE_UNDEFINED || (argument.type == VALUE_LIST && argument.as.l->kind != LIST_TUPLE &&
-               (argument.as.l->kind == LIST_LIST || argument.as.l->kind == LIST_RANGE));
+    bool any = argument.type == VALUE_DICT || argument.type == VALUE_UNDEFINED ||
+               (argument.type == VALUE_LIST && (argument.as.l->kind == LIST_LIST || argument.as.l->kind == LIST_RANGE));
     percent p = {.s = s, .format = format, .items = items, .n = n, .named = argument.type == VALUE_DICT ? argument.as.d : NULL};
     builder b = {0};
     size_t from = 0;
@@ -307,11 +325,13 @@ void format_value(state *s, builder *b, value v, const string *text) {
     }
     if (!spec_read(s, text, &f, v)) return;
     bool is_text = v.type == VALUE_STRING, is_whole = v.type == VALUE_INT || v.type == VALUE_BOOL;
-    const char *kinds = is_text ? "s" : is_whole ? "dxXobnc%eEfFgG" : "%eEfFgGn";
+    const char *kinds = is_text ? "s" : is_whole ? "dxXobnc%eEfFgG"
+                                                 : "%eEfFgGn";
     if (f.kind && !strchr(kinds, f.kind)) state_fail(s, "ValueError", "Unknown format code '%c' for object of type '%s'", f.kind, value_type_name(v));
     else if (is_text && f.align == '=') state_fail(s, "ValueError", "'=' alignment not allowed in string format specifier");
     else if (is_text) format_text(s, b, &f, v.as.s);
-    else if (is_whole && f.precision >= 0 && (!f.kind || strchr("dxXobnc", f.kind))) state_fail(s, "ValueError", "Precision not allowed in integer format specifier");
+    else if (is_whole && f.precision >= 0 && (!f.kind || strchr("dxXobnc", f.kind)))
+        state_fail(s, "ValueError", "Precision not allowed in integer format specifier");
     else if (is_whole && f.kind == 'c') {
         const string *c = string_of_character(s, int_of(v));
         if (c) format_text(s, b, &f, c);

@@ -57,17 +57,23 @@ typedef struct string {
     bool markup; /* of the filters safe and escape: what is added to it is escaped */
 } string;
 
-typedef enum list_kind { LIST_LIST, LIST_TUPLE, LIST_GENERATOR, LIST_ITEMS, LIST_KEYS, LIST_VALUES, LIST_RANGE } list_kind;
+typedef enum list_kind { LIST_LIST,
+                         LIST_TUPLE,
+                         LIST_GENERATOR,
+                         LIST_ITEMS,
+                         LIST_KEYS,
+                         LIST_VALUES,
+                         LIST_RANGE } list_kind;
 
 typedef struct list {
     value *items;
     size_t n, cap;
     list_kind kind;
-    bool used;                 /* GENERATOR: it has been iterated, and is empty now */
+    bool used;                           /* GENERATOR: it has been iterated, and is empty now */
     const char *type_name, *object_name; /* GENERATOR: of an iterator, in errors; NULL: a generator */
-    const char *failure;       /* GENERATOR: its iteration fails with this error; NULL: it does not */
-    bool is_group;             /* TUPLE: of groupby, with the attributes grouper and list */
-    int64_t start, stop, step; /* RANGE */
+    const char *failure;                 /* GENERATOR: its iteration fails with this error; NULL: it does not */
+    bool is_group;                       /* TUPLE: of groupby, with the attributes grouper and list */
+    int64_t start, stop, step;           /* RANGE */
 } list;
 
 typedef struct dict_entry dict_entry;
@@ -82,9 +88,9 @@ typedef struct dict {
 
 /* Why a value is undefined: a name, or an attribute or element of an object. */
 typedef struct undefined {
-    const char *hint; /* replaces the message; NULL: none */
+    const char *hint;      /* replaces the message; NULL: none */
     const char *exception; /* of the error; NULL: UndefinedError */
-    const char *object; /* type of the object: "dict object"; NULL: a name */
+    const char *object;    /* type of the object: "dict object"; NULL: a name */
     string name;
     bool is_element; /* the name is the text of an element that is not a string */
 } undefined;
@@ -126,18 +132,63 @@ struct dict_entry {
 
 typedef enum node_kind {
     /* statements */
-    NODE_TEXT, NODE_PRINT, NODE_IF, NODE_FOR, NODE_SET, NODE_SET_BLOCK, NODE_MACRO, NODE_CALL_BLOCK, NODE_FILTER_BLOCK, NODE_BREAK,
-    NODE_CONTINUE, NODE_BODY, NODE_WITH,
+    NODE_TEXT,
+    NODE_PRINT,
+    NODE_IF,
+    NODE_FOR,
+    NODE_SET,
+    NODE_SET_BLOCK,
+    NODE_MACRO,
+    NODE_CALL_BLOCK,
+    NODE_FILTER_BLOCK,
+    NODE_BREAK,
+    NODE_CONTINUE,
+    NODE_BODY,
+    NODE_WITH,
     /* expressions */
-    NODE_CONSTANT, NODE_NAME, NODE_LIST, NODE_TUPLE, NODE_DICT, NODE_ATTRIBUTE, NODE_ITEM, NODE_SLICE, NODE_CALL, NODE_FILTER, NODE_TEST,
-    NODE_NOT, NODE_AND, NODE_OR, NODE_NEGATE, NODE_POSITIVE, NODE_BINARY, NODE_COMPARE, NODE_CONCAT, NODE_CONDITION, NODE_RESULT,
+    NODE_CONSTANT,
+    NODE_NAME,
+    NODE_LIST,
+    NODE_TUPLE,
+    NODE_DICT,
+    NODE_ATTRIBUTE,
+    NODE_ITEM,
+    NODE_SLICE,
+    NODE_CALL,
+    NODE_FILTER,
+    NODE_TEST,
+    NODE_NOT,
+    NODE_AND,
+    NODE_OR,
+    NODE_NEGATE,
+    NODE_POSITIVE,
+    NODE_BINARY,
+    NODE_COMPARE,
+    NODE_CONCAT,
+    NODE_CONDITION,
+    NODE_RESULT,
 } node_kind;
 
-typedef enum binary_operator { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR_DIV, OP_MOD, OP_POW } binary_operator;
-typedef enum compare_operator { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_IN } compare_operator;
+typedef enum binary_operator { OP_ADD,
+                               OP_SUB,
+                               OP_MUL,
+                               OP_DIV,
+                               OP_FLOOR_DIV,
+                               OP_MOD,
+                               OP_POW } binary_operator;
+typedef enum compare_operator { CMP_EQ,
+                                CMP_NE,
+                                CMP_LT,
+                                CMP_LE,
+                                CMP_GT,
+                                CMP_GE,
+                                CMP_IN,
+                                CMP_NOT_IN } compare_operator;
 
 /* Names in the body of a macro that are bound when it is called. */
-enum { MACRO_USES_CALLER = 1, MACRO_USES_VARARGS = 2, MACRO_USES_KWARGS = 4 };
+enum { MACRO_USES_CALLER = 1,
+       MACRO_USES_VARARGS = 2,
+       MACRO_USES_KWARGS = 4 };
 
 typedef struct node_list {
     template_node **items;
@@ -254,27 +305,31 @@ const string *builder_string(state *s, const builder *b);
 const string *string_part(state *s, const string *text, size_t from, size_t to);
 const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin);
 value value_string(const string *text);
-value value_text(state *s, const char *text); /* a trusted string of static or arena text */
+value value_text(state *s, const char *text);                   /* a trusted string of static or arena text */
 value value_concat(state *s, const string *a, const string *b); /* with Markup's rules */
-const string *string_marked(state *s, const string *text); /* as Markup */
-const string *string_escaped(state *s, const string *text); /* & < > ' " for HTML */
+const string *string_marked(state *s, const string *text);      /* as Markup */
+const string *string_escaped(state *s, const string *text);     /* & < > ' " for HTML */
 bool string_equal(const string *a, const string *b);
 bool string_is(const string *a, const char *text);
-int string_compare(const string *a, const string *b); /* by code points */
-size_t string_length(const string *text);             /* code points */
+int string_compare(const string *a, const string *b);   /* by code points */
+size_t string_length(const string *text);               /* code points */
 size_t string_offset(const string *text, size_t index); /* byte offset of a code point, at most n */
 /* First occurrence at or after byte `from`; SIZE_MAX: none. */
 size_t string_find(const string *text, const string *part, size_t from);
 size_t string_find_last(const string *text, const string *part);
 uint32_t string_at(const string *text, size_t at, size_t *n); /* code point and its length at byte `at` < n */
-const string *string_of_character(state *s, int64_t c); /* NULL: not a character */
-const string *string_ascii(state *s, const string *text); /* others than ASCII as escapes: \xe9 */
+const string *string_of_character(state *s, int64_t c);       /* NULL: not a character */
+const string *string_ascii(state *s, const string *text);     /* others than ASCII as escapes: \xe9 */
 bool is_python_space(uint32_t c);
 bool is_python_alnum(uint32_t c);
 /* Removes characters of `set` (NULL: white space) from both ends, or from one. */
 const string *string_strip(state *s, const string *text, const string *set, bool left, bool right);
 const string *string_replace(state *s, const string *text, const string *old, const string *with, int64_t most);
-typedef enum case_kind { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP } case_kind;
+typedef enum case_kind { CASE_LOWER,
+                         CASE_UPPER,
+                         CASE_TITLE,
+                         CASE_CAPITAL,
+                         CASE_SWAP } case_kind;
 const string *string_case(state *s, const string *text, case_kind kind);
 bool string_has_case(const string *text, case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
 
@@ -296,11 +351,11 @@ const value *dict_find_text(state *s, const dict *d, const char *key);
 const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
 void state_fail_undefined(state *s, value v);
-bool value_is_number(value v);          /* int, float, bool */
+bool value_is_number(value v); /* int, float, bool */
 bool value_is_hashable(value v);
-bool value_is_sequence(value v);        /* a list or a tuple */
-int64_t value_as_int(value v);          /* of an int or a bool */
-double value_as_float(value v);         /* of a number */
+bool value_is_sequence(value v); /* a list or a tuple */
+int64_t value_as_int(value v);   /* of an int or a bool */
+double value_as_float(value v);  /* of a number */
 bool value_truth(state *s, value v);
 bool value_equal(state *s, value a, value b);
 /* -1, 0, 1; for `<`, named in the error. */
@@ -329,7 +384,7 @@ dict *json_read(state *s, const char *json, size_t n);
 
 /* ---- Attributes, items and methods (template_access.c) ---- */
 
-value value_attribute(state *s, value object, const char *name); /* object.name: an attribute, or else an item */
+value value_attribute(state *s, value object, const char *name);     /* object.name: an attribute, or else an item */
 value value_own_attribute(state *s, value object, const char *name); /* no items */
 value value_item(state *s, value object, value key);
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step);
@@ -396,8 +451,17 @@ struct cycler {
 /* ---- Parsing ---- */
 
 typedef enum token_kind {
-    TOKEN_END, TOKEN_DATA, TOKEN_BLOCK_BEGIN, TOKEN_BLOCK_END, TOKEN_VARIABLE_BEGIN, TOKEN_VARIABLE_END, TOKEN_NAME, TOKEN_STRING, TOKEN_INT,
-    TOKEN_FLOAT, TOKEN_OPERATOR,
+    TOKEN_END,
+    TOKEN_DATA,
+    TOKEN_BLOCK_BEGIN,
+    TOKEN_BLOCK_END,
+    TOKEN_VARIABLE_BEGIN,
+    TOKEN_VARIABLE_END,
+    TOKEN_NAME,
+    TOKEN_STRING,
+    TOKEN_INT,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR,
 } token_kind;
 
 typedef struct token {

@@ -43,7 +43,8 @@ static value json_object_value(json_reader *r, const json_t *json, int level) {
     const char *name;
     json_t *item;
     json_object_foreach((json_t *)json, name, item) {
-        bool trusted = json_is_string(item) && ((level == 0 && ends_with_token(name)) || (level == 1 && strcmp(name, "role") == 0 && is_role(json_string_value(item))));
+        bool trusted = json_is_string(item) &&
+                       ((level == 0 && ends_with_token(name)) || (level == 1 && strcmp(name, "role") == 0 && is_role(json_string_value(item))));
         if (s->failed) break;
         value key = value_string(string_new(s, name, strlen(name), TEMPLATE_UNTRUSTED));
         if (level == 0 && strcmp(name, "messages") == 0 && json_is_array(item)) {

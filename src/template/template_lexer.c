@@ -27,7 +27,8 @@ typedef struct lexer {
     int rc;
 } lexer;
 
-BASE_PRINTF(3, 4) static void lexer_fail(lexer *x, rp_code code, const char *fmt, ...) {
+BASE_PRINTF(3, 4)
+static void lexer_fail(lexer *x, rp_code code, const char *fmt, ...) {
     char message[RP_ERROR_MESSAGE_BYTES], where[RP_ERROR_WHERE_BYTES];
     va_list ap;
     if (x->rc) return;
@@ -164,8 +165,11 @@ static size_t digits_end(const lexer *x, size_t at) {
 static size_t integer_end(const lexer *x, size_t at) {
     static const char *const digits[] = {"0123456789abcdefABCDEF", "01234567", "01"};
     char mark = x->source[at] == '0' && at + 1 < x->n ? (char)(x->source[at + 1] | 0x20) : ' ';
-    int base = mark == 'x' ? 0 : mark == 'o' ? 1 : mark == 'b' ? 2 : -1;
-    const char *accepted = base >= 0 ? digits[base] : x->source[at] == '0' ? "0" : "0123456789";
+    int base = mark == 'x' ? 0 : mark == 'o' ? 1
+                             : mark == 'b'   ? 2
+                                             : -1;
+    const char *accepted = base >= 0 ? digits[base] : x->source[at] == '0' ? "0"
+                                                                           : "0123456789";
     size_t begin = base >= 0 ? at + 2 : at, end = begin;
     while (end < x->n) {
         size_t next = x->source[end] == '_' && (end > begin || base >= 0) ? end + 1 : end;
@@ -217,7 +221,8 @@ static void lex_operator(lexer *x, char *open, size_t *n_open) {
             if (*n_open == MAX_OPEN_BRACKETS) lexer_fail(x, RP_ERR_LIMIT, "brackets are nested deeper than %d", MAX_OPEN_BRACKETS);
             else open[(*n_open)++] = c;
         } else if (strchr(")]}", c)) {
-            if (*n_open == 0 || strchr("([{", open[*n_open - 1]) - "([{" != strchr(")]}", c) - ")]}") lexer_fail(x, RP_ERR_SYNTAX, "unexpected '%c'", c);
+            if (*n_open == 0 || strchr("([{", open[*n_open - 1]) - "([{" != strchr(")]}", c) - ")]}")
+                lexer_fail(x, RP_ERR_SYNTAX, "unexpected '%c'", c);
             else (*n_open)--;
         }
         lexer_add(x, TOKEN_OPERATOR, operators[i], strlen(operators[i]));

@@ -24,9 +24,9 @@ typedef struct parser {
     const token_stream *tokens;
     size_t at;
     int nested;
-    int loops; /* open, for break and continue */
+    int loops;      /* open, for break and continue */
     int conditions; /* bodies of `if` around: as in Jinja, an unknown filter or test in them is an error only when it is used */
-    uint8_t uses; /* macro_uses: of the macros around */
+    uint8_t uses;   /* macro_uses: of the macros around */
     rp_error *err;
     int rc;
 } parser;
@@ -42,7 +42,8 @@ static template_node *parse_tuple(parser *p, bool with_condition, const char *en
 static const token *current(const parser *p) { return &p->tokens->items[p->at]; }
 static const token *following(const parser *p) { return &p->tokens->items[p->at + 1 < p->tokens->n ? p->at + 1 : p->at]; }
 
-BASE_PRINTF(3, 4) static void parser_fail(parser *p, rp_code code, const char *fmt, ...) {
+BASE_PRINTF(3, 4)
+static void parser_fail(parser *p, rp_code code, const char *fmt, ...) {
     char message[RP_ERROR_MESSAGE_BYTES], where[RP_ERROR_WHERE_BYTES];
     va_list ap;
     if (p->rc) return;
@@ -200,7 +201,10 @@ static int64_t read_hex(const char *bytes, size_t left, size_t n) {
 static size_t unescape_one(parser *p, const char *bytes, size_t left, char *out, size_t *n_out) {
     static const char letters[] = "ntrabfv\\'\"", plain[] = "\n\t\r\a\b\f\v\\'\"";
     const char *at = left > 0 && bytes[0] ? strchr(letters, bytes[0]) : NULL;
-    size_t digits = left == 0 ? 0 : bytes[0] == 'x' ? 2 : bytes[0] == 'u' ? 4 : bytes[0] == 'U' ? 8 : 0;
+    size_t digits = left == 0 ? 0 : bytes[0] == 'x' ? 2
+                                : bytes[0] == 'u'   ? 4
+                                : bytes[0] == 'U'   ? 8
+                                                    : 0;
     if (at) {
         out[(*n_out)++] = plain[at - letters];
         return 1;
@@ -251,7 +255,9 @@ static template_node *parse_number(parser *p) {
         if (t->bytes[i] != '_') text[n++] = t->bytes[i];
     text[n] = '\0';
     const char mark = n > 2 && text[0] == '0' ? (char)(text[1] | 0x20) : ' ';
-    const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
+    const int base = mark == 'x' ? 16 : mark == 'o' ? 8
+                                    : mark == 'b'   ? 2
+                                                    : 10;
     errno = 0;
     value v = t->kind == TOKEN_FLOAT ? value_float(strtod(text, NULL)) : value_int(strtoll(base == 10 ? text : text + 2, NULL, base));
     if (errno && t->kind == TOKEN_INT) parser_fail(p, RP_ERR_UNSUPPORTED, "the integer %s has more than 64 bits", text);
@@ -403,8 +409,8 @@ static template_node *parse_test(parser *p, template_node *object) {
     else if (begins_test_argument(p)) node_list_add(p, &node->items, parse_postfix(p, parse_primary(p)));
     if (!negated) return node;
     template_node *not = node_new(p, NODE_NOT);
-    if (!p->rc) not->a = node;
-    return not;
+    if (!p->rc) not ->a = node;
+    return not ;
 }
 
 static template_node *parse_filters(parser *p, template_node *node) {
@@ -469,8 +475,12 @@ static template_node *parse_name(parser *p) {
         const char *name;
         uint8_t type;
         bool b;
-    } literals[] = {{"true", VALUE_BOOL, true}, {"True", VALUE_BOOL, true}, {"false", VALUE_BOOL, false}, {"False", VALUE_BOOL, false},
-                    {"none", VALUE_NONE, false}, {"None", VALUE_NONE, false}};
+    } literals[] = {{"true", VALUE_BOOL, true},
+                    {"True", VALUE_BOOL, true},
+                    {"false", VALUE_BOOL, false},
+                    {"False", VALUE_BOOL, false},
+                    {"none", VALUE_NONE, false},
+                    {"None", VALUE_NONE, false}};
     for (size_t i = 0; i < sizeof(literals) / sizeof(*literals); i++)
         if (skip_name(p, literals[i].name)) return constant_new(p, literals[i].type == VALUE_BOOL ? value_bool(literals[i].b) : value_none);
     template_node *node = node_new(p, NODE_NAME);
@@ -717,7 +727,8 @@ static template_node *parse_target(parser *p, bool with_namespace, const char *e
             name = leave(p, parse_target(p, false, NULL));
             expect_operator(p, ")");
         } else name = parse_name(p);
-        if (!p->rc && name->kind != NODE_NAME && name->kind != NODE_TUPLE) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this expression: give a name");
+        if (!p->rc && name->kind != NODE_NAME && name->kind != NODE_TUPLE)
+            parser_fail(p, RP_ERR_SYNTAX, "cannot assign to this expression: give a name");
         node_list_add(p, &node->items, name);
         if (!skip_operator(p, ",")) break;
         is_tuple = true;
@@ -731,7 +742,8 @@ static template_node *parse_for(parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
     template_node *node = node_new(p, NODE_FOR), *target = parse_target(p, false, "in"), *check = NULL, *otherwise = NULL;
     if (!skip_name(p, "in")) fail_unexpected(p, "in");
-    if (!p->rc && target->kind == NODE_NAME && strcmp(target->name, "loop") == 0) parser_fail(p, RP_ERR_SYNTAX, "cannot assign to 'loop' in a for loop");
+    if (!p->rc && target->kind == NODE_NAME && strcmp(target->name, "loop") == 0)
+        parser_fail(p, RP_ERR_SYNTAX, "cannot assign to 'loop' in a for loop");
     template_node *iterable = parse_tuple(p, false, "recursive", false);
     if (skip_name(p, "if")) check = parse_expression(p);
     bool recursive = skip_name(p, "recursive");

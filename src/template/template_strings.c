@@ -75,8 +75,8 @@ const string *string_part(state *s, const string *text, size_t from, size_t to) 
         const template_run *run = &text->runs[i];
         if (run->end <= from) continue;
         size_t skipped = begin < from ? from - begin : 0;
-        runs[n++] = (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin,
-                                   .offset = run->offset == TEMPLATE_NO_OFFSET ? TEMPLATE_NO_OFFSET : run->offset + skipped};
+        size_t offset = run->offset == TEMPLATE_NO_OFFSET ? TEMPLATE_NO_OFFSET : run->offset + skipped;
+        runs[n++] = (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin, .offset = offset};
     }
     *part = (string){.bytes = text->bytes + from, .n = to - from, .runs = runs, .n_runs = n, .markup = text->markup};
     return part;
@@ -240,10 +240,23 @@ static const struct {
     uint32_t c;
     const char *upper, *title;
 } special_cases[] = {
-    {0xdf, "SS", "Ss"}, {0x149, "\xca\xbcN", NULL}, {0x1f0, "J\xcc\x8c", NULL}, {0x390, "\xce\x99\xcc\x88\xcc\x81", NULL},
-    {0x3b0, "\xce\xa5\xcc\x88\xcc\x81", NULL}, {0x587, "\xd4\xb5\xd5\x92", "\xd4\xb5\xd6\x82"}, {0x1e96, "H\xcc\xb1", NULL},
-    {0x1e97, "T\xcc\x88", NULL}, {0x1e98, "W\xcc\x8a", NULL}, {0x1e99, "Y\xcc\x8a", NULL}, {0x1e9a, "A\xca\xbe", NULL},
-    {0xfb00, "FF", "Ff"}, {0xfb01, "FI", "Fi"}, {0xfb02, "FL", "Fl"}, {0xfb03, "FFI", "Ffi"}, {0xfb04, "FFL", "Ffl"}, {0xfb05, "ST", "St"},
+    {0xdf, "SS", "Ss"},
+    {0x149, "\xca\xbcN", NULL},
+    {0x1f0, "J\xcc\x8c", NULL},
+    {0x390, "\xce\x99\xcc\x88\xcc\x81", NULL},
+    {0x3b0, "\xce\xa5\xcc\x88\xcc\x81", NULL},
+    {0x587, "\xd4\xb5\xd5\x92", "\xd4\xb5\xd6\x82"},
+    {0x1e96, "H\xcc\xb1", NULL},
+    {0x1e97, "T\xcc\x88", NULL},
+    {0x1e98, "W\xcc\x8a", NULL},
+    {0x1e99, "Y\xcc\x8a", NULL},
+    {0x1e9a, "A\xca\xbe", NULL},
+    {0xfb00, "FF", "Ff"},
+    {0xfb01, "FI", "Fi"},
+    {0xfb02, "FL", "Fl"},
+    {0xfb03, "FFI", "Ffi"},
+    {0xfb04, "FFL", "Ffl"},
+    {0xfb05, "ST", "St"},
     {0xfb06, "ST", "St"},
 };
 
@@ -252,13 +265,15 @@ static bool is_upper_or_title(uint32_t c) {
     return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LT;
 }
 
-static bool is_cased(uint32_t c) { return is_upper_or_title(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba; }
+static bool is_cased(uint32_t c) {
+    return is_upper_or_title(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LL || c == 0xaa || c == 0xba;
+}
 
 /* Does not separate letters of a word, for the final sigma. */
 static bool is_ignored_in_case(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK ||
-           c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x2019;
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_LM ||
+           k == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x2019;
 }
 
 /* Is the sigma at `at` the last letter of its word? */
@@ -295,7 +310,8 @@ static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind,
         memcpy(out, several, n);
         return n;
     }
-    u = !rises ? utf8proc_tolower(u) : is_title ? utf8proc_totitle(u) : utf8proc_toupper(u);
+    u = !rises ? utf8proc_tolower(u) : is_title ? utf8proc_totitle(u)
+                                                : utf8proc_toupper(u);
     return (size_t)base_utf8_encode((uint32_t)u, (unsigned char *)out);
 }
 
@@ -329,7 +345,8 @@ bool string_has_case(const string *text, case_kind kind) {
             continue;
         }
         bool upper = k == UTF8PROC_CATEGORY_LU, title = k == UTF8PROC_CATEGORY_LT;
-        if (kind == CASE_UPPER ? !upper : kind == CASE_LOWER ? upper || title : (upper || title) == inside) return false;
+        if (kind == CASE_UPPER ? !upper : kind == CASE_LOWER ? upper || title
+                                                             : (upper || title) == inside) return false;
         any = inside = true;
     }
     return any;
@@ -348,7 +365,10 @@ const string *string_ascii(state *s, const string *text) {
     char escape[16];
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
-        snprintf(escape, sizeof(escape), c < 0x80 ? "%c" : c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+        snprintf(escape, sizeof(escape), c < 0x80 ? "%c" : c < 0x100 ? "\\x%02x"
+                                                       : c < 0x10000 ? "\\u%04x"
+                                                                     : "\\U%08x",
+                 c);
         builder_add(s, &b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }
     return builder_string(s, &b);

@@ -67,8 +67,6 @@ static bool is_even(state *s, value v, const arguments *args) { return (void)arg
 static bool is_odd(state *s, value v, const arguments *args) { return (void)args, has_remainder(s, v, value_int(2), 1); }
 static bool is_divisible(state *s, value v, const arguments *args) { return has_remainder(s, v, *argument(args, 0, "num"), 0); }
 
-
-
 static bool is_test(state *s, value v, const arguments *args) {
     (void)args;
     const char *name = v.type == VALUE_STRING ? string_new(s, v.as.s->bytes, v.as.s->n, TEMPLATE_UNTRUSTED)->bytes : "";
@@ -76,13 +74,45 @@ static bool is_test(state *s, value v, const arguments *args) {
 }
 
 static const test tests[] = {
-    {"defined", "", is_defined}, {"undefined", "", is_undefined}, {"none", "", is_none}, {"boolean", "", is_boolean}, {"true", "", is_true}, {"false", "", is_false},
-    {"integer", "", is_integer}, {"float", "", is_float}, {"number", "", is_number}, {"string", "", is_string}, {"mapping", "", is_mapping}, {"iterable", "", is_iterable},
-    {"sequence", "", is_sequence}, {"callable", "", is_callable}, {"lower", "", is_lower}, {"upper", "", is_upper}, {"escaped", "", is_escaped}, {"in", "seq", is_in},
-    {"sameas", "other", is_same}, {"even", "", is_even}, {"odd", "", is_odd}, {"divisibleby", "num", is_divisible}, {"test", "", is_test},
-    {"eq", "other", is_equal}, {"equalto", "other", is_equal}, {"==", "other", is_equal}, {"ne", "other", is_unequal}, {"!=", "other", is_unequal},
-    {"lt", "other", is_less}, {"lessthan", "other", is_less}, {"<", "other", is_less}, {"le", "other", is_at_most}, {"<=", "other", is_at_most},
-    {"gt", "other", is_greater}, {"greaterthan", "other", is_greater}, {">", "other", is_greater}, {"ge", "other", is_at_least}, {">=", "other", is_at_least}, {NULL, NULL, NULL},
+    {"defined", "", is_defined},
+    {"undefined", "", is_undefined},
+    {"none", "", is_none},
+    {"boolean", "", is_boolean},
+    {"true", "", is_true},
+    {"false", "", is_false},
+    {"integer", "", is_integer},
+    {"float", "", is_float},
+    {"number", "", is_number},
+    {"string", "", is_string},
+    {"mapping", "", is_mapping},
+    {"iterable", "", is_iterable},
+    {"sequence", "", is_sequence},
+    {"callable", "", is_callable},
+    {"lower", "", is_lower},
+    {"upper", "", is_upper},
+    {"escaped", "", is_escaped},
+    {"in", "seq", is_in},
+    {"sameas", "other", is_same},
+    {"even", "", is_even},
+    {"odd", "", is_odd},
+    {"divisibleby", "num", is_divisible},
+    {"test", "", is_test},
+    {"eq", "other", is_equal},
+    {"equalto", "other", is_equal},
+    {"==", "other", is_equal},
+    {"ne", "other", is_unequal},
+    {"!=", "other", is_unequal},
+    {"lt", "other", is_less},
+    {"lessthan", "other", is_less},
+    {"<", "other", is_less},
+    {"le", "other", is_at_most},
+    {"<=", "other", is_at_most},
+    {"gt", "other", is_greater},
+    {"greaterthan", "other", is_greater},
+    {">", "other", is_greater},
+    {"ge", "other", is_at_least},
+    {">=", "other", is_at_least},
+    {NULL, NULL, NULL},
 };
 
 const test *test_find(const char *name) {

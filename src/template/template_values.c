@@ -98,7 +98,8 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_STRING: return hash_bytes(key.as.s->bytes, key.as.s->n);
     case VALUE_BOOL: return (uint64_t)key.as.b;
     case VALUE_INT: return (uint64_t)key.as.i;
-    case VALUE_FLOAT: return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
+    case VALUE_FLOAT:
+        return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
     case VALUE_LIST:
         if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;
@@ -185,16 +186,28 @@ const char *value_type_name(value v) {
                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
     if (v.type == VALUE_LIST && v.as.l->type_name) return v.as.l->type_name;
-    return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup" : names[v.type];
+    return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup"
+                                                                                                      : names[v.type];
 }
 
 const char *value_object_name(value v) {
-    static const char *const names[] = {"jinja2.runtime.Undefined object", "None", "bool object", "int object", "float object", "str object", "list object",
-                                        "dict object", "jinja2.utils.Namespace object", "jinja2.runtime.Macro object", "function object",
-                                        "builtin_function_or_method object", "jinja2.runtime.LoopContext object", "jinja2.utils.Cycler object",
+    static const char *const names[] = {"jinja2.runtime.Undefined object",
+                                        "None",
+                                        "bool object",
+                                        "int object",
+                                        "float object",
+                                        "str object",
+                                        "list object",
+                                        "dict object",
+                                        "jinja2.utils.Namespace object",
+                                        "jinja2.runtime.Macro object",
+                                        "function object",
+                                        "builtin_function_or_method object",
+                                        "jinja2.runtime.LoopContext object",
+                                        "jinja2.utils.Cycler object",
                                         "jinja2.utils.Joiner object"};
-    static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object", "dict_keys object", "dict_values object",
-                                        "range object"};
+    static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object",
+                                        "dict_keys object", "dict_values object", "range object"};
     if (v.type == VALUE_LIST && v.as.l->object_name) return v.as.l->object_name;
     if (v.type == VALUE_STRING && v.as.s->markup) return "markupsafe.Markup object";
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type object";
@@ -293,7 +306,8 @@ bool value_contains(state *s, value container, value item) {
     switch (container.type) {
     case VALUE_STRING:
         if (item.type == VALUE_UNDEFINED) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not Undefined");
-        else if (item.type != VALUE_STRING) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not %s", value_type_name(item));
+        else if (item.type != VALUE_STRING)
+            state_fail(s, "TypeError", "'in <string>' requires string as left operand, not %s", value_type_name(item));
         else return state_step(s, container.as.s->n / 64) && string_find(container.as.s, item.as.s, 0) != SIZE_MAX;
         return false;
     case VALUE_DICT: return dict_find(s, container.as.d, item) != NULL;
@@ -347,7 +361,8 @@ const list *value_iterate(state *s, value v) {
 
 void float_repr(double f, char out[32]) {
     if (isnan(f) || isinf(f)) {
-        snprintf(out, 32, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        snprintf(out, 32, isnan(f) ? "nan" : f > 0 ? "inf"
+                                                   : "-inf");
         return;
     }
     int digits = 1;
@@ -379,9 +394,12 @@ static void write_quoted(state *s, builder *b, const string *text) {
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
         if (c == '\\' || c == (unsigned char)quote) snprintf(escape, sizeof(escape), "\\%c", (char)c);
-        else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r'
+                                                                                                                           : 't');
         else if (is_printable(c)) continue;
-        else snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+        else snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
+                                                                                  : "\\U%08x",
+                      c);
         builder_add_string(s, b, string_part(s, text, from, at));
         builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         from = at + n;

@@ -61,9 +61,11 @@ static void check_origins(const char *source, const char *json, const char *outp
     check_runs(text);
     for (size_t i = 0; i < text->n && i + 1 < sizeof(got); i++) {
         uint32_t origin = run_at(text, i)->origin;
-        got[i] = (char)(origin == RP_TEMPLATE_TRUSTED ? 'T' : origin == RP_TEMPLATE_UNTRUSTED ? 'U' : '0' + (int)(origin - RP_TEMPLATE_FIRST_STRING));
+        got[i] = (char)(origin == RP_TEMPLATE_TRUSTED ? 'T' : origin == RP_TEMPLATE_UNTRUSTED ? 'U'
+                                                                                              : '0' + (int)(origin - RP_TEMPLATE_FIRST_STRING));
     }
-    if (strcmp(text->bytes, output) != 0 || strcmp(got, origins) != 0) fail_msg("%s\n  %s, expected %s\n  %s, expected %s", source, text->bytes, output, got, origins);
+    if (strcmp(text->bytes, output) != 0 || strcmp(got, origins) != 0)
+        fail_msg("%s\n  %s, expected %s\n  %s, expected %s", source, text->bytes, output, got, origins);
     rp_template_text_free(text);
 }
 
@@ -123,18 +125,103 @@ static void check_marks(const char *name, const rp_template_text *text, int *n_m
 static void no_expression_launders_user_text(void **state) {
     (void)state;
     static const char *const expressions[] = {
-        "u", "u ~ 'a'", "'a' ~ u", "u + 'a'", "'a' + u", "u * 2", "u|upper", "u|lower", "u|title", "u|capitalize", "u.swapcase()", "u.casefold()",
-        "u[0:4]", "u[::2]|string", "u|reverse|reverse", "u|trim('x')", "u|replace('x', 'y')", "'x'|replace('x', u)", "u|list|join", "[u, u]|join('-')",
-        "['a', 'b']|join(u)", "u|tojson", "{'a': u}|tojson", "{u: 1}|tojson", "[u]", "{u: u}", "(u,)", "'%s' % u", "'%s' % (u,)", "'%(k)s' % {'k': u}",
-        "u % ()", "'%r' % u", "'%20s' % u", "'{}'.format(u)", "'{:>30}'.format(u)", "'{a!r}'.format(a=u)", "u.format()", "u|format()", "u|indent(1, true)",
-        "'a\nb'|indent(u)", "u|center(40)", "'a'.center(30, u[0])", "u|default('x')", "none|default(u, true)", "u|e", "u|safe", "u|string", "u.split('|')[0]",
-        "u.partition('|')[0]", "u.splitlines()[0]", "u|truncate(8, true)", "('abcdefghij' * 2)|truncate(16, true, u, 0)", "[u]|first", "[u]|last", "[u]|max", "[u]|sort|first",
-        "[u]|unique|first", "[u]|map('upper')|first", "[{'a': u}]|map(attribute='a')|first", "[{'a': u}]|groupby('a')|first|first", "{'a': u}.values()|list",
-        "{u: 1}.keys()|first", "{u: 1}|dictsort", "{u: 1}|items|list", "dict(a=u).a", "namespace(a=u).a", "cycler(u).next()", "u if true", "u or 'a'",
-        "[[u]]|sum(start=[])|first", "u|urlencode", "[u]|batch(1)|list", "[u]|slice(1)|list", "u.replace('x', 'y')", "u.join(['a', 'b'])", "u.zfill(20)",
-        "u.ljust(20)", "u.expandtabs()", "[u]|string", "k|first", "k.keys()|list", "k|dictsort", "k|tojson", "k", "u|select|join", "strftime_now('%Y' ~ u)",
-        "strftime_now(u)", "joiner(u)", "'%c' % 'z' ~ u", "[u]|tojson(indent=2)", "[1, 2]|tojson(indent=u)", "[1, 2]|tojson(separators=(u, u))",
-        "[1]|join(attribute=u)|string ~ u", "[{'a': 1}]|map(attribute='b', default=u)|join", "u|wordcount ~ u", "u.removeprefix('a')", "u.rsplit('x', 1)|first",
+        "u",
+        "u ~ 'a'",
+        "'a' ~ u",
+        "u + 'a'",
+        "'a' + u",
+        "u * 2",
+        "u|upper",
+        "u|lower",
+        "u|title",
+        "u|capitalize",
+        "u.swapcase()",
+        "u.casefold()",
+        "u[0:4]",
+        "u[::2]|string",
+        "u|reverse|reverse",
+        "u|trim('x')",
+        "u|replace('x', 'y')",
+        "'x'|replace('x', u)",
+        "u|list|join",
+        "[u, u]|join('-')",
+        "['a', 'b']|join(u)",
+        "u|tojson",
+        "{'a': u}|tojson",
+        "{u: 1}|tojson",
+        "[u]",
+        "{u: u}",
+        "(u,)",
+        "'%s' % u",
+        "'%s' % (u,)",
+        "'%(k)s' % {'k': u}",
+        "u % ()",
+        "'%r' % u",
+        "'%20s' % u",
+        "'{}'.format(u)",
+        "'{:>30}'.format(u)",
+        "'{a!r}'.format(a=u)",
+        "u.format()",
+        "u|format()",
+        "u|indent(1, true)",
+        "'a\nb'|indent(u)",
+        "u|center(40)",
+        "'a'.center(30, u[0])",
+        "u|default('x')",
+        "none|default(u, true)",
+        "u|e",
+        "u|safe",
+        "u|string",
+        "u.split('|')[0]",
+        "u.partition('|')[0]",
+        "u.splitlines()[0]",
+        "u|truncate(8, true)",
+        "('abcdefghij' * 2)|truncate(16, true, u, 0)",
+        "[u]|first",
+        "[u]|last",
+        "[u]|max",
+        "[u]|sort|first",
+        "[u]|unique|first",
+        "[u]|map('upper')|first",
+        "[{'a': u}]|map(attribute='a')|first",
+        "[{'a': u}]|groupby('a')|first|first",
+        "{'a': u}.values()|list",
+        "{u: 1}.keys()|first",
+        "{u: 1}|dictsort",
+        "{u: 1}|items|list",
+        "dict(a=u).a",
+        "namespace(a=u).a",
+        "cycler(u).next()",
+        "u if true",
+        "u or 'a'",
+        "[[u]]|sum(start=[])|first",
+        "u|urlencode",
+        "[u]|batch(1)|list",
+        "[u]|slice(1)|list",
+        "u.replace('x', 'y')",
+        "u.join(['a', 'b'])",
+        "u.zfill(20)",
+        "u.ljust(20)",
+        "u.expandtabs()",
+        "[u]|string",
+        "k|first",
+        "k.keys()|list",
+        "k|dictsort",
+        "k|tojson",
+        "k",
+        "u|select|join",
+        "strftime_now('%Y' ~ u)",
+        "strftime_now(u)",
+        "joiner(u)",
+        "'%c' % 'z' ~ u",
+        "[u]|tojson(indent=2)",
+        "[1, 2]|tojson(indent=u)",
+        "[1, 2]|tojson(separators=(u, u))",
+        "[1]|join(attribute=u)|string ~ u",
+        "[{'a': 1}]|map(attribute='b', default=u)|join",
+        "u|wordcount ~ u",
+        "u.removeprefix('a')",
+        "u.rsplit('x', 1)|first",
     };
     int n_marks = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(expressions); i++) {
@@ -153,28 +240,48 @@ static void no_expression_launders_user_text(void **state) {
 
 /* Conversations of usual order with a mark in every string, as values, keys, names and roles. */
 static const char *const conversations[] = {
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": \"" MARK
-    "\", \"reasoning_content\": \"" MARK "\", \"thinking\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, "
-    "\"reasoning_effort\": \"" MARK "\", \"documents\": [{\"title\": \"" MARK "\", \"text\": \"" MARK "\"}], \"date_string\": \"" MARK "\", \"model_identity\": \"" MARK
-    "\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" MARK
-    "\", \"description\": \"" MARK "\", \"parameters\": {\"type\": \"object\", \"properties\": {\"" MARK "\": {\"type\": \"string\", \"description\": \"" MARK
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": \"" MARK
+    "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
+    "\"}, {\"role\": \"assistant\", \"content\": \"" MARK "\", \"reasoning_content\": \"" MARK "\", \"thinking\": \"" MARK
+    "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"add_generation_prompt\": true, "
+    "\"reasoning_effort\": \"" MARK "\", \"documents\": [{\"title\": \"" MARK "\", \"text\": \"" MARK "\"}], \"date_string\": \"" MARK
+    "\", \"model_identity\": \"" MARK "\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK
+    "\"}], \"add_generation_prompt\": true, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"description\": \"" MARK
+    "\", \"parameters\": {\"type\": \"object\", \"properties\": {\"" MARK "\": {\"type\": \"string\", \"description\": \"" MARK
     "\", \"enum\": [\"" MARK "\"]}}, \"required\": [\"" MARK "\"]}}}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"" "abcdefghi"
-    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": {\"" MARK "\": \"" MARK "\", \"b\": [\"" MARK "\"]}}}]}, {\"role\": \"tool\", \"name\": \"" MARK
-    "\", \"tool_call_id\": \"" "abcdefghi" "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK "\"}], \"tools\": [], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"" MARK
-    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": \"{\\\"" MARK "\\\": \\\"" MARK "\\\"}\"}}]}, {\"role\": \"tool\", \"name\": \"" MARK
-    "\", \"tool_call_id\": \"" MARK "\", \"content\": [{\"type\": \"text\", \"text\": \"" MARK "\"}]}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK "\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \""
+    "abcdefghi"
+    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": {\"" MARK "\": \"" MARK "\", \"b\": [\"" MARK
+    "\"]}}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \""
+    "abcdefghi"
+    "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK
+    "\"}], \"tools\": [], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" MARK
+    "\"}, {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"" MARK
+    "\", \"type\": \"function\", \"function\": {\"name\": \"" MARK "\", \"arguments\": \"{\\\"" MARK "\\\": \\\"" MARK
+    "\\\"}\"}}]}, {\"role\": \"tool\", \"name\": \"" MARK "\", \"tool_call_id\": \"" MARK "\", \"content\": [{\"type\": \"text\", \"text\": \"" MARK
+    "\"}]}], \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
     "{\"messages\": [{\"role\": \"" MARK "\", \"content\": \"" MARK "\"}, {\"role\": \"user\", \"content\": \"" MARK "\", \"name\": \"" MARK
     "\"}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}",
 };
 
 static const char *const published[] = {
-    "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B",
-    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "google-gemma-2-2b-it", "ibm-granite-granite-3.3-2B-Instruct", "meetkai-functionary-medium-v3.1",
-    "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407",
-    "moonshotai-Kimi-K2", "openai-gpt-oss-120b",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "google-gemma-2-2b-it",
+    "ibm-granite-granite-3.3-2B-Instruct",
+    "meetkai-functionary-medium-v3.1",
+    "meta-llama-Llama-3.1-8B-Instruct",
+    "meta-llama-Llama-3.2-3B-Instruct",
+    "microsoft-Phi-3.5-mini-instruct",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "moonshotai-Kimi-K2",
+    "openai-gpt-oss-120b",
 };
 
 /* NULL: REPRISE_TEST_DATA has none. */
@@ -217,8 +324,10 @@ static void no_published_template_trusts_user_text(void **state) {
 
 static void usual_roles_and_tokens_are_trusted_at_their_place_only(void **state) {
     (void)state;
-    check_origins("{{ messages[0].role }}{{ messages[1].role }}", "{\"messages\": [{\"role\": \"user\"}, {\"role\": \"evil\"}]}", "userevil", "TTTT1111");
-    check_origins("{{ x.role }}{{ messages[0].name }}", "{\"x\": {\"role\": \"user\"}, \"messages\": [{\"name\": \"user\"}]}", "useruser", "00001111");
+    check_origins("{{ messages[0].role }}{{ messages[1].role }}", "{\"messages\": [{\"role\": \"user\"}, {\"role\": \"evil\"}]}", "userevil",
+                  "TTTT1111");
+    check_origins("{{ x.role }}{{ messages[0].name }}", "{\"x\": {\"role\": \"user\"}, \"messages\": [{\"name\": \"user\"}]}", "useruser",
+                  "00001111");
     check_origins("{{ x.eos_token }}{{ token }}", "{\"x\": {\"eos_token\": \"a\"}, \"token\": \"b\"}", "ab", "01");
 }
 
@@ -238,9 +347,10 @@ static void check_failure(const char *source, const char *json, int code, const 
 static void limits_end_a_rendering(void **state) {
     (void)state;
     check_failure("{% set l = range(10000) %}{% for a in l %}{% for b in l %}{% set x = b %}{% endfor %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
-    check_failure("{% set n = namespace(a='0123456789') %}{% for i in range(100) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "{}", RP_ERR_LIMIT, "bytes");
+    check_failure("{% set n = namespace(a='0123456789') %}{% for i in range(100) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "{}", RP_ERR_LIMIT,
+                  "bytes");
     check_failure("{{ 'a' * 1000000000000 }}", "{}", RP_ERR_LIMIT, "");
-    check_failure("{{ '' * 1000000000000 }}{{ [1] * 1000000000000 }}", "{}", RP_ERR_LIMIT, "");
+    check_failure("{{ [1] * 1000000000000 }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{{ '%1000000000d' % 1 }}", "{}", RP_ERR_INVALID, "ValueError");
     check_failure("{{ '{:1000000000}'.format(1) }}", "{}", RP_ERR_INVALID, "ValueError");
     check_failure("{{ 'a'.center(1000000000000) }}", "{}", RP_ERR_LIMIT, "");
@@ -256,11 +366,15 @@ static void depth_is_limited(void **state) {
     check_failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{}", RP_ERR_LIMIT, "RecursionError");
     check_failure("{% set n = namespace() %}{% set n.n = n %}{{ n }}", "{}", RP_ERR_LIMIT, "RecursionError");
     check_failure("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "{}", RP_ERR_LIMIT, "RecursionError");
-    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}", "{}", RP_ERR_LIMIT, "RecursionError");
-    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l|tojson }}", "{}", RP_ERR_LIMIT, "RecursionError");
-    check_failure("{% set n = namespace(l=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% endfor %}{{ {n.l: 1} }}", "{}", RP_ERR_LIMIT, "RecursionError");
-    check_failure("{% set n = namespace(l=(1,), m=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% set n.m = (n.m,) %}{% endfor %}{{ n.l < n.m }}{{ n.l == n.m }}", "{}",
-                  RP_ERR_LIMIT, "RecursionError");
+    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}", "{}", RP_ERR_LIMIT,
+                  "RecursionError");
+    check_failure("{% set n = namespace(l=[]) %}{% for i in range(500) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l|tojson }}", "{}", RP_ERR_LIMIT,
+                  "RecursionError");
+    check_failure("{% set n = namespace(l=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% endfor %}{{ {n.l: 1} }}", "{}", RP_ERR_LIMIT,
+                  "RecursionError");
+    check_failure("{% set n = namespace(l=(1,), m=(1,)) %}{% for i in range(500) %}{% set n.l = (n.l,) %}{% set n.m = (n.m,) %}{% endfor %}{{ n.l "
+                  "< n.m }}{{ n.l == n.m }}",
+                  "{}", RP_ERR_LIMIT, "RecursionError");
 }
 
 static char *repeated(const char *before, const char *middle, const char *after, int n) {
@@ -275,14 +389,36 @@ static char *repeated(const char *before, const char *middle, const char *after,
 static void nested_sources_and_inputs_end(void **state) {
     (void)state;
     static const char *const nests[][3] = {
-        {"{{ ", "1", " }}"}, {"(", "1", ")"}, {"[", "1", "]"}, {"{1: ", "1", "}"}, {"-", "1", ""}, {"not ", "1", ""}, {"1 if 1 else ", "1", ""}, {"f(", "1", ")"},
-        {"1 + ", "1", ""}, {"1 ~ ", "1", ""}, {"1 and ", "1", ""}, {"1 ** ", "1", ""}, {"", "1", "|abs"}, {"", "x", ".a"}, {"", "x", "[0]"}, {"", "1", " is none"}, {"", "x", "()"},
-        {"1 == ", "1", ""}, {"1 in ", "1", ""},
+        {"{{ ", "1", " }}"},
+        {"(", "1", ")"},
+        {"[", "1", "]"},
+        {"{1: ", "1", "}"},
+        {"-", "1", ""},
+        {"not ", "1", ""},
+        {"1 if 1 else ", "1", ""},
+        {"f(", "1", ")"},
+        {"1 + ", "1", ""},
+        {"1 ~ ", "1", ""},
+        {"1 and ", "1", ""},
+        {"1 ** ", "1", ""},
+        {"", "1", "|abs"},
+        {"", "x", ".a"},
+        {"", "x", "[0]"},
+        {"", "1", " is none"},
+        {"", "x", "()"},
+        {"1 == ", "1", ""},
+        {"1 in ", "1", ""},
     };
     static const char *const blocks[][3] = {
-        {"{% if 1 %}", "", "{% endif %}"}, {"{% for i in x %}", "", "{% endfor %}"}, {"{% if 0 %}{% elif 1 %}", "", ""}, {"{% set a %}", "", "{% endset %}"},
-        {"{% filter upper %}", "", "{% endfilter %}"}, {"{% with %}", "", "{% endwith %}"}, {"{% macro m() %}", "", "{% endmacro %}"},
-        {"{% call m() %}", "", "{% endcall %}"}, {"{% for (", "a", ",) in x %}{% endfor %}"},
+        {"{% if 1 %}", "", "{% endif %}"},
+        {"{% for i in x %}", "", "{% endfor %}"},
+        {"{% if 0 %}{% elif 1 %}", "", ""},
+        {"{% set a %}", "", "{% endset %}"},
+        {"{% filter upper %}", "", "{% endfilter %}"},
+        {"{% with %}", "", "{% endwith %}"},
+        {"{% macro m() %}", "", "{% endmacro %}"},
+        {"{% call m() %}", "", "{% endcall %}"},
+        {"{% for (", "a", ",) in x %}{% endfor %}"},
     };
     for (int n = 100; n <= 100000; n *= 10) {
         for (size_t i = 0; i < BASE_ARRAY_LEN(nests) + BASE_ARRAY_LEN(blocks); i++) {
@@ -358,10 +494,14 @@ static void malformed_input_is_an_error(void **state) {
 /* ---- Memory and threads ---- */
 
 #define EVERYTHING \
-    "{% macro m(a, b=[1]) %}{{ a|upper }}{{ b }}{{ caller() }}{{ varargs }}{% endmacro %}{% set ns = namespace(x=1) %}{% for k, v in d|dictsort %}{% set ns.x = ns.x + v %}{{ loop.index }}" \
-    "{{ k }}{% endfor %}{% call m('x', 2, 3) %}{{ ns.x }}{% endcall %}{{ d|tojson(indent=2) }}{{ '%s-%5d'|format('a', 5) }}{{ 'a b c'.split()|map('upper')|join(',') }}" \
-    "{% filter indent %}a\nb{% endfilter %}{{ s[::-1] }}{{ 'x{}y{:>5}'.format(s, 1) }}{{ [3, 1, 2]|sort }}{{ s|e }}{{ d.items()|list }}{{ [s]|groupby(0)|list }}"
-#define EVERYTHING_INPUT "{\"d\": {\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8, \"i\": 9, \"j\": 10}, \"s\": \"<user> \xc3\xa9\"}"
+    "{% macro m(a, b=[1]) %}{{ a|upper }}{{ b }}{{ caller() }}{{ varargs }}{% endmacro %}{% set ns = namespace(x=1) %}{% for k, v in d|dictsort " \
+    "%}{% set ns.x = ns.x + v %}{{ loop.index }}" \
+    "{{ k }}{% endfor %}{% call m('x', 2, 3) %}{{ ns.x }}{% endcall %}{{ d|tojson(indent=2) }}{{ '%s-%5d'|format('a', 5) }}{{ 'a b " \
+    "c'.split()|map('upper')|join(',') }}" \
+    "{% filter indent %}a\nb{% endfilter %}{{ s[::-1] }}{{ 'x{}y{:>5}'.format(s, 1) }}{{ [3, 1, 2]|sort }}{{ s|e }}{{ d.items()|list }}{{ " \
+    "[s]|groupby(0)|list }}"
+#define EVERYTHING_INPUT \
+    "{\"d\": {\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8, \"i\": 9, \"j\": 10}, \"s\": \"<user> \xc3\xa9\"}"
 
 static void every_failed_allocation_is_a_clean_error(void **state) {
     (void)state;
