@@ -31,7 +31,8 @@ static void parse_options(generation *gen, const server_fields *f) {
     server_field_real(&o, "top_p", 0, 1, &s->top_p);
     server_field_real(&o, "min_p", 0, 1, &s->min_p);
     server_field_real(&o, "typical_p", 0, 1, &s->typical);
-    server_field_real(&o, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
+    server_field_real(&o, "repeat_penalty", 0, 100, &s->repeat_penalty);
+    if (s->repeat_penalty < 0.01f) s->repeat_penalty = 1; /* Open WebUI's 0 is none */
     server_field_int(&o, "repeat_last_n", -1, INT32_MAX, &s->repeat_last);
     server_field_real(&o, "presence_penalty", -100, 100, &s->presence_penalty);
     server_field_real(&o, "frequency_penalty", -100, 100, &s->frequency_penalty);
@@ -68,6 +69,7 @@ static void refuse_images(const server_fields *f) {
 
 static void parse_common(generation *gen, const server_fields *f) {
     gen->stream = true;
+    gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(f, "model", &gen->model);
     if (!gen->model || !gen->model[0]) server_fail(f->problem, SERVER_INVALID, "model", "'model' is missing: give a name of GET /api/tags");
     server_field_bool(f, "stream", &gen->stream);
@@ -113,12 +115,14 @@ static void parse_call(generation *gen, const json_t *call, const char *prefix, 
     server_fields g = {function, p, inside};
     server_field_text(&f, "id", &id);
     server_field_text(&g, "name", &name);
-    const json_t *arguments = server_field_object(&g, "arguments");
+    const json_t *arguments = server_field(&g, "arguments"); /* or, from clients that speak to OpenAI as well, its text */
+    if (arguments && !json_is_string(arguments)) arguments = server_field_object(&g, "arguments");
     if (!p->kind && !name) server_fail(p, SERVER_INVALID, "messages", "'%sname' is missing", inside);
     if (p->kind) return;
-    char *text = arguments ? json_dumps(arguments, 0) : NULL; /* as models write it: a space after ':' and ',' */
-    const char *kept = generation_keep(gen, text ? text : "{}", p);
+    char *text = json_is_object(arguments) ? json_dumps(arguments, 0) : NULL; /* as models write it: a space after ':' and ',' */
+    const char *kept = text ? generation_keep(gen, text, p) : json_string_value(arguments);
     free(text); /* jansson's */
+    if (!kept || !kept[0]) kept = "{}";
     generation_add_call(gen, id && id[0] ? id : NULL, name, kept, p);
 }
 

@@ -131,6 +131,7 @@ int responses_parse(generation *gen, server_problem *p) {
     const char *previous = NULL;
     s->temperature = 1;
     gen->overflow_in_stream = true;
+    gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(&f, "model", &gen->model);
     server_field_bool(&f, "stream", &gen->stream);
     server_field_int(&f, "max_output_tokens", 1, INT32_MAX, &gen->max_tokens);

@@ -188,7 +188,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.messages = a->built ? NULL : a->messages; /* its documents are modules */
     q.n_messages = (int32_t)a->n_messages;
     q.continues_last = a->continues_last;
-    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;
+    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : BASE_MAX(x->server->options.default_max_tokens, a->default_tokens);
     q.sampling = a->sampling;
     q.sampling.bias = a->bias;
     q.sampling.n_bias = a->n_bias;
@@ -275,7 +275,7 @@ static int check_model(server_request *x) {
     if (!name || server_has_model(x->server, name)) return SERVER_FINE;
     if (x->server->options.strict)
         return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name, x->server->model_name);
-    generation_ignore(&x->gen, &x->problem, "model '%.80s', which this server does not have", name);
+    generation_ignore(&x->gen, &x->problem, "unknown model '%.80s'", name);
     return (int)x->problem.kind;
 }
 

@@ -9,6 +9,10 @@
 
 #include "server/generation/fields.h"
 
+/* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
+ * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
+#define SERVER_UNLIMITED_TOKENS 16384
+
 #define SERVER_MAX_CHOICES 128  /* answers to one request, of all prompts together */
 #define SERVER_MAX_BIAS 1024
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
@@ -123,7 +127,8 @@ typedef struct generation {
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
-    int32_t max_tokens;     /* -1: the server's default */
+    int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
+    int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
     rp_sampling sampling;   /* without bias */
     rp_logit_bias *bias;
