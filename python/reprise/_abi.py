@@ -166,12 +166,16 @@ class rp_error(Structure):
     where: Bytes
     offset: int
     retry_after_ms: int
+    context_tokens: int
+    prompt_tokens: int
     _fields_ = [
         ("code", c_int),
         ("message", c_char * 512),
         ("where", c_char * 256),
         ("offset", c_uint64),
         ("retry_after_ms", c_uint32),
+        ("context_tokens", c_int32),
+        ("prompt_tokens", c_int64),
     ]
 
 rp_on_progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
@@ -238,6 +242,41 @@ class rp_model_info(Structure):
         ("n_experts_used", c_int32),
         ("kv_bytes_per_token", c_uint64),
         ("fingerprint", c_char_p),
+    ]
+
+
+class rp_template_run(Structure):
+    end: int
+    offset: int
+    origin: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("offset", c_size_t),
+        ("origin", c_uint32),
+    ]
+
+
+class rp_template_text(Structure):
+    bytes: Bytes | None
+    n: int
+    runs: Any
+    n_runs: int
+    _fields_ = [
+        ("bytes", c_char_p),
+        ("n", c_size_t),
+        ("runs", POINTER(rp_template_run)),
+        ("n_runs", c_size_t),
+    ]
+
+
+class rp_template_options(Structure):
+    struct_size: int
+    has_time: bool
+    time: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("has_time", c_bool),
+        ("time", c_int64),
     ]
 
 
@@ -1628,6 +1667,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
     "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
+    "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
+    "rp_template_free": (None, [c_void_p]),
+    "rp_model_template": (c_void_p, [c_void_p]),
+    "rp_template_uses": (c_bool, [c_void_p, c_char_p]),
+    "rp_template_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_template_text_free": (None, [POINTER(rp_template_text)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),

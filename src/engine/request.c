@@ -143,7 +143,8 @@ static int check_plan(rp_job *c, rp_error *err) {
     int64_t end = (int64_t)c->plan->end + first;
     if (end > e->n_ctx) {
         int rc = base_fail(err, RP_ERR_CONTEXT,
-                           "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx (the model was trained for %d)",
+                           "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx "
+                           "(the model was trained for %d)",
                            (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
         if (err) {
             err->prompt_tokens = end;

@@ -61,12 +61,16 @@ static json_t *list_models(const rp_server *s, json_t *(*describe)(const rp_serv
 void handle_models(server_request *x) {
     const rp_server *s = x->server;
     int32_t n = s->options.n_aliases;
-    server_request_reply_json(x, 200, json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list_models(s, models_http_model), "has_more", 0,
-                                                "first_id", s->model_name, "last_id", n > 0 ? s->aliases[n - 1] : s->model_name));
+    json_t *list = list_models(s, models_http_model);
+    server_request_reply_json(x, 200,
+                        json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", s->model_name, "last_id",
+                                  n > 0 ? s->aliases[n - 1] : s->model_name));
 }
 
 void handle_model(server_request *x) { reply_model(x, models_http_model); }
 
-void handle_gemini_models(server_request *x) { server_request_reply_json(x, 200, json_pack("{s:o}", "models", list_models(x->server, gemini_model))); }
+void handle_gemini_models(server_request *x) {
+    server_request_reply_json(x, 200, json_pack("{s:o}", "models", list_models(x->server, gemini_model)));
+}
 
 void handle_gemini_model(server_request *x) { reply_model(x, gemini_model); }

@@ -38,8 +38,8 @@ static void parse_options(generation *gen, const server_fields *f) {
     server_field_real(&o, "frequency_penalty", -100, 100, &s->frequency_penalty);
     gen->has_seed = server_field_seed(&o, "seed", &s->seed);
     generation_stops(gen, &o, "stop");
-    generation_known(gen, &o, "num_predict temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n presence_penalty frequency_penalty seed "
-                              "stop num_ctx num_batch num_gpu main_gpu num_thread num_keep use_mmap use_mlock numa low_vram f16_kv vocab_only");
+    generation_known(gen, &o, "num_predict temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n presence_penalty frequency_penalty "
+                              "seed stop num_ctx num_batch num_gpu main_gpu num_thread num_keep use_mmap use_mlock numa low_vram f16_kv vocab_only");
 }
 
 /* "json", or a schema. */
@@ -192,8 +192,8 @@ static json_t *object_of(const server_request *x, json_t *content, json_t *calls
     ollama_write_time(now);
     bool chat = is_chat(x);
     const char *name = x->gen.model ? x->gen.model : x->server->model_name; /* as Ollama does: the client's words */
-    return json_pack("{s:s, s:s, s:o, s:b}", "model", name, "created_at", now, chat ? "message" : "response", chat ? message_of(content, calls) : content,
-                     "done", done);
+    json_t *answer = chat ? message_of(content, calls) : content;
+    return json_pack("{s:s, s:s, s:o, s:b}", "model", name, "created_at", now, chat ? "message" : "response", answer, "done", done);
 }
 
 static json_int_t nanoseconds(double ms) { return ms > 0 ? (json_int_t)(ms * 1e6) : 0; }
@@ -264,10 +264,8 @@ static int ollama_close(server_request *x, server_choice *c) { return server_req
 
 static int ollama_fail(server_request *x, const server_problem *p) { return server_request_line(x, server_problem_ollama(p)); }
 
-static const server_form chat_form = {.parse = ollama_parse_chat, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close, .fail = ollama_fail,
-                                      .call = ollama_call};
-static const server_form generate_form = {.parse = ollama_parse_generate, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close,
-                                          .fail = ollama_fail};
+static const server_form chat_form = {.parse = ollama_parse_chat, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close, .fail = ollama_fail, .call = ollama_call};
+static const server_form generate_form = {.parse = ollama_parse_generate, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close, .fail = ollama_fail};
 
 /* ---- routes ---- */
 

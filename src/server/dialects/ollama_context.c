@@ -77,7 +77,8 @@ static int check_ids(server_request *x, const json_t *context) {
     for (size_t i = 0; i < json_array_size(context) && !x->problem.kind; i++) {
         const json_t *one = json_array_get(context, i);
         if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= x->server->info.n_vocab)
-            server_fail(&x->problem, SERVER_INVALID, "context", "'context[%zu]' is not an id from 0 to %d: give the context of an answer of this model", i,
+            server_fail(&x->problem, SERVER_INVALID, "context",
+                        "'context[%zu]' is not an id from 0 to %d: give the context of an answer of this model", i,
                         (int)x->server->info.n_vocab - 1);
     }
     return (int)x->problem.kind;

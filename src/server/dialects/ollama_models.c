@@ -68,7 +68,8 @@ static json_t *model_of(const rp_server *s, const char *name) {
     char digest[DIGEST_BYTES], since[OLLAMA_TIME_BYTES];
     write_digest(s, digest);
     write_time(s->created, 0, since);
-    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", ollama_model_name(name), "model", ollama_model_name(name), "modified_at", since, "size",
+    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", ollama_model_name(name), "model", ollama_model_name(name), "modified_at", since,
+                     "size",
                      (json_int_t)s->info.weight_bytes, "digest", digest, "details", details_of(&s->info));
 }
 
@@ -118,7 +119,9 @@ static int set_number(json_t *object, const char *architecture, const char *key,
 static json_t *keys_of(const rp_server *s) {
     const rp_model_info *i = &s->info;
     const char *a = i->architecture;
-    json_t *all = json_pack("{s:s, s:s, s:I}", "general.architecture", a, "general.name", i->name, "general.parameter_count", (json_int_t)i->parameters);
+    json_t *all = json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name", server_json_text(i->name, strlen(i->name)),
+                            "general.parameter_count",
+                            (json_int_t)i->parameters);
     if (all && !set_number(all, a, "context_length", i->n_ctx_train) && !set_number(all, a, "block_count", i->n_layers) &&
         !set_number(all, a, "embedding_length", i->n_embd) && !set_number(all, a, "feed_forward_length", i->n_ff) &&
         !set_number(all, a, "attention.head_count", i->n_heads) && !set_number(all, a, "attention.head_count_kv", i->n_kv_heads) &&
@@ -131,7 +134,8 @@ static json_t *keys_of(const rp_server *s) {
 static json_t *show_of(const rp_server *s) {
     char since[OLLAMA_TIME_BYTES];
     write_time(s->created, 0, since);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "", "template", s->info.chat_format, "license", "",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "", "template", s->info.chat_format,
+                     "license", "",
                      "details", details_of(&s->info), "model_info", keys_of(s), "capabilities", "completion", "tools", "modified_at", since);
 }
 
@@ -163,14 +167,16 @@ void handle_ollama_pull(server_request *x) {
     json_t *root = NULL;
     const char *name = asked_model(x, &root);
     if (name && !server_has_model(x->server, name))
-        server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, "model", "model '%.80s' is not here, and this server pulls none: start it with another model file", name);
+        server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, "model",
+                    "model '%.80s' is not here, and this server pulls none: start it with another model file", name);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, json_pack("{s:s}", "status", "success"));
 }
 
 void handle_ollama_change(server_request *x) {
-    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL, "%s is not supported: this server serves the model file that it was started with", x->route->path);
+    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL, "%s is not supported: this server serves the model file that it was started with",
+                x->route->path);
     server_request_reply_problem(x);
 }
 

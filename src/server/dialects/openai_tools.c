@@ -45,7 +45,8 @@ static void add_custom(generation *gen, const server_fields *f, const char *grou
     generation_add_freeform(gen, &tool, grammar ? grammar : format, f->problem);
 }
 
-static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group, server_problem *p);
+static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group,
+                           server_problem *p);
 
 /* {"type": "namespace", "name": ..., "tools": [...]}: its tools, one by one. */
 static void add_namespace(generation *gen, const server_fields *f, openai_nesting nesting) {
@@ -55,11 +56,13 @@ static void add_namespace(generation *gen, const server_fields *f, openai_nestin
     server_field_text(f, "name", &group);
     if (!f->problem->kind && !group) server_fail(f->problem, SERVER_INVALID, "tools", "'%sname' is missing", f->prefix);
     snprintf(list, sizeof(list), "%.50stools", f->prefix);
-    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) parse_one_tool(gen, json_array_get(tools, i), list, i, nesting, group, f->problem);
+    for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++)
+        parse_one_tool(gen, json_array_get(tools, i), list, i, nesting, group, f->problem);
 }
 
 /* Tools that only a vendor's servers can run are left out: the model does not see them, so no answer calls them. */
-static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group, server_problem *p) {
+static void parse_one_tool(generation *gen, const json_t *tool, const char *list, size_t i, openai_nesting nesting, const char *group,
+                           server_problem *p) {
     char prefix[96], inside[128];
     const char *type = NULL;
     snprintf(prefix, sizeof(prefix), "%.60s[%zu].", list, i);
@@ -130,7 +133,7 @@ static void openai_tools_parse_choice(generation *gen, const server_fields *f, o
     else if (strcmp(type, "allowed_tools") == 0)
         choose_allowed(gen, nesting == OPENAI_NESTED ? json_object_get(choice, "allowed_tools") : choice, nesting, p);
     else if (!is_callable(type))
-        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': this server supports functions and custom tools only", type);
+        server_fail(p, SERVER_UNSUPPORTED, "tool_choice", "'tool_choice' is of type '%.40s': give function or custom", type);
     else {
         const char *name = name_in(gen, choice, nesting, p);
         if (!name) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a function name");
@@ -229,7 +232,8 @@ void openai_parse_calls(generation *gen, const server_fields *message) {
 /* ---- calls in answers ---- */
 
 json_t *openai_freeform_input(const tool_item *item) {
-    json_t *object = item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL, *input = json_object_get(object, SERVER_FREEFORM_INPUT);
+    json_t *object = item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    json_t *input = json_object_get(object, SERVER_FREEFORM_INPUT);
     json_t *text = json_is_string(input) ? json_incref(input) : server_json_text(item->text.data, item->text.len);
     json_decref(object);
     return text;
@@ -239,7 +243,8 @@ static json_t *call_of(const server_request *x, const server_choice *c, const to
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "call_", x->id, c->index, item->number);
     if (item->tool->is_freeform)
-        return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name, "input", openai_freeform_input(item));
+        return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name, "input",
+                         openai_freeform_input(item));
     return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", item->tool->name, "arguments",
                      server_json_text(item->text.data, item->text.len));
 }
@@ -264,8 +269,9 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
     char id[TOOL_CALL_ID_BYTES];
     tool_call_id(id, "call_", x->id, c->index, item->number);
     if (item->tool->is_freeform) /* the input is decoded when it is complete */
-        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:o}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "custom", "custom", "name",
-                         item->tool->name, "input", openai_freeform_input(item));
+        return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:o}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "custom",
+                         "custom", "name", item->tool->name,
+                         "input", openai_freeform_input(item));
     if (event == TOOL_BEGIN)
         return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "function",
                          "function", "name", item->tool->name, "arguments", "");

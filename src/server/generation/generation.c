@@ -275,11 +275,13 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
 
 /* The description and the grammar, if there is one: the model sees it, no mask enforces it. */
 static const char *describe_freeform(generation *gen, const char *description, const json_t *format, server_problem *p) {
-    const char *syntax = json_string_value(json_object_get(format, "syntax")), *grammar = json_string_value(json_object_get(format, "definition"));
+    const char *syntax = json_string_value(json_object_get(format, "syntax"));
+    const char *grammar = json_string_value(json_object_get(format, "definition"));
     base_buffer text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     if (!grammar) return description;
     bool ok = base_buffer_append_str(&text, description ? description : "") == 0 &&
-              base_buffer_append_str(&text, "\n\nThe input follows this grammar (") == 0 && base_buffer_append_str(&text, syntax ? syntax : "?") == 0 &&
+              base_buffer_append_str(&text, "\n\nThe input follows this grammar (") == 0 &&
+              base_buffer_append_str(&text, syntax ? syntax : "?") == 0 &&
               base_buffer_append_str(&text, "):\n") == 0 && base_buffer_append_str(&text, grammar) == 0;
     const char *kept = ok ? generation_keep(gen, text.data, p) : NULL;
     if (!ok) server_fail_memory(p);

@@ -98,8 +98,9 @@ static json_t *message_of(const server_problem *p, const char *overflow, int64_t
 json_t *server_problem_openai(const server_problem *p) {
     const problem_words *w = &words[p->kind];
     json_t *field = p->field[0] ? json_string(p->field) : json_null();
-    json_t *message = message_of(p, "This model's maximum context length is " NUMBER " tokens. However, your messages resulted in " NUMBER
-                                    " tokens. Please reduce the length of the messages.", p->context_tokens, p->prompt_tokens);
+    static const char overflow[] = "This model's maximum context length is " NUMBER " tokens. However, your messages resulted in " NUMBER " tokens. "
+                                   "Please reduce the length of the messages.";
+    json_t *message = message_of(p, overflow, p->context_tokens, p->prompt_tokens);
     return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", message, "type", w->type, "param", field, "code", w->code);
 }
 
