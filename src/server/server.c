@@ -144,17 +144,6 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     return rc;
 }
 
-static bool is_name(const char *own, const char *name, size_t n) { return strlen(own) == n && memcmp(own, name, n) == 0; }
-
-bool server_has_model(const rp_server *s, const char *name) {
-    static const char latest[] = ":latest";
-    size_t n = strlen(name), suffix = sizeof(latest) - 1;
-    if (n > suffix && strcmp(name + n - suffix, latest) == 0) n -= suffix;
-    bool has = is_name(s->model_name, name, n) || strcmp(s->model_name, name) == 0 || is_name("default", name, n);
-    for (int32_t i = 0; i < s->options.n_aliases && !has; i++) has = is_name(s->aliases[i], name, n) || strcmp(s->aliases[i], name) == 0;
-    return has;
-}
-
 const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
 
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {

@@ -92,7 +92,8 @@ struct rp_server {
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 
-/* Is it a name of the model: its own, an alias, or "default"? Ollama's suffix ":latest" is no part of a name. */
+/* Is it a name of the model: its own, an alias, or "default"? Ollama's suffix ":latest" is no part of a name
+ * (model_names.c). */
 bool server_has_model(const rp_server *s, const char *name);
 
 /* Loads the schemas of the folder. A schema that cannot be loaded is logged, and its file is kept (schemas_http.c). */

@@ -264,8 +264,21 @@ static int ollama_close(server_request *x, server_choice *c) { return server_req
 
 static int ollama_fail(server_request *x, const server_problem *p) { return server_request_line(x, server_problem_ollama(p)); }
 
-static const server_form chat_form = {.parse = ollama_parse_chat, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close, .fail = ollama_fail, .call = ollama_call};
-static const server_form generate_form = {.parse = ollama_parse_generate, .whole = ollama_whole, .piece = ollama_piece, .close = ollama_close, .fail = ollama_fail};
+static const server_form chat_form = {
+    .parse = ollama_parse_chat,
+    .whole = ollama_whole,
+    .piece = ollama_piece,
+    .close = ollama_close,
+    .fail = ollama_fail,
+    .call = ollama_call,
+};
+static const server_form generate_form = {
+    .parse = ollama_parse_generate,
+    .whole = ollama_whole,
+    .piece = ollama_piece,
+    .close = ollama_close,
+    .fail = ollama_fail,
+};
 
 /* ---- routes ---- */
 
