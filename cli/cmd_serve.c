@@ -26,7 +26,7 @@
 
 typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method;
-    cli_list schemas, host_names;
+    cli_list schemas, host_names, aliases;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
@@ -64,10 +64,11 @@ static const cli_option options[] = {
     {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "disable the web page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
      .help = "model name in the API (the name in the model file)"},
+    {.name = "alias", .kind = CLI_LIST, .value = "NAME", .offset = AT(aliases), .help = "another name of the model in the API; may be repeated"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
      .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
-     .help = "reject requests with unknown fields; without it reprise.warnings of the answer names them"},
+     .help = "reject requests with unknown fields, unknown model names or unsupported tools; without it reprise.warnings of the answer names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate for a request that sets no limit (1024)"},
     {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
@@ -118,7 +119,7 @@ static int serve_serve_main(int argc, char **argv);
 
 const cli_command cli_command_serve = {
     .name = "serve",
-    .summary = "serve the APIs of OpenAI, Anthropic, Gemini and llama.cpp over HTTP",
+    .summary = "serve the APIs of OpenAI, Anthropic, Gemini, Ollama and llama.cpp over HTTP",
     .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
     .notes = "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reloads the --schema files.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
@@ -182,6 +183,8 @@ static rp_server_options server_options(const serve_options *o) {
     s.n_host_names = (int32_t)o->host_names.n;
     s.no_page = o->no_page;
     s.model_name = o->name;
+    s.aliases = o->aliases.items;
+    s.n_aliases = (int32_t)o->aliases.n;
     s.stable_system = o->stable_system;
     s.strict = o->strict;
     s.default_max_tokens = o->max_tokens;

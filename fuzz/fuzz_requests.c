@@ -10,6 +10,7 @@
 #include "base/compiler.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/embeddings.h"
+#include "server/dialects/ollama.h"
 #include "server/dialects/openai.h"
 #include "server/prompt/pml_dialect.h"
 #include "server/generation/tool_calls.h"
@@ -20,7 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static const generation_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
                                             llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse,
                                             openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
-                                            gemini_parse_embed_batch};
+                                            gemini_parse_embed_batch,
+
+                                            ollama_parse_generate,   ollama_parse_chat};
 
 static void check(bool ok) {
     if (!ok) abort();

@@ -103,6 +103,8 @@ typedef struct rp_error {
     char where[RP_ERROR_WHERE_BYTES];
     uint64_t offset;
     uint32_t retry_after_ms;
+    int32_t context_tokens; /* RP_ERR_CONTEXT of a prompt: positions of the context, */
+    int64_t prompt_tokens;  /* and those that the prompt needs; else 0 */
 } rp_error;
 
 RP_API const char *rp_code_name(rp_code code); /* "RP_ERR_SYNTAX"; static */

@@ -38,9 +38,12 @@ typedef struct rp_server_options {
                                       refused, except on Unix sockets. NULL: none */
     int32_t n_host_names;       /* 0 to 64 */
     const char *model_name;     /* model name in the API; NULL: from the model's file */
+    const char *const *aliases; /* other names of the model, which GET /v1/models lists as well. NULL: none */
+    int32_t n_aliases;          /* 0 to 64 */
     bool stable_system;         /* move lines of a system message that vary between requests (dates, ids, headers of programs) to its end, so that
                                    the others hit the prefix cache; the report lists them */
-    bool strict;                /* refuse requests with fields that their API does not have; otherwise `reprise.warnings` names them */
+    bool strict;                /* refuse requests with fields that their API does not have, with names of other models, and with tools that are not
+                                   supported; otherwise `reprise.warnings` names them */
     int32_t max_connections;    /* 1 to 65536; default 1024. Beyond it a new connection replaces the oldest idle one; if none is idle, its request
                                    gets 503 */
     int32_t max_connections_per_address; /* likewise, of one address; default 0: a quarter of max_connections, and no limit for loopback

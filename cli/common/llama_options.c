@@ -81,7 +81,7 @@ static const llama_option table[] = {
      "draft", "prompt lookup, no draft model"},
     {"--draft-max --draft-n --draft", "draft", "in requests to 'reprise serve', the field n_draft"},
     /* server */
-    {"-a --alias", "name", NULL},
+    {"-a", "name", NULL},
     {"--api-key --api-key-file", "api-keys", "a file; --hash-key prints a key's hash for it"},
     {"--ssl-key-file --ssl-cert-file", NULL, TLS},
     {"--no-webui", "no-page", NULL},

@@ -174,12 +174,16 @@ class rp_error(Structure):
     where: Bytes
     offset: int
     retry_after_ms: int
+    context_tokens: int
+    prompt_tokens: int
     _fields_ = [
         ("code", c_int),
         ("message", c_char * 512),
         ("where", c_char * 256),
         ("offset", c_uint64),
         ("retry_after_ms", c_uint32),
+        ("context_tokens", c_int32),
+        ("prompt_tokens", c_int64),
     ]
 
 rp_on_progress = CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)

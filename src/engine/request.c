@@ -155,10 +155,17 @@ static int check_plan(rp_job *c, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "first_position is %d, but modules of architecture '%s' cannot be shifted", first,
                          e->model->arch->name);
     int64_t end = (int64_t)c->plan->end + first;
-    if (end > e->n_ctx)
-        return base_fail(err, RP_ERR_CONTEXT,
-                         "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx (the model was trained for %d)",
-                         (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
+    if (end > e->n_ctx) {
+        int rc = base_fail(err, RP_ERR_CONTEXT,
+                           "the prompt needs %lld positions, but the context has %d: shorten the prompt, or raise n_ctx "
+                           "(the model was trained for %d)",
+                           (long long)end, e->n_ctx, e->model->hp.n_ctx_train);
+        if (err) {
+            err->prompt_tokens = end;
+            err->context_tokens = e->n_ctx;
+        }
+        return rc;
+    }
     pml_plan_move(c->plan, first);
     return RP_OK;
 }

@@ -65,6 +65,17 @@ void handle_llamacpp_template(server_request *x);
 void handle_llamacpp_props(server_request *x);
 void handle_llamacpp_slots(server_request *x);
 
+/* ollama.c, ollama_models.c */
+void handle_ollama_generate(server_request *x);
+void handle_ollama_chat(server_request *x);
+void handle_ollama_tags(server_request *x);
+void handle_ollama_ps(server_request *x);
+void handle_ollama_show(server_request *x);
+void handle_ollama_version(server_request *x);
+void handle_ollama_embed(server_request *x);
+void handle_ollama_pull(server_request *x);
+void handle_ollama_change(server_request *x); /* of models: refused */
+
 /* anthropic.c, gemini.c */
 void handle_anthropic_messages(server_request *x);
 void handle_anthropic_count(server_request *x);

@@ -7,6 +7,7 @@
 
 #define OPENAI server_problem_openai
 #define LLAMACPP server_problem_llamacpp
+#define OLLAMA server_problem_ollama
 
 static const server_route routes[] = {
     {"GET", "/", SERVER_OPEN, true, OPENAI, handle_page},
@@ -61,6 +62,19 @@ static const server_route routes[] = {
     {"GET", "/v1beta/cachedContents/{}", SERVER_REQUEST, false, server_problem_gemini, handle_contents_get},
     {"PATCH", "/v1beta/cachedContents/{}", SERVER_REQUEST, false, server_problem_gemini, handle_contents_patch},
     {"DELETE", "/v1beta/cachedContents/{}", SERVER_REQUEST, false, server_problem_gemini, handle_contents_delete},
+    {"POST", "/api/generate", SERVER_REQUEST, false, OLLAMA, handle_ollama_generate},
+    {"POST", "/api/chat", SERVER_REQUEST, false, OLLAMA, handle_ollama_chat},
+    {"GET", "/api/tags", SERVER_REQUEST, false, OLLAMA, handle_ollama_tags},
+    {"GET", "/api/ps", SERVER_REQUEST, false, OLLAMA, handle_ollama_ps},
+    {"POST", "/api/show", SERVER_REQUEST, false, OLLAMA, handle_ollama_show},
+    {"GET", "/api/version", SERVER_OPEN, true, OLLAMA, handle_ollama_version},
+    {"POST", "/api/embed", SERVER_REQUEST, false, OLLAMA, handle_ollama_embed},
+    {"POST", "/api/embeddings", SERVER_REQUEST, false, OLLAMA, handle_ollama_embed},
+    {"POST", "/api/pull", SERVER_REQUEST, false, OLLAMA, handle_ollama_pull},
+    {"POST", "/api/create", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},
+    {"POST", "/api/copy", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},
+    {"POST", "/api/push", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},
+    {"DELETE", "/api/delete", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},
     {"POST", "/v1/prompts", SERVER_REQUEST, false, OPENAI, handle_prompt},
 };
 

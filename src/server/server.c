@@ -65,6 +65,8 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
             return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
     if (o->max_body_bytes == 0 || o->max_body_bytes > SERVER_MAX_BODIES_BYTES)
         return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu", (unsigned long long)SERVER_MAX_BODIES_BYTES);
+    if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
+        return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
     if (o->reply_buffer_bytes == 0) return base_fail(err, RP_ERR_INVALID, "reply_buffer_bytes: give 1 at least");
     return RP_OK;
 }
@@ -84,10 +86,23 @@ static int init_locks(rp_server *s, rp_error *err) {
     return RP_OK;
 }
 
+static int copy_aliases(rp_server *s, const rp_server_options *o, rp_error *err) {
+    if (o->n_aliases == 0) return RP_OK;
+    s->aliases = base_calloc((size_t)o->n_aliases, sizeof(*s->aliases));
+    if (!s->aliases) return base_fail_memory(err, sizeof(*s), "a server");
+    for (int32_t i = 0; i < o->n_aliases; i++) {
+        size_t n = strlen(o->aliases[i]);
+        if (n == 0 || n >= SERVER_MODEL_NAME_BYTES)
+            return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes", o->aliases[i], SERVER_MODEL_NAME_BYTES - 1);
+        if (!(s->aliases[i] = base_strdup(o->aliases[i]))) return base_fail_memory(err, n, "a server");
+    }
+    return RP_OK;
+}
+
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
-    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err))) return rc;
+    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) || (rc = copy_aliases(s, o, err))) return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     s->routes = server_all_routes();
@@ -122,7 +137,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options = o;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = NULL;
-    s->options.host_names = NULL;
+    s->options.host_names = s->options.aliases = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -218,6 +233,8 @@ void rp_server_free(rp_server *s) {
         pthread_mutex_destroy(&s->lock);
     }
     server_names_free(&s->names);
+    for (int32_t i = 0; s->aliases && i < s->options.n_aliases; i++) base_free(s->aliases[i]);
+    base_free(s->aliases);
     base_free(s->cors_origin);
     base_free(s);
 }

@@ -29,6 +29,7 @@
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
 #define SERVER_MODEL_NAME_BYTES 128
+#define SERVER_MAX_ALIASES 64
 #define SERVER_N_STATUS_CLASSES 6
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
@@ -54,6 +55,7 @@ struct rp_server {
     rp_server_options options; /* without its strings */
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
+    char **aliases;            /* [options.n_aliases] other names of the model */
     rp_model *model;
     rp_engine *engine;
     rp_store *store; /* attached to the engine; for handlers of /v1/cache */
@@ -91,6 +93,10 @@ struct rp_server {
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
+
+/* Is it a name of the model: its own, an alias, or "default"? Ollama's suffix ":latest" is no part of a name
+ * (model_names.c). */
+bool server_has_model(const rp_server *s, const char *name);
 
 /* Loads the schemas of the folder. A schema that cannot be loaded is logged, and its file is kept (schemas_http.c). */
 int schemas_restore(rp_server *s, rp_error *err);

@@ -367,7 +367,7 @@ static void test_llama_options(void **state) {
         {"run", "-s", "1", "use --seed"},
         {"run", "-f", "prompt.txt", "use --text for plain text"},
         {"run", "-hf", "someone/some-model", "does not download"},
-        {"serve", "--alias", "m", "use --name"},
+        {"serve", "-a", "m", "use --name"},
         {"serve", "--api-key", "secret", "use --api-keys"},
         {"run", "--mirostat", "2", "this sampler is not supported"},
         {"run", "-fa", NULL, "leave it out"},

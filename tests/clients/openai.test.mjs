@@ -208,7 +208,8 @@ test("responses", async () => {
 
 test("errors are the client's own", async () => {
     const create = (fields) => openai.chat.completions.create({...short, ...fields});
-    await assert.rejects(create({model: "other"}), (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
+    const other = await create({model: "other"});
+    assert.deepEqual([other.model, other.reprise.warnings], [MODEL, ["unknown model 'other': ignored"]]);
     await assert.rejects(create({temperature: 9}), (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
     await assert.rejects(create({temperature: 9, stream: true}), OpenAI.BadRequestError);
     await assert.rejects(create({messages: [{role: "user", content: "word ".repeat(5000)}]}),

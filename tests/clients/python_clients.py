@@ -100,8 +100,8 @@ class OpenAI(unittest.TestCase):
             self.client.responses.retrieve(whole.id)
 
     def test_errors(self):
-        for fields, kind, code in (({"model": "other"}, openai.NotFoundError, "model_not_found"),
-                                   ({"temperature": 9}, openai.BadRequestError, "invalid_value"),
+        self.assertEqual(self.chat(model="other").model, MODEL)
+        for fields, kind, code in (({"temperature": 9}, openai.BadRequestError, "invalid_value"),
                                    ({"messages": [{"role": "user", "content": "word " * 5000}]}, openai.BadRequestError,
                                     "context_length_exceeded")):
             with self.assertRaises(kind) as raised:
@@ -172,7 +172,8 @@ class Anthropic(unittest.TestCase):
         self.assertEqual((stopped.stop_reason, stopped.stop_sequence), ("stop_sequence", word))
 
     def test_errors(self):
-        for fields, kind in (({"model": "other"}, anthropic.NotFoundError), ({"extra": {"temperature": 9}}, anthropic.BadRequestError),
+        self.assertEqual(self.message(model="other").model, MODEL)
+        for fields, kind in (({"extra": {"temperature": 9}}, anthropic.BadRequestError),
                              ({"messages": [{"role": "user", "content": "word " * 5000}]}, anthropic.BadRequestError)):
             with self.assertRaises(kind) as raised:
                 self.message(**fields)

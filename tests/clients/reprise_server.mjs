@@ -14,6 +14,7 @@ const INSTALLED = process.env.REPRISE_CLIENTS ?? join(SOURCE, "build", "clients"
 
 export const MODEL = "reprise-mini";
 export const QUESTION = "Tom had a red ball. What did Tom have?";
+export const ANSWER = "This town is known."; // of scripted models
 export const KEY = "the-key-of-these-tests-0001"; // may do everything
 export const SLOW_KEY = "the-key-of-these-tests-0002"; // one request at a time
 
@@ -26,19 +27,33 @@ function hash(key) {
 
 export class Server {
     /** Started, ready. */
-    static async start(...options) {
-        const server = new Server();
-        server.folder = mkdtempSync(join(tmpdir(), "reprise-clients-"));
-        const keys = join(server.folder, "keys");
+    static start(...options) {
+        return new Server().run(join(SOURCE, "models", MODEL + ".gguf"), ...options);
+    }
+
+    /** One with a long context whose answers are always ANSWER. */
+    static startScripted(...options) {
+        const server = new Server(), model = join(server.folder, "scripted.gguf");
+        execFileSync("python3", [join(SOURCE, "tests", "server", "scripted_model.py"), join(SOURCE, "models", MODEL + ".gguf"), model, "\u0120This",
+                                 "\u0120town", "\u0120is", "\u0120known", "."]);
+        return server.run(model, ...options);
+    }
+
+    constructor() {
+        this.folder = mkdtempSync(join(tmpdir(), "reprise-clients-"));
+    }
+
+    async run(model, ...options) {
+        const keys = join(this.folder, "keys");
         writeFileSync(keys, `${hash(KEY)} rights=request,schemas,operate\n${hash(SLOW_KEY)} tenant=slow rights=request running=1\n`);
-        server.process = spawn(PROGRAM, ["serve", "-m", join(SOURCE, "models", MODEL + ".gguf"), "--port", "0", "--threads", "1", "--log",
-                                         "off", "--api-keys", keys, ...options], {stdio: ["ignore", "pipe", "inherit"]});
-        server.ended = new Promise((resolve) => server.process.on("exit", resolve));
-        for await (const line of createInterface({input: server.process.stdout})) {
-            if (line.startsWith("listening on ")) server.url = line.slice("listening on ".length);
-            if (line === "ready") return server;
+        this.process = spawn(PROGRAM, ["serve", "-m", model, "--port", "0", "--threads", "1", "--log", "off", "--api-keys", keys, ...options],
+                             {stdio: ["ignore", "pipe", "inherit"]});
+        this.ended = new Promise((resolve) => this.process.on("exit", resolve));
+        for await (const line of createInterface({input: this.process.stdout})) {
+            if (line.startsWith("listening on ")) this.url = line.slice("listening on ".length);
+            if (line === "ready") return this;
         }
-        throw new Error(`the server ended: ${await server.ended}`);
+        throw new Error(`the server ended: ${await this.ended}`);
     }
 
     /** Ended in order; its exit status. */

@@ -118,7 +118,8 @@ class Contents(unittest.TestCase):
             with self.subTest(says=says):
                 body = {"model": "models/default", "contents": [content("x")], **fields}
                 self.refused(self.ask("POST", "cachedContents", body), 400, says)
-        self.refused(self.ask("POST", "cachedContents", {"model": "models/other", "contents": [content("x")]}), 404, "unknown model")
+        other = self.ask("POST", "cachedContents", {"model": "models/other", "contents": [content("x")]})
+        self.assertEqual((other.status, other.json["reprise"]["warnings"]), (200, ["unknown model 'other': ignored"]))
         name = self.create("Kept.")["name"]
         self.refused(self.ask("PATCH", name, {"displayName": "x"}), 400, "no other field")
         self.refused(self.generate(name, systemInstruction={"parts": [{"text": "x"}]}), 400, "belongs in")

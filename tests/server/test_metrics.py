@@ -143,13 +143,14 @@ class Metrics(ServerCase):
         before = self.read().labelled("rejections_total")
         for reply, status in ((self.server.post("/v1/completions", {"prompt": 3}), 400), (self.server.get("/nothing"), 404),
                               (self.server.get("/v1/completions"), 405),
-                              (self.server.post("/v1/completions", {**PROMPT, "model": "other"}), 404),
+                              (self.server.post("/api/show", {"model": "other"}), 404),
+                              (self.server.post("/api/copy", {}), 501),
                               (self.server.post("/v1/completions", {**PROMPT, "prompt": "word " * 5000}), 400),
                               (self.server.post("/v1/completions", {**PROMPT, "prompt": "word " * 5000, "stream": True}), 400)):
             self.assertEqual(reply.status, status)
         after = self.read().labelled("rejections_total")
         self.assertEqual({k: after[k] - before[k] for k in after if after[k] != before[k]},
-                         {"invalid_value": 1, "not_found": 1, "method_not_allowed": 1, "model_not_found": 1, "context_length_exceeded": 2})
+                         {"invalid_value": 1, "not_found": 1, "method_not_allowed": 1, "model_not_found": 1, "not_implemented": 1, "context_length_exceeded": 2})
 
     def test_responses_by_status(self):
         before = self.read().labelled("responses_total")

@@ -175,7 +175,7 @@ class OpenAPI(ServerCase):
         """A name that is not there is 404 in the dialect of its route."""
         for path, method, operation in self.operations():
             parameters = [p["name"] for p in self.parameters(path, operation) if p["in"] == "path"]
-            if not parameters or "404" not in operation["responses"] or method == "put":
+            if not parameters or "404" not in operation["responses"] or method == "put" or ":" in path:  # a model of any name answers
                 continue
             examples = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples", {})
             body = next(iter(examples.values()), {}).get("value")

@@ -24,11 +24,12 @@ static json_t *model_info_meta(const rp_model_info *info) {
                      "pooling", info->pooling, "n_scores", (int)info->n_scores);
 }
 
-static json_t *models_http_model(const rp_server *s) {
+/* name: the model's own or an alias. */
+static json_t *models_http_model(const rp_server *s, const char *name) {
     char created[TIME_BYTES];
     models_http_write_time(s->created, created);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", s->model_name, "object", "model", "type", "model", "created",
-                     (json_int_t)s->created, "created_at", created, "owned_by", "reprise", "display_name", s->model_name, "meta",
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", name, "object", "model", "type", "model", "created",
+                     (json_int_t)s->created, "created_at", created, "owned_by", "reprise", "display_name", name, "meta",
                      model_info_meta(&s->info));
 }
 
@@ -37,32 +38,45 @@ static json_t *gemini_methods(const rp_server *s) {
     return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents");
 }
 
-static json_t *gemini_model(const rp_server *s) {
+static json_t *gemini_model(const rp_server *s, const char *name) {
     rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(s->engine, &e);
-    return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
-                     "displayName", s->model_name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
+    return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", name), "version", rp_version(),
+                     "displayName", name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
                      "supportedGenerationMethods", gemini_methods(s));
 }
 
-static void reply_model(server_request *x, json_t *(*describe)(const rp_server *s)) {
-    if (strcmp(x->name, x->server->model_name) == 0) {
-        server_request_reply_json(x, 200, describe(x->server));
+/* "default" is described under the model's own name. */
+static void reply_model(server_request *x, json_t *(*describe)(const rp_server *s, const char *name)) {
+    if (server_has_model(x->server, x->name)) {
+        server_request_reply_json(x, 200, describe(x->server, strcmp(x->name, "default") == 0 ? x->server->model_name : x->name));
         return;
     }
     server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': this server has '%s'", x->name, x->server->model_name);
     server_request_reply_problem(x);
 }
 
+/* The model under each of its names. NULL: out of memory. */
+static json_t *list_models(const rp_server *s, json_t *(*describe)(const rp_server *s, const char *name)) {
+    json_t *list = json_array();
+    for (int32_t i = -1; i < s->options.n_aliases && list; i++)
+        if (json_array_append_new(list, describe(s, i < 0 ? s->model_name : s->aliases[i]))) return json_decref(list), NULL;
+    return list;
+}
+
 void handle_models(server_request *x) {
-    const char *name = x->server->model_name;
+    const rp_server *s = x->server;
+    int32_t n = s->options.n_aliases;
+    json_t *list = list_models(s, models_http_model);
     server_request_reply_json(x, 200,
-                        json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", models_http_model(x->server), "has_more", 0, "first_id",
-                                  name, "last_id", name));
+                        json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", s->model_name, "last_id",
+                                  n > 0 ? s->aliases[n - 1] : s->model_name));
 }
 
 void handle_model(server_request *x) { reply_model(x, models_http_model); }
 
-void handle_gemini_models(server_request *x) { server_request_reply_json(x, 200, json_pack("{s:[o]}", "models", gemini_model(x->server))); }
+void handle_gemini_models(server_request *x) {
+    server_request_reply_json(x, 200, json_pack("{s:o}", "models", list_models(x->server, gemini_model)));
+}
 
 void handle_gemini_model(server_request *x) { reply_model(x, gemini_model); }

@@ -147,11 +147,14 @@ static int report_add_unknown(const server_request *x, json_t *list) {
     for (size_t i = 0; i < BASE_MIN(x->gen.n_unknown, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
         rc = add_warning(list, "unknown field '%s': ignored", x->gen.unknown[i]);
     if (x->gen.n_unknown > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more unknown fields: ignored");
+    for (size_t i = 0; i < BASE_MIN(x->gen.n_ignored, (size_t)SERVER_MAX_UNKNOWN) && !rc; i++)
+        rc = add_warning(list, "%s: ignored", x->gen.ignored[i]);
+    if (x->gen.n_ignored > SERVER_MAX_UNKNOWN && !rc) rc = add_warning(list, "%s", "more things that are not supported: ignored");
     return rc;
 }
 
 json_t *report_unknown(const server_request *x, json_t *reply) {
-    if (!reply || x->gen.n_unknown == 0) return reply;
+    if (!reply || x->gen.n_unknown + x->gen.n_ignored == 0) return reply;
     json_t *list = json_array();
     if (!report_add_unknown(x, list) && !json_object_set_new(reply, "reprise", json_pack("{s:O}", "warnings", list))) {
         json_decref(list);
@@ -186,6 +189,7 @@ static const char *dialect_of(const server_request *x) {
     if (strcmp(x->route->path, "/v1/prompts") == 0) return "pml";
     if (x->say == server_problem_anthropic) return "anthropic";
     if (x->say == server_problem_gemini) return "gemini";
+    if (x->say == server_problem_ollama) return "ollama";
     return x->say == server_problem_llamacpp ? "llama.cpp" : "openai";
 }
 

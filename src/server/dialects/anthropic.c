@@ -59,11 +59,12 @@ static int anthropic_parse_message(generation *gen, const json_t *message, size_
     if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "messages.%zu: is not an object", i);
     server_field_text(&f, "role", &role);
     if (p->kind) return 0;
-    bool user = strcmp(role, "user") == 0;
-    if (!user && strcmp(role, "assistant") != 0)
-        server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user or assistant", prefix, role);
+    /* Claude Code sends its reminders as messages of the system's within the conversation. */
+    rp_role as = strcmp(role, "user") == 0 ? RP_ROLE_USER : strcmp(role, "system") == 0 ? RP_ROLE_SYSTEM : RP_ROLE_ASSISTANT;
+    if (as == RP_ROLE_ASSISTANT && strcmp(role, "assistant") != 0)
+        server_fail(p, SERVER_INVALID, "messages", "%srole: is '%.40s': give user, assistant or system", prefix, role);
     else if (!server_field(&f, "content")) server_fail(p, SERVER_INVALID, "messages", "%s: is missing", content);
-    else return anthropic_add(gen, user ? RP_ROLE_USER : RP_ROLE_ASSISTANT, json_object_get(message, "content"), content, p);
+    else return anthropic_add(gen, as, json_object_get(message, "content"), content, p);
     return 0;
 }
 

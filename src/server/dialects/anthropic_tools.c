@@ -99,12 +99,14 @@ static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size
     server_fields f = {tool, p, prefix};
     if (!json_is_object(tool)) server_fail(p, SERVER_INVALID, "tools", "tools.%zu: is not an object", i);
     server_field_text(&f, "type", &type);
+    if (!p->kind && strcmp(type, "custom") != 0) { /* a tool of Anthropic's servers, or one whose schema only its models know */
+        generation_ignore(gen, p, "tools.%zu of type '%.40s'", i, type);
+        return;
+    }
     server_field_text(&f, "name", &t.name);
     server_field_text(&f, "description", &t.description);
     server_field_bool(&f, "strict", &t.strict);
     t.schema = server_field_object(&f, "input_schema");
-    if (!p->kind && strcmp(type, "custom") != 0)
-        server_fail(p, SERVER_UNSUPPORTED, "tools", "%stype: '%.40s' is not supported: this server supports client tools only", prefix, type);
     if (!p->kind && (!t.name || !t.schema)) server_fail(p, SERVER_INVALID, "tools", "%sname and input_schema: give both", prefix);
     t.place = generation_keep(gen, place, p);
     generation_add_tool(gen, &t, p);

@@ -15,6 +15,15 @@ int openai_parse_text(generation *gen, server_problem *p);
  * "function", ...}. */
 typedef enum openai_nesting { OPENAI_NESTED, OPENAI_FLAT } openai_nesting;
 
+/* Tools of this namespace have no prefix. */
+#define OPENAI_DEFAULT_NAMESPACE "functions"
+/* The name of a tool as the model sees it: "clock.sleep" in the namespace "clock"; group: NULL if there is none. */
+const char *openai_tool_name(generation *gen, const char *group, const char *name, server_problem *p);
+/* Adds the tools of an array: functions, custom tools, and those of namespaces. list: its name in problems: "tools". */
+void openai_parse_tool_list(generation *gen, const json_t *tools, const char *list, openai_nesting nesting, server_problem *p);
+/* The input of a custom tool as arguments of a function, and back: the latter NULL if out of memory. */
+const char *openai_freeform_arguments(generation *gen, const char *input, server_problem *p);
+json_t *openai_freeform_input(const tool_item *item);
 /* tools, tool_choice, parallel_tool_calls. */
 void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting nesting);
 /* The response format: {"type": "text" | "json_object" | "json_schema", ...}, in the field of that name. */

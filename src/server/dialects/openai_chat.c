@@ -92,12 +92,15 @@ static const server_known_fields inside[] = {
                    "reasoning_details thinking cache_control id parsed"},
     {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id"},
     {"messages[].content[].source", SERVER_SOURCE_FIELDS},
-    {"messages[].tool_calls[]", "id type function index extra_content cache_control"},
+    {"messages[].tool_calls[]", "id type function custom index extra_content cache_control"},
+    {"messages[].tool_calls[].custom", "name input"},
     {"messages[].tool_calls[].function", "name arguments parsed_arguments"},
-    {"tools[]", "type function cache_control"},
+    {"tools[]", "type function custom cache_control"},
+    {"tools[].custom", "name description format"},
     {"tools[].function", "name description parameters strict cache_control"},
-    {"tool_choice", "type function allowed_tools"},
+    {"tool_choice", "type function custom allowed_tools"},
     {"tool_choice.function", "name"},
+    {"tool_choice.custom", "name"},
     {"tool_choice.allowed_tools", "mode tools"},
     {"tool_choice.allowed_tools.tools[]", "type function"},
     {"tool_choice.allowed_tools.tools[].function", "name"},
@@ -184,7 +187,9 @@ static int openai_chat_report_reasoning(server_request *x, server_choice *c, con
 }
 
 static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
-    return event == TOOL_END ? 0 : openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
+    /* that of a custom tool comes at its end, as a whole */
+    if ((event == TOOL_END) != item->tool->is_freeform) return 0;
+    return openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
 }
 
 static int openai_chat_close_choice(server_request *x, server_choice *c) { return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c)); }

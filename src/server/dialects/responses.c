@@ -54,8 +54,11 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
     }
     const tool_item *item = &c->finder.items[i];
     tool_call_id(call_id, "call_", x->id, c->index, item->number);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status, "call_id", call_id, "name",
-                     item->tool->name, "arguments", is_whole ? responses_text(c, i) : json_string(""));
+    const char *name = item->tool->own_name ? item->tool->own_name : item->tool->name;
+    json_t *text = !is_whole ? json_string("") : item->tool->is_freeform ? openai_freeform_input(item) : responses_text(c, i);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:o}", "id", id, "type", item->tool->is_freeform ? "custom_tool_call" : "function_call",
+                     "status", status, "call_id", call_id, "name", name, "namespace", item->tool->group,
+                     item->tool->is_freeform ? "input" : "arguments", text);
 }
 
 /* ---- the object ---- */

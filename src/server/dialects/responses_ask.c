@@ -30,17 +30,20 @@ static void responses_ask_add_message(generation *gen, const server_fields *f) {
     server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, role);
 }
 
-/* Calls that follow each other, or a text of the assistant, are one message. */
-static void responses_ask_add_call(generation *gen, const server_fields *f) {
-    const char *id = NULL, *name = NULL, *arguments = "";
+/* Calls that follow each other, or a text of the assistant, are one message. field: of the arguments, or of a custom tool's input. */
+static void responses_ask_add_call(generation *gen, const server_fields *f, const char *field) {
+    const char *id = NULL, *name = NULL, *group = NULL, *arguments = "";
     server_field_text(f, "call_id", &id);
     server_field_text(f, "name", &name);
-    server_field_text(f, "arguments", &arguments);
+    server_field_text(f, "namespace", &group);
+    server_field_text(f, field, &arguments);
+    name = openai_tool_name(gen, group, name, f->problem);
+    if (strcmp(field, "input") == 0 && !f->problem->kind) arguments = openai_freeform_arguments(gen, arguments, f->problem);
     if (!f->problem->kind && (!id || !name))
         server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' and '%sname': give both", f->prefix, f->prefix);
     if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
         generation_text_message(gen, RP_ROLE_ASSISTANT, "", f->problem);
-    generation_add_call(gen, id, name, arguments[0] ? arguments : "{}", f->problem);
+    if (!f->problem->kind) generation_add_call(gen, id, name, arguments[0] ? arguments : "{}", f->problem);
 }
 
 static void add_output(generation *gen, const server_fields *f) {
@@ -80,6 +83,24 @@ static void attach_reasoning(generation *gen, item_reader *r, server_problem *p)
     r->n_reasoning = 0;
 }
 
+/* Codex sends its tools as the first item, beside or instead of the field `tools`. */
+static void add_tools(generation *gen, const server_fields *f) {
+    char list[64];
+    snprintf(list, sizeof(list), "%.50stools", f->prefix);
+    openai_parse_tool_list(gen, server_field_array(f, "tools"), list, OPENAI_FLAT, f->problem);
+}
+
+/* Items about tools that this server has none of, and marks of other servers. */
+static bool is_left_out(const char *type) {
+    static const char *const types[] = {"web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "computer_call",
+                                        "computer_call_output", "local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output",
+                                        "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response", "compaction",
+                                        "compaction_summary", "compaction_trigger", "context_compaction", "ghost_snapshot"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++)
+        if (strcmp(types[i], type) == 0) return true;
+    return false;
+}
+
 static void responses_ask_add_item(generation *gen, item_reader *r, const json_t *item, size_t i, server_problem *p) {
     const char *type = "message";
     char prefix[48];
@@ -89,8 +110,11 @@ static void responses_ask_add_item(generation *gen, item_reader *r, const json_t
     server_field_text(&f, "type", &type);
     if (p->kind) return;
     if (strcmp(type, "message") == 0) responses_ask_add_message(gen, &f);
-    else if (strcmp(type, "function_call") == 0) responses_ask_add_call(gen, &f);
-    else if (strcmp(type, "function_call_output") == 0) add_output(gen, &f);
+    else if (strcmp(type, "function_call") == 0) responses_ask_add_call(gen, &f, "arguments");
+    else if (strcmp(type, "custom_tool_call") == 0) responses_ask_add_call(gen, &f, "input");
+    else if (strcmp(type, "function_call_output") == 0 || strcmp(type, "custom_tool_call_output") == 0) add_output(gen, &f);
+    else if (strcmp(type, "additional_tools") == 0) add_tools(gen, &f);
+    else if (is_left_out(type)) generation_ignore(gen, p, "input[%zu] of type '%.40s'", i, type);
     else if (strcmp(type, "reasoning") == 0) {
         if (r->n_reasoning < RESPONSES_MAX_REASONING) r->reasoning[r->n_reasoning++] = item;
         return;
@@ -116,14 +140,17 @@ static void parse_input(generation *gen, const server_fields *f) {
 /* Items are what earlier answers held: clients send them back whole. */
 static const server_known_fields inside[] = {
     {"input[]", "type role content id status phase call_id name arguments output summary encrypted_content namespace parsed_arguments "
-                "created_by"},
+                "created_by input tools execution"},
     {"input[].content[]", SERVER_PART_FIELDS "refusal annotations logprobs parsed id prompt_cache_breakpoint"},
     {"input[].content[].source", SERVER_SOURCE_FIELDS},
     {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id"},
     {"input[].output[].source", SERVER_SOURCE_FIELDS},
-    {"tools[]", "type name description parameters strict defer_loading cache_control"},
-    {"tool_choice", "type name mode tools"},
-    {"tool_choice.tools[]", "type name"},
+    {"tools[]", "type name description parameters strict defer_loading cache_control format tools output_schema"},
+    {"tools[].tools[]", "type name description parameters strict defer_loading cache_control format output_schema"},
+    {"input[].tools[]", "type name description parameters strict defer_loading cache_control format tools output_schema"},
+    {"input[].tools[].tools[]", "type name description parameters strict defer_loading cache_control format output_schema"},
+    {"tool_choice", "type name mode tools namespace"},
+    {"tool_choice.tools[]", "type name namespace"},
     {"text", "format verbosity"},
     {"reasoning", "effort summary generate_summary"},
     {"text.format", "type name description schema strict"},
@@ -146,6 +173,8 @@ int responses_parse(generation *gen, server_problem *p) {
     bool store = true;
     const char *previous = NULL;
     s->temperature = 1;
+    gen->overflow_in_stream = true;
+    gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(&f, "model", &gen->model);
     server_field_bool(&f, "stream", &gen->stream);
     server_field_int(&f, "max_output_tokens", 1, INT32_MAX, &gen->max_tokens);
@@ -163,7 +192,7 @@ int responses_parse(generation *gen, server_problem *p) {
     generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
                      "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
-                     "prompt_cache_retention include reasoning max_tool_calls top_logprobs");
+                     "prompt_cache_retention include reasoning max_tool_calls top_logprobs client_metadata");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }

@@ -5,6 +5,7 @@
  *   a message: output_item.added, content_part.added, output_text.delta ..., output_text.done, content_part.done, output_item.done
  *   reasoning: output_item.added, content_part.added, reasoning_text.delta ..., reasoning_text.done, content_part.done, output_item.done
  *   a call: output_item.added, function_call_arguments.delta ..., function_call_arguments.done, output_item.done
+ *   a call of a custom tool: output_item.added, custom_tool_call_input.delta, custom_tool_call_input.done, output_item.done
  *   completed or incomplete; or failed
  *
  * I/O thread.
@@ -55,12 +56,19 @@ static int begin_message(server_request *x, server_choice *c) {
     return rc;
 }
 
+/* The input of a custom tool is decoded when it is complete: one delta. */
+static int end_input(server_request *x, const server_choice *c, const tool_item *item) {
+    int rc = item_event(x, c, "response.custom_tool_call_input.delta", false, "delta", openai_freeform_input(item));
+    return rc ? rc : item_event(x, c, "response.custom_tool_call_input.done", false, "input", openai_freeform_input(item));
+}
+
 static int end_item(server_request *x, server_choice *c) {
     size_t i = (size_t)c->n_blocks - 1;
     int rc = 0;
     if (!c->block_is_open) return 0;
     c->block_is_open = false;
-    if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
+    if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) rc = end_input(x, c, &c->finder.items[i]);
+    else if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
     else {
         const char *type = responses_is_reasoning(c, i) ? "response.reasoning_text.done" : "response.output_text.done";
         rc = item_event(x, c, type, true, "text", responses_text(c, i));
@@ -90,12 +98,12 @@ int responses_tell_reasoning(server_request *x, server_choice *c, const server_p
 }
 
 int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {
-    (void)item;
     if (what == TOOL_END) return end_item(x, c);
     if (what == TOOL_BEGIN) {
         int rc = end_item(x, c);
         return rc ? rc : begin_item(x, c);
     }
+    if (item->tool->is_freeform) return 0;
     return item_event(x, c, "response.function_call_arguments.delta", false, "delta", server_json_text(bytes, n));
 }
 
@@ -116,7 +124,8 @@ int responses_end(server_request *x) {
 int responses_fail(server_request *x, const server_problem *p) {
     json_t *object = responses_object(x, "failed"), *said = server_problem_openai(p);
     json_t *code = json_object_get(json_object_get(said, "error"), "code");
-    if (object && code) json_object_set_new(object, "error", json_pack("{s:O, s:s}", "code", code, "message", p->message));
+    json_t *message = json_object_get(json_object_get(said, "error"), "message");
+    if (object && code) json_object_set_new(object, "error", json_pack("{s:O, s:O}", "code", code, "message", message));
     json_decref(said);
     return responses_stream_event(x, "response.failed", json_pack("{s:o}", "response", object));
 }

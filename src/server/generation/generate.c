@@ -199,7 +199,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.messages = a->built || a->rendered ? NULL : a->messages;
     q.n_messages = (int32_t)a->n_messages;
     q.continues_last = a->continues_last;
-    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : x->server->options.default_max_tokens;
+    q.max_tokens = a->max_tokens >= 0 ? a->max_tokens : BASE_MAX(x->server->options.default_max_tokens, a->default_tokens);
     q.sampling = a->sampling;
     q.sampling.bias = a->bias;
     q.sampling.n_bias = a->n_bias;
@@ -333,16 +333,25 @@ static int make_choices(server_request *x) {
 
 int generate_check_fields(server_request *x) {
     const char *name = x->gen.unknown[0];
-    if (x->problem.kind || x->gen.n_unknown == 0 || !x->server->options.strict) return (int)x->problem.kind;
-    return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
+    if (x->problem.kind || !x->server->options.strict) return (int)x->problem.kind;
+    if (x->gen.n_unknown > 0) return server_fail(&x->problem, SERVER_INVALID, name, "unknown field '%s': leave it out", name);
+    if (x->gen.n_ignored > 0) return server_fail(&x->problem, SERVER_UNSUPPORTED, NULL, "%s: is not supported: leave it out", x->gen.ignored[0]);
+    return SERVER_FINE;
+}
+
+/* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
+ * (docs/decisions/0041-agents.md). */
+static int check_model(server_request *x) {
+    const char *name = x->gen.model;
+    if (!name || server_has_model(x->server, name)) return SERVER_FINE;
+    if (x->server->options.strict)
+        return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name, x->server->model_name);
+    generation_ignore(&x->gen, &x->problem, "unknown model '%.80s'", name);
+    return (int)x->problem.kind;
 }
 
 static int check_ask(server_request *x) {
-    const char *name = x->gen.model;
-    if (generate_check_fields(x)) return (int)x->problem.kind;
-    if (name && strcmp(name, x->server->model_name) != 0 && strcmp(name, "default") != 0)
-        return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name,
-                           x->server->model_name);
+    if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
                            "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
@@ -357,6 +366,13 @@ static void begin_running(server_request *x) {
     if (x->n_done == x->n_choices) finish(x);
     else if (x->is_stream && x->has_news) wake_reader(x);
     pthread_mutex_unlock(&x->lock);
+}
+
+/* The stream is complete: it is replied as a text. */
+static void reply_frames(server_request *x) {
+    base_buffer frames = x->reply;
+    x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
+    server_request_reply_text(x, 200, "text/event-stream", &frames);
 }
 
 void generate_begin(server_request *x, const server_form *form) {
@@ -380,8 +396,11 @@ void generate_begin(server_request *x, const server_form *form) {
         begin_running(x);
         return;
     }
+    bool in_stream = kind == SERVER_CONTEXT && x->gen.overflow_in_stream && x->is_stream && x->n_choices > 0;
+    if (in_stream) in_stream = form->open(x) == 0 && form->fail(x, &x->problem) == 0;
     generate_free(x); /* those that were submitted before one was refused */
-    server_request_reply_problem(x);
+    if (in_stream) reply_frames(x);
+    else server_request_reply_problem(x);
 }
 
 void generate_handle(server_request *x, const server_form *form) {
@@ -523,10 +542,16 @@ static bool generate_only_continues(server_request *x) {
     return idle;
 }
 
+/* A stream of lines has no comments: an empty piece of text is the keep-alive. */
+static int form_piece_of_nothing(server_request *x) {
+    server_piece nothing = {.text = ""};
+    return x->form->piece(x, &x->choices[0], &nothing);
+}
+
 void generate_take(server_request *x) {
     int rc = 0;
     if (generate_only_continues(x)) {
-        if (base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
+        if (x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
         return;
     }
     if (!x->stream_began && x->form->open) rc = x->form->open(x);

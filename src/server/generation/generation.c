@@ -3,6 +3,8 @@
 #include "server/generation/generation.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -44,6 +46,7 @@ void generation_free(generation *gen) {
     base_free(gen->results);
     base_free(gen->reasonings);
     rp_prompt_free(gen->built);
+    json_decref(gen->made);
     json_decref(gen->root);
     *gen = (generation){0};
 }
@@ -194,6 +197,15 @@ static void generation_append_module(generation *gen, const base_buffer *joined,
     if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
 
+/* Parts of earlier answers that no text is lost with: reasoning, and what tools of another server did. */
+static bool generation_is_harmless(const char *type) {
+    static const char *const types[] = {"thinking", "redacted_thinking", "reasoning", "reasoning_text", "server_tool_use", "web_search_tool_result",
+                                        "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+                                        "text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result",
+                                        "tool_reference", "container_upload", "compaction", NULL};
+    return generation_is_listed(type, types);
+}
+
 static void append_part(generation *gen, base_buffer *joined, const json_t *part, const char *const *types, const char *name,
                         server_problem *p) {
     char prefix[NAME_BYTES];
@@ -210,6 +222,7 @@ static void append_part(generation *gen, base_buffer *joined, const json_t *part
     else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
     else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
     else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
+    else if (generation_is_harmless(type)) generation_ignore(gen, p, "a part of type '%.40s' in %.80s", type, name);
     else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name, type);
 }
 
@@ -271,6 +284,35 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
     else if (rc) server_fail_memory(p);
     else gen->tools[gen->n_tools++] = *tool;
+}
+
+/* The description and the grammar, if there is one: the model sees it, no mask enforces it. */
+static const char *describe_freeform(generation *gen, const char *description, const json_t *format, server_problem *p) {
+    const char *syntax = json_string_value(json_object_get(format, "syntax"));
+    const char *grammar = json_string_value(json_object_get(format, "definition"));
+    base_buffer text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
+    if (!grammar) return description;
+    bool ok = base_buffer_append_str(&text, description ? description : "") == 0 &&
+              base_buffer_append_str(&text, "\n\nThe input follows this grammar (") == 0 &&
+              base_buffer_append_str(&text, syntax ? syntax : "?") == 0 &&
+              base_buffer_append_str(&text, "):\n") == 0 && base_buffer_append_str(&text, grammar) == 0;
+    const char *kept = ok ? generation_keep(gen, text.data, p) : NULL;
+    if (!ok) server_fail_memory(p);
+    base_buffer_free(&text);
+    return kept;
+}
+
+void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p) {
+    server_tool t = *tool;
+    if (p->kind) return;
+    json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", SERVER_FREEFORM_INPUT, "type", "string", "required",
+                               SERVER_FREEFORM_INPUT, "additionalProperties", 0);
+    if (!gen->made) gen->made = json_array();
+    if (json_array_append_new(gen->made, schema)) server_fail_memory(p);
+    t.schema = schema;
+    t.is_freeform = true;
+    t.description = describe_freeform(gen, tool->description, format, p);
+    generation_add_tool(gen, &t, p);
 }
 
 void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p) {
@@ -369,6 +411,16 @@ static void generation_add_unknown(generation *gen, const server_fields *f, cons
     while (cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80) cut--; /* whole characters */
     snprintf(full, sizeof(full), "%.*s%.*s", NAME_BYTES - 1, f->prefix, (int)cut, name);
     gen->unknown[gen->n_unknown - 1] = generation_keep(gen, full, f->problem);
+}
+
+void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) {
+    char text[2 * NAME_BYTES];
+    va_list ap;
+    if (p->kind || gen->n_ignored++ >= SERVER_MAX_UNKNOWN) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    gen->ignored[gen->n_ignored - 1] = generation_keep(gen, text, p);
 }
 
 void generation_known(generation *gen, const server_fields *f, const char *known) {

@@ -10,6 +10,10 @@
 #include "server/generation/fields.h"
 #include "server/generation/tool_conventions.h"
 
+/* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
+ * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
+#define SERVER_UNLIMITED_TOKENS 16384
+
 #define SERVER_MAX_CHOICES 128  /* answers to one request, of all prompts together */
 #define SERVER_MAX_EMBEDDINGS 2048 /* texts to embed of one request */
 #define SERVER_MAX_BIAS 1024
@@ -37,6 +41,7 @@ typedef struct server_prompt {
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
 #define SERVER_MAX_CALLS 4096    /* in a conversation */
+#define SERVER_FREEFORM_INPUT "input"
 
 /* Whether the answer may, or must, call tools. */
 typedef enum server_tool_choice { SERVER_TOOLS_AUTO, SERVER_TOOLS_NONE, SERVER_TOOLS_REQUIRED } server_tool_choice;
@@ -48,6 +53,8 @@ typedef struct server_tool {
     const char *place;              /* of the schema, for problems */
     bool strict;                    /* an unsupported keyword of its schema is a problem */
     bool barred;                    /* excluded by the tool choice */
+    const char *group, *own_name;   /* of a tool in a namespace (Responses): the namespace, and the name in it; else NULL */
+    bool is_freeform;               /* its input is a text (OpenAI's custom tools): the argument SERVER_FREEFORM_INPUT */
 } server_tool;
 
 /* A tool call in the conversation. */
@@ -105,6 +112,7 @@ typedef struct generation_embedding {
 
 typedef struct generation {
     json_t *root; /* a reference */
+    json_t *made; /* an array of values made for it; NULL: none */
     char **owned; /* assembled strings */
     size_t n_owned, cap_owned;
 
@@ -162,10 +170,13 @@ typedef struct generation {
 
     const char *unknown[SERVER_MAX_UNKNOWN]; /* names of unknown fields: "stream_options.x" */
     size_t n_unknown;       /* may exceed the array */
+    const char *ignored[SERVER_MAX_UNKNOWN]; /* known things that are left out: "tools[3] of type 'web_search'" */
+    size_t n_ignored;       /* likewise */
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
-    int32_t max_tokens;     /* -1: the server's default */
+    int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
+    int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
     rp_sampling sampling;   /* without bias */
     rp_logit_bias *bias;
@@ -180,6 +191,7 @@ typedef struct generation {
     int32_t n_kept_shares;
     bool ignore_eos, truncates, context_shift, modular; /* modular: documents are modules */
     bool stream, include_usage, echo;
+    bool overflow_in_stream; /* a stream whose prompt is too long begins, and fails in its last event (Responses) */
 } generation;
 
 /* Fills in a generation with defaults from its root. Returns a server_problem_kind. */
@@ -210,6 +222,10 @@ const char *generation_own(generation *gen, char *text, server_problem *p);
 const char *generation_keep(generation *gen, const char *text, server_problem *p);
 /* Adds a tool with schema and place. Refuses invalid and duplicate names. */
 void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p);
+/* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are borrowed. */
+void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p);
+/* Names a thing of the request that is left out without harm: a warning, or with --strict a problem. */
+void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) BASE_PRINTF(3, 4);
 /* Adds a call to the last message, of the assistant. */
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p);
 /* Marks the last message as the result of a call. field: its name in problems. */

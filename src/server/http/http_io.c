@@ -60,7 +60,7 @@ static void add_page_headers(const server_request *x, struct MHD_Response *r) {
 
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
-    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? "text/event-stream" : x->content_type);
+    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, !x->is_stream ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream");
     add_header(r, "x-request-id", x->id);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
     if (x->page_tag[0]) add_page_headers(x, r);

@@ -79,27 +79,50 @@ static server_problem_kind problem_kind_of(rp_code code) {
 int server_fail_library(server_problem *p, const rp_error *err) {
     server_fail(p, problem_kind_of(err->code), NULL, "%s", err->message);
     p->retry_after_ms = err->retry_after_ms;
+    p->prompt_tokens = err->prompt_tokens;
+    p->context_tokens = err->context_tokens;
     return (int)p->kind;
 }
 
 /* ---- dialects ---- */
 
+static bool is_overflow(const server_problem *p) { return p->kind == SERVER_CONTEXT && p->context_tokens > 0; }
+
+/* The message, or a vendor's own for a prompt that is too long, which has two numbers: first and second. */
+static json_t *message_of(const server_problem *p, const char *overflow, int64_t first, int64_t second) {
+    return is_overflow(p) ? json_sprintf(overflow, (json_int_t)first, (json_int_t)second) : json_string(p->message);
+}
+
+#define NUMBER "%" JSON_INTEGER_FORMAT
+
 json_t *server_problem_openai(const server_problem *p) {
     const problem_words *w = &words[p->kind];
     json_t *field = p->field[0] ? json_string(p->field) : json_null();
-    return json_pack("{s:{s:s, s:s, s:o, s:s}}", "error", "message", p->message, "type", w->type, "param", field, "code", w->code);
+    static const char overflow[] = "This model's maximum context length is " NUMBER " tokens. However, your messages resulted in " NUMBER " tokens. "
+                                   "Please reduce the length of the messages.";
+    json_t *message = message_of(p, overflow, p->context_tokens, p->prompt_tokens);
+    return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", message, "type", w->type, "param", field, "code", w->code);
 }
 
 json_t *server_problem_anthropic(const server_problem *p) {
-    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", words[p->kind].anthropic, "message", p->message);
+    json_t *message = message_of(p, "prompt is too long: " NUMBER " tokens > " NUMBER " maximum", p->prompt_tokens, p->context_tokens);
+    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", words[p->kind].anthropic, "message", message);
 }
 
 json_t *server_problem_gemini(const server_problem *p) {
     const problem_words *w = &words[p->kind];
-    return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "status", w->gemini);
+    json_t *message = message_of(p, "The input token count (" NUMBER ") exceeds the maximum number of tokens allowed (" NUMBER ").", p->prompt_tokens,
+                                 p->context_tokens);
+    return json_pack("{s:{s:i, s:o, s:s}}", "error", "code", w->status, "message", message, "status", w->gemini);
 }
 
 json_t *server_problem_llamacpp(const server_problem *p) {
     const problem_words *w = &words[p->kind];
-    return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
+    if (!is_overflow(p)) return json_pack("{s:{s:i, s:s, s:s}}", "error", "code", w->status, "message", p->message, "type", w->type);
+    json_t *message = message_of(p, "request (" NUMBER " tokens) exceeds the available context size (" NUMBER " tokens), try increasing it",
+                                 p->prompt_tokens, p->context_tokens);
+    return json_pack("{s:{s:i, s:o, s:s, s:I, s:I}}", "error", "code", w->status, "message", message, "type", "exceed_context_size_error",
+                     "n_prompt_tokens", (json_int_t)p->prompt_tokens, "n_ctx", (json_int_t)p->context_tokens);
 }
+
+json_t *server_problem_ollama(const server_problem *p) { return json_pack("{s:s}", "error", p->message); }

@@ -28,6 +28,7 @@
     X(HEAD, 431, "invalid_request_error", "head_too_large", "invalid_request_error", "INVALID_ARGUMENT") \
     X(CANCELLED, 499, "invalid_request_error", "cancelled", "invalid_request_error", "CANCELLED") \
     X(INTERNAL, 500, "server_error", "internal_error", "api_error", "INTERNAL") \
+    X(NOT_IMPLEMENTED, 501, "invalid_request_error", "not_implemented", "invalid_request_error", "UNIMPLEMENTED") \
     X(BUSY, 503, "server_error", "overloaded", "overloaded_error", "UNAVAILABLE") \
     X(LOADING, 503, "server_error", "loading", "overloaded_error", "UNAVAILABLE") \
     X(DEADLINE, 504, "server_error", "deadline_exceeded", "timeout_error", "DEADLINE_EXCEEDED")
@@ -45,6 +46,7 @@ typedef struct server_problem {
     char field[96];           /* name of the field in the request; "": none */
     char message[RP_ERROR_MESSAGE_BYTES];
     uint32_t retry_after_ms;  /* 0: no Retry-After */
+    int64_t prompt_tokens, context_tokens; /* CONTEXT, if the prompt was counted; else 0 */
 } server_problem;
 
 /* Records the first problem and ignores later ones. field may be NULL. Returns the recorded kind. */
@@ -57,10 +59,12 @@ int server_problem_status(server_problem_kind kind);
 /* "context_length_exceeded"; static. */
 const char *server_problem_name(server_problem_kind kind);
 
-/* An error in each dialect's form; NULL: no memory. */
+/* An error in each dialect's form; NULL: no memory. A prompt that is too long is refused in the words of each vendor: agents search for them to
+ * start their compaction (docs/decisions/0041-agents.md). */
 json_t *server_problem_openai(const server_problem *p);
 json_t *server_problem_anthropic(const server_problem *p);
 json_t *server_problem_gemini(const server_problem *p);
 json_t *server_problem_llamacpp(const server_problem *p);
+json_t *server_problem_ollama(const server_problem *p);
 
 #endif

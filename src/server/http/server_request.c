@@ -175,6 +175,14 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     return failed;
 }
 
+int server_request_line(server_request *x, json_t *object) {
+    size_t before = x->reply.len;
+    int failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
+    if (failed) base_buffer_truncate(&x->reply, before);
+    json_decref(object);
+    return failed;
+}
+
 /* ---- headers and parameters ---- */
 
 const char *server_request_query(const server_request *x, const char *name) {

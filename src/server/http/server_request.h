@@ -81,6 +81,7 @@ typedef struct server_request {
     base_buffer reply; /* complete, or frames that the client has not read */
     size_t reply_at;   /* bytes of reply already sent */
     bool is_stream, stream_began, stream_ended;
+    bool is_lines; /* the stream is lines of JSON (NDJSON), not server-sent events */
     uint64_t sent_bytes;
 
     generation gen;
@@ -144,6 +145,8 @@ void server_request_reply_problem(server_request *x);
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over.
  * NULL: no memory. */
 int server_request_frame(server_request *x, const char *event, json_t *object);
+/* Appends a line of JSON to a stream of lines. */
+int server_request_line(server_request *x, json_t *object);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
 const char *server_request_query(const server_request *x, const char *name);

@@ -61,7 +61,7 @@ static void chunker_add_message(chunker *c, const rp_message *m) {
 
 /* Token ids are hashed in their memory representation. */
 static void chunker_add_prompt(chunker *c, const server_prompt *p) {
-    if (p->ids) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
+    if (p->tokens) add_bytes(c, (const char *)p->tokens, p->n_tokens * sizeof(*p->tokens));
     else add_bytes(c, p->text, strlen(p->text));
 }
 
