@@ -22,8 +22,7 @@ static const cli_option options[] = {
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},
-    {.name = "check", .kind = CLI_FLAG, .offset = AT(check),
-     .help = "report where the rendering of a longer conversation changes that of a shorter one: the prefix cache misses from there on"},
+    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where the rendering of a longer conversation changes that of a shorter one: the prefix cache misses from there on"},
     {.name = NULL},
 };
 #undef AT
@@ -72,7 +71,8 @@ static int use_model(template_use *use, const template_options *o) {
     rp_model_describe(use->loaded.model, &info);
     if (o->source && info.chat_template) return template_print(info.chat_template, strlen(info.chat_template));
     if (use->t) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%s: the model has no chat template that can be used, but the built-in format '%s': give --template FILE", o->model, info.chat_format);
+    return cli_fail(CLI_FAILED, "%s: the model has no chat template that can be used, but the built-in format '%s': give --template FILE",
+                    o->model, info.chat_format);
 }
 
 /* ---- Rendering ---- */
@@ -85,7 +85,8 @@ static int template_render(const template_use *use, const char *json, size_t n, 
 }
 
 static const char *origin_name(uint32_t origin) {
-    return origin == RP_TEMPLATE_TRUSTED ? "template" : origin == RP_TEMPLATE_UNTRUSTED ? "input" : "string";
+    return origin == RP_TEMPLATE_TRUSTED ? "template" : origin == RP_TEMPLATE_UNTRUSTED ? "input"
+                                                                                        : "string";
 }
 
 static int template_print_json(const rp_template_text *text) {
@@ -95,7 +96,8 @@ static int template_print_json(const rp_template_text *text) {
         const rp_template_run *run = &text->runs[i];
         json_t *object = json_pack("{s:I, s:I, s:s}", "begin", (json_int_t)begin, "end", (json_int_t)run->end, "origin", origin_name(run->origin));
         if (run->origin >= RP_TEMPLATE_FIRST_STRING) json_object_set_new(object, "string", json_integer(run->origin - RP_TEMPLATE_FIRST_STRING));
-        if (run->origin >= RP_TEMPLATE_FIRST_STRING && run->offset != SIZE_MAX) json_object_set_new(object, "offset", json_integer((json_int_t)run->offset));
+        if (run->origin >= RP_TEMPLATE_FIRST_STRING && run->offset != SIZE_MAX) json_object_set_new(object, "offset",
+                                                                                                    json_integer((json_int_t)run->offset));
         json_array_append_new(runs, object);
     }
     char *line = all ? json_dumps(all, 0) : NULL;
@@ -187,7 +189,8 @@ static int template_run(const template_use *use, const template_options *o) {
     int status = cli_read("-", &json, &n);
     if (status == CLI_OK && o->check) status = template_check(use, json, n);
     else if (status == CLI_OK && (status = template_render(use, json, n, &text)) == CLI_OK)
-        status = o->json ? template_print_json(text) : o->tokens ? template_print_tokens(use, text) : template_print(text->bytes, text->n);
+        status = o->json ? template_print_json(text) : o->tokens ? template_print_tokens(use, text)
+                                                                 : template_print(text->bytes, text->n);
     rp_template_text_free(text);
     free(json);
     return status;

@@ -9,6 +9,7 @@
 
 #include "base/compiler.h"
 #include "server/dialects/dialects.h"
+#include "server/dialects/embeddings.h"
 #include "server/dialects/openai.h"
 #include "server/prompt/pml_dialect.h"
 #include "server/generation/tool_calls.h"
@@ -17,7 +18,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const generation_parser parsers[] = {openai_parse_chat,       openai_parse_text, pml_parse_prompt, llamacpp_parse_completion,
-                                            llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse};
+                                            llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse,
+                                            openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
+                                            gemini_parse_embed_batch};
 
 static void check(bool ok) {
     if (!ok) abort();
@@ -35,8 +38,21 @@ static void check_problem(const server_problem *p) {
     }
 }
 
+/* Of embeddings: texts or ids, and a query that is the first text of a rerank. */
+static void check_embedding(const generation *a) {
+    const generation_embedding *e = &a->embedding;
+    check(a->n_prompts > 0 && a->n_prompts <= SERVER_MAX_EMBEDDINGS + 1 && a->n_messages == 0 && a->max_tokens == 0 && a->n == 1);
+    for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1 && !a->prompts[i].second);
+    check((unsigned)e->pooling < RP_N_POOLINGS && e->pooling != RP_POOLING_OFF && e->dimensions >= 0);
+    check(!e->query || (json_array_size(e->documents) + 1 == a->n_prompts && e->top_n >= 1 && strcmp(e->query, a->prompts[0].text) == 0));
+}
+
 static void check_ask(const generation *a) {
     const rp_sampling *s = &a->sampling;
+    if (a->embedding.pooling != RP_POOLING_OFF) {
+        check_embedding(a);
+        return;
+    }
     check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) + (a->built != NULL) == 1);
     check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_prompts <= SERVER_MAX_CHOICES);
     for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1);
@@ -66,6 +82,11 @@ static void check_prepared(const generation *a) {
     for (size_t i = 0; i < a->n_parts; i++) {
         const server_part *part = &a->parts[i];
         check(part->message < a->n_messages && part->begin <= part->end && part->end <= a->messages[part->message].n);
+    }
+    for (size_t i = 0; i < a->n_reasonings; i++) {
+        check(a->reasonings[i].message < a->n_messages && a->reasonings[i].text[0] != '\0');
+        check(a->messages[a->reasonings[i].message].role == RP_ROLE_ASSISTANT);
+        check(i == 0 || a->reasonings[i - 1].message <= a->reasonings[i].message);
     }
     check(a->n_marked <= a->n_messages);
 }

@@ -162,6 +162,9 @@ typedef struct rp_model_info {
     const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
                                      rp_model_fingerprint */
     const char *chat_template;    /* tokenizer.chat_template: the Jinja text in the model's file, whatever chat_format is; NULL: none */
+    bool is_encoder;              /* each token attends to the whole text: the model computes embeddings and generates no text */
+    const char *pooling;          /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
+    int32_t n_scores;             /* outputs of its rank head; 0: it has none */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -264,6 +267,13 @@ RP_API int rp_tokenize_rendered(const rp_model *model, const rp_template_text *t
  * *tokens: owned by the caller, rp_free. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize(const rp_model *model, const char *text, size_t n, bool parse_special, bool add_bos,
                        int32_t **tokens, size_t *n_tokens, rp_error *err);
+/* Converts text to the token ids that its embedding is computed from: with the special tokens before and after it that the model wants
+ * (BERT: [CLS] text [SEP]). Text is never parsed for control tokens.
+ * second      n_second bytes, for rank: a document after the query `text`, with the model's separator; NULL: none.
+ * max_tokens  > 0: the end of the second text, or of the only one, is cut so that there are at most so many tokens. 0: no limit
+ * *tokens: owned by the caller, rp_free; NULL if there are none. RP_ERR_LENGTH (the query alone exceeds max_tokens), RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_embedding(const rp_model *model, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens,
+                                 int32_t **tokens, size_t *n_tokens, rp_error *err);
 /* Converts messages as rp_request.messages does: the beginning-of-text token (if the model wants one), each message in
  * the model's chat format, and the generation prompt. continues: the last message is the beginning of the answer and
  * is not closed.
@@ -736,6 +746,22 @@ typedef void (*rp_on_done)(void *user);
 /* A queue of events of jobs ('Streams', below). */
 typedef struct rp_stream rp_stream;
 
+/* What a prompt's hidden states become: those of the last layer, after the model's final norm. Encoders (rp_model_info.is_encoder) have
+ * states in which each token attends to the whole prompt. */
+typedef enum rp_pooling {
+    RP_POOLING_OFF = 0, /* nothing: the request is for an answer. Encoders refuse it with RP_ERR_UNSUPPORTED */
+    RP_POOLING_MODEL,   /* as the model's file says (`pooling_type`), else mean for an encoder, and last for others */
+    RP_POOLING_MEAN,    /* the mean over all tokens */
+    RP_POOLING_CLS,     /* the state of the first token */
+    RP_POOLING_LAST,    /* the state of the last token */
+    RP_POOLING_RANK,    /* the scores of the model's rank head, for a pair of texts */
+} rp_pooling;
+#define RP_N_POOLINGS 6
+/* "off", "model", "mean", "cls", "last", "rank"; NULL for another value. Static. */
+RP_API const char *rp_pooling_name(rp_pooling pooling);
+/* RP_ERR_INVALID; the message lists the names. */
+RP_API int rp_pooling_parse(const char *name, rp_pooling *out, rp_error *err);
+
 typedef struct rp_request {
     uint32_t struct_size;
     const char *tenant;      /* owner; NULL: the operator. Its own schemas take precedence over shared ones */
@@ -831,6 +857,12 @@ typedef struct rp_request {
                                          submission. Answers of this engine in it become the sampled tokens, as in messages. NULL: none (default) */
     bool special_text;       /* control tokens of the answer, except those that end it, are their name in its text ("[TOOL_CALLS]"), for stops and
                                 grammar, too: a grammar that has the name accepts the token. default: they have no text */
+    rp_pooling pooling;      /* not RP_POOLING_OFF: compute an embedding of the prompt, or its rank score, instead of an answer
+                                (rp_result.embedding). `text` gets the special tokens of an embedding (rp_tokenize_embedding); max_tokens and
+                                sampling have no effect. `last` uses the prefix cache like an answer; the others compute every token, and
+                                cache none. RP_ERR_UNSUPPORTED (rank without a rank head, modules with mean or cls), RP_ERR_CONFLICT (kv_keep,
+                                context_shift, quality focus) */
+    bool raw_embedding;      /* do not scale the embedding to a length of 1. default: false */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -860,6 +892,7 @@ typedef struct rp_plan_item {
                              "shifted"  first tokens after an edit (rp_request.shifted_reuse)
                              "link", "blend", "focus", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
+                             "pooling"  an embedding that needs the states of all tokens (rp_request.pooling)
                              "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
                              "off"      the request disabled the lookup
                              */
@@ -981,6 +1014,9 @@ typedef struct rp_result {
                                   (layer, KV head) pairs that keep the token's slot. 0 where a parameter is: its tokens are no tokens of the
                                   item. NULL: none. Freed with the result */
     int32_t n_kept_shares;     /* at most rp_request.n_kept_shares, and one more for each reduced module */
+    float *embedding;          /* [n_embedding]; NULL: the request has no pooling. Length 1 unless raw_embedding is set; rank: the scores, as the
+                                  head computes them. Freed with the result; text is then "" and n_tokens 0 */
+    int32_t n_embedding;       /* rp_model_info.n_embd; rank: n_scores */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */
@@ -1073,6 +1109,23 @@ RP_API int32_t rp_stream_read(rp_stream *stream, int64_t timeout_ms, const rp_st
  * lengths), RP_ERR_CONTEXT, RP_ERR_BUDGET, RP_ERR_MEMORY. */
 RP_API int rp_engine_run(rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
 RP_API void rp_result_free(rp_result *result);
+
+/* A text to embed, or the token ids of one. */
+typedef struct rp_embedding_input {
+    const char *text;      /* n_bytes of UTF-8; NULL: tokens */
+    size_t n_bytes;
+    const char *second;    /* rank: n_second bytes, the document; NULL: none */
+    size_t n_second;
+    const int32_t *tokens; /* n_tokens ids, with nothing added to them */
+    size_t n_tokens;
+    uint64_t reserved[2];  /* 0 */
+} rp_embedding_input;
+
+/* Embeds n texts: submits a job for each, several at a time, and waits for all. request: pooling (OFF counts as MODEL), raw_embedding, tenant,
+ * flow, reuse, priority, deadline_ms; its prompt and callbacks are not used. NULL: the defaults. results: [n], the caller's (rp_result_free). On
+ * error all of them are NULL. Errors as rp_engine_run; those of one text begin with its number, from 1 ("text 3: ..."). */
+RP_API int rp_engine_embed(rp_engine *engine, const rp_request *request, const rp_embedding_input *inputs, size_t n, rp_result **results,
+                           rp_error *err);
 
 /* Prefills every module of a schema that the store does not hold, as far as the budget allows. The schema is the one
  * that a request of that tenant would get. RP_ERR_NAME, RP_ERR_LIMIT, RP_ERR_BUDGET, RP_ERR_MEMORY, RP_ERR_CONTEXT,

@@ -9,6 +9,7 @@
 #   tools/lab.sh formats          regenerates tests/golden/formats
 #   tools/lab.sh samplers         regenerates tests/golden/samplers.txt
 #   tools/lab.sh vocabularies     regenerates tests/golden/vocab
+#   tools/lab.sh embeddings       regenerates tests/golden/embeddings, and the WordPiece vocabularies of tests/golden/vocab
 #   tools/lab.sh tokenizers [SECONDS [SEED]]
 #                                 compares build/token_ids with other tokenizers on random texts
 #
@@ -119,6 +120,10 @@ samplers)
 vocabularies)
     setup
     inside python3 tools/golden/vocabularies.py
+    ;;
+embeddings)
+    setup
+    inside python3 tools/golden/embeddings.py
     ;;
 tokenizers)
     setup

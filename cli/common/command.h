@@ -30,6 +30,7 @@ extern const cli_command cli_command_lint;
 extern const cli_command cli_command_eval;
 extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_template;
+extern const cli_command cli_command_embed;
 extern const cli_command cli_command_quantize;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;

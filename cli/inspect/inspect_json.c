@@ -26,6 +26,9 @@ int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
     cli_json_set(o, "movable", json_boolean(m->movable));
     cli_json_set(o, "window", json_integer(m->window));
     cli_json_set(o, "n_window_layers", json_integer(m->n_window_layers));
+    cli_json_set(o, "is_encoder", json_boolean(m->is_encoder));
+    cli_json_set(o, "pooling", cli_json_text(m->pooling));
+    cli_json_set(o, "n_scores", json_integer(m->n_scores));
     cli_json_set(o, "n_experts", json_integer(m->n_experts));
     cli_json_set(o, "n_experts_used", json_integer(m->n_experts_used));
     cli_json_set(o, "kv_bytes_per_token", json_integer((json_int_t)m->kv_bytes_per_token));

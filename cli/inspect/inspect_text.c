@@ -57,6 +57,8 @@ void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
            m->movable ? "" : ": modules cannot be shifted (fixed layouts only)");
     if (m->window > 0)
         printf("%-15s %d tokens, in %d of %d layers\n", "window", (int)m->window, (int)m->n_window_layers, (int)m->n_layers);
+    printf("%-15s %d values, pooling %s%s\n", "embeddings", (int)(m->n_scores > 0 ? m->n_scores : m->n_embd), m->pooling,
+           m->is_encoder ? "; an encoder: it generates no text" : "");
     print_size("memory (no KV)", memory->weights + memory->file + memory->activations);
     print_size("KV per token", m->kv_bytes_per_token);
     inspect_text_print_row("chat format", m->chat_format);

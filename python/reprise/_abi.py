@@ -27,6 +27,7 @@ RP_MAX_DRAFT = 15
 RP_DRAFT_AUTO = -1
 RP_MAX_WARNINGS = 16
 RP_MAX_KEPT_SHARES = 4096
+RP_N_POOLINGS = 6
 RP_N_STORE_STATES = 5
 
 RP_OK = 0
@@ -93,6 +94,13 @@ RP_LAYOUT_FIXED = 2
 RP_REUSE_ON = 0
 RP_REUSE_OFF = 1
 RP_REUSE_EXACT = 2
+
+RP_POOLING_OFF = 0
+RP_POOLING_MODEL = 1
+RP_POOLING_MEAN = 2
+RP_POOLING_CLS = 3
+RP_POOLING_LAST = 4
+RP_POOLING_RANK = 5
 
 RP_JOB_WAITING = 0
 RP_JOB_PREFILL = 1
@@ -214,6 +222,9 @@ class rp_model_info(Structure):
     kv_bytes_per_token: int
     fingerprint: Bytes | None
     chat_template: Bytes | None
+    is_encoder: bool
+    pooling: Bytes | None
+    n_scores: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -240,6 +251,9 @@ class rp_model_info(Structure):
         ("kv_bytes_per_token", c_uint64),
         ("fingerprint", c_char_p),
         ("chat_template", c_char_p),
+        ("is_encoder", c_bool),
+        ("pooling", c_char_p),
+        ("n_scores", c_int32),
     ]
 
 
@@ -620,6 +634,8 @@ class rp_request(Structure):
     n_rendered_turns: int
     rendered: Any
     special_text: bool
+    pooling: int
+    raw_embedding: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -668,6 +684,8 @@ class rp_request(Structure):
         ("n_rendered_turns", c_int32),
         ("rendered", POINTER(rp_template_text)),
         ("special_text", c_bool),
+        ("pooling", c_int),
+        ("raw_embedding", c_bool),
     ]
 
 
@@ -821,6 +839,8 @@ class rp_result(Structure):
     kept_step: int
     kept_shares: Any
     n_kept_shares: int
+    embedding: Any
+    n_embedding: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -852,6 +872,8 @@ class rp_result(Structure):
         ("kept_step", c_int32),
         ("kept_shares", POINTER(c_float)),
         ("n_kept_shares", c_int32),
+        ("embedding", POINTER(c_float)),
+        ("n_embedding", c_int32),
     ]
 
 
@@ -887,6 +909,25 @@ class rp_stream_event(Structure):
         ("n_bytes", c_size_t),
         ("ended", c_bool),
         ("incomplete", c_bool),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_embedding_input(Structure):
+    text: Bytes | None
+    n_bytes: int
+    second: Bytes | None
+    n_second: int
+    tokens: Any
+    n_tokens: int
+    reserved: Any
+    _fields_ = [
+        ("text", c_char_p),
+        ("n_bytes", c_size_t),
+        ("second", c_char_p),
+        ("n_second", c_size_t),
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_size_t),
         ("reserved", c_uint64 * 2),
     ]
 
@@ -1692,6 +1733,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
     "rp_tokenize_rendered": (c_int, [c_void_p, POINTER(rp_template_text), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_tokenize_embedding": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_size_t, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
@@ -1725,6 +1767,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_prompt_begin_message": (c_int, [c_void_p, c_int]),
     "rp_prompt_end_role": (c_int, [c_void_p]),
     "rp_sampling_defaults": (rp_sampling, []),
+    "rp_pooling_name": (c_char_p, [c_int]),
+    "rp_pooling_parse": (c_int, [c_char_p, POINTER(c_int), POINTER(rp_error)]),
     "rp_request_init": (None, [POINTER(rp_request), c_uint32]),
     "rp_engine_submit": (c_int, [c_void_p, POINTER(rp_request), POINTER(c_void_p), POINTER(rp_error)]),
     "rp_job_wait": (c_bool, [c_void_p, c_int64]),
@@ -1741,6 +1785,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_stream_read": (c_int32, [c_void_p, c_int64, POINTER(POINTER(rp_stream_event))]),
     "rp_engine_run": (c_int, [c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
     "rp_result_free": (None, [POINTER(rp_result)]),
+    "rp_engine_embed": (c_int, [c_void_p, POINTER(rp_request), POINTER(rp_embedding_input), c_size_t, POINTER(POINTER(rp_result)), POINTER(rp_error)]),
     "rp_schema_prefill": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(rp_error)]),
     "rp_schema_submit": (c_int, [c_void_p, c_char_p, c_char_p, rp_on_progress, c_void_p, POINTER(c_void_p), POINTER(rp_error)]),
     "rp_store_state_name": (c_char_p, [c_int]),

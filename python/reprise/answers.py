@@ -68,6 +68,10 @@ class ClientOptions(TypedDict, total=False):
     truncation: str
     context_shift: bool
     kept_shares: int
+    enable_thinking: bool
+    reasoning_effort: str
+    chat_template_kwargs: Mapping[str, Any]
+    include_reasoning: bool
     cache_salt: str
 
 

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import ctypes
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _abi, job
 from ._library import call, encoded, lib, no_callback, reported, set_field, text
-from .errors import InvalidError, UnknownNameError
+from .errors import BusyError, InvalidError, UnknownNameError
 from .handle import Handle, begin_exit, finalize
 from .model import Model
 from .prompt import Prompt
@@ -355,6 +356,54 @@ class Engine:
     def stream_async(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.AsyncStream:
         """stream() for asyncio: `async for piece in engine.stream_async(prompt)`. The request starts with the first piece that is read."""
         return job.AsyncStream(lambda events, tag: self._submit(prompt, options, events, tag))
+
+    def embed(
+        self,
+        texts: Iterable[str | tuple[str, str] | Sequence[int]],
+        *,
+        truncate: bool = False,
+        **options: Unpack[RequestOptions],
+    ) -> list[Result]:
+        """Embeds texts: the results in their order, each with its `embedding`. Several run at a time.
+
+        texts     texts; pairs of a query and a document, for rerankers; token ids
+        truncate  cut the end of texts that exceed the context; else ContextLengthError
+        options   pooling ("model": as the model's file says), raw_embedding, tenant, flow, reuse, priority, deadline_ms
+        """
+        options.setdefault("pooling", "model")
+        info = self.info
+        most, results, jobs = 2 * info.max_sequences, list[Result](), collections.deque[job.Job]()
+
+        def collect() -> None:
+            with jobs.popleft() as one:
+                results.append(one.result())
+
+        try:
+            for text in texts:
+                ids = self._embedding_ids(text, info.n_ctx if truncate else 0)
+                while len(jobs) >= most:
+                    collect()
+                while True:
+                    try:
+                        jobs.append(self._submit(ids, options))
+                        break
+                    except BusyError:
+                        if not jobs:
+                            raise
+                        collect()  # a full queue has room after one of these
+            while jobs:
+                collect()
+        finally:
+            for one in jobs:
+                one.close()
+        return results
+
+    def _embedding_ids(self, text: str | tuple[str, str] | Sequence[int], max_tokens: int) -> list[int]:
+        if isinstance(text, str):
+            return self.model.tokenize_embedding(text, max_tokens=max_tokens)
+        if isinstance(text, tuple) and len(text) == 2 and isinstance(text[0], str) and isinstance(text[1], str):
+            return self.model.tokenize_embedding(text[0], text[1], max_tokens=max_tokens)
+        return list(cast(Sequence[int], text))
 
     # ---- reports ----
 

@@ -48,6 +48,9 @@ class ModelInfo:
     kv_bytes_per_token: int
     fingerprint: str
     chat_template: str
+    is_encoder: bool
+    pooling: str
+    n_scores: int
 
 
 def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[bytes]]:
@@ -119,6 +122,13 @@ class Model:
         beginning-of-text token, if it wants one."""
         data = text.encode("utf-8", "surrogatepass")
         return self._tokens(lib.rp_tokenize, data, len(data), special, bos)
+
+    def tokenize_embedding(self, text: str, second: str | None = None, *, max_tokens: int = 0) -> list[int]:
+        """Token ids for the embedding of a text, special tokens included. second: a document to rank for the query `text`. max_tokens: cut the end
+        of the document, or of the only text; 0: no limit."""
+        data = text.encode("utf-8", "surrogatepass")
+        more = None if second is None else second.encode("utf-8", "surrogatepass")
+        return self._tokens(lib.rp_tokenize_embedding, data, len(data), more, len(more or b""), max_tokens)
 
     def tokenize_messages(self, messages: Iterable[Mapping[str, str]], *, continues: bool = False) -> list[int]:
         """Token ids of a conversation in the model's chat format, and the generation prompt. continues: the last message is the beginning

@@ -21,7 +21,7 @@ PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Se
 
 _REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
-_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text")  # fmt: skip
+_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding")  # fmt: skip
 _STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method")
 
 
@@ -61,6 +61,8 @@ class RequestOptions(TypedDict, total=False):
     context_shift: bool
     special_text: bool
     n_kept_shares: int
+    pooling: Literal["model", "mean", "cls", "last", "rank"] | None
+    raw_embedding: bool
     logits: bool
 
 
@@ -147,6 +149,11 @@ class Request:
             c.reuse = _REUSE[value]
         elif name == "quality" and value is not None:
             call(lib.rp_quality_parse, encoded(value), ctypes.byref(c.quality))
+        elif name == "pooling":
+            if value is not None:
+                pooling = ctypes.c_int()
+                call(lib.rp_pooling_parse, encoded(value), ctypes.byref(pooling))
+                c.pooling = pooling.value
         elif name == "n_draft":
             set_field(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
         elif name == "stop":

@@ -175,6 +175,13 @@ class Result:
             for i in range(self._c.n_tokens)
         )
 
+    @functools.cached_property
+    def embedding(self) -> memoryview | None:
+        """Of a request with pooling: float32, of length 1 unless raw_embedding; rank: the scores of the head. Else None."""
+        if not self._c.embedding:
+            return None
+        return _view(self._c.embedding, ctypes.c_float, self._c.n_embedding, "f", self._owned)
+
     @property
     def finish_reason(self) -> str:
         """ "stop", "length", "grammar", "cancelled" or "deadline": reprise.h, rp_result."""

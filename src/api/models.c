@@ -68,7 +68,7 @@ static const char *name_positions(const rp_model *m) {
 
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
-                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "",
+                           .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "",
                            .chat_template = m->chat_template};
 }
 
@@ -94,6 +94,9 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_experts = m->hp.n_experts,
         .n_experts_used = m->hp.n_experts_used,
         .kv_bytes_per_token = kv_shape_token_bytes(&f16),
+        .is_encoder = model_is_encoder(m),
+        .pooling = rp_pooling_name(m->hp.pooling),
+        .n_scores = model_is_encoder(m) ? m->hp.n_outputs : 0,
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
         .chat_template = m->chat_template,
     };
@@ -146,6 +149,20 @@ int rp_tokenize(const rp_model *m, const char *text, size_t n, bool parse_specia
     *tokens = list.ids;
     *n_tokens = list.n;
     return RP_OK;
+}
+
+int rp_tokenize_embedding(const rp_model *m, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens, int32_t **tokens,
+                          size_t *n_tokens, rp_error *err) {
+    token_list list = {0};
+    if (!m || (!text && n > 0) || (!second && n_second > 0) || !tokens || !n_tokens)
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize_embedding: model, text, tokens and n_tokens are needed");
+    *tokens = NULL;
+    *n_tokens = 0;
+    int rc = tokenizer_encode_embedding(m->tokenizer, text ? text : "", n, second, n_second, max_tokens, &list, err);
+    if (rc) token_list_free(&list);
+    *tokens = list.ids;
+    *n_tokens = list.n;
+    return rc;
 }
 
 int rp_tokenize_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, int32_t **tokens, size_t *n_tokens,

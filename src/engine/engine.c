@@ -63,15 +63,16 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
 
 /* Arrays that steps fill in: a step allocates nothing. */
 static int open_steps(rp_engine *e, rp_error *err) {
-    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_vocab;
+    size_t n_logits = (size_t)e->max_logits * (size_t)e->model->hp.n_outputs, n_hidden = (size_t)e->max_rows * (size_t)e->model->hp.n_embd;
     e->running = base_calloc((size_t)e->max_running, sizeof(*e->running));
     e->parts = base_calloc((size_t)e->max_parts, sizeof(*e->parts));
     e->reported = base_calloc((size_t)e->max_parts, sizeof(*e->reported));
     e->contexts = base_calloc((size_t)e->max_parts, sizeof(*e->contexts));
     e->rows = base_calloc((size_t)e->max_rows, sizeof(*e->rows));
-    e->logits = base_calloc(n_logits, sizeof(float));
-    if (e->running && e->parts && e->reported && e->contexts && e->rows && e->logits) return RP_OK;
-    return base_fail_memory(err, n_logits * sizeof(float), "an engine");
+    e->logits = base_calloc(n_logits + 1, sizeof(float)); /* an encoder may have none */
+    e->hidden = base_calloc(n_hidden, sizeof(float));
+    if (e->running && e->parts && e->reported && e->contexts && e->rows && e->logits && e->hidden) return RP_OK;
+    return base_fail_memory(err, (n_logits + n_hidden) * sizeof(float), "an engine");
 }
 
 static int open_locks(rp_engine *e, rp_error *err) {
@@ -138,12 +139,13 @@ const char *rp_store_state_name(rp_store_state state) {
 /* Bytes for the KV cache: as set in the options, within what the rest leaves. */
 static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
-    uint64_t logits = (uint64_t)e->max_logits * n_vocab * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
+    uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
+    uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
     rp_memory m = {0};
     *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
     if (o->ram_bytes == 0) return RP_OK;
     e->backend->ops->usage(e->backend, &m);
-    uint64_t rest = m.weights + m.file + m.activations + logits + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
+    uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
     if (left >= MIN_KV_BYTES) return RP_OK;
@@ -166,7 +168,9 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
 
 /* The shape of the engine's KV. */
 static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    const kv_format modules = (kv_format)o->kv_format, format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
+    /* an encoder's KV lives for one step, and nothing is kept of it: it costs nothing to be exact */
+    const kv_format modules = model_is_encoder(e->model) ? KV_F32 : (kv_format)o->kv_format;
+    const kv_format format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
     e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
     if (!rc) rc = reduction_read(&e->reduction, NULL, o->kv_keep, o->kv_method, err);
@@ -210,6 +214,7 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->n_threads = o->n_threads ? o->n_threads : base_cpu_count();
     e->n_ctx = o->n_ctx ? o->n_ctx : e->model->hp.n_ctx_train;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : defaults.chunk_tokens;
+    if (model_is_encoder(e->model)) e->chunk_tokens = BASE_MAX(e->chunk_tokens, e->n_ctx); /* a text is one part of a step */
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->token_goal_us = (double)o->token_goal_ms * 1e3;
@@ -287,6 +292,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     base_free(e->contexts);
     base_free(e->rows);
     base_free(e->logits);
+    base_free(e->hidden);
     base_free(e);
     return n_lost;
 }

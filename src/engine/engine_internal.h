@@ -53,6 +53,7 @@ typedef struct step_part {
     segment_prefill *prefill;
     int32_t first_row, n_rows;
     int32_t first_logits; /* index of the logits of the part's first row that wants them; such rows end the part; -1: none */
+    int32_t first_hidden, n_pooled; /* of an embedding: its rows' first hidden state, and their number (embedding.h) */
     int rc;           /* RP_OK, or why it could not be appended or computed; */
     rp_error err;     /* with this */
     step_outcome outcome;
@@ -147,7 +148,8 @@ struct rp_engine {
     rp_step_part *reported;           /* [max_parts], for on_step */
     const kv_context **contexts;  /* [max_parts] */
     model_row *rows;              /* [max_rows] */
-    float *logits;                /* [max_logits][n_vocab] */
+    float *logits;                /* [max_logits][n_outputs] */
+    float *hidden;                /* [max_rows][n_embd] */
     int32_t max_parts, max_rows, max_logits;
 };
 

@@ -29,6 +29,7 @@
 #include <stdatomic.h>
 
 #include "sampling/answer.h"
+#include "engine/embedding.h"
 #include "engine/reuse/answer_memory.h"
 #include "engine/reuse/blend.h"
 #include "engine/reuse/context_shift.h"
@@ -137,6 +138,7 @@ struct rp_job {
     job_focus focus;
     job_reduction reduction;
     job_shift shift;
+    job_embedding embedding;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */

@@ -20,6 +20,8 @@ void rp_request_init(rp_request *request, uint32_t struct_size) {
 
 static int request_check_options(const rp_engine *e, const rp_request *o, rp_error *err) {
     int32_t n_vocab = e->model->hp.n_vocab;
+    int rc = embedding_check_options(e->model, o, err);
+    if (rc) return rc;
     if (o->built && (o->prompt || o->messages || o->rendered || o->tokens || o->text))
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt of parts and another prompt: give one of them");
     if (!o->built && !o->prompt && !o->messages && !o->rendered && !o->tokens && !o->text)
@@ -117,6 +119,15 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
+/* A text with the special tokens of its embedding. */
+static int plan_embedding(rp_job *c, const rp_request *o, rp_error *err) {
+    token_list list = {0};
+    int rc = tokenizer_encode_embedding(c->engine->model->tokenizer, o->text, strlen(o->text), NULL, 0, 0, &list, err);
+    if (!rc) rc = pml_plan_tokens(&c->plan, c->engine->model, list.ids, list.n, err);
+    token_list_free(&list);
+    return rc;
+}
+
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
@@ -126,6 +137,7 @@ static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     bool has_document = o->prompt || o->built;
     if (!has_document && (o->messages || o->rendered)) return conversation_plan(c, o, err);
     if (!has_document && o->tokens) return pml_plan_tokens(&c->plan, c->engine->model, o->tokens, (size_t)BASE_MAX(o->n_tokens, 0), err);
+    if (!has_document && o->pooling != RP_POOLING_OFF) return plan_embedding(c, o, err);
     if (!has_document) return pml_plan_text(&c->plan, c->engine->model, o->text, err);
     if ((rc = o->built ? build_prompt(c, o, name, err) : parse_prompt(c, o, name, err))) return rc;
     c->format = c->request->schema->layout->formats.text; /* of both or of neither: the engine may fall back meanwhile */
@@ -290,17 +302,23 @@ static int request_notify_planned(rp_job *c, rp_error *err) {
     return rc;
 }
 
+/* The engine's default kv_keep is for answers. */
+static void embedding_yield(rp_job *c, const rp_request *o) {
+    if (o->pooling != RP_POOLING_OFF) c->reduction.asked = false;
+}
+
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
-        (rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
+        (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
         (rc = context_shift_check(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
-        (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
+        (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
+    if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
     job_draft(c)->planned_us = base_clock_us() - start;

@@ -172,11 +172,17 @@ static int read_formats(pml_formats *out, const rp_schema_options *o, rp_error *
     return reduction_options_read(o->keep_share, o->keep_method, &out->keep, &out->method, err);
 }
 
+static int check_modules(const rp_engine *e, rp_error *err) {
+    if (!model_is_encoder(e->model)) return RP_OK;
+    return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: its states depend on the whole text, so it has no modules", e->model->arch->name);
+}
+
 /* Lays a document out, which it takes over, on failure too. */
 static int make_schema_of(rp_engine *e, const base_key *salt, pml_document *document, const rp_schema_options *options, rp_schema **out,
                           rp_error *err) {
     pml_formats formats = e->formats;
-    int rc = options ? read_formats(&formats, options, err) : RP_OK;
+    int rc = check_modules(e, err);
+    if (!rc && options) rc = read_formats(&formats, options, err);
     if (rc) {
         pml_document_free(document);
         return rc;

@@ -33,7 +33,7 @@
 
 typedef struct step {
     rp_engine *e;
-    int32_t n_parts, n_rows, n_logits;
+    int32_t n_parts, n_rows, n_logits, n_hidden;
     cost_load load;
     rp_job *probed; /* NULL: none */
     int32_t n_probed;
@@ -60,6 +60,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
         if (p->prefill && !rc) segment_prefill_observe(p->prefill, k, row);
+        if (p->job && !rc) embedding_prepare_row(p->job, p->job->n_found + k, row);
         if (p->job && !rc) reduction_prepare_row(p->job, p->job->n_found + k, row);
     }
     return rc;
@@ -94,6 +95,15 @@ static void step_want_all(step *s) {
     p->first_logits = s->n_logits;
     s->n_logits += p->n_rows;
     for (int32_t i = 0; i < p->n_rows; i++) s->e->rows[p->first_row + i].wants_logits = true;
+}
+
+/* The last part, of an embedding, wants what that is computed from. */
+static void step_want_pooled(step *s) {
+    step_part *p = &s->e->parts[s->n_parts - 1];
+    p->n_pooled = embedding_mark_rows(p->job, p->job->n_found + p->job->seq.done, s->e->rows + p->first_row, p->n_rows);
+    p->first_hidden = s->n_hidden;
+    if (p->job->embedding.pooling != RP_POOLING_RANK) s->n_hidden += p->n_pooled;
+    else if (p->n_pooled > 0) p->first_logits = s->n_logits++;
 }
 
 /* A load with more rows of one of its contexts, which has `slots` slots. */
@@ -255,11 +265,14 @@ static void add_pieces(step *s) {
         int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
         if (all) most = BASE_MIN(most, e->max_logits - s->n_logits - BASE_MAX(places, 0)); /* other jobs may need one each */
         if (most <= 0) continue;
-        int32_t rows = fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
+        const bool embeds = p.job && p.job->embedding.pooling != RP_POOLING_OFF, whole = embeds && embedding_is_whole(p.job);
+        if (whole && most < seq->n - seq->done) continue; /* it is in the next step */
+        int32_t rows = whole ? most : fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
         step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
         if (all) step_want_all(s);
+        if (embeds) step_want_pooled(s);
         left -= rows;
         if (rows < most || cost_model_predict(&e->cost, &s->load) > goal) return;
     }
@@ -283,7 +296,14 @@ static void add_background(step *s) {
 /* ---- outcome ---- */
 
 static const float *logits_of(const rp_engine *e, const step_part *p, int32_t i) {
-    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->hp.n_vocab;
+    return e->logits + (size_t)(p->first_logits + i) * (size_t)e->model->hp.n_outputs;
+}
+
+/* Adds what a part computed to its embedding. */
+static void steps_pool(const rp_engine *e, rp_job *c, const step_part *p) {
+    const float *scores = p->first_logits >= 0 ? logits_of(e, p, 0) : NULL;
+    embedding_add(c, e->hidden + (size_t)p->first_hidden * (size_t)e->model->hp.n_embd, scores, p->n_pooled);
+    if (c->seq.done == c->seq.n) embedding_finish(c);
 }
 
 /* The next token of the answer to compute. Its slot was allocated with the job. */
@@ -373,7 +393,9 @@ static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
         BASE_ASSERT(c->seq.done <= c->seq.n);
         if (c->phase == JOB_FOCUS) p->rc = focus_settle(c, &p->err);
         else if (!decodes && c->seq.done == c->seq.n) c->phase = JOB_DECODE;
-        if (!p->rc && p->first_logits >= 0) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
+        const bool embeds = c->embedding.pooling != RP_POOLING_OFF;
+        if (!p->rc && embeds) steps_pool(e, c, p);
+        if (!p->rc && p->first_logits >= 0 && !embeds) p->rc = steps_draw(e, c, p, 1 + n_drafts, &p->err);
         else if (c->phase != JOB_FOCUS) sequence_settle(&c->seq, 0, sequence_position(&c->seq, c->seq.done - 1));
         if (!p->rc && c->seq.keeps_windows) prefix_give(c, false);
         const bool goes_on = c->phase == JOB_DECODE && !c->answer.over;
@@ -482,6 +504,7 @@ bool steps_run(rp_engine *e, step_result *out) {
         s.predicted_us = cost_model_predict(&e->cost, &s.load);
         s.start_us = base_clock_us();
         rc = model_forward_step(e->forward, &rows, e->logits, &err);
+        if (!rc && s.n_hidden > 0) model_forward_read_hidden(e->forward, &rows, e->hidden);
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
         step_report(&s);

@@ -49,6 +49,7 @@ static int job_new_request(rp_job **out, rp_engine *e, const rp_request *request
     rp_job *c = NULL;
     *out = NULL;
     int rc = base_sized_read(&o, sizeof(o), request, "rp_request", err);
+    embedding_take_options(&o);
     if (!rc) rc = job_new(&c, e, JOB_REQUEST, err);
     if (!rc) rc = job_plan(c, &o, err);
     if (rc) job_free(c);

@@ -23,7 +23,9 @@ typedef struct model_row {
     int32_t context; /* index into the step's contexts; rows of one context are adjacent */
     int32_t slot;
     kv_span *span;   /* borrowed */
-    bool wants_logits;
+    int32_t after; /* it sees so many positions after its own; 0 in causal models */
+    int32_t type;  /* of the token, for models with token types */
+    bool wants_logits, wants_hidden;
     /* of its attention, and of its queries, in all layers; borrowed; NULL: none. They change no result */
     attention_observer *observer;
     query_record *queries;
@@ -60,7 +62,7 @@ typedef struct backend_ops {
 
     /* Prepares rotations and scratch for a step; the step is borrowed until the next begin. RP_ERR_MEMORY. */
     int (*begin)(backend *b, const model_step *step, rp_error *err);
-    /* dst row r = scaled embedding of row r's token, plus its position embedding if the model has them */
+    /* dst row r = scaled embedding of row r's token, plus those of its type and of its position if the model has them */
     void (*embed)(backend *b, backend_buffer *dst);
     /* dst = norm(src), over each run of weight.n_in elements; dst may be src */
     void (*norm)(backend *b, const backend_buffer *src, const model_norm *norm, int32_t rows, backend_buffer *dst);

@@ -14,7 +14,7 @@ struct model_forward {
     backend *backend;
     int32_t max_rows, max_logits;
     backend_buffer *buffers[N_BUFFERS];
-    int32_t *wanted; /* [max_logits] */
+    int32_t *wanted; /* [max_rows] */
 };
 
 static int new_buffers(model_forward *f, rp_error *err) {
@@ -35,7 +35,7 @@ static int new_buffers(model_forward *f, rp_error *err) {
         [SHARED] = hp->n_ff_shared > 0 ? hp->n_embd : 0,
         [GATES] = hp->n_ff_shared > 0 ? 1 : 0,
         [HEAD] = hp->n_embd,
-        [LOGITS] = hp->n_vocab,
+        [LOGITS] = hp->n_outputs,
     };
     for (int i = 0; i < N_BUFFERS; i++) {
         int32_t rows = i == HEAD || i == LOGITS ? f->max_logits : f->max_rows;
@@ -51,8 +51,8 @@ int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_
     model_forward *f = base_calloc(1, sizeof(*f));
     if (!f) return base_fail_memory(err, sizeof(*f), "the forward pass");
     *f = (model_forward){.model = m, .backend = b, .max_rows = max_rows, .max_logits = max_logits};
-    f->wanted = base_calloc((size_t)max_logits, sizeof(int32_t));
-    int rc = f->wanted ? new_buffers(f, err) : base_fail_memory(err, (uint64_t)max_logits * 4, "the forward pass");
+    f->wanted = base_calloc((size_t)max_rows, sizeof(int32_t));
+    int rc = f->wanted ? new_buffers(f, err) : base_fail_memory(err, (uint64_t)max_rows * 4, "the forward pass");
     if (rc) {
         model_forward_free(f);
         return rc;
@@ -155,12 +155,21 @@ static void model_forward_block(model_forward *f, const model_step *step, int32_
     model_forward_attention(f, step, layer, in, stores);
     if (l->post_attn_norm.weight.data) op->norm(b, buf[PROJECTED], &l->post_attn_norm, rows, buf[PROJECTED]);
     if (!hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
+    if (l->attn_out_norm.weight.data) op->norm(b, buf[X], &l->attn_out_norm, rows, buf[X]);
     if (l->ffn_norm.weight.data) op->norm(b, buf[X], &l->ffn_norm, rows, in = buf[NORMED]);
     if (l->router.data) model_forward_mixture(f, layer, in, rows);
     else model_forward_dense(f, &l->ffn, in, rows, buf[MIXED]);
     if (l->post_ffn_norm.weight.data) op->norm(b, buf[MIXED], &l->post_ffn_norm, rows, buf[MIXED]);
     if (hp->parallel) op->add(b, buf[X], buf[PROJECTED], hp->residual_scale, rows);
     op->add(b, buf[X], buf[MIXED], hp->residual_scale, rows);
+    if (l->layer_out_norm.weight.data) op->norm(b, buf[X], &l->layer_out_norm, rows, buf[X]);
+}
+
+/* dst = the final hidden states of n rows: f->wanted */
+static void model_forward_hidden(model_forward *f, int32_t n, backend_buffer *dst) {
+    const model_norm *norm = &f->model->output_norm;
+    f->backend->ops->gather(f->backend, f->buffers[X], f->wanted, n, dst);
+    if (norm->weight.data) f->backend->ops->norm(f->backend, dst, norm, n, dst);
 }
 
 /* Only rows that request logits pass the output head. */
@@ -175,8 +184,11 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
     }
     if (n == 0) return;
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
-    b->ops->gather(b, f->buffers[X], f->wanted, n, head);
-    b->ops->norm(b, head, &m->output_norm, n, head);
+    model_forward_hidden(f, n, head);
+    if (m->head.data) {
+        b->ops->linear(b, head, n, 1, (weights){&m->head}, (weights){&m->head_bias}, &f->buffers[PROJECTED]);
+        b->ops->soft_cap(b, head = f->buffers[PROJECTED], 1.0f, n); /* tanh */
+    }
     b->ops->linear(b, head, n, 1, (weights){&m->output}, (weights){&m->output_bias}, &out);
     if (m->hp.logit_scale != 1.0f) b->ops->scale(b, out, m->hp.logit_scale, n);
     if (m->hp.logit_cap > 0) b->ops->soft_cap(b, out, m->hp.logit_cap, n);
@@ -201,6 +213,15 @@ int model_forward_step(model_forward *f, const model_step *step, float *logits, 
     for (int32_t l = 0; l < f->model->hp.n_layers; l++) model_forward_block(f, step, l, true);
     model_forward_head(f, step, logits);
     return RP_OK;
+}
+
+void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden) {
+    int32_t n = 0;
+    for (int32_t r = 0; r < step->n_rows; r++)
+        if (step->rows[r].wants_hidden) f->wanted[n++] = r;
+    if (n == 0) return;
+    model_forward_hidden(f, n, f->buffers[NORMED]);
+    f->backend->ops->buffer_read(f->backend, f->buffers[NORMED], n, hidden);
 }
 
 /* ---- a probe ---- */

@@ -15,10 +15,13 @@ typedef struct model_forward model_forward;
 int model_forward_new(model_forward **out, const rp_model *m, backend *b, int32_t max_rows, int32_t max_logits, rp_error *err);
 void model_forward_free(model_forward *f);
 
-/* Computes a step: writes every row's KV to its slot, and the logits of rows that request them to `logits`, in row
- * order ([max_logits][n_vocab] floats; may be NULL if no row requests any). RP_ERR_MEMORY: the KV of the step is
+/* Computes a step: writes every row's KV to its slot, and the outputs of the head of rows that request them to `logits`, in row
+ * order ([max_logits][n_outputs] floats; may be NULL if no row requests any). RP_ERR_MEMORY: the KV of the step is
  * undefined. */
 int model_forward_step(model_forward *f, const model_step *step, float *logits, rp_error *err);
+
+/* After that step: reads the final hidden states of rows that request them, in row order: [rows][n_embd]. */
+void model_forward_read_hidden(model_forward *f, const model_step *step, float *hidden);
 
 /* The layer that a probe compares: the first one after layer 0 that owns KV, or -1 if there is none. */
 int32_t model_probe_layer(const rp_model *m);

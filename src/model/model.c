@@ -34,7 +34,7 @@ static int find_arch(rp_model *m, rp_error *err) {
 static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
     m->chat = wanted ? chat_format_find(wanted) : chat_format_detect(m->file, m->tokenizer, &m->chat_guessed);
     if (m->chat_guessed)
-        base_log(BASE_LOG_WARN, "%s: unknown chat template: using chat format '%s' instead", gguf_name(m->file), chat_format_name(m->chat));
+        base_log(BASE_LOG_WARN, "%s: unknown chat template: roles in PML use chat format '%s'", gguf_name(m->file), chat_format_name(m->chat));
     if (m->chat) return RP_OK;
     char list[RP_ERROR_MESSAGE_BYTES] = "";
     for (int i = 0; chat_format_at(i); i++) {
@@ -51,8 +51,8 @@ static int model_take_texts(rp_model *m, rp_error *err) {
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
     if (!m->name) return base_fail_memory(err, 256, "a name");
     if (!gguf_get_string(m->file, "tokenizer.chat_template", &template)) return RP_OK;
-    m->chat_template = base_strndup(template.bytes, (size_t)template.n);
-    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)template.n, "a chat template");
+    m->chat_template = base_strndup(template.bytes, (size_t) template.n);
+    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t) template.n, "a chat template");
 }
 
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {

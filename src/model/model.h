@@ -57,6 +57,8 @@ enum {
     MODEL_PARALLEL_BARE = 1 << 21,   /* they are parallel if the feed-forward has no separate norm */
     /* YaRN's range is not rounded to whole dimensions, unless the metadata override it */
     MODEL_YARN_EXACT = 1 << 22,
+    /* each token attends to the whole text, and norms follow the sums of the residual stream: embeddings, no logits */
+    MODEL_ENCODER = 1 << 23,
 };
 
 typedef struct model_arch {
@@ -79,6 +81,9 @@ const model_arch *model_arch_at(size_t i); /* in the order of the table; NULL at
 
 typedef struct model_hparams {
     int32_t n_layers, n_embd, n_heads, n_kv_heads, key_dim, value_dim, n_ff, n_vocab, n_ctx_train;
+    int32_t n_outputs;    /* of the output head: logits, or the scores of an encoder's rank head; 0: none */
+    int32_t n_types;      /* kinds of tokens with embeddings of their own, added to those of tokens; 0: none */
+    rp_pooling pooling;   /* of embeddings: mean, cls, last or rank */
     int32_t n_experts, n_experts_used, n_ff_expert, n_ff_shared; /* 0: none */
     bool experts_sum_1;   /* weights of the selected experts sum to 1 */
     int32_t rot_dim;      /* dimensions of a head that are rotated; 0: none */
@@ -141,6 +146,7 @@ enum { MODEL_ROPE_GLOBAL, MODEL_ROPE_LOCAL_BASE, MODEL_ROPE_LONG, MODEL_N_ROPES,
 
 typedef struct model_layer {
     model_norm attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm;
+    model_norm attn_out_norm, layer_out_norm;    /* of the residual stream itself, after each sum: encoders */
     model_weight q, k, v, o;                     /* [n_heads * key_dim][n_embd] ... [n_embd][n_heads * value_dim] */
     model_weight q_bias, k_bias, v_bias, o_bias; /* F32, optional */
     model_weight sinks;                          /* F32 [n_heads], optional */
@@ -161,7 +167,9 @@ struct rp_model {
     const model_arch *arch;
     model_hparams hp;
     model_weight embedding, output, output_bias; /* output: the embedding if the file ties them */
+    model_weight head, head_bias;                /* of an encoder's rank head: output(tanh(head x)); without data: output x */
     model_weight positions;                      /* [positions][n_embd]; without data: they are not learned */
+    model_weight token_types;                    /* [n_types][n_embd]; without data: none */
     model_norm embed_norm, output_norm;
     /* F32 [rot_dim / 2], optional: frequencies are divided by them */
     model_weight rope_factors, rope_factors_long, rope_factors_short;
@@ -224,6 +232,7 @@ int32_t model_n_matrices(const rp_model *m);
 const model_weight *model_matrix(const rp_model *m, int32_t i);
 uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file has them */
 
+static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->arch->features & MODEL_ENCODER) != 0; }
 /* Returns true if spans can be shifted to positions other than their own. */
 static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
 /* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. kv_layers: [n_kv_layers],

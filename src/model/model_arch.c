@@ -9,6 +9,8 @@
 #define QWEN (LLAMA | MODEL_ROPE_HALVES)
 #define GEMMA (QWEN | MODEL_EMBED_SQRT)
 #define GPT2 (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_FFN_NORM)
+/* Of BERT: no norm before anything, LayerNorms after each sum and after the embedding. */
+#define BERT (MODEL_ENCODER | MODEL_LAYER_NORM | MODEL_EMBED_NORM)
 #define NEOX (MODEL_LAYER_NORM | MODEL_PRE_NORM | MODEL_ROPE | MODEL_ROPE_HALVES)
 
 static const model_arch archs[] = {
@@ -39,6 +41,8 @@ static const model_arch archs[] = {
     {.name = "smollm3", .features = LLAMA, .act = KERNEL_SILU, .no_rope_every = 4},
     {.name = "gpt-oss", .features = QWEN | MODEL_FFN_NORM_RENAMED | MODEL_EXPERTS | MODEL_SINKS | MODEL_YARN_EXACT,
      .act = KERNEL_SWIGLU_OAI, .global_every = 2},
+    {.name = "bert", .features = BERT | MODEL_POSITIONS, .act = KERNEL_GELU},
+    {.name = "nomic-bert", .features = BERT | MODEL_ROPE | MODEL_ROPE_HALVES | MODEL_FFN_GATED, .act = KERNEL_SILU},
 };
 
 const model_arch *model_arch_find(const char *name, size_t n) {

@@ -189,6 +189,20 @@ static int read_experts(rp_model *m, rp_error *err) {
     return model_hparams_read_size(m, "expert_feed_forward_length", MODEL_MAX_DIM, width, &hp->n_ff_expert, err);
 }
 
+/* Kinds of tokens, and outputs of the rank head: those of its tensors. */
+static int read_encoder(rp_model *m, rp_error *err) {
+    const gguf_tensor *types = gguf_find_tensor(m->file, "token_types.weight"), *cls = gguf_find_tensor(m->file, "cls.weight"),
+                      *scores = gguf_find_tensor(m->file, "cls.output.weight");
+    const gguf_tensor *last = scores ? scores : cls;
+    const int64_t n_types = types ? types->dims[1] : 0, n_outputs = last ? last->dims[1] : 0;
+    if (n_types > MODEL_MAX_TYPES || n_outputs > MODEL_MAX_SCORES)
+        return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "%lld kinds of tokens and %lld scores", (long long)n_types,
+                            (long long)n_outputs);
+    m->hp.n_types = (int32_t)n_types;
+    m->hp.n_outputs = (int32_t)n_outputs;
+    return RP_OK;
+}
+
 static int read_shape(rp_model *m, rp_error *err) {
     model_hparams *hp = &m->hp;
     int rc;
@@ -201,6 +215,8 @@ static int read_shape(rp_model *m, rp_error *err) {
     hp->n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (hp->n_vocab < 1 || hp->n_vocab > MODEL_MAX_VOCAB)
         return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "a vocabulary of %d tokens", hp->n_vocab);
+    hp->n_outputs = hp->n_vocab;
+    if (model_is_encoder(m)) return read_encoder(m, err);
     if (!(m->arch->features & MODEL_EXPERTS_SHARED)) return RP_OK;
     return model_hparams_read_size(m, "expert_shared_feed_forward_length", MODEL_MAX_DIM, hp->n_ff, &hp->n_ff_shared, err);
 }
@@ -238,10 +254,21 @@ static int read_numbers(rp_model *m, rp_error *err) {
     return read_scales(m, err);
 }
 
+/* What an embedding is computed from. The file's "none" leaves the choice to the caller, as a file without the key does. */
+static int read_pooling(rp_model *m, rp_error *err) {
+    const rp_pooling usual = model_is_encoder(m) ? RP_POOLING_MEAN : RP_POOLING_LAST;
+    const rp_pooling values[] = {usual, RP_POOLING_MEAN, RP_POOLING_CLS, RP_POOLING_LAST, RP_POOLING_RANK}; /* of GGUF */
+    int32_t i;
+    int rc = read_int(m, "pooling_type", 0, BASE_ARRAY_LEN(values) - 1, 0, &i, err);
+    if (!rc) m->hp.pooling = values[i];
+    return rc;
+}
+
 int model_read_hparams(rp_model *m, rp_error *err) {
     int rc;
-    if (!read_flag(m, "attention.causal", true))
-        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "its attention is not causal: it is an embedding model");
-    if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err))) return rc;
+    if (!read_flag(m, "attention.causal", true) && !model_is_encoder(m))
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                            "its attention is not causal: it is an embedding model of a kind that is not supported (supported: bert, nomic-bert)");
+    if ((rc = read_shape(m, err)) || (rc = read_numbers(m, err)) || (rc = read_pooling(m, err))) return rc;
     return read_rope(m, err);
 }

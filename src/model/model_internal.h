@@ -11,6 +11,8 @@
 #define MODEL_MAX_VOCAB (1 << 24)
 #define MODEL_MAX_CONTEXT (1 << 26)
 #define MODEL_MAX_EXPERTS 4096
+#define MODEL_MAX_TYPES 1024
+#define MODEL_MAX_SCORES 65536
 
 /* Metadata key: a number n (every n-th layer has no window), or an array of booleans (the layer has a window). */
 #define MODEL_WINDOW_PATTERN "attention.sliding_window_pattern"

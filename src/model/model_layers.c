@@ -18,11 +18,15 @@ static const size_t layer_matrices[] = {L(q), L(k), L(v), L(o), L(ffn.gate), L(f
 #undef L
 #define N_LAYER_MATRICES ((int32_t)BASE_ARRAY_LEN(layer_matrices))
 
-int32_t model_n_matrices(const rp_model *m) { return m->hp.n_layers * N_LAYER_MATRICES + 1; }
+/* The output, and before it an encoder's rank head. */
+static int32_t n_last_matrices(const rp_model *m) { return model_is_encoder(m) ? 2 : 1; }
+
+int32_t model_n_matrices(const rp_model *m) { return m->hp.n_layers * N_LAYER_MATRICES + n_last_matrices(m); }
 
 /* Layer by layer, then the output. */
 static model_weight *matrix_at(rp_model *m, int32_t i) {
-    if (i == m->hp.n_layers * N_LAYER_MATRICES) return &m->output;
+    if (i == model_n_matrices(m) - 1) return &m->output;
+    if (i == m->hp.n_layers * N_LAYER_MATRICES) return &m->head;
     return (model_weight *)((char *)&m->layers[i / N_LAYER_MATRICES] + layer_matrices[i % N_LAYER_MATRICES]);
 }
 

@@ -76,7 +76,8 @@ int model_check_rendered(const rp_template_text *text, rp_error *err) {
     size_t end = 0;
     for (size_t i = 0; i < text->n_runs; i++) {
         if (text->runs[i].end <= end || text->runs[i].end > text->n)
-            return base_fail(err, RP_ERR_INVALID, "run %zu of a rendered text ends at byte %zu: runs rise, and end with the text", i, text->runs[i].end);
+            return base_fail(err, RP_ERR_INVALID, "run %zu of a rendered text ends at byte %zu: runs rise, and end with the text", i,
+                             text->runs[i].end);
         end = text->runs[i].end;
     }
     if (!text->bytes || end != text->n) return base_fail(err, RP_ERR_INVALID, "a rendered text of %zu bytes has runs for %zu", text->n, end);

@@ -21,7 +21,7 @@ typedef struct file_layer {
 } file_layer;
 
 enum dim { D_NONE, D_EMBD, D_FF, D_Q, D_K, D_V, D_QKV, D_VALUE, D_HEADS, D_VOCAB, D_ROT_PAIRS, D_EXPERTS, D_FF_EXPERT, D_FF_SHARED,
-           D_POSITIONS };
+           D_POSITIONS, D_TYPES, D_RANK_HEAD, D_SCORES };
 enum {
     REQUIRED = 1,
     VECTOR = 2,    /* F32, used elementwise */
@@ -48,10 +48,16 @@ static const tensor_row model_rows[] = {
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, REQUIRED, MODEL_POSITIONS, 0},
     /* some models of ALiBi architectures have learned positions instead */
     {"position_embd.weight", offsetof(rp_model, positions), D_EMBD, D_POSITIONS, 0, MODEL_ALIBI, 0},
-    {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, 0},
-    {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
-    {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, 0},
-    {"output.bias", offsetof(rp_model, output_bias), D_VOCAB, D_NONE, VECTOR, 0, 0},
+    {"token_types.weight", offsetof(rp_model, token_types), D_EMBD, D_TYPES, 0, MODEL_ENCODER, 0},
+    {"output_norm.weight", offsetof(rp_model, output_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, 0, MODEL_ENCODER},
+    {"output_norm.bias", offsetof(rp_model, output_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_LAYER_NORM, MODEL_ENCODER},
+    {"output.weight", offsetof(rp_model, output), D_EMBD, D_VOCAB, 0, 0, MODEL_ENCODER},
+    {"output.bias", offsetof(rp_model, output_bias), D_VOCAB, D_NONE, VECTOR, 0, MODEL_ENCODER},
+    /* a rank head of two matrices, cls and cls.output, or of one: cls, see settle_rank_head */
+    {"cls.weight", offsetof(rp_model, head), D_EMBD, D_RANK_HEAD, 0, MODEL_ENCODER, 0},
+    {"cls.bias", offsetof(rp_model, head_bias), D_RANK_HEAD, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"cls.output.weight", offsetof(rp_model, output), D_EMBD, D_SCORES, 0, MODEL_ENCODER, 0},
+    {"cls.output.bias", offsetof(rp_model, output_bias), D_SCORES, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"rope_freqs.weight", offsetof(rp_model, rope_factors), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_long.weight", offsetof(rp_model, rope_factors_long), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
     {"rope_factors_short.weight", offsetof(rp_model, rope_factors_short), D_ROT_PAIRS, D_NONE, VECTOR, MODEL_ROPE, 0},
@@ -78,6 +84,10 @@ static const tensor_row layer_rows[] = {
     {"attn_q_norm.bias", L(l.q_norm.bias), D_Q, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_k_norm.bias", L(l.k_norm.bias), D_K, D_NONE, VECTOR, MODEL_LAYER_NORM, 0},
     {"attn_sinks.weight", L(l.sinks), D_HEADS, D_NONE, VECTOR | REQUIRED, MODEL_SINKS, 0},
+    {"attn_output_norm.weight", L(l.attn_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
+    {"attn_output_norm.bias", L(l.attn_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
+    {"layer_output_norm.weight", L(l.layer_out_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_ENCODER, 0},
+    {"layer_output_norm.bias", L(l.layer_out_norm.bias), D_EMBD, D_NONE, VECTOR, MODEL_ENCODER, 0},
     {"attn_output.weight", L(l.o), D_VALUE, D_EMBD, REQUIRED, 0, 0},
     {"attn_output.bias", L(l.o_bias), D_EMBD, D_NONE, VECTOR, 0, 0},
     {"post_attention_norm.weight", L(l.post_attn_norm.weight), D_EMBD, D_NONE, REQUIRED | VECTOR, MODEL_POST_NORM, 0},
@@ -133,8 +143,16 @@ static int64_t dim_of(const model_hparams *hp, enum dim d) {
     case D_FF_EXPERT: return hp->n_ff_expert;
     case D_FF_SHARED: return hp->n_ff_shared;
     case D_POSITIONS: return hp->n_ctx_train;
+    case D_TYPES: return hp->n_types;
+    case D_RANK_HEAD: break; /* rank_head_rows */
+    case D_SCORES: return hp->n_outputs;
     }
     return 0;
+}
+
+/* Rows of cls.weight: the width, or the scores if there is no second matrix. */
+static int64_t rank_head_rows(const rp_model *m) {
+    return gguf_find_tensor(m->file, "cls.output.weight") ? m->hp.n_embd : m->hp.n_outputs;
 }
 
 static bool row_applies(const rp_model *m, const tensor_row *row) {
@@ -149,8 +167,8 @@ static bool row_applies(const rp_model *m, const tensor_row *row) {
 static void expected_shape(const rp_model *m, const tensor_row *row, const gguf_tensor *t, int64_t dims[GGUF_MAX_DIMS]) {
     int n = 0;
     for (int i = 0; i < GGUF_MAX_DIMS; i++) dims[i] = 1;
-    dims[n++] = dim_of(&m->hp, row->in);
-    if (row->out != D_NONE) dims[n++] = dim_of(&m->hp, row->out);
+    dims[n++] = row->in == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->hp, row->in);
+    if (row->out != D_NONE) dims[n++] = row->out == D_RANK_HEAD ? rank_head_rows(m) : dim_of(&m->hp, row->out);
     if (row->flags & EXPERTS) dims[n++] = m->hp.n_experts;
     if ((row->flags & RUNS) && t->dims[0] == m->hp.key_dim && (t->dims[1] == 1 || t->dims[1] == dims[0] / m->hp.key_dim)) {
         dims[0] = m->hp.key_dim;
@@ -316,6 +334,14 @@ static int check_all_bound(const binding *b) {
     return RP_OK;
 }
 
+/* A head of one matrix is its output. */
+static void settle_rank_head(rp_model *m) {
+    if (!m->head.data || m->output.data) return;
+    m->output = m->head;
+    m->output_bias = m->head_bias;
+    m->head = m->head_bias = (model_weight){0};
+}
+
 static int bind_all(binding *b) {
     rp_model *m = b->m;
     int rc;
@@ -327,7 +353,8 @@ static int bind_all(binding *b) {
             if ((rc = bind_tensor(b, &f, &layer_rows[i], l))) return rc;
         if ((rc = settle_layer(b, &f, l)) || (rc = check_ffn_norm(b, l))) return rc;
     }
-    if (!m->output.data) m->output = m->embedding;
+    if (!m->output.data && !model_is_encoder(m)) m->output = m->embedding;
+    settle_rank_head(m);
     return check_all_bound(b);
 }
 

@@ -39,6 +39,11 @@ void handle_openapi(server_request *x);
 void handle_openai_chat(server_request *x);
 void handle_openai_text(server_request *x);
 
+/* embeddings.c */
+void handle_openai_embeddings(server_request *x);
+void handle_llamacpp_embedding(server_request *x);
+void handle_rerank(server_request *x);
+
 /* responses.c */
 void handle_response_create(server_request *x);
 void handle_response_get(server_request *x);

@@ -39,6 +39,20 @@ test("chat, and what a second request reuses", async () => {
     assert.equal(again.usage.prompt_tokens_details.cached_tokens, first.usage.prompt_tokens - 1);
 });
 
+test("embeddings", async () => {
+    const texts = ["Tom had a red ball.", "The sun is hot."];
+    const two = await openai.embeddings.create({model: MODEL, input: texts, cache_salt: "embeddings"}); // the client asks for base64, and decodes it
+    assert.deepEqual(two.data.map((d) => d.index), [0, 1]);
+    const length = Math.hypot(...two.data[0].embedding);
+    assert.ok(Math.abs(length - 1) < 1e-5, `length ${length}`);
+    const one = await openai.embeddings.create({model: MODEL, input: texts[0], encoding_format: "float", cache_salt: "embeddings"});
+    one.data[0].embedding.forEach((v, i) => assert.ok(Math.abs(v - two.data[0].embedding[i]) < 1e-6));
+    assert.equal(one.usage.prompt_tokens_details.cached_tokens, one.usage.prompt_tokens - 1);
+    const few = await openai.embeddings.create({model: MODEL, input: texts, dimensions: 8});
+    assert.equal(few.data[1].embedding.length, 8);
+    await assert.rejects(openai.embeddings.create({model: MODEL, input: []}), OpenAI.BadRequestError);
+});
+
 test("streams", async () => {
     const whole = await openai.chat.completions.create(short);
     let text = "", usage, finish;

@@ -18,6 +18,7 @@
 #include "support/golden.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
+#include "support/vector_file.h"
 
 #define MAX_FILE_BYTES ((size_t)16 << 20)
 #define N_TOKENS 40 /* past the windows */
@@ -35,11 +36,11 @@ static void fail(const char *what, const char *name) {
 /* Plain C uses the file's weights; this machine's level repacks them first. */
 static void compute(const rp_model *m, base_cpu_level level) {
     int32_t tokens[N_TOKENS], n = m->hp.n_ctx_train < N_TOKENS ? m->hp.n_ctx_train : N_TOKENS;
-    float *logits = calloc((size_t)m->hp.n_vocab, sizeof(float));
+    float *logits = calloc((size_t)m->hp.n_outputs + 1, sizeof(float));
     forward_run r;
     for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((uint32_t)i * 7919 % (uint32_t)m->hp.n_vocab);
     forward_run_open(&r, m, level, m->hp.n_ctx_train, 16, 2);
-    forward_run_feed(&r, tokens, 0, n, 1, logits);
+    forward_run_feed(&r, tokens, 0, n, m->hp.n_outputs > 0, logits); /* an encoder without a rank head has none */
     forward_run_close(&r);
     free(logits);
 }
@@ -116,7 +117,17 @@ static void change_header(base_buffer *bytes, const char *name, tiny_random *ran
     }
 }
 
+static void change_file(const char *path, const char *name, tiny_random *random, int rounds, tally *numbers, tally *headers) {
+    base_buffer bytes = {0};
+    rp_error err = {0};
+    if (base_file_read(path, MAX_FILE_BYTES, &bytes, &err)) fail(err.message, name);
+    change_numbers(&bytes, name, numbers);
+    change_header(&bytes, name, random, rounds, headers);
+    base_buffer_free(&bytes);
+}
+
 int main(void) {
+    static const char *const encoders[] = {"embeddings/bert.gguf", "embeddings/nomic-bert.gguf", "embeddings/reranker.gguf"};
     golden *g = golden_open();
     tiny_random random = {test_seed("model_damage", 20261123)};
     int rounds = test_rounds(100);
@@ -124,14 +135,9 @@ int main(void) {
     tally numbers = {0}, headers = {0};
     if (base_cpu_detect(&numbers.highest, &found)) fail(found.message, "the processor");
     headers.highest = numbers.highest;
-    for (int32_t i = 0; i < g->n_models; i++) {
-        base_buffer bytes = {0};
-        rp_error err = {0};
-        if (base_file_read(g->models[i].path, MAX_FILE_BYTES, &bytes, &err)) fail(err.message, g->models[i].name);
-        change_numbers(&bytes, g->models[i].name, &numbers);
-        change_header(&bytes, g->models[i].name, &random, rounds, &headers);
-        base_buffer_free(&bytes);
-    }
+    for (int32_t i = 0; i < g->n_models; i++) change_file(g->models[i].path, g->models[i].name, &random, rounds, &numbers, &headers);
+    for (size_t i = 0; i < sizeof(encoders) / sizeof(encoders[0]); i++)
+        change_file(vector_path(encoders[i]), encoders[i], &random, rounds, &numbers, &headers);
     golden_close(g);
     printf("numbers: %d opened, %d refused; headers: %d opened, %d refused\n", numbers.opened, numbers.refused, headers.opened,
            headers.refused);

@@ -58,7 +58,7 @@ static gguf_writer *write_vocabulary(family k, damage d) {
     memcpy(tokens + 4, pieces, sizeof(pieces));
     memcpy(lines, merges, sizeof(merges));
     if (d == MERGE_WITHOUT_SPACE) lines[3] = "aa";
-    if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "bert" : models[k]);
+    if (d != NO_MODEL) gguf_writer_string(w, "tokenizer.ggml.model", d == OTHER_MODEL ? "rwkv" : models[k]);
     if (d == TOKENS_ARE_NUMBERS) gguf_writer_array(w, "tokenizer.ggml.tokens", GGUF_I32, (int32_t[]){1, 2}, 2);
     else if (d != NO_TOKENS) gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, (size_t)(d == EMPTY_TOKENS ? 0 : n));
     write_attributes(w, k, d, n);

@@ -53,12 +53,25 @@ static void test_detection(void **state) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(detected); i++) {
         tool_convention c = tool_convention_detect(detected[i].template, strlen(detected[i].template), "plain");
         assert_string_equal(c.family->name, detected[i].family);
-        assert_true((c.reasoning != NULL) == (strstr(detected[i].template, "hink") || strstr(detected[i].template, "THINK") || c.family->has_channels));
+        const bool reasons = strstr(detected[i].template, "think") || strstr(detected[i].template, "THINK") || c.family->has_channels;
+        assert_true((c.reasoning != NULL) == reasons);
     }
-    static const char *const formats[][2] = {{"chatml", "hermes"},      {"plain", "hermes"},        {"llama-3", "llama-3"}, {"llama-4", "llama-3"},
-                                             {"gemma", "gemma"},        {"deepseek-3", "deepseek"}, {"granite", "granite"}, {"command-r", "command-r7b"},
-                                             {"mistral-v3", "mistral"}, {"mistral-v1", "hermes"},   {"gpt-oss", "harmony"}, {"phi-4-mini", "phi-4-mini"}};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++) assert_string_equal(tool_convention_detect(NULL, 0, formats[i][0]).family->name, formats[i][1]);
+    static const char *const formats[][2] = {
+        {"chatml", "hermes"},
+        {"plain", "hermes"},
+        {"llama-3", "llama-3"},
+        {"llama-4", "llama-3"},
+        {"gemma", "gemma"},
+        {"deepseek-3", "deepseek"},
+        {"granite", "granite"},
+        {"command-r", "command-r7b"},
+        {"mistral-v3", "mistral"},
+        {"mistral-v1", "hermes"},
+        {"gpt-oss", "harmony"},
+        {"phi-4-mini", "phi-4-mini"},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++)
+        assert_string_equal(tool_convention_detect(NULL, 0, formats[i][0]).family->name, formats[i][1]);
     assert_string_equal(tool_convention_detect("", 0, "gemma").family->name, "hermes");
     assert_string_equal(tool_convention_detect("<tool_cal", 9, "gemma").family->name, "hermes");
 }
@@ -66,10 +79,12 @@ static void test_detection(void **state) {
 /* ---- grammars ---- */
 
 static const char tools_text[] =
-    "[{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 8}, \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"type\": \"integer\", "
-    "\"minimum\": 1, \"maximum\": 14}}, \"required\": [\"city\", \"unit\"], \"additionalProperties\": false},"
-    " {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"enum\": [\"Rome\", \"Krak\u00f3w\"]}, \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"$ref\": "
-    "\"#/$defs/days\"}}, \"$defs\": {\"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}}, \"required\": [\"city\", \"unit\"]}]";
+    "[{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"maxLength\": 8}, \"unit\": {\"enum\": [\"c\", \"f\"]},"
+    "  \"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}}, \"required\": [\"city\", \"unit\"], \"additionalProperties\": false},"
+    " {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"enum\": [\"Rome\", \"Krak\u00f3w\"]},"
+    "  \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"$ref\": \"#/$defs/days\"}},"
+    "  \"$defs\": {\"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 14}},"
+    "  \"required\": [\"city\", \"unit\"]}]";
 
 static void check_arguments(const tool_item *item) {
     json_t *root = json_loadb(item->text.data, item->text.len, 0, NULL), *value;
@@ -138,7 +153,13 @@ static int32_t token_of(const family_world *w, const char *text) {
 }
 
 static generation ask_of(family_world *w) {
-    return (generation){.tools = w->tools, .n_tools = 2, .convention = w->convention.convention, .special_text = w->convention.special_text, .splits_reasoning = true};
+    return (generation){
+        .tools = w->tools,
+        .n_tools = 2,
+        .convention = w->convention.convention,
+        .special_text = w->convention.special_text,
+        .splits_reasoning = true,
+    };
 }
 
 static rp_request request_of(const generation *gen, uint64_t seed) {
@@ -289,8 +310,8 @@ static void test_grammars(void **state) {
 
 /* ---- templates ---- */
 
-/* What templates write for past calls. `before` and `after`: what is around the assistant's turn; those without them write calls only for messages that
- * the vectors do not have: these texts were rendered by Jinja2 from a message with arguments as text. */
+/* What templates write for past calls. `before` and `after`: what is around the assistant's turn. Those without them write calls only
+ * for messages that the vectors do not have: these texts were rendered by Jinja2 from a message with arguments as text. */
 static const struct {
     const char *template, *family, *before, *after, *text;
 } written[] = {
@@ -305,7 +326,8 @@ static const struct {
     {"openai-gpt-oss-120b", "harmony", "<|start|>assistant", "<|start|>functions", NULL},
     {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek", NULL, NULL,
      CALLS_BEGIN CALL_BEGIN "function" SEP "get_weather\n```json\n{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}\n```" CALL_END CALLS_END},
-    {"meetkai-functionary-medium-v3.1", "functionary", NULL, NULL, "<function=get_weather>{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}</function>"},
+    {"meetkai-functionary-medium-v3.1", "functionary", NULL, NULL,
+     "<function=get_weather>{\"city\": \"S\u00e3o Paulo\", \"unit\": \"celsius\"}</function>"},
     {"ibm-granite-granite-3.3-2B-Instruct", "granite", NULL, NULL, NULL}, /* no calls in its conversations */
     {"google-gemma-2-2b-it", "gemma", NULL, NULL, NULL},
     {"microsoft-Phi-3.5-mini-instruct", "hermes", NULL, NULL, NULL},
@@ -349,7 +371,8 @@ static void check_turn(const char *turn, tool_convention c) {
         for (size_t at = 0, n = strlen(turn); at < n; at += piece) assert_int_equal(tool_finder_feed(&f, turn + at, BASE_MIN(piece, n - at)), 0);
         assert_int_equal(tool_finder_finish(&f), 0);
         if (f.n_items != 1 || !f.items[0].tool || !f.items[0].is_whole) fail_msg("%s: no call in '%s'", c.family->name, turn);
-        json_t *found = json_loadb(f.items[0].text.data, f.items[0].text.len, 0, NULL), *expected = json_pack("{s:s, s:s}", "city", "S\u00e3o Paulo", "unit", "celsius");
+        json_t *found = json_loadb(f.items[0].text.data, f.items[0].text.len, 0, NULL);
+        json_t *expected = json_pack("{s:s, s:s}", "city", "S\u00e3o Paulo", "unit", "celsius");
         assert_true(json_equal(found, expected));
         json_decref(found);
         json_decref(expected);

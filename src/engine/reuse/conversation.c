@@ -92,7 +92,7 @@ static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *m
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);
     job_draft(c)->before = answer_before_key(&r.before);
-    job_draft(c)->remembers = !o->continues_last; /* else its text is only part of a message */
+    job_draft(c)->remembers = !o->continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
     return RP_OK;
 }
 

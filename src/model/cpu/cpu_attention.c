@@ -240,7 +240,8 @@ static bool block_visibility(const tile *t, const visit *v, int32_t block, uint6
     const model_layer *l = t->j->layer;
     uint64_t any = 0;
     for (int32_t r = v->first; r < v->end; r++) {
-        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, tile_row_of(t, r)->pos, l->window) : 0;
+        const model_row *row = tile_row_of(t, r);
+        visible[r] = v->views[r] ? kv_view_visible(v->views[r], l->states, t->kv_head, block, row->pos + row->after, l->window) : 0;
         if (t->j->b->is_chosen && visible[r]) visible[r] &= chosen_slots(t, v, r, block);
         any |= visible[r];
     }

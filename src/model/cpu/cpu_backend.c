@@ -92,6 +92,10 @@ static void embed(backend *self, backend_buffer *dst) {
         float *y = cpu_row_at(dst, r);
         embedding_row(b, b->step->rows[r].token, y);
         if (m->hp.embed_scale != 1.0f) b->kernels.scale(y, m->hp.embed_scale, dst->width);
+        if (m->token_types.data) {
+            dequantize_row(&m->token_types, b->step->rows[r].type, b->row);
+            b->kernels.add(y, b->row, 1.0f, y, dst->width);
+        }
         if (!m->positions.data) continue;
         dequantize_row(&m->positions, b->step->rows[r].pos, b->row);
         b->kernels.add(y, b->row, 1.0f, y, dst->width);

@@ -68,7 +68,7 @@ static int tokenizer_read_attributes(tokenizer *t, const gguf_file *f, rp_error 
         }
     }
     if (!gguf_get_array(f, "tokenizer.ggml.scores", &scores))
-        return t->kind == TOKENIZER_BPE ? RP_OK : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
+        return t->kind == TOKENIZER_BPE || t->kind == TOKENIZER_WORDPIECE ? RP_OK : tokenizer_damaged(f, err, "tokenizer.ggml.scores", "is missing");
     if (scores.type != GGUF_F32 || scores.n != (uint64_t)t->n_vocab)
         return tokenizer_damaged(f, err, "tokenizer.ggml.scores", "does not have one F32 per token");
     memcpy(t->scores, scores.data, sizeof(float) * (size_t)t->n_vocab);
@@ -85,19 +85,24 @@ static int32_t read_id(const tokenizer *t, const gguf_file *f, const char *key, 
 
 static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
     static const struct {
-        int32_t bos, eos, unk, pad;
-    } defaults[] = {[TOKENIZER_SPM] = {1, 2, 0, -1}, [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0}, [TOKENIZER_BPE] = {-1, -1, -1, -1}};
+        int32_t bos, eos, unk, pad, sep;
+    } defaults[] = {[TOKENIZER_SPM] = {1, 2, 0, -1, -1}, [TOKENIZER_UNIGRAM] = {-1, 1, 2, 0, -1}, [TOKENIZER_BPE] = {-1, -1, -1, -1, -1},
+                    [TOKENIZER_WORDPIECE] = {101, -1, 100, 0, 102}};
     t->bos = read_id(t, f, "tokenizer.ggml.bos_token_id", defaults[t->kind].bos);
     t->eos = read_id(t, f, "tokenizer.ggml.eos_token_id", defaults[t->kind].eos);
     t->unk = read_id(t, f, "tokenizer.ggml.unknown_token_id", defaults[t->kind].unk);
     t->pad = read_id(t, f, "tokenizer.ggml.padding_token_id", defaults[t->kind].pad);
     t->eot = read_id(t, f, "tokenizer.ggml.eot_token_id", -1);
+    t->sep = read_id(t, f, "tokenizer.ggml.seperator_token_id", defaults[t->kind].sep); /* as GGUF spells it */
+    if (t->kind == TOKENIZER_WORDPIECE) t->bos = read_id(t, f, "tokenizer.ggml.cls_token_id", t->bos);
 }
 
 /* ---- the bytes of every token ---- */
 
 static int tokenizer_hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                        : c >= 'a' && c <= 'f'   ? c - 'a' + 10
+                                                                 : -1;
 }
 
 /* The byte of "<0xNN>", or -1. */
@@ -158,7 +163,8 @@ static void map_byte_tokens(tokenizer *t) {
 /* ---- opening ---- */
 
 static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
-    static const char *const names[] = {[TOKENIZER_SPM] = "llama", [TOKENIZER_UNIGRAM] = "t5", [TOKENIZER_BPE] = "gpt2"};
+    static const char *const names[] = {[TOKENIZER_SPM] = "llama", [TOKENIZER_UNIGRAM] = "t5", [TOKENIZER_BPE] = "gpt2",
+                                        [TOKENIZER_WORDPIECE] = "bert"};
     gguf_string model;
     if (!gguf_get_string(f, "tokenizer.ggml.model", &model)) return tokenizer_damaged(f, err, "tokenizer.ggml.model", "is missing");
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
@@ -166,8 +172,15 @@ static int find_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
         t->kind = (tokenizer_kind)i;
         return RP_OK;
     }
-    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5)",
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(f), 0, "vocabulary '%.*s' is not supported (supported: llama, gpt2, t5, bert)",
                         (int)BASE_MIN(model.n, 64), model.bytes);
+}
+
+static int open_kind(tokenizer *t, const gguf_file *f, rp_error *err) {
+    if (t->kind == TOKENIZER_BPE) return bpe_open(t, f, err);
+    if (t->kind != TOKENIZER_WORDPIECE) return spm_open(t, f, err);
+    wordpiece_open(t);
+    return RP_OK;
 }
 
 static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
@@ -175,8 +188,10 @@ static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = tokenizer_read_attributes(t, f, err))) return rc;
     tokenizer_read_ids(t, f);
     map_byte_tokens(t);
-    if ((rc = t->kind == TOKENIZER_BPE ? bpe_open(t, f, err) : spm_open(t, f, err))) return rc;
+    if ((rc = open_kind(t, f, err))) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    gguf_get_bool(f, "tokenizer.ggml.add_eos_token", &t->adds_eos);
+    gguf_get_bool(f, "tokenizer.ggml.add_sep_token", &t->adds_sep);
     if ((rc = make_bytes(t, err))) return rc;
     return special_open(t, f, err);
 }
@@ -210,6 +225,7 @@ void tokenizer_free(tokenizer *t) {
 
 static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beginning, token_list *out, rp_error *err) {
     if (n == 0) return RP_OK;
+    if (t->kind == TOKENIZER_WORDPIECE) return wordpiece_encode(t, text, n, out, err);
     return t->kind == TOKENIZER_BPE ? bpe_encode(t, text, n, out, err) : spm_encode(t, text, n, beginning, out, err);
 }
 
@@ -219,7 +235,8 @@ static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n,
     while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
     if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
     const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
-    const bool longer = control >= 0 && (any < 0 || t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
+    const bool longer = control >= 0 && (any < 0 ||
+                                         t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
     return longer ? control : any;
 }
 
@@ -281,6 +298,7 @@ int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 int32_t tokenizer_unk(const tokenizer *t) { return t->unk; }
 int32_t tokenizer_pad(const tokenizer *t) { return t->pad; }
+int32_t tokenizer_sep(const tokenizer *t) { return t->sep; }
 bool tokenizer_adds_bos(const tokenizer *t) { return t->adds_bos; }
 bool tokenizer_has_space_prefix(const tokenizer *t) { return t->space_prefix; }
 bool tokenizer_is_end(const tokenizer *t, int32_t id) { return id >= 0 && id < t->n_vocab && t->ends[id]; }

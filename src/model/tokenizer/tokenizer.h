@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h: text to tokens and back, with the vocabulary of a GGUF file.
  *
- * Three kinds: "llama" (SentencePiece BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5"
- * (SentencePiece unigram: the most probable pieces) and "gpt2" (byte-level BPE: a pre-tokenizer's patterns split the
- * text, merges by rank, bytes shown as printable characters). Tokens reproduce the text byte for byte, with these
- * exceptions: the vocabulary normalises text (NFC by its pre-tokenizer, a normalisation table, merged spaces), or has
- * neither a piece nor byte tokens for a character. Immutable after opening; any number of threads may use it.
+ * Four kinds: "llama" (SentencePiece BPE: merges by score, U+2581 for space, byte fallback <0xNN>), "t5"
+ * (SentencePiece unigram: the most probable pieces), "gpt2" (byte-level BPE: a pre-tokenizer's patterns split the
+ * text, merges by rank, bytes shown as printable characters) and "bert" (WordPiece: the longest pieces of each word).
+ * Tokens reproduce the text byte for byte, with these exceptions: WordPiece normalises it and drops its spaces, the
+ * vocabulary normalises text (NFC by its pre-tokenizer, a normalisation table, merged spaces), or has neither a piece
+ * nor byte tokens for a character. Immutable after opening; any number of threads may use it.
  */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
@@ -57,6 +58,11 @@ typedef struct tokenizer_options {
 int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_options options, token_list *out,
                      rp_error *err);
 
+/* Appends the tokens of a text for its embedding, with special tokens around it; second: NULL, or the document of a pair (rp_tokenize_embedding).
+ * RP_ERR_LENGTH, RP_ERR_MEMORY, RP_ERR_LIMIT. */
+int tokenizer_encode_embedding(const tokenizer *t, const char *text, size_t n, const char *second, size_t n_second, size_t max_tokens,
+                               token_list *out, rp_error *err);
+
 int32_t tokenizer_n_vocab(const tokenizer *t);
 /* The bytes of a token: U+2581 as space, byte tokens as their byte, byte-level characters as bytes.
  * special: control tokens as their name, else as "". Owned by the tokenizer, NUL-terminated; NULL if id is out of
@@ -76,6 +82,7 @@ int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 int32_t tokenizer_unk(const tokenizer *t);
 int32_t tokenizer_pad(const tokenizer *t);
+int32_t tokenizer_sep(const tokenizer *t); /* separator of a pair of texts */
 bool tokenizer_adds_bos(const tokenizer *t);
 /* Returns true if pieces include the space before a word, with a dummy space before the first word (SentencePiece). */
 bool tokenizer_has_space_prefix(const tokenizer *t);

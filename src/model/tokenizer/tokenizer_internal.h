@@ -12,6 +12,8 @@
  *   tokenizer_bpe.c        byte-level BPE: merges by rank
  *   tokenizer_pre.c        byte-level BPE: the table of pre-tokenizers, and splitting a text into words
  *   tokenizer_nfc.c        byte-level BPE: Unicode's composed form
+ *   tokenizer_wordpiece.c  WordPiece: normalisation, words, the longest pieces
+ *   tokenizer_embedding.c  special tokens around texts for embeddings
  */
 #ifndef MODEL_TOKENIZER_INTERNAL_H
 #define MODEL_TOKENIZER_INTERNAL_H
@@ -27,7 +29,7 @@
 #define TOKENIZER_MAX_NORMAL_BYTES (TOKENIZER_MAX_TOKENS * 4) /* of a text after normalisation */
 #define PRE_MAX_PATTERNS 6
 
-typedef enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_UNIGRAM, TOKENIZER_BPE } tokenizer_kind;
+typedef enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_UNIGRAM, TOKENIZER_BPE, TOKENIZER_WORDPIECE } tokenizer_kind;
 
 typedef enum token_type {
     TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6
@@ -83,8 +85,8 @@ struct tokenizer {
     bool space_prefix;  /* SentencePiece's dummy space */
     bool merges_spaces; /* SentencePiece: runs of spaces become one space; spaces at both ends are removed */
     bool strips_right;  /* white space after a special token belongs to it */
-    bool adds_bos;
-    int32_t n_vocab, bos, eos, eot, unk, pad;
+    bool adds_bos, adds_eos, adds_sep; /* eos and sep: to texts for embeddings */
+    int32_t n_vocab, bos, eos, eot, unk, pad, sep;
     gguf_string *texts; /* [n_vocab], in the file's map */
     uint8_t *types;     /* [n_vocab] token_type */
     float *scores;      /* [n_vocab], SentencePiece */
@@ -102,6 +104,8 @@ struct tokenizer {
     charsmap map;
     prefix_list pieces; /* of a unigram vocabulary */
     float unknown_score;
+
+    bool has_case;      /* WordPiece: capital letters and accents stay */
 
     /* byte-level BPE */
     size_t longest; /* bytes of the longest token's text */
@@ -164,6 +168,10 @@ int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, 
 size_t bpe_text_to_bytes(const char *text, size_t n, char *out);
 /* The stand-in of a byte as UTF-8; returns its length (1 or 2). */
 int bpe_byte_to_text(uint8_t byte, char out[2]);
+
+/* Needs the ids of special tokens, and types. */
+void wordpiece_open(tokenizer *t);
+int wordpiece_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err); /* RP_ERR_MEMORY, RP_ERR_LIMIT */
 
 /* RP_ERR_UNSUPPORTED (the message lists the supported pre-tokenizers), RP_ERR_MEMORY. */
 int pre_open(tokenizer *t, const gguf_file *f, rp_error *err);

@@ -18,9 +18,10 @@ static void models_http_write_time(int64_t seconds, char text[TIME_BYTES]) {
 }
 
 static json_t *model_info_meta(const rp_model_info *info) {
-    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s}", "architecture", info->architecture, "n_params", (json_int_t)info->parameters,
-                     "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format", info->chat_format, "fingerprint",
-                     info->fingerprint);
+    return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",
+                     (json_int_t)info->parameters, "n_ctx_train", (int)info->n_ctx_train, "n_vocab", (int)info->n_vocab, "chat_format",
+                     info->chat_format, "fingerprint", info->fingerprint, "n_embd", (int)info->n_embd, "is_encoder", (int)info->is_encoder,
+                     "pooling", info->pooling, "n_scores", (int)info->n_scores);
 }
 
 static json_t *models_http_model(const rp_server *s) {
@@ -31,12 +32,17 @@ static json_t *models_http_model(const rp_server *s) {
                      model_info_meta(&s->info));
 }
 
+static json_t *gemini_methods(const rp_server *s) {
+    if (s->info.is_encoder) return json_pack("[s, s]", "embedContent", "batchEmbedContents");
+    return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents");
+}
+
 static json_t *gemini_model(const rp_server *s) {
     rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(s->engine, &e);
-    return json_pack("{s:o, s:s, s:s, s:i, s:i, s:[s, s, s]}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
+    return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", s->model_name), "version", rp_version(),
                      "displayName", s->model_name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
-                     "supportedGenerationMethods", "generateContent", "streamGenerateContent", "countTokens");
+                     "supportedGenerationMethods", gemini_methods(s));
 }
 
 static void reply_model(server_request *x, json_t *(*describe)(const rp_server *s)) {

@@ -12,13 +12,29 @@
 #include "server/prompt/report_prompt.h"
 #include "server/server_internal.h"
 
+/* Tokens of an answer that are reasoning: a token counts where its text begins. Tokens without text count with the text after them. */
+static int32_t count_reasoning(const server_choice *c) {
+    const tool_finder *f = &c->finder;
+    int32_t n = 0;
+    size_t at = 0, range = 0;
+    for (int32_t i = 0; c->result && i < c->result->n_tokens && range < f->n_reasoned; i++) {
+        size_t bytes = 0, name = 0;
+        rp_token_bytes(c->x->server->model, c->result->tokens[i], false, &bytes);
+        rp_token_bytes(c->x->server->model, c->result->tokens[i], true, &name);
+        while (range < f->n_reasoned && at >= f->reasoned[range].end) range++;
+        n += range < f->n_reasoned && at >= f->reasoned[range].begin;
+        at += c->x->gen.special_text ? name : bytes;
+    }
+    return n;
+}
+
 server_usage report_usage(const server_request *x) {
     server_usage u = {0};
     for (int32_t i = 0; i < x->n_choices; i++) {
         const rp_result *r = x->choices[i].result;
         if (!r) continue;
         u.answer += r->n_tokens;
-        u.reasoning += generate_count_reasoning(&x->choices[i]);
+        u.reasoning += count_reasoning(&x->choices[i]);
         if (i % x->gen.n != 0) continue; /* the same prompt again */
         u.prompt += r->prompt_tokens;
         u.cached += r->cached_tokens;

@@ -199,7 +199,8 @@ int anthropic_end_block(server_request *x, server_choice *c) {
     if (!c->block_is_open) return 0;
     int rc = c->block_is_reasoning ? sign_block(x, c) : 0;
     c->block_is_open = c->block_is_reasoning = false;
-    return rc ? rc : server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
+    if (rc) return rc;
+    return server_request_frame(x, "content_block_stop", json_pack("{s:s, s:i}", "type", "content_block_stop", "index", (int)c->n_blocks - 1));
 }
 
 int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini.c: generateContent, streamGenerateContent and countTokens of a model: POST /v1beta/models/NAME:VERB. */
+/* gemini.c: generateContent, streamGenerateContent, countTokens, embedContent and batchEmbedContents of a model: POST /v1beta/models/NAME:VERB. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "server/prompt/conversation_prompt.h"
 #include "server/dialects/dialects.h"
+#include "server/dialects/embeddings.h"
 #include "server/dialects/gemini.h"
 #include "server/handlers.h"
 #include "server/generation/known_fields.h"
@@ -142,7 +143,7 @@ static const char *finish_of(const server_choice *c) { return report_finish(c->r
 static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
     json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
-                     "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+                            "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
     if (all && u.reasoning > 0) json_object_set_new(all, "thoughtsTokenCount", json_integer((json_int_t)u.reasoning));
     return all;
 }
@@ -205,13 +206,30 @@ static void check_stream(server_request *x) {
     if (!alt || strcmp(alt, "sse") != 0) server_fail(&x->problem, SERVER_UNSUPPORTED, "alt", "streams are server-sent events: request them with alt=sse");
 }
 
+static void gemini_embed(server_request *x, const server_form *embed) {
+    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    if (root) generation_parse(&x->gen, root, embed->parse, &x->problem);
+    json_decref(root);
+    x->gen.model = x->name;
+    if (x->problem.kind) server_request_reply_problem(x);
+    else generate_begin(x, embed);
+}
+
 void handle_gemini(server_request *x) {
     char *verb = strrchr(x->name, ':');
     if (verb) *verb++ = '\0';
+    if (verb && strcmp(verb, "embedContent") == 0) {
+        gemini_embed(x, &gemini_embed_form);
+        return;
+    }
+    if (verb && strcmp(verb, "batchEmbedContents") == 0) {
+        gemini_embed(x, &gemini_embed_batch_form);
+        return;
+    }
     bool streams = verb && strcmp(verb, "streamGenerateContent") == 0, counts = verb && strcmp(verb, "countTokens") == 0;
     if (!streams && !counts && !(verb && strcmp(verb, "generateContent") == 0))
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
-                    "give generateContent, streamGenerateContent or countTokens after the model name");
+                    "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents after the model name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
     if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);

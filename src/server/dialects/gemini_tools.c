@@ -49,8 +49,10 @@ static void add_response(generation *gen, const json_t *response, const char *pr
 static bool is_thought(const json_t *part) { return json_is_true(json_object_get(part, "thought")); }
 
 static void add_thoughts(generation *gen, const json_t *parts, server_problem *p) {
-    for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++)
-        if (is_thought(json_array_get(parts, i))) generation_add_reasoning(gen, json_string_value(json_object_get(json_array_get(parts, i), "text")), p);
+    for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
+        const json_t *part = json_array_get(parts, i);
+        if (is_thought(part)) generation_add_reasoning(gen, json_string_value(json_object_get(part, "text")), p);
+    }
 }
 
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
@@ -76,8 +78,10 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
     size_t before = gen->n_messages;
     json_t *texts = json_array();
     if (!texts) server_fail_memory(p);
-    for (size_t i = 0; i < json_array_size(parts); i++)
-        if (gemini_tools_is_text(json_array_get(parts, i)) && !(role == RP_ROLE_ASSISTANT && is_thought(json_array_get(parts, i)))) json_array_append(texts, json_array_get(parts, i));
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        json_t *part = json_array_get(parts, i);
+        if (gemini_tools_is_text(part) && !(role == RP_ROLE_ASSISTANT && is_thought(part))) json_array_append(texts, part);
+    }
     if (role == RP_ROLE_USER) gemini_tools_each(gen, parts, "functionResponse", "function_response", name, add_response, p);
     if (role != RP_ROLE_USER || json_array_size(texts) > 0 || gen->n_messages == before) generation_message(gen, role, texts, types, name, p);
     if (role == RP_ROLE_ASSISTANT) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
-#include "server/generation/generate.h"
+#include "server/generation/embedding_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -107,12 +107,17 @@ static void finish(server_request *x) {
     work_queue_put(x->server->work, &x->work);
 }
 
+static bool is_embedding(const server_request *x) { return x->gen.embedding.pooling != RP_POOLING_OFF; }
+
+static void submit_embeddings(server_request *x);
+
 static void generate_on_done(void *user) {
     server_choice *c = user;
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
     c->done = true;
     x->n_done++;
+    if (is_embedding(x)) submit_embeddings(x);
     if (x->stage == SERVER_RUNNING && x->n_done == x->n_choices) finish(x);
     else if (x->is_stream && x->stage == SERVER_STREAMING) wake_reader(x);
     pthread_mutex_unlock(&x->lock);
@@ -145,22 +150,6 @@ json_t *generate_text(const server_choice *c) {
 }
 
 json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }
-
-/* A token counts where its text begins. Tokens without text count with the text after them. */
-int32_t generate_count_reasoning(const server_choice *c) {
-    const tool_finder *f = &c->finder;
-    int32_t n = 0;
-    size_t at = 0, range = 0;
-    for (int32_t i = 0; c->result && i < c->result->n_tokens && range < f->n_reasoned; i++) {
-        size_t bytes = 0, name = 0;
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], false, &bytes);
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], true, &name);
-        while (range < f->n_reasoned && at >= f->reasoned[range].end) range++;
-        n += range < f->n_reasoned && at >= f->reasoned[range].begin;
-        at += c->x->gen.special_text ? name : bytes;
-    }
-    return n;
-}
 
 /* ---- the end of jobs ---- */
 
@@ -232,6 +221,8 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.context_shift = a->context_shift;
     q.ignore_eos = a->ignore_eos;
     q.special_text = a->special_text;
+    q.pooling = a->embedding.pooling;
+    q.raw_embedding = a->embedding.raw;
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
@@ -239,28 +230,36 @@ static rp_request generate_make_request(const server_request *x, const char *ten
 }
 
 static void set_prompt(rp_request *q, const server_prompt *prompt) {
-    q->text = prompt->text;
+    q->text = prompt->tokens ? NULL : prompt->text;
     q->tokens = prompt->tokens;
     q->n_tokens = (int32_t)prompt->n_tokens;
 }
 
-static int generate_submit(server_request *x, int32_t i, const char *tenant) {
-    server_choice *c = &x->choices[i];
-    rp_request q = generate_make_request(x, tenant);
-    rp_error err;
-    rp_job *call;
-    if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[i / x->gen.n]);
-    q.sampling.seed = x->seed + (uint64_t)(i % x->gen.n);
+static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
+    rp_request q = generate_make_request(x, x->tenant);
+    if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[c->index / x->gen.n]);
+    q.sampling.seed = x->seed + (uint64_t)(c->index % x->gen.n);
     q.user = c;
     c->submitted_us = base_clock_us();
-    int rc = rp_engine_submit(x->server->engine, &q, &call, &err);
-    if (rc) return server_fail_library(&x->problem, &err);
-    atomic_fetch_add(&x->server->counts.jobs_open, 1);
-    pthread_mutex_lock(&x->lock);
-    c->call = call;
-    count_pending(c); /* callbacks may have come before */
-    if (x->gone) rp_job_cancel(call);
-    pthread_mutex_unlock(&x->lock);
+    int rc = rp_engine_submit(x->server->engine, &q, call, err);
+    if (!rc) atomic_fetch_add(&x->server->counts.jobs_open, 1);
+    return rc;
+}
+
+/* The jobs of all answers. Returns a server_problem_kind. */
+static int submit_answers(server_request *x) {
+    x->n_submitted = x->n_choices;
+    for (int32_t i = 0; i < x->n_choices; i++) {
+        server_choice *c = &x->choices[i];
+        rp_error err;
+        rp_job *call;
+        if (generate_submit(x, c, &call, &err)) return server_fail_library(&x->problem, &err);
+        pthread_mutex_lock(&x->lock);
+        c->call = call;
+        count_pending(c); /* callbacks may have come before */
+        if (x->gone) rp_job_cancel(call);
+        pthread_mutex_unlock(&x->lock);
+    }
     return SERVER_FINE;
 }
 
@@ -283,6 +282,33 @@ static void set_convention(server_request *x) {
     if (!gen->continues_last || gen->n_messages == 0) return;
     const rp_message *last = &gen->messages[gen->n_messages - 1];
     gen->reasoning_open = tool_convention_opens_reasoning(&gen->convention, last->text, last->n);
+}
+
+/* ---- jobs of embeddings: they have tokens, so that planning them takes no time, and no callback before their end ---- */
+
+/* Submits as many as run at a time. A full queue ends the request only if none of its jobs is in it: otherwise the next one that ends tries again.
+ * After an error the remaining choices count as done. Locked; worker or the engine's thread. */
+static void submit_embeddings(server_request *x) {
+    while (!x->gone && x->n_submitted < x->n_choices && x->n_submitted - x->n_done < SERVER_EMBEDDING_JOBS) {
+        server_choice *c = &x->choices[x->n_submitted];
+        rp_error err;
+        const int rc = generate_submit(x, c, &c->call, &err);
+        if (rc == RP_ERR_BUSY && x->n_submitted > x->n_done) return;
+        x->n_submitted++;
+        if (!rc) continue;
+        server_fail_library(&c->problem, &err);
+        x->n_done += 1 + x->n_choices - x->n_submitted;
+        x->n_submitted = x->n_choices;
+    }
+}
+
+/* Returns a server_problem_kind, of the first job if that is refused. */
+static int submit_first_embeddings(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    submit_embeddings(x);
+    x->problem = x->choices[0].problem;
+    pthread_mutex_unlock(&x->lock);
+    return (int)x->problem.kind;
 }
 
 static int make_choices(server_request *x) {
@@ -334,8 +360,7 @@ static void begin_running(server_request *x) {
 }
 
 void generate_begin(server_request *x, const server_form *form) {
-    char salted[SERVER_SALTED_BYTES];
-    const char *tenant = server_request_tenant(x, salted);
+    x->tenant = server_request_tenant(x, x->salted);
     server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
@@ -344,12 +369,13 @@ void generate_begin(server_request *x, const server_form *form) {
     set_convention(x);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
+    if (!kind && is_embedding(x)) kind = embedding_prepare(x);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
     if (!kind) kind = tools_check(&x->gen, &x->problem);
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(&x->gen, &x->problem);
     if (!kind) kind = make_choices(x);
-    for (int32_t i = 0; i < x->n_choices && !kind; i++) kind = generate_submit(x, i, tenant);
+    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
     if (!kind) {
         begin_running(x);
         return;

@@ -93,8 +93,6 @@ json_t *generate_text(const server_choice *c);
 json_t *generate_reasoning(const server_choice *c);
 /* Whether the choice's answer is searched for tool calls or reasoning. */
 static inline bool generate_is_parsed(const server_choice *c) { return c->finder.gen != NULL; }
-/* Tokens of a result that are reasoning, as far as text tells. */
-int32_t generate_count_reasoning(const server_choice *c);
 
 extern const server_answer_ops generate_operations;
 

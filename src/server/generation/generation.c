@@ -22,7 +22,7 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .shifted_reuse = -1,
                         .thinking_tokens = -1};
     int kind = parse(gen, p);
-    if (!kind && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
+    if (!kind && gen->embedding.pooling == RP_POOLING_OFF && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
                            BASE_MAX(gen->n_prompts, 1) * (size_t)gen->n, SERVER_MAX_CHOICES);
     return kind;
@@ -61,9 +61,16 @@ const char *generation_own(generation *gen, char *text, server_problem *p) {
     return gen->owned[gen->n_owned++] = text;
 }
 
-static void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
-    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, SERVER_MAX_CHOICES, sizeof(*gen->prompts));
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
+/* The query of a rerank is one more. */
+static size_t most_prompts(const generation *gen) {
+    return gen->embedding.pooling == RP_POOLING_OFF ? SERVER_MAX_CHOICES : SERVER_MAX_EMBEDDINGS + (gen->embedding.query != NULL);
+}
+
+void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p) {
+    const bool embeds = gen->embedding.pooling != RP_POOLING_OFF;
+    int rc = base_grow((void **)&gen->prompts, &gen->cap_prompts, gen->n_prompts + 1, most_prompts(gen), sizeof(*gen->prompts));
+    if (rc == RP_ERR_LIMIT && embeds) server_fail(p, SERVER_INVALID, "input", "more than %d texts: give fewer", SERVER_MAX_EMBEDDINGS);
+    else if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "prompt", "more than %d prompts: give fewer", SERVER_MAX_CHOICES);
     else if (rc) server_fail_memory(p);
     else gen->prompts[gen->n_prompts++] = (server_prompt){.text = text, .ids = ids};
 }

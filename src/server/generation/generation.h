@@ -11,6 +11,7 @@
 #include "server/generation/tool_conventions.h"
 
 #define SERVER_MAX_CHOICES 128  /* answers to one request, of all prompts together */
+#define SERVER_MAX_EMBEDDINGS 2048 /* texts to embed of one request */
 #define SERVER_MAX_BIAS 1024
 #define SERVER_MAX_PARTS 65536  /* of a message's content */
 #define SERVER_MAX_JOINED_BYTES ((size_t)64 << 20) /* of a content's parts together */
@@ -19,8 +20,9 @@
 /* A prompt of a completion: a text, or token ids (prompt_tokens.h). */
 typedef struct server_prompt {
     const char *text;   /* of ids: NULL, or the echoed text */
+    const char *second; /* of a pair to rank: the document; NULL: none */
     const json_t *ids;  /* integers, and texts if the dialect allows them; NULL: a text */
-    int32_t *tokens;    /* [n_tokens] of ids; owned */
+    int32_t *tokens;    /* [n_tokens] of ids, or of a text to embed; owned */
     size_t n_tokens;
 } server_prompt;
 
@@ -88,6 +90,19 @@ typedef struct server_part {
     const json_t *args;        /* MODULE: an object, or NULL */
 } server_part;
 
+/* What a request for embeddings, or for the order of documents, asks for (embedding_request.h). */
+typedef struct generation_embedding {
+    rp_pooling pooling;   /* OFF: the request is for answers */
+    int32_t dimensions;   /* 0: all */
+    bool raw;             /* not scaled to length 1 */
+    bool cuts;            /* texts that are too long lose their end */
+    bool base64;
+    const char *query;    /* of a rerank; NULL: none */
+    const json_t *documents;
+    int32_t top_n;
+    bool returns_documents, raw_scores; /* raw_scores: as the rank head gives them, not from 0 to 1 */
+} generation_embedding;
+
 typedef struct generation {
     json_t *root; /* a reference */
     char **owned; /* assembled strings */
@@ -143,6 +158,8 @@ typedef struct generation {
     generation_reasoning *reasonings; /* by rising message */
     size_t n_reasonings, cap_reasonings;
 
+    generation_embedding embedding;
+
     const char *unknown[SERVER_MAX_UNKNOWN]; /* names of unknown fields: "stream_options.x" */
     size_t n_unknown;       /* may exceed the array */
 
@@ -183,6 +200,8 @@ void generation_message(generation *gen, rp_role role, const json_t *content, co
 void generation_add_part(generation *gen, const server_part *part, server_problem *p);
 /* Adds a message with a borrowed text. */
 void generation_text_message(generation *gen, rp_role role, const char *text, server_problem *p);
+/* Adds a prompt: a borrowed text, or an array of ids. */
+void generation_add_prompt(generation *gen, const char *text, const json_t *ids, server_problem *p);
 /* A text, an array of ids, or an array of those. mixed: an array may have ids and texts. */
 void generation_prompts(generation *gen, const server_fields *f, const char *name, bool mixed);
 /* Takes the string over, until generation_free; NULL: out of memory. */

@@ -14,7 +14,15 @@
 #include "server/generation/tool_values.h"
 #include "server/generation/tools.h"
 
-enum { IN_TEXT, IN_REASONING, IN_HEADER, IN_HEAD, IN_ARGUMENTS, IN_KEY, IN_VALUE, IN_TAIL, IN_NEXT };
+enum { IN_TEXT,
+       IN_REASONING,
+       IN_HEADER,
+       IN_HEAD,
+       IN_ARGUMENTS,
+       IN_KEY,
+       IN_VALUE,
+       IN_TAIL,
+       IN_NEXT };
 
 enum {
     MARK_CALL,      /* begins calls */
@@ -47,7 +55,8 @@ void tool_finder_init(tool_finder *f, const generation *gen, tool_reasoning reas
     }
     for (size_t i = 0; family->has_channels && tool_channels_begin(i); i++) add_mark(f, tool_channels_begin(i), MARK_HEADER, false);
     for (size_t i = 0; family->has_channels && tool_channels_end(i); i++) add_mark(f, tool_channels_end(i), MARK_END, false);
-    f->state = gen->reasoning_open ? IN_REASONING : family->has_channels ? IN_HEADER : IN_TEXT;
+    f->state = gen->reasoning_open ? IN_REASONING : family->has_channels ? IN_HEADER
+                                                                         : IN_TEXT;
     f->skips_space = gen->reasoning_open;
 }
 
@@ -262,7 +271,8 @@ static int tool_finder_read_arguments(tool_finder *f, bool *goes_on) {
 /* Harmony's form has neither tail nor another call: a mark ends the message. */
 static int read_tail(tool_finder *f, bool *goes_on) {
     size_t at = 0;
-    tool_match m = !f->form ? TOOL_YES : f->held.len > 0 ? tool_heads_tail(f->form, &f->held, &at) : TOOL_PERHAPS;
+    tool_match m = !f->form ? TOOL_YES : f->held.len > 0 ? tool_heads_tail(f->form, &f->held, &at)
+                                                         : TOOL_PERHAPS;
     m = within_limit(f, m, 0, at);
     if (m == TOOL_PERHAPS) {
         *goes_on = false;
@@ -367,8 +377,8 @@ static int read_value(tool_finder *f, bool *goes_on) {
 /* ---- all of it ---- */
 
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
-    static int (*const states[])(tool_finder * f, bool * goes_on) = {tool_finder_read_text,      read_reasoning, read_header, read_head,
-                                                                     tool_finder_read_arguments, read_key,       read_value,  read_tail, read_next};
+    static int (*const states[])(tool_finder * f, bool *goes_on) = {tool_finder_read_text, read_reasoning, read_header, read_head,
+                                                                    tool_finder_read_arguments, read_key, read_value, read_tail, read_next};
     int rc = base_buffer_append(&f->held, text, n);
     bool goes_on = n > 0;
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);

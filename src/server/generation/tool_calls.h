@@ -29,18 +29,24 @@
 typedef struct tool_item {
     const server_tool *tool; /* NULL: text or reasoning */
     bool is_reasoning;
-    int32_t number;          /* index of the call in the answer, from 0 */
-    base_buffer text;        /* text, or arguments as JSON */
-    bool is_whole;           /* the arguments are complete */
+    int32_t number;   /* index of the call in the answer, from 0 */
+    base_buffer text; /* text, or arguments as JSON */
+    bool is_whole;    /* the arguments are complete */
 } tool_item;
 
-typedef enum tool_event { TOOL_TEXT, TOOL_REASONING, TOOL_BEGIN, TOOL_ARGUMENTS, TOOL_END } tool_event;
+typedef enum tool_event { TOOL_TEXT,
+                          TOOL_REASONING,
+                          TOOL_BEGIN,
+                          TOOL_ARGUMENTS,
+                          TOOL_END } tool_event;
 
 /* n new bytes of the item; 0 for TOOL_BEGIN and TOOL_END, once per call. A nonzero result ends tool_finder_feed. */
 typedef int (*tool_on_event)(void *user, tool_event event, const tool_item *item, const char *bytes, size_t n);
 
 /* What a finder does with reasoning. */
-typedef enum tool_reasoning { TOOL_REASONING_ITEMS, TOOL_REASONING_AS_TEXT /* with its marks */, TOOL_REASONING_DROPPED } tool_reasoning;
+typedef enum tool_reasoning { TOOL_REASONING_ITEMS,
+                              TOOL_REASONING_AS_TEXT /* with its marks */,
+                              TOOL_REASONING_DROPPED } tool_reasoning;
 
 /* A range of bytes of the answer as the model wrote it. */
 typedef struct tool_range {
@@ -70,14 +76,14 @@ typedef struct tool_finder {
     base_buffer held;
     size_t n_read; /* bytes of the answer before `held` */
     int state;
-    const tool_form *form;  /* of the current calls */
-    const char *mark;       /* HEAD: what they began with */
-    bool skips_space;       /* white space at the beginning of `held` belongs to what was before it */
-    bool has_text;          /* a text was reported */
-    int32_t depth;          /* of open brackets in arguments */
+    const tool_form *form; /* of the current calls */
+    const char *mark;      /* HEAD: what they began with */
+    bool skips_space;      /* white space at the beginning of `held` belongs to what was before it */
+    bool has_text;         /* a text was reported */
+    int32_t depth;         /* of open brackets in arguments */
     bool in_string, escaped;
-    bool skips_line;        /* VALUE: a line end at its beginning belongs to its mark */
-    bool is_text_value;     /* VALUE: a string, written as it comes; else JSON, when it is whole */
+    bool skips_line;    /* VALUE: a line end at its beginning belongs to its mark */
+    bool is_text_value; /* VALUE: a string, written as it comes; else JSON, when it is whole */
     int32_t n_values;
     tool_on_event on_event;
     void *user;

@@ -55,7 +55,8 @@ tool_match tool_channels_header(const generation *gen, const base_buffer *b, siz
         if (find_text(b->data, end, ends[i])) return TOOL_NO;
     size_t n_to = word_after(b->data, end, recipient_mark, &to), n_name = word_after(b->data, end, channel_mark, &name);
     *n_bytes = (size_t)(end - b->data) + sizeof(message_mark) - 1;
-    *channel = n_to > 0 ? TOOL_CHANNEL_UNKNOWN : n_name == 8 && memcmp(name, "analysis", 8) == 0 ? TOOL_CHANNEL_REASONING : TOOL_CHANNEL_TEXT;
+    *channel = n_to > 0 ? TOOL_CHANNEL_UNKNOWN : n_name == 8 && memcmp(name, "analysis", 8) == 0 ? TOOL_CHANNEL_REASONING
+                                                                                                 : TOOL_CHANNEL_TEXT;
     if (n_to <= sizeof(functions) - 1 || memcmp(to, functions, sizeof(functions) - 1) != 0) return TOOL_YES;
     *tool = tool_heads_find_tool(gen, to + sizeof(functions) - 1, n_to - (sizeof(functions) - 1));
     if (!*tool) return TOOL_YES;

@@ -14,38 +14,115 @@
 
 #define JSON_FORM .body = TOOL_BODY_JSON, .begin = "", .name_key = "name", .arguments_key = "arguments"
 
-static const tool_form hermes = {.body = TOOL_BODY_JSON, .begin = "\n", .name_key = "name", .arguments_key = "arguments", .open = "<tool_call>", .end = "\n</tool_call>", .close = ""};
+static const tool_form hermes = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "name",
+    .arguments_key = "arguments",
+    .open = "<tool_call>",
+    .end = "\n</tool_call>",
+    .close = "",
+};
 
-static const tool_form python_tag = {.body = TOOL_BODY_JSON, .begin = "", .name_key = "name", .arguments_key = "parameters",
-                                     .open = "<|python_tag|>", .end = "", .next = "; ", .close = ""};
-static const tool_form bare_object = {.body = TOOL_BODY_JSON, .begin = "", .name_key = "name", .arguments_key = "parameters", .open = "{",
-                                      .at_start = true, .end = "", .next = "; ", .close = ""};
+static const tool_form python_tag = {
+    .body = TOOL_BODY_JSON,
+    .begin = "",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "<|python_tag|>",
+    .end = "",
+    .next = "; ",
+    .close = "",
+};
+static const tool_form bare_object = {
+    .body = TOOL_BODY_JSON,
+    .begin = "",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "{",
+    .at_start = true,
+    .end = "",
+    .next = "; ",
+    .close = "",
+};
 static const tool_form bare_list = {JSON_FORM, .open = "[", .at_start = true, .is_list = true, .end = "", .next = ", ", .close = "]"};
 
 static const tool_form mistral_list = {JSON_FORM, .open = "[TOOL_CALLS]", .is_list = true, .end = "", .next = ", ", .close = "]"};
-static const tool_form mistral_named = {.body = TOOL_BODY_NAMED, .open = "[TOOL_CALLS]", .begin = "", .before_name = "", .after_name = "[ARGS]",
-                                        .after_arguments = "", .id_mark = "[CALL_ID]", .end = "", .next = "[TOOL_CALLS]", .close = ""};
+static const tool_form mistral_named = {
+    .body = TOOL_BODY_NAMED,
+    .open = "[TOOL_CALLS]",
+    .begin = "",
+    .before_name = "",
+    .after_name = "[ARGS]",
+    .after_arguments = "",
+    .id_mark = "[CALL_ID]",
+    .end = "",
+    .next = "[TOOL_CALLS]",
+    .close = "",
+};
 
 #define DEEPSEEK_FORM \
     .body = TOOL_BODY_NAMED, .open = WIDE("tool" LOW "calls" LOW "begin"), .begin = WIDE("tool" LOW "call" LOW "begin"), \
     .end = WIDE("tool" LOW "call" LOW "end"), .next = "\n", .close = WIDE("tool" LOW "calls" LOW "end")
-static const tool_form deepseek_r1 = {DEEPSEEK_FORM, .before_name = "function" WIDE("tool" LOW "sep"), .after_name = "\n```json\n", .after_arguments = "\n```"};
+static const tool_form deepseek_r1 = {
+    DEEPSEEK_FORM,
+    .before_name = "function" WIDE("tool" LOW "sep"),
+    .after_name = "\n```json\n",
+    .after_arguments = "\n```",
+};
 static const tool_form deepseek_v31 = {DEEPSEEK_FORM, .before_name = "", .after_name = WIDE("tool" LOW "sep"), .after_arguments = ""};
 
-static const tool_form kimi = {.body = TOOL_BODY_NAMED, .open = "<|tool_calls_section_begin|>", .begin = "<|tool_call_begin|>", .before_name = "functions.",
-                               .after_name = "<|tool_call_argument_begin|>", .after_arguments = "", .id_mark = ":", .writes_id = true,
-                               .end = "<|tool_call_end|>", .next = "", .close = "<|tool_calls_section_end|>"};
+static const tool_form kimi = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<|tool_calls_section_begin|>",
+    .begin = "<|tool_call_begin|>",
+    .before_name = "functions.",
+    .after_name = "<|tool_call_argument_begin|>",
+    .after_arguments = "",
+    .id_mark = ":",
+    .writes_id = true,
+    .end = "<|tool_call_end|>",
+    .next = "",
+    .close = "<|tool_calls_section_end|>",
+};
 
 static const tool_form glm = {.body = TOOL_BODY_ARG_KEYS, .open = "<tool_call>", .begin = "", .end = "</tool_call>", .close = ""};
 
-static const tool_form coder = {.body = TOOL_BODY_PARAMETERS, .open = "<tool_call>", .begin = "\n<function=", .end = "</function>", .close = "\n</tool_call>"};
-static const tool_form coder_bare = {.body = TOOL_BODY_PARAMETERS, .open = "<function=", .begin = "", .end = "</function>", .close = "\n</tool_call>"};
+static const tool_form coder = {
+    .body = TOOL_BODY_PARAMETERS,
+    .open = "<tool_call>",
+    .begin = "\n<function=",
+    .end = "</function>",
+    .close = "\n</tool_call>",
+};
+static const tool_form coder_bare = {
+    .body = TOOL_BODY_PARAMETERS,
+    .open = "<function=",
+    .begin = "",
+    .end = "</function>",
+    .close = "\n</tool_call>",
+};
 
-static const tool_form functionary = {.body = TOOL_BODY_NAMED, .open = "<function=", .begin = "", .before_name = "", .after_name = ">",
-                                      .after_arguments = "", .end = "</function>", .close = ""};
+static const tool_form functionary = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<function=",
+    .begin = "",
+    .before_name = "",
+    .after_name = ">",
+    .after_arguments = "",
+    .end = "</function>",
+    .close = "",
+};
 
-static const tool_form gemma_code = {.body = TOOL_BODY_JSON, .begin = "\n", .name_key = "name", .arguments_key = "parameters", .open = "```tool_code",
-                                     .end = "\n```", .close = ""};
+static const tool_form gemma_code = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "```tool_code",
+    .end = "\n```",
+    .close = "",
+};
 static const tool_form gemma_code_list = {JSON_FORM, .open = "```tool_code", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
 static const tool_form gemma_json = {JSON_FORM, .open = "```json", .end = "\n```", .close = ""};
 static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
@@ -53,13 +130,30 @@ static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list
 static const tool_form granite_list = {JSON_FORM, .open = "<|tool_call|>", .is_list = true, .end = "", .next = ", ", .close = "]"};
 static const tool_form granite_object = {JSON_FORM, .open = "<|tool_call|>", .end = "", .close = ""};
 
-static const tool_form command_r = {.body = TOOL_BODY_JSON, .begin = "\n", .name_key = "tool_name", .arguments_key = "parameters",
-                                    .id_key = "tool_call_id", .open = "<|START_ACTION|>", .is_list = true, .end = "", .next = ",",
-                                    .close = "\n]<|END_ACTION|>"};
+static const tool_form command_r = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "tool_name",
+    .arguments_key = "parameters",
+    .id_key = "tool_call_id",
+    .open = "<|START_ACTION|>",
+    .is_list = true,
+    .end = "",
+    .next = ",",
+    .close = "\n]<|END_ACTION|>",
+};
 
 /* One call an answer: <|call|> ends it. */
-static const tool_form harmony = {.body = TOOL_BODY_NAMED, .open = "<|channel|>commentary to=", .begin = "", .before_name = "functions.",
-                                  .after_name = " <|constrain|>json<|message|>", .after_arguments = "", .end = "", .close = ""};
+static const tool_form harmony = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<|channel|>commentary to=",
+    .begin = "",
+    .before_name = "functions.",
+    .after_name = " <|constrain|>json<|message|>",
+    .after_arguments = "",
+    .end = "",
+    .close = "",
+};
 
 /* ---- families ---- */
 
@@ -75,8 +169,13 @@ static const tool_family families[] = {
     {.name = "glm-4.5", .forms = {&glm, &hermes}, NO_ANSWER},
     {.name = "gemma", .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes}, NO_ANSWER},
     {.name = "harmony", .forms = {&harmony, &hermes}, .answer_open = "<|channel|>final<|message|>", .answer_close = "", .has_channels = true},
-    {.name = "command-r7b", .forms = {&command_r, &hermes}, .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
-     .answer_open = "<|START_RESPONSE|>", .answer_close = "<|END_RESPONSE|>"},
+    {
+        .name = "command-r7b",
+        .forms = {&command_r, &hermes},
+        .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+        .answer_open = "<|START_RESPONSE|>",
+        .answer_close = "<|END_RESPONSE|>",
+    },
     {.name = "functionary", .forms = {&functionary, &hermes}, NO_ANSWER},
     {.name = "granite", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<response>", "</response>"}, NO_ANSWER},
     {.name = "phi-4-mini", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<|/tool_call|>"}, NO_ANSWER},
@@ -128,14 +227,28 @@ static const struct {
 static const struct {
     const reasoning_marks *reasoning;
     const char *mark;
-} reasoning_templates[] = {{&analysis, "<|channel|>analysis"}, {&thinking, "<|START_THINKING|>"}, {&think_in_brackets, "[THINK]"}, {&think, "</think>"}};
+} reasoning_templates[] = {
+    {&analysis, "<|channel|>analysis"},
+    {&thinking, "<|START_THINKING|>"},
+    {&think_in_brackets, "[THINK]"},
+    {&think, "</think>"},
+};
 
 /* By names of chat_format.h, or how they begin. */
 static const struct {
     const char *format, *family;
-} formats[] = {{"gpt-oss", "harmony"},    {"command-r", "command-r7b"}, {"deepseek-3", "deepseek"}, {"mistral-v3", "mistral"},
-               {"mistral-v7", "mistral"}, {"llama-3", "llama-3"},       {"llama-4", "llama-3"},     {"granite", "granite"},
-               {"gemma", "gemma"},        {"phi-4-mini", "phi-4-mini"}};
+} formats[] = {
+    {"gpt-oss", "harmony"},
+    {"command-r", "command-r7b"},
+    {"deepseek-3", "deepseek"},
+    {"mistral-v3", "mistral"},
+    {"mistral-v7", "mistral"},
+    {"llama-3", "llama-3"},
+    {"llama-4", "llama-3"},
+    {"granite", "granite"},
+    {"gemma", "gemma"},
+    {"phi-4-mini", "phi-4-mini"},
+};
 
 static bool has_text(const char *text, size_t n, const char *mark) {
     const size_t length = strlen(mark);

@@ -26,17 +26,17 @@ typedef enum tool_body {
 
 typedef struct tool_form {
     const char *open;
-    bool at_start;    /* only at the beginning of the answer's text, which the form's `open` belongs to ("{") */
-    bool is_list;     /* calls are elements of a JSON array, which begins after `open` (at_start: with it) */
+    bool at_start; /* only at the beginning of the answer's text, which the form's `open` belongs to ("{") */
+    bool is_list;  /* calls are elements of a JSON array, which begins after `open` (at_start: with it) */
     tool_body body;
     const char *begin;
-    const char *name_key, *arguments_key; /* JSON: as the grammar writes them; "name" or "tool_name", "arguments" or "parameters" are read */
-    const char *id_key;                   /* JSON: a member before the name that the grammar writes: a number in quotes; NULL: none */
+    const char *name_key, *arguments_key;                   /* JSON: as the grammar writes them; either of two is read */
+    const char *id_key;                                     /* JSON: a member before the name that the grammar writes; NULL: none */
     const char *before_name, *after_name, *after_arguments; /* NAMED */
-    const char *id_mark; /* NAMED: what may follow the name before after_name: this and an id; NULL: nothing */
-    bool writes_id;      /* ... the grammar writes it, a number */
+    const char *id_mark;                                    /* NAMED: what may follow the name before after_name: this and an id; NULL: nothing */
+    bool writes_id;                                         /* ... the grammar writes it, a number */
     const char *end;
-    const char *next;    /* NULL: each call has its `open` */
+    const char *next; /* NULL: each call has its `open` */
     const char *close;
 } tool_form;
 

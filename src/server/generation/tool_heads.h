@@ -7,7 +7,9 @@
 #include "server/generation/generation.h"
 
 /* Does a text have a form? A function moves *at after what it has matched. */
-typedef enum tool_match { TOOL_NO, TOOL_YES, TOOL_PERHAPS /* the text is a prefix of it */ } tool_match;
+typedef enum tool_match { TOOL_NO,
+                          TOOL_YES,
+                          TOOL_PERHAPS /* the text is a prefix of it */ } tool_match;
 
 static inline bool tool_heads_is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 size_t tool_heads_spaces(const base_buffer *b, size_t at);

@@ -48,7 +48,8 @@ int tool_values_any(tool_finder *f, const char *text, size_t n) {
     while (n_own > 0 && tool_heads_is_space(*own)) own++, n_own--;
     while (n_own > 0 && tool_heads_is_space(own[n_own - 1])) n_own--;
     for (size_t i = 0; i < BASE_ARRAY_LEN(python); i++)
-        if (strlen(python[i][0]) == n_own && memcmp(python[i][0], own, n_own) == 0) return tool_items_arguments(f, python[i][1], strlen(python[i][1]));
+        if (strlen(python[i][0]) == n_own && memcmp(python[i][0], own, n_own) == 0)
+            return tool_items_arguments(f, python[i][1], strlen(python[i][1]));
     json_t *value = json_loadb(own, n_own, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     json_decref(value);
     return value ? tool_items_arguments(f, own, n_own) : tool_values_string(f, text, n);

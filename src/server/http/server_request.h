@@ -29,6 +29,7 @@
 #define SERVER_NAME_BYTES 128      /* of the {name} in a path */
 #define SERVER_ID_BYTES 40
 #define SERVER_PAGE_TAG_BYTES 24
+#define SERVER_SALTED_BYTES (2 * 32 + 1)
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
 #define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of rendered frames that the client has not read */
 
@@ -86,6 +87,8 @@ typedef struct server_request {
     const struct server_form *form; /* the dialect's renderer of answers */
     struct server_choice *choices;
     int32_t n_choices;
+    char salted[SERVER_SALTED_BYTES];
+    const char *tenant;        /* of its jobs: the key's, or salted */
     uint64_t seed;
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
@@ -98,6 +101,7 @@ typedef struct server_request {
     bool has_news;   /* a stream has something to send */
     bool is_idle;    /* no output for the keep-alive interval: a comment is due */
     uint64_t reported_us; /* time of the last frame of a stream */
+    int32_t n_submitted; /* choices with jobs, ended ones included; embeddings: the others follow */
     int32_t n_done;  /* choices with ended jobs */
     bool held;       /* a worker continues while the request streams, until server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
@@ -124,8 +128,6 @@ void server_request_release(server_request *x);
 
 /* Frees the body and its share of the server's limit. The owner of the request. */
 void server_request_drop_body(server_request *x);
-
-#define SERVER_SALTED_BYTES (2 * 32 + 1)
 
 /* The tenant of the request's KV: that of its key; with a `cache_salt`, one per value, written to `salted`. */
 const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);

@@ -64,7 +64,8 @@ static json_t *call_json(const chat_json *c, const generation_call *call, size_t
     snprintf(id, sizeof(id), "call_%zu", number);
     json_t *arguments = c->style.text_arguments ? NULL : json_loads(call->arguments, JSON_DECODE_ANY, NULL);
     if (!arguments) arguments = json_string(call->arguments);
-    return json_pack("{s:o, s:s, s:{s:s, s:o}}", "id", id_json(c, call->id ? call->id : id), "type", "function", "function", "name", call->name, "arguments",
+    return json_pack("{s:o, s:s, s:{s:s, s:o}}", "id", id_json(c, call->id ? call->id : id), "type", "function", "function", "name", call->name,
+                     "arguments",
                      arguments);
 }
 
@@ -235,8 +236,10 @@ static int merge_all(generation *gen, merged_messages *m, server_problem *p) {
 
 static int merge_messages(generation *gen, server_problem *p) {
     const size_t n = gen->n_messages;
-    merged_messages m = {.text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES), .items = base_calloc(n, sizeof(*m.items)), .to = base_calloc(n, sizeof(*m.to)),
-                         .offset = base_calloc(n, sizeof(*m.offset))};
+    merged_messages m = {.text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES)};
+    m.items = base_calloc(n, sizeof(*m.items));
+    m.to = base_calloc(n, sizeof(*m.to));
+    m.offset = base_calloc(n, sizeof(*m.offset));
     int kind = m.items && m.to && m.offset ? merge_all(gen, &m, p) : server_fail_memory(p);
     if (!kind) {
         for (size_t i = 0; i < gen->n_parts; i++) {
@@ -345,7 +348,8 @@ static int render_and_count(server_request *x, chat_style style, size_t first, s
     return rc ? server_fail_library(&x->problem, &err) : count_rendered(x, n);
 }
 
-/* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at least with
+/* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at least
+ * with
  * the last one. */
 static int drop_turns(server_request *x, chat_style style, const size_t *users, size_t n_users, int64_t most) {
     generation *gen = &x->gen;

@@ -148,11 +148,22 @@ static void find_definitions(conversation *c, rendered_documents *l) {
         if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
 }
 
+/* Bytes of the beginning-of-text token at the beginning of the rendered text: a schema of documents has its own. */
+static size_t leading_bos(const conversation *c) {
+    const rp_template_text *text = c->x->gen.rendered;
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0, n = 0;
+    if (rp_tokenize(c->x->server->model, "", 0, false, true, &tokens, &n_tokens, NULL) || n_tokens == 0) return 0;
+    const char *bos = rp_token_bytes(c->x->server->model, tokens[0], true, &n);
+    rp_free(tokens);
+    return n > 0 && text->n_runs > 0 && text->runs[0].end >= n && text->runs[0].origin == RP_TEMPLATE_TRUSTED && memcmp(text->bytes, bos, n) == 0 ? n : 0;
+}
+
 /* The rendered text, with its documents as modules. */
 static int build_rendered(conversation *c) {
     const generation *gen = &c->x->gen;
     rendered_documents l = {0};
-    size_t at = 0;
+    size_t at = leading_bos(c);
     for (size_t i = 0; i < gen->n_parts && !c->x->problem.kind; i++)
         if (may_be_document(gen, i)) find_part(c, &gen->parts[i], &l);
     find_definitions(c, &l);

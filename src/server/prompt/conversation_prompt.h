@@ -13,7 +13,8 @@
 
 #include "server/http/server_request.h"
 
-/* Makes the prompt of a conversation, once: the generation's `rendered`, by the model's template (chat_rendering.h), and its `built`, if messages need
+/* Makes the prompt of a conversation, once: the generation's `rendered`, by the model's template (chat_rendering.h), and its `built`, if messages
+ * need
  * it; without either the prompt is `messages`. Returns a server_problem_kind. */
 int conversation_prompt_build(server_request *x);
 
