@@ -600,7 +600,7 @@ typedef struct rp_logit_bias {
  *
  * The same seed, options and logits give the same tokens, on any number of threads.
  *
- * Log-probabilities (rp_request.n_logprobs) are those of the model, softmax(logits), before step 0. */
+ * Log-probabilities (rp_request.n_logprobs, n_prompt_logprobs) are those of the model, softmax(logits), before step 0. */
 typedef struct rp_sampling {
     float temperature;         /* 0 to 100; 0: greedy (default) */
     int32_t top_k;             /* 0: off (default) */
@@ -750,6 +750,9 @@ typedef struct rp_request {
                                 prompt; up to RP_MAX_KEPT_SHARES. 0: none (default) */
     rp_stream *stream;       /* gets the answer's text as events, besides on_text; borrowed until the job is freed. NULL: none (default) */
     uint64_t stream_tag;     /* of the job's events; default 0 */
+    int32_t n_prompt_logprobs; /* > 0: report log-probabilities of the prompt's tokens, and of the n most likely ones at each position
+                                (rp_result.prompt_logprobs); up to RP_MAX_LOGPROBS. Cached KV has no logits: the whole prompt is computed
+                                again. With modules only at quality exact (RP_ERR_CONFLICT). 0: none (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -780,6 +783,7 @@ typedef struct rp_plan_item {
                              "link", "blend", "focus", "exact": module tokens recomputed for quality
                              "last"     the last token, for its logits
                              "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
+                             "logprobs" the whole prompt, for its logits (rp_request.n_prompt_logprobs)
                              "off"      the request disabled the lookup
                              */
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
@@ -900,6 +904,11 @@ typedef struct rp_result {
                                   (layer, KV head) pairs that keep the token's slot. 0 where a parameter is: its tokens are no tokens of the
                                   item. NULL: none. Freed with the result */
     int32_t n_kept_shares;     /* at most rp_request.n_kept_shares, and one more for each reduced module */
+    int32_t n_prompt_top;      /* n_prompt_logprobs, or the size of the vocabulary if that is less; 0: none of the next four, which are NULL */
+    int32_t *prompt_ids;       /* [prompt_tokens]: the prompt's tokens, the beginning-of-text token included. Freed with the result, like the next */
+    float *prompt_logprobs;    /* [prompt_tokens]: each token's log-probability after those before it; a NaN for the first one, which has none */
+    int32_t *prompt_ranks;     /* [prompt_tokens]: 1 for a token with the largest logit; 0 for the first token */
+    rp_token_logprob *prompt_top_logprobs; /* [prompt_tokens][n_prompt_top]: most likely tokens per position, in order; {-1, NaN} for the first one */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

@@ -86,6 +86,7 @@ static void job_free_plan(rp_job *c) {
     base_free(c->other.positions);
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
+    prompt_logprobs_close(&c->prompt_logprobs);
     pml_plan_free(c->plan);
     pml_document_free(c->request->document);
     if (c->request->schema) engine_schema_unref(c->engine, c->request->schema);
