@@ -161,6 +161,7 @@ typedef struct rp_model_info {
     uint64_t kv_bytes_per_token; /* KV bytes per token in f16 */
     const char *fingerprint;      /* 64 hexadecimal digits; "" until computed by an engine with a store or by
                                      rp_model_fingerprint */
+    bool infills;                 /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -200,6 +201,31 @@ typedef struct rp_message {
  * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
                                 size_t *n_tokens, rp_error *err);
+
+/* A file of context before an infill. */
+typedef struct rp_infill_file {
+    const char *name; /* NULL: none */
+    const char *text; /* n_bytes of UTF-8 */
+    size_t n_bytes;
+} rp_infill_file;
+
+/* The prompt of an infill: what is written between `prefix` and `suffix`. No text is parsed for control tokens. Initialise it with
+ * {.struct_size = sizeof(rp_infill)}; a text of 0 bytes may be NULL. */
+typedef struct rp_infill {
+    uint32_t struct_size;
+    const char *prefix, *suffix;
+    size_t n_prefix, n_suffix;
+    const char *begun; /* the beginning of the infill */
+    size_t n_begun;
+    const rp_infill_file *files; /* n_files, before the text; NULL: none */
+    int32_t n_files;
+} rp_infill;
+
+/* Converts an infill: the beginning-of-text token (if the model wants one), and the texts between the model's fill-in-the-middle tokens, in the
+ * order of its family. *tokens: owned by the caller, rp_free; input of rp_request.tokens.
+ * RP_ERR_UNSUPPORTED (the model has no such tokens: rp_model_info.infills), RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_infill(const rp_model *model, const rp_infill *infill, int32_t **tokens, size_t *n_tokens, rp_error *err);
+
 /* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
  * nothing. Belongs to the model. NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);

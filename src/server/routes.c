@@ -41,6 +41,7 @@ static const server_route routes[] = {
     {"GET", "/v1/schemas/{}/layout", SERVER_REQUEST, false, OPENAI, handle_schema_layout},
     {"POST", "/completion", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_completion},
     {"POST", "/completions", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_completion},
+    {"POST", "/infill", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_infill},
     {"POST", "/tokenize", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_tokenize},
     {"POST", "/detokenize", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_detokenize},
     {"POST", "/apply-template", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_template},

@@ -177,6 +177,7 @@ static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     map_byte_tokens(t);
     if ((rc = t->kind == TOKENIZER_BPE ? bpe_open(t, f, err) : spm_open(t, f, err))) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    infill_open(t, f);
     if ((rc = make_bytes(t, err))) return rc;
     return special_open(t, f, err);
 }

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "server/generation/guided.h"
 
 #define NAME_BYTES 96
 
@@ -17,6 +18,7 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .n = 1,
                         .sampling = rp_sampling_defaults(),
                         .n_logprobs = -1,
+                        .n_prompt_logprobs = -1,
                         .n_draft = RP_DRAFT_AUTO,
                         .shifted_reuse = -1};
     int kind = parse(gen, p);
@@ -38,6 +40,7 @@ void generation_free(generation *gen) {
     base_free(gen->calls);
     base_free(gen->results);
     rp_prompt_free(gen->built);
+    json_decref(gen->guided.owned);
     json_decref(gen->root);
     *gen = (generation){0};
 }
@@ -422,6 +425,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
+    guided_parse(gen, f);
     parse_quality(gen, f);
     server_field_text(f, "reuse", &reuse);
     for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;

@@ -31,13 +31,14 @@
 
 /* Keywords that are refused where strict. */
 #define JSON_GRAMMAR_REFUSED \
-    "not", "if", "then", "else", "pattern", "patternProperties", "propertyNames", "minProperties", "maxProperties", "contains", \
-        "dependentRequired", "dependentSchemas", "dependencies", "multipleOf", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
+    "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
 
 typedef struct json_grammar json_grammar;
 
 /* NULL: no memory. Free it in any case. */
 json_grammar *json_grammar_new(void);
+/* Replaces " "?, the white space after ':' and ','. expression: of a grammar. Before anything else is added. Returns 0 or an error of the buffer. */
+int json_grammar_set_space(json_grammar *g, const char *expression) BASE_NODISCARD;
 void json_grammar_free(json_grammar *g);
 /* Adds the rules of a schema, itself the document of its references; writes the name of its rule. Returns a server_problem_kind. */
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],

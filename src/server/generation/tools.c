@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "server/generation/guided.h"
 #include "server/generation/json_grammar.h"
 #include "server/generation/json_schema.h"
 
@@ -258,9 +259,15 @@ static void put_calls(const generation *gen, json_grammar *g, server_problem *p)
     base_buffer_free(&e);
 }
 
-/* "answer": the JSON that the answer is. */
+/* "answer": the JSON that the answer is, or the text. */
 static void put_answer(const generation *gen, json_grammar *g, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
+    if (guided_is_text(gen)) {
+        tools_put(json_grammar_text(g), "answer ::= ", p);
+        guided_put(gen, json_grammar_text(g), p);
+        tools_put(json_grammar_text(g), "\n", p);
+        return;
+    }
     if (gen->answer_schema) json_grammar_add(g, gen->answer_schema, gen->answer_place, true, rule, p);
     tools_put(json_grammar_text(g), "answer ::= ", p);
     tools_put(json_grammar_text(g), rule, p);
@@ -269,11 +276,15 @@ static void put_answer(const generation *gen, json_grammar *g, server_problem *p
 
 static void make_grammar(generation *gen, server_problem *p) {
     json_grammar *g = p->kind ? NULL : json_grammar_new();
-    bool calls = tools_are_on(gen), must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
+    bool calls = tools_are_on(gen), must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED,
+         json = (gen->wants_json || guided_is_text(gen)) && !(calls && must_call);
     if (!g) {
         server_fail_memory(p);
         return;
     }
+    char *space = guided_space(gen, p);
+    if (space && json_grammar_set_space(g, space)) server_fail_memory(p);
+    base_free(space);
     base_buffer *text = json_grammar_text(g);
     if (calls) put_calls(gen, g, p);
     if (json) put_answer(gen, g, p);
@@ -294,13 +305,15 @@ static bool has_tool(const generation *gen) {
 
 int tools_prepare(generation *gen, const char *chat_format, server_problem *p) {
     if (p->kind) return (int)p->kind;
-    bool calls = tools_are_on(gen);
+    guided_settle(gen, p);
+    if (p->kind) return (int)p->kind;
+    bool calls = tools_are_on(gen), form = gen->wants_json || guided_is_text(gen);
     if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
         return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
     if (calls && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
-    if ((calls || gen->wants_json) && gen->grammar)
+    if ((calls || form) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
     if (calls || gen->n_calls > 0 || gen->n_results > 0) rewrite_messages(gen, chat_format, p);
-    if (tools_are_on(gen) || gen->wants_json) make_grammar(gen, p);
+    if (tools_are_on(gen) || form) make_grammar(gen, p);
     return (int)p->kind;
 }
