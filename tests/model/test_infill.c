@@ -23,6 +23,7 @@ static rp_model *open_with(tiny_vocab_kind kind, const char *const *control) {
     shape.vocab = kind;
     shape.n_vocab = 0;
     shape.control = control;
+    shape.no_bos = kind == TINY_VOCAB_BPE; /* its beginning of text is its end of text */
     return tiny_model_open(&shape, NULL);
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/generation/json_conditions.h"
 #include "server/generation/json_grammar_internal.h"
 #include "server/generation/json_schema.h"
 
@@ -223,16 +224,56 @@ static void put_ref(json_grammar *g, const json_t *schema, base_buffer *out) {
     if (both) json_grammar_visit(g, both, out);
 }
 
+static bool is_conditional(const json_t *schema) { return json_is_object(schema) && json_object_get(schema, "if"); }
+
+/* Are all subschemas conditional ones? */
+static bool all_of_is_conditional(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!is_conditional(json_array_get(list, i))) return false;
+    return true;
+}
+
+/* Adds conditional subschemas: one as the schema's own, the others as its allOf. */
+static const json_t *add_conditional(json_grammar *g, const json_t *all, json_t *list, base_buffer *out) {
+    const json_t *both = all;
+    if (!is_conditional(all) && json_array_size(list) > 0) {
+        both = json_grammar_merged(g, all, json_array_get(list, 0), "allOf", out);
+        json_array_remove(list, 0);
+    }
+    if (!both || json_array_size(list) == 0) return both;
+    json_t *copy = json_copy((json_t *)both);
+    if (copy && json_object_set(copy, "allOf", list)) server_fail_memory(g->problem);
+    return json_grammar_own(g, copy);
+}
+
 /* All subschemas and the keywords beside them, as one schema. */
 static void put_all_of(json_grammar *g, const json_t *schema, base_buffer *out) {
     const json_t *list = json_object_get(schema, "allOf"), *all = json_grammar_without(g, schema, "allOf");
+    json_t *conditional = json_array();
     if (!json_is_array(list)) json_grammar_wrong(g, "allOf", "an array of schemas");
     for (size_t i = 0; i < json_array_size(list) && all && !json_grammar_failed(g); i++) {
         const json_t *one = json_array_get(list, i), *ref = json_object_get(one, "$ref");
         if (ref && !json_schema_constrains(one, "$ref")) one = json_grammar_resolve(g, ref, out);
-        all = one ? json_grammar_merged(g, all, one, "allOf", out) : NULL;
+        if (is_conditional(one)) json_array_append(conditional, (json_t *)one);
+        else all = one ? json_grammar_merged(g, all, one, "allOf", out) : NULL;
     }
+    if (all && !json_grammar_failed(g)) all = add_conditional(g, all, conditional, out);
     if (all && !json_grammar_failed(g)) json_grammar_visit(g, all, out);
+    json_decref(conditional);
+}
+
+/* not, if, dependentRequired: as alternatives. Where that cannot be, and it is not refused, without them. */
+static void put_conditions(json_grammar *g, const json_t *schema, base_buffer *out) {
+    const char *keyword, *why;
+    json_t *resolved = json_conditions_resolve(schema, &keyword, &why);
+    if (!resolved && keyword) {
+        json_grammar_unsupported(g, keyword, why, NULL);
+        resolved = json_grammar_failed(g) ? NULL : json_copy((json_t *)schema);
+        if (resolved) json_object_del(resolved, keyword);
+        if (!resolved && json_grammar_failed(g)) return;
+    }
+    const json_t *kept = json_grammar_own(g, resolved);
+    if (kept) json_grammar_visit(g, kept, out);
 }
 
 /* ---- schemas ---- */
@@ -248,7 +289,8 @@ static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out
     refuse_names(g, schema);
     if (json_grammar_failed(g)) return;
     if (json_object_get(schema, "$ref")) put_ref(g, schema, out);
-    else if (json_object_get(schema, "allOf")) put_all_of(g, schema, out);
+    else if (json_object_get(schema, "allOf") && !(is_conditional(schema) && all_of_is_conditional(json_object_get(schema, "allOf")))) put_all_of(g, schema, out);
+    else if (json_conditions_are_in(schema)) put_conditions(g, schema, out);
     else if (json_object_get(schema, "anyOf")) put_any_of(g, schema, "anyOf", out);
     else if (json_object_get(schema, "oneOf")) put_any_of(g, schema, "oneOf", out);
     else if (fixed) json_grammar_put_json(g, out, fixed);

@@ -31,7 +31,7 @@
 
 /* Keywords that are refused where strict. */
 #define JSON_GRAMMAR_REFUSED \
-    "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
+    "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
 
 typedef struct json_grammar json_grammar;
 
