@@ -137,7 +137,7 @@ bool prefix_step(const prefix_list *l, prefix_walk *w, char next);
  * true. */
 int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first);
 
-/* Finds the fill-in-the-middle tokens, and makes them control tokens: before special_open. */
+/* Finds the fill-in-the-middle tokens, and makes them control tokens: before the vocabulary's kind is opened. */
 void infill_open(tokenizer *t, const gguf_file *f);
 
 /* Needs the bytes of tokens. RP_ERR_MEMORY. */
