@@ -34,12 +34,20 @@ void token_list_free(token_list *l);
 int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err);
 void tokenizer_free(tokenizer *t);
 
+/* Bytes [begin, end) of a text. */
+typedef struct tokenizer_range {
+    size_t begin, end;
+} tokenizer_range;
+
 typedef struct tokenizer_options {
     /* recognise control tokens that are written in the text (user-defined tokens are always recognised) */
     bool parse_special;
     /* the text is the start of the input: insert SentencePiece's dummy space before it if the model requires one (also,
      * as in llama.cpp, after every special token inside the text) */
     bool space_prefix;
+    /* recognise control tokens that lie within one of these ranges, which rise; NULL: none */
+    const tokenizer_range *trusted;
+    size_t n_trusted;
 } tokenizer_options;
 
 /* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added. If the
@@ -61,6 +69,8 @@ bool tokenizer_infills(const tokenizer *t);
 /* Appends the prompt of an infill, for a vocabulary with such tokens, in its order; no beginning-of-text token. The texts are untrusted: no control
  * token is recognised in them. RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out is unchanged. */
 int tokenizer_encode_infill(const tokenizer *t, const rp_infill *infill, token_list *out, rp_error *err);
+/* The longest control or user-defined token that the text begins with; -1: none. */
+int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n);
 
 /* Token ids; -1 if the vocabulary has none. */
 int32_t tokenizer_bos(const tokenizer *t);

@@ -206,7 +206,8 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger. */
+ * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger, and
+ * SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif
