@@ -213,6 +213,7 @@ class rp_model_info(Structure):
     n_experts_used: int
     kv_bytes_per_token: int
     fingerprint: Bytes | None
+    infills: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -238,6 +239,42 @@ class rp_model_info(Structure):
         ("n_experts_used", c_int32),
         ("kv_bytes_per_token", c_uint64),
         ("fingerprint", c_char_p),
+        ("infills", c_bool),
+    ]
+
+
+class rp_template_run(Structure):
+    end: int
+    offset: int
+    origin: int
+    _fields_ = [
+        ("end", c_size_t),
+        ("offset", c_size_t),
+        ("origin", c_uint32),
+    ]
+
+
+class rp_template_text(Structure):
+    bytes: Bytes | None
+    n: int
+    runs: Any
+    n_runs: int
+    _fields_ = [
+        ("bytes", c_char_p),
+        ("n", c_size_t),
+        ("runs", POINTER(rp_template_run)),
+        ("n_runs", c_size_t),
+    ]
+
+
+class rp_template_options(Structure):
+    struct_size: int
+    has_time: bool
+    time: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("has_time", c_bool),
+        ("time", c_int64),
     ]
 
 
@@ -249,6 +286,40 @@ class rp_message(Structure):
         ("role", c_int),
         ("text", c_char_p),
         ("n", c_size_t),
+    ]
+
+
+class rp_infill_file(Structure):
+    name: Bytes | None
+    text: Bytes | None
+    n_bytes: int
+    _fields_ = [
+        ("name", c_char_p),
+        ("text", c_char_p),
+        ("n_bytes", c_size_t),
+    ]
+
+
+class rp_infill(Structure):
+    struct_size: int
+    prefix: Bytes | None
+    suffix: Bytes | None
+    n_prefix: int
+    n_suffix: int
+    begun: Bytes | None
+    n_begun: int
+    files: Any
+    n_files: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("prefix", c_char_p),
+        ("suffix", c_char_p),
+        ("n_prefix", c_size_t),
+        ("n_suffix", c_size_t),
+        ("begun", c_char_p),
+        ("n_begun", c_size_t),
+        ("files", POINTER(rp_infill_file)),
+        ("n_files", c_int32),
     ]
 
 
@@ -570,6 +641,7 @@ class rp_request(Structure):
     n_kept_shares: int
     stream: int | None
     stream_tag: int
+    n_prompt_logprobs: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -614,6 +686,7 @@ class rp_request(Structure):
         ("n_kept_shares", c_int32),
         ("stream", c_void_p),
         ("stream_tag", c_uint64),
+        ("n_prompt_logprobs", c_int32),
     ]
 
 
@@ -767,6 +840,11 @@ class rp_result(Structure):
     kept_step: int
     kept_shares: Any
     n_kept_shares: int
+    n_prompt_top: int
+    prompt_ids: Any
+    prompt_logprobs: Any
+    prompt_ranks: Any
+    prompt_top_logprobs: Any
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -798,6 +876,11 @@ class rp_result(Structure):
         ("kept_step", c_int32),
         ("kept_shares", POINTER(c_float)),
         ("n_kept_shares", c_int32),
+        ("n_prompt_top", c_int32),
+        ("prompt_ids", POINTER(c_int32)),
+        ("prompt_logprobs", POINTER(c_float)),
+        ("prompt_ranks", POINTER(c_int32)),
+        ("prompt_top_logprobs", POINTER(rp_token_logprob)),
     ]
 
 
@@ -1628,8 +1711,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
     "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
+    "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
+    "rp_template_free": (None, [c_void_p]),
+    "rp_model_template": (c_void_p, [c_void_p]),
+    "rp_template_uses": (c_bool, [c_void_p, c_char_p]),
+    "rp_template_render": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_template_options), POINTER(POINTER(rp_template_text)), POINTER(rp_error)]),
+    "rp_template_text_free": (None, [POINTER(rp_template_text)]),
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_tokenize_infill": (c_int, [c_void_p, POINTER(rp_infill), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
     "rp_keep_method_name": (c_char_p, [c_int32]),

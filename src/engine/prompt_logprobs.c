@@ -11,8 +11,9 @@
 /* A module's tokens attend to their scope, so the logits of their rows are not those of the prompt. */
 static int prompt_logprobs_check(const rp_job *c, rp_error *err) {
     if (c->exact || c->plan->n_cached == 0) return RP_OK;
-    return base_fail(err, RP_ERR_CONFLICT,
-                     "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: give quality 'exact', or a prompt without modules");
+    return base_fail(
+        err, RP_ERR_CONFLICT,
+        "n_prompt_logprobs contradicts modules, whose tokens do not attend to the whole prompt: give quality 'exact', or a prompt without modules");
 }
 
 int prompt_logprobs_open(rp_job *c, rp_error *err) {

@@ -226,9 +226,12 @@ static void numbers_out_of_range_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(they_are_those_of_a_forced_answer), cmocka_unit_test(they_change_no_answer),
-        cmocka_unit_test(jobs_beside_them_change_nothing),   cmocka_unit_test(a_prompt_of_one_token_has_none),
-        cmocka_unit_test(modules_need_quality_exact),        cmocka_unit_test(numbers_out_of_range_are_refused),
+        cmocka_unit_test(they_are_those_of_a_forced_answer),
+        cmocka_unit_test(they_change_no_answer),
+        cmocka_unit_test(jobs_beside_them_change_nothing),
+        cmocka_unit_test(a_prompt_of_one_token_has_none),
+        cmocka_unit_test(modules_need_quality_exact),
+        cmocka_unit_test(numbers_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -71,7 +71,8 @@ static bool pcre_matches(const char *pattern, const char *text, bool whole) {
     PCRE2_SIZE at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     pcre2_set_newline(context, PCRE2_NEWLINE_ANYCRLF); /* of what '.' does not match */
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &code, &at, context);
+    pcre2_code *re =
+        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &code, &at, context);
     pcre2_compile_context_free(context);
     if (!re) fail_msg("PCRE2 refuses %s at %zu", pattern, (size_t)at);
     pcre2_match_data *data = pcre2_match_data_create_from_pattern(re, NULL);
@@ -116,7 +117,8 @@ static void check(const char *pattern, const char *const *texts, size_t n, count
         if (language_has(&whole, texts[i]) != all) fail_msg("/%s/ %s all of '%s':\n%s", pattern, all ? "refuses" : "accepts", texts[i], whole.text);
         if (language_has(&json, content) != some) fail_msg("/%s/ %s in \"%s\":\n%s", pattern, some ? "refuses" : "accepts", content, json.text);
         if (regex_matches(r, texts[i]) != some) fail_msg("/%s/: regex_matches is wrong about '%s'", pattern, texts[i]);
-        if (some && (length < least || (most >= 0 && length > most))) fail_msg("/%s/: '%s' is not of %d to %d characters", pattern, texts[i], least, most);
+        if (some && (length < least || (most >= 0 && length > most)))
+            fail_msg("/%s/: '%s' is not of %d to %d characters", pattern, texts[i], least, most);
         *(some ? &seen->fit : &seen->misfit) += 1;
         free(content);
     }
@@ -130,19 +132,109 @@ static void check(const char *pattern, const char *const *texts, size_t n, count
 static void patterns_by_hand(void **state) {
     (void)state;
     static const char *const patterns[] = {
-        "", "a", "abc", "a|b|", "^a$", "^a", "a$", "^(a|bc)$", "^(?:a|^b)$", "(^a$)|b", "^$", "a*", "a+?b", "(ab){2,3}", "a{0}", "a{2}", "a{2,}", "[a-c]+", "[^a-c]",
-        "[\\d_-]+", "\\d\\D\\w\\W\\s\\S", ".", "^.$", "\\.\\*\\+\\?\\(\\)\\[\\]\\{\\}\\^\\$\\|\\/\\-\\\\", "\"", "^\\\\$", "[\"\\\\]", "\\n\\r\\t\\f\\v", "^[\\x00-\\x1f]*$",
-        "\\x41\\u0042", "\\u00e9|\\u20ac", "[\\u00e0-\\u00ff]", "é+", "(?<year>\\d{4})-(?P<month>\\d\\d)", "(a|(b|(c)))+d", "((a*)*)*", "(a?){3}", "a{,", "a{x}", "]", "}",
-        "^[\\]\\-^]$", "[^\"]*", "[^\\\\\"\\x00-\\x1F]", "\\x7f", "[\\x7e-\\x80]", "^[a-z]+@[a-z]+\\.[a-z]{2,3}$", "^(foo|bar)*$", "(?:)", "^|a", "$", "[\\b]",
+        "",
+        "a",
+        "abc",
+        "a|b|",
+        "^a$",
+        "^a",
+        "a$",
+        "^(a|bc)$",
+        "^(?:a|^b)$",
+        "(^a$)|b",
+        "^$",
+        "a*",
+        "a+?b",
+        "(ab){2,3}",
+        "a{0}",
+        "a{2}",
+        "a{2,}",
+        "[a-c]+",
+        "[^a-c]",
+        "[\\d_-]+",
+        "\\d\\D\\w\\W\\s\\S",
+        ".",
+        "^.$",
+        "\\.\\*\\+\\?\\(\\)\\[\\]\\{\\}\\^\\$\\|\\/\\-\\\\",
+        "\"",
+        "^\\\\$",
+        "[\"\\\\]",
+        "\\n\\r\\t\\f\\v",
+        "^[\\x00-\\x1f]*$",
+        "\\x41\\u0042",
+        "\\u00e9|\\u20ac",
+        "[\\u00e0-\\u00ff]",
+        "é+",
+        "(?<year>\\d{4})-(?P<month>\\d\\d)",
+        "(a|(b|(c)))+d",
+        "((a*)*)*",
+        "(a?){3}",
+        "a{,",
+        "a{x}",
+        "]",
+        "}",
+        "^[\\]\\-^]$",
+        "[^\"]*",
+        "[^\\\\\"\\x00-\\x1F]",
+        "\\x7f",
+        "[\\x7e-\\x80]",
+        "^[a-z]+@[a-z]+\\.[a-z]{2,3}$",
+        "^(foo|bar)*$",
+        "(?:)",
+        "^|a",
+        "$",
+        "[\\b]",
     };
     static const char *const texts[] = {
-        "", "a", "b", "c", "d", "ab", "abc", "bc", "aa", "aab", "ababab", "abab", "1", "1a", "_-9", "1ab- x", "\n", "\r", "\t", "\"", "\\", "a\"b", ".*+?()[]{}^$|/-\\",
-        "\n\r\t\f\v", "AB", "é", "éé", "😀", "2024-07", "abcd", "cd", "]", "}", "a{,", "a{x}", "^", "-", "\x7f", "~", "\x01", "me@it.org", "foobar", " ", "\b", "xay", "à",
+        "",
+        "a",
+        "b",
+        "c",
+        "d",
+        "ab",
+        "abc",
+        "bc",
+        "aa",
+        "aab",
+        "ababab",
+        "abab",
+        "1",
+        "1a",
+        "_-9",
+        "1ab- x",
+        "\n",
+        "\r",
+        "\t",
+        "\"",
+        "\\",
+        "a\"b",
+        ".*+?()[]{}^$|/-\\",
+        "\n\r\t\f\v",
+        "AB",
+        "é",
+        "éé",
+        "😀",
+        "2024-07",
+        "abcd",
+        "cd",
+        "]",
+        "}",
+        "a{,",
+        "a{x}",
+        "^",
+        "-",
+        "\x7f",
+        "~",
+        "\x01",
+        "me@it.org",
+        "foobar",
+        " ",
+        "\b",
+        "xay",
+        "à",
     };
     counts seen = {0};
-    for (size_t i = 0; i < BASE_ARRAY_LEN(patterns); i++) {
-        check(patterns[i], texts, BASE_ARRAY_LEN(texts), &seen);
-    }
+    for (size_t i = 0; i < BASE_ARRAY_LEN(patterns); i++) { check(patterns[i], texts, BASE_ARRAY_LEN(texts), &seen); }
     char why[REGEX_WHY_BYTES];
     regex *r = regex_parse("^\\u{1F600}$", why); /* PCRE2 has this as \x{...} */
     assert_true(regex_matches(r, "😀"));
@@ -157,13 +249,46 @@ static void patterns_that_are_refused(void **state) {
     static const struct {
         const char *pattern, *says;
     } wrong[] = {
-        {"a(?=b)", "character 4: look-ahead"}, {"(?!b)", "look-ahead"}, {"(?<=b)", "look-behind"}, {"(?<!b)", "look-behind"}, {"(?i)a", "flags"}, {"(?P=x)", "(?P"},
-        {"(a)\\1", "back-references"}, {"\\bword", "\\b is not supported"}, {"\\A", "\\A"}, {"\\p{L}", "Unicode properties"}, {"a++", "possessive"}, {"a**", "quantifier"},
-        {"*a", "nothing is before"}, {"(", "')' is missing"}, {")", "')' has no '('"}, {"[a", "']' is missing"}, {"[]", "write \\]"}, {"[^]", "write \\]"}, {"[b-a]", "descending"},
-        {"a{3,2}", "descending"}, {"a{,3}", "write {0,n}"}, {"a{9999}", "limited to 2000"}, {"[[:alpha:]]", "POSIX"}, {"\\", "backslash ends"}, {"[\\", "backslash ends"},
-        {"\\q", "\\q is not supported"}, {"\\0", "NUL"}, {"\\01", "octal"}, {"\\x00", "NUL"}, {"\\x4", "hexadecimal"}, {"\\u{}", "\\u{...}"}, {"\\u{110000}", "above U+10FFFF"}, {"\\uD800", "surrogate"},
-        {"a^b", "'^' is supported only at the beginning"}, {"a$b", "'$' is supported only at the end"}, {"(a$)b", "'$'"}, {"x(^a|b)", "'^'"}, {"^*", "anchor cannot be repeated"},
-        {"[a-\\d]", "range cannot end"}, {"\xff", "not UTF-8"},
+        {"a(?=b)", "character 4: look-ahead"},
+        {"(?!b)", "look-ahead"},
+        {"(?<=b)", "look-behind"},
+        {"(?<!b)", "look-behind"},
+        {"(?i)a", "flags"},
+        {"(?P=x)", "(?P"},
+        {"(a)\\1", "back-references"},
+        {"\\bword", "\\b is not supported"},
+        {"\\A", "\\A"},
+        {"\\p{L}", "Unicode properties"},
+        {"a++", "possessive"},
+        {"a**", "quantifier"},
+        {"*a", "nothing is before"},
+        {"(", "')' is missing"},
+        {")", "')' has no '('"},
+        {"[a", "']' is missing"},
+        {"[]", "write \\]"},
+        {"[^]", "write \\]"},
+        {"[b-a]", "descending"},
+        {"a{3,2}", "descending"},
+        {"a{,3}", "write {0,n}"},
+        {"a{9999}", "limited to 2000"},
+        {"[[:alpha:]]", "POSIX"},
+        {"\\", "backslash ends"},
+        {"[\\", "backslash ends"},
+        {"\\q", "\\q is not supported"},
+        {"\\0", "NUL"},
+        {"\\01", "octal"},
+        {"\\x00", "NUL"},
+        {"\\x4", "hexadecimal"},
+        {"\\u{}", "\\u{...}"},
+        {"\\u{110000}", "above U+10FFFF"},
+        {"\\uD800", "surrogate"},
+        {"a^b", "'^' is supported only at the beginning"},
+        {"a$b", "'$' is supported only at the end"},
+        {"(a$)b", "'$'"},
+        {"x(^a|b)", "'^'"},
+        {"^*", "anchor cannot be repeated"},
+        {"[a-\\d]", "range cannot end"},
+        {"\xff", "not UTF-8"},
     };
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(wrong); i++) {
@@ -190,7 +315,8 @@ static void lengths(void **state) {
     static const struct {
         const char *pattern;
         int least, most;
-    } cases[] = {{"^a{2,5}$", 2, 5}, {"^(ab|c)d?$", 1, 3}, {"^a*$", 0, -1}, {"a", 1, -1}, {"^$", 0, 0}, {"^(a|bcd)$|^e{7}$", 1, 7}, {"^(a{0,3}){2}$", 0, 6}};
+    } cases[] = {{"^a{2,5}$", 2, 5}, {"^(ab|c)d?$", 1, 3}, {"^a*$", 0, -1}, {"a", 1, -1}, {"^$", 0, 0}, {"^(a|bcd)$|^e{7}$", 1, 7},
+                 {"^(a{0,3}){2}$", 0, 6}};
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         int least, most;
@@ -206,7 +332,7 @@ static void lengths(void **state) {
         bool limited;
         const char *fit, *misfit;
     } limits[] = {{"^[a-z]+$", 0, 3, true, "abc", "abcd"}, {"^[a-z]*$", 2, -1, true, "ab", "a"}, {"^[a-z]{2,4}$", 1, 9, true, "abcd", "a"},
-                  {"^[a-z]{2,4}$", 5, 9, false, "abcd", "a"},   {"a", 1, -1, true, "xax", "b"},  {"a", 2, -1, false, "a", "b"}};
+                  {"^[a-z]{2,4}$", 5, 9, false, "abcd", "a"}, {"a", 1, -1, true, "xax", "b"}, {"a", 2, -1, false, "a", "b"}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(limits); i++) {
         regex *r = regex_parse(limits[i].pattern, why);
         assert_int_equal(regex_limit(r, limits[i].min, limits[i].max), limits[i].limited);
@@ -221,7 +347,8 @@ static void overlaps(void **state) {
     static const struct {
         const char *a, *b;
         bool overlap;
-    } cases[] = {{"^a", "^b", false}, {"^ab", "^ac", false}, {"^ab", "^a", true}, {"a", "^b", true}, {"^[a-c]", "^[d-f]|^x", false}, {"^[a-c]", "^[c-f]", true}, {"^a*", "^b", true}};
+    } cases[] = {{"^a", "^b", false}, {"^ab", "^ac", false}, {"^ab", "^a", true}, {"a", "^b", true}, {"^[a-c]", "^[d-f]|^x", false},
+                 {"^[a-c]", "^[c-f]", true}, {"^a*", "^b", true}};
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         regex *a = regex_parse(cases[i].a, why), *b = regex_parse(cases[i].b, why);
@@ -265,7 +392,8 @@ static void random_patterns(void **state) {
         if (begins || ends) strcat(pattern, ends ? ")$" : ")");
         for (int k = 0; k < 12; k++) {
             storage[k][0] = '\0';
-            for (int n = (int)(tiny_random_u64(&random) % 7); n > 0; n--) strcat(storage[k], letters[tiny_random_u64(&random) % BASE_ARRAY_LEN(letters)]);
+            for (int n = (int)(tiny_random_u64(&random) % 7); n > 0; n--)
+                strcat(storage[k], letters[tiny_random_u64(&random) % BASE_ARRAY_LEN(letters)]);
             texts[k] = storage[k];
         }
         check(pattern, texts, 12, &seen);
@@ -275,8 +403,11 @@ static void random_patterns(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_by_hand), cmocka_unit_test(patterns_that_are_refused), cmocka_unit_test(lengths),
-        cmocka_unit_test(overlaps),         cmocka_unit_test(random_patterns),
+        cmocka_unit_test(patterns_by_hand),
+        cmocka_unit_test(patterns_that_are_refused),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(overlaps),
+        cmocka_unit_test(random_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

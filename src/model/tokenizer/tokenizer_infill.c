@@ -18,18 +18,20 @@ static const struct {
 } known[TOKENIZER_N_INFILL] = {
     [TOKENIZER_INFILL_PREFIX] = {"tokenizer.ggml.fim_pre_token_id",
                                  "tokenizer.ggml.prefix_token_id",
-                                 {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<\uFF5Cfim\u2581begin\uFF5C>", "\u2581<PRE>", "<PRE>", "[PREFIX]",
-                                  "<|code_prefix|>", "<|fim_begin|>"}},
+                                 {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<\uFF5Cfim\u2581begin\uFF5C>", "\u2581<PRE>", "<PRE>",
+                                  "[PREFIX]", "<|code_prefix|>", "<|fim_begin|>"}},
     [TOKENIZER_INFILL_SUFFIX] = {"tokenizer.ggml.fim_suf_token_id",
                                  "tokenizer.ggml.suffix_token_id",
-                                 {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<\uFF5Cfim\u2581hole\uFF5C>", "\u2581<SUF>", "<SUF>", "[SUFFIX]",
-                                  "<|code_suffix|>", "<|fim_hole|>"}},
+                                 {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<\uFF5Cfim\u2581hole\uFF5C>", "\u2581<SUF>", "<SUF>",
+                                  "[SUFFIX]", "<|code_suffix|>", "<|fim_hole|>"}},
     [TOKENIZER_INFILL_MIDDLE] = {"tokenizer.ggml.fim_mid_token_id",
                                  "tokenizer.ggml.middle_token_id",
-                                 {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uFF5Cfim\u2581end\uFF5C>", "\u2581<MID>", "<MID>", "[MIDDLE]",
-                                  "<|code_middle|>", "<|fim_end|>"}},
+                                 {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uFF5Cfim\u2581end\uFF5C>", "\u2581<MID>", "<MID>",
+                                  "[MIDDLE]", "<|code_middle|>", "<|fim_end|>"}},
     [TOKENIZER_INFILL_PAD] = {"tokenizer.ggml.fim_pad_token_id", NULL, {"<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<PAD>"}},
-    [TOKENIZER_INFILL_REPOSITORY] = {"tokenizer.ggml.fim_rep_token_id", NULL, {"<|fim_repo|>", "<|repo_name|>", "<repo_name>", "<reponame>", "<fim-repo>"}},
+    [TOKENIZER_INFILL_REPOSITORY] = {"tokenizer.ggml.fim_rep_token_id",
+                                     NULL,
+                                     {"<|fim_repo|>", "<|repo_name|>", "<repo_name>", "<reponame>", "<fim-repo>"}},
     [TOKENIZER_INFILL_FILE] = {"tokenizer.ggml.fim_sep_token_id", NULL, {"<|file_sep|>", "<file_sep>", "<|file_separator|>"}},
 };
 
@@ -50,7 +52,8 @@ static int32_t infill_find(const tokenizer *t, const gguf_file *f, int which) {
 
 void infill_open(tokenizer *t, const gguf_file *f) {
     for (int i = 0; i < TOKENIZER_N_INFILL; i++) t->infill[i] = infill_find(t, f, i);
-    const int32_t prefix = t->infill[TOKENIZER_INFILL_PREFIX], suffix = t->infill[TOKENIZER_INFILL_SUFFIX], middle = t->infill[TOKENIZER_INFILL_MIDDLE];
+    const int32_t prefix = t->infill[TOKENIZER_INFILL_PREFIX], suffix = t->infill[TOKENIZER_INFILL_SUFFIX],
+                  middle = t->infill[TOKENIZER_INFILL_MIDDLE];
     t->suffix_first = prefix >= 0 && infill_text_is(t->texts[prefix], "[PREFIX]");
     if (prefix < 0 || suffix < 0 || (middle < 0 && !t->suffix_first)) { /* words that look like them */
         for (int i = 0; i < TOKENIZER_N_INFILL; i++) t->infill[i] = -1;

@@ -32,8 +32,8 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
 /* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a
  * model. */
 #define OPENAI_COMMON_FIELDS \
-    "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
-    "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
+    "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty seed stop logit_bias " \
+    "prompt_cache_key prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */

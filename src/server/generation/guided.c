@@ -23,7 +23,8 @@ static void guided_parse_json(generation *gen, const server_fields *f, const cha
     if (json_is_string(value)) {
         json_error_t at;
         value = gen->guided.owned = json_loadb(json_string_value(value), json_string_length(value), JSON_REJECT_DUPLICATES, &at);
-        if (!value) server_fail(f->problem, SERVER_INVALID, full, "'%s' is not valid JSON: line %d, column %d: %s", full, at.line, at.column, at.text);
+        if (!value)
+            server_fail(f->problem, SERVER_INVALID, full, "'%s' is not valid JSON: line %d, column %d: %s", full, at.line, at.column, at.text);
     }
     if (value && !json_is_object(value)) server_field_wrong(f, name, value, "a JSON schema");
     gen->guided.schema = value;
@@ -69,8 +70,9 @@ static void guided_parse_structured(generation *gen, const server_fields *f) {
     if (server_field(&in, "structural_tag"))
         server_fail(f->problem, SERVER_UNSUPPORTED, "structured_outputs.structural_tag",
                     "'structured_outputs.structural_tag' is not supported: give json, regex, choice, grammar or json_object");
-    generation_known(gen, &in, "json regex choice grammar json_object whitespace_pattern structural_tag disable_fallback disable_any_whitespace "
-                               "disable_additional_properties");
+    generation_known(gen, &in,
+                     "json regex choice grammar json_object whitespace_pattern structural_tag disable_fallback disable_any_whitespace "
+                     "disable_additional_properties");
 }
 
 void guided_parse(generation *gen, const server_fields *f) {
@@ -95,7 +97,8 @@ void guided_settle(generation *gen, server_problem *p) {
 }
 
 static void guided_check(server_problem *p, int rc) {
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, NULL, "the form of the answer is too large: its grammar has more than %zu bytes", JSON_GRAMMAR_BYTES);
+    if (rc == RP_ERR_LIMIT)
+        server_fail(p, SERVER_INVALID, NULL, "the form of the answer is too large: its grammar has more than %zu bytes", JSON_GRAMMAR_BYTES);
     else if (rc) server_fail_memory(p);
 }
 

@@ -129,25 +129,27 @@ static json_t *resolve_dependent(const json_t *schema, const char **why) {
 /* ---- not ---- */
 
 /* The types of a schema, or all of them, but some. */
-static json_t *other_types(const json_t *schema, const json_t *not, const char **why) {
+static json_t *other_types(const json_t *schema, const json_t * not, const char **why) {
     static const char *const all[] = {"object", "array", "string", "number", "boolean", "null"};
     json_t *types = json_object_get(schema, "type"), *left = json_array();
-    const bool one = json_is_string(not), any = !types;
-    for (size_t i = 0; i < (any ? BASE_ARRAY_LEN(all) : json_is_array(types) ? json_array_size(types) : 1); i++) {
+    const bool one = json_is_string(not ), any = !types;
+    for (size_t i = 0; i < (any ? BASE_ARRAY_LEN(all) : json_is_array(types) ? json_array_size(types)
+                                                                             : 1);
+         i++) {
         const char *type = any ? all[i] : json_string_value(json_is_array(types) ? json_array_get(types, i) : types);
         const bool is_number = type && strcmp(type, "number") == 0, is_integer = type && strcmp(type, "integer") == 0;
         if (!type) continue;
-        if (is_number && (one ? strcmp(json_string_value(not), "integer") == 0 : has_name(not, "integer"))) *why = "numbers that are no integers";
-        if (one ? strcmp(type, json_string_value(not)) == 0 : has_name(not, type)) continue;
-        if (is_integer && (one ? strcmp("number", json_string_value(not)) == 0 : has_name(not, "number"))) continue;
+        if (is_number && (one ? strcmp(json_string_value(not ), "integer") == 0 : has_name(not, "integer"))) *why = "numbers that are no integers";
+        if (one ? strcmp(type, json_string_value(not )) == 0 : has_name(not, type)) continue;
+        if (is_integer && (one ? strcmp("number", json_string_value(not )) == 0 : has_name(not, "number"))) continue;
         json_array_append_new(left, json_string(type));
     }
     if (json_array_size(left) == 0 && !*why) *why = "it leaves no type";
     return left;
 }
 
-static json_t *other_values(const json_t *schema, const json_t *not, const char **why) {
-    json_t *values = json_conditions_values(schema), *refused = json_conditions_values(not), *left = json_array();
+static json_t *other_values(const json_t *schema, const json_t * not, const char **why) {
+    json_t *values = json_conditions_values(schema), *refused = json_conditions_values(not ), *left = json_array();
     if (!values) *why = "the schema beside it must have enum, const or type boolean";
     for (size_t i = 0; i < json_array_size(values); i++)
         if (!json_conditions_has(refused, json_array_get(values, i))) json_array_append(left, json_array_get(values, i));
@@ -158,11 +160,12 @@ static json_t *other_values(const json_t *schema, const json_t *not, const char 
 }
 
 static json_t *resolve_not(const json_t *schema, const char **why) {
-    static const char *const of_type[] = {"type", NULL}, *const of_values[] = {"enum", "const", "type", NULL}, *const of_names[] = {"required", NULL};
+    static const char *const of_type[] = {"type", NULL}, *const of_values[] = {"enum", "const", "type", NULL},
+                             *const of_names[] = {"required", NULL};
     const json_t *not = json_object_get(schema, "not"), *names = json_object_get(not, "required"), *type = json_object_get(not, "type");
     json_t *rest = without_member(schema, "not"), *left = NULL, *result = NULL;
-    if (json_is_false(not)) return rest;
-    if (!json_is_object(not) || !json_schema_constrains(not, NULL)) *why = "nothing would be allowed";
+    if (json_is_false(not )) return rest;
+    if (!json_is_object(not ) || !json_schema_constrains(not, NULL)) *why = "nothing would be allowed";
     else if (names && has_only(not, of_names) && json_array_size(names) == 1 && json_is_string(json_array_get(names, 0))) {
         const char *name = json_string_value(json_array_get(names, 0));
         if (!is_closed(rest)) *why = "it needs properties, and no additionalProperties";
@@ -194,7 +197,8 @@ static const char *condition_of(const json_t *condition, json_t **values, bool *
     const char *name = json_object_iter_key(first);
     const json_t *of = json_object_iter_value(first);
     *requires = json_array_size(required) == 1;
-    if ((*requires && !has_name(required, name)) || !has_only(of, of_property) || (!json_object_get(of, "const") && !json_object_get(of, "enum"))) return NULL;
+    if ((*requires && !has_name(required, name)) || !has_only(of, of_property) || (!json_object_get(of, "const") && !json_object_get(of, "enum")))
+        return NULL;
     *values = json_conditions_values(of);
     return name;
 }
@@ -249,8 +253,11 @@ static json_t *resolve_if(const json_t *schema, const char **why) {
 
 json_t *json_conditions_resolve(const json_t *schema, const char **keyword, const char **why) {
     *why = NULL;
-    *keyword = json_object_get(schema, "not") ? "not" : json_object_get(schema, "if") ? "if" : "dependentRequired";
-    json_t *result = json_object_get(schema, "not") ? resolve_not(schema, why) : json_object_get(schema, "if") ? resolve_if(schema, why) : resolve_dependent(schema, why);
+    *keyword = json_object_get(schema, "not") ? "not" : json_object_get(schema, "if") ? "if"
+                                                                                      : "dependentRequired";
+    json_t *result = json_object_get(schema, "not")  ? resolve_not(schema, why)
+                     : json_object_get(schema, "if") ? resolve_if(schema, why)
+                                                     : resolve_dependent(schema, why);
     if (!*why) *keyword = NULL;
     return result;
 }

@@ -355,4 +355,3 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "r%d", number);
     return (int)p->kind;
 }
-

@@ -6,8 +6,8 @@
 #include "server/generation/json_grammar_internal.h"
 #include "server/generation/json_schema.h"
 
-#define MAX_UNIQUE 8      /* values of unique items: there is a rule for each set of them */
-#define MAX_CONTAINED 16  /* minContains */
+#define MAX_UNIQUE 8     /* values of unique items: there is a rule for each set of them */
+#define MAX_CONTAINED 16 /* minContains */
 
 /* Items after n others, at least `min` and at most `max` (max JSON_GRAMMAR_NONE: any number) in all. */
 static void put_items(json_grammar *g, const json_t *items, int n, int min, int max, base_buffer *out) {
@@ -88,7 +88,8 @@ static bool json_grammar_unique_items(json_grammar *g, const json_t *schema, con
     json_t *values = n_first == 0 && items ? json_grammar_values_of(g, items) : NULL;
     const bool few = values && json_array_size(values) <= MAX_UNIQUE;
     if (!few)
-        json_grammar_unsupported(g, "uniqueItems", "its items must be one of at most " JSON_GRAMMAR_TEXT(MAX_UNIQUE) " values (enum, const or boolean)", NULL);
+        json_grammar_unsupported(g, "uniqueItems",
+                                 "its items must be one of at most " JSON_GRAMMAR_TEXT(MAX_UNIQUE) " values (enum, const or boolean)", NULL);
     else if (min > (int)json_array_size(values)) json_grammar_wrong(g, "minItems", "at most the number of different items");
     else put_unique(g, values, min, max, out);
     json_decref(values);
@@ -110,21 +111,24 @@ static void put_contained(json_grammar *g, const json_t *items, const json_t *co
     json_grammar_end_rule(g, any, &of_any);
     json_grammar_end_rule(g, one, &of_one);
     if (!json_grammar_failed(g))
-        json_grammar_check(g, base_buffer_printf(out, " (r%d \",\" sp)* r%d ((\",\" sp r%d)* \",\" sp r%d){%d,%d} (\",\" sp r%d)*", any, one, any, one,
-                                                 n - 1, n - 1, any));
+        json_grammar_check(g, base_buffer_printf(out, " (r%d \",\" sp)* r%d ((\",\" sp r%d)* \",\" sp r%d){%d,%d} (\",\" sp r%d)*", any, one, any,
+                                                 one, n - 1, n - 1, any));
 }
 
 /* Has put_contained written the items? */
-static bool json_grammar_contained_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first, int min, int max, base_buffer *out) {
+static bool json_grammar_contained_items(json_grammar *g, const json_t *schema, const json_t *items, int n_first, int min, int max,
+                                         base_buffer *out) {
     const json_t *contained = json_object_get(schema, "contains");
     const int n = json_grammar_size_of(g, schema, "minContains", 1);
     if (!contained || json_grammar_failed(g)) return false;
     if (json_object_get(schema, "maxContains")) json_grammar_unsupported(g, "maxContains", "leave it out", NULL);
     if (n == 0) return false;
-    const bool simple = n_first == 0 && min <= n && max == JSON_GRAMMAR_NONE && n <= MAX_CONTAINED && !json_is_true(json_object_get(schema, "uniqueItems"));
+    const bool simple =
+        n_first == 0 && min <= n && max == JSON_GRAMMAR_NONE && n <= MAX_CONTAINED && !json_is_true(json_object_get(schema, "uniqueItems"));
     if (simple) put_contained(g, items, contained, n, out);
     else
-        json_grammar_unsupported(g, "contains", "it cannot be combined with prefixItems, uniqueItems, maxItems, or a minItems above minContains", NULL);
+        json_grammar_unsupported(g, "contains", "it cannot be combined with prefixItems, uniqueItems, maxItems, or a minItems above minContains",
+                                 NULL);
     return simple;
 }
 
@@ -142,10 +146,12 @@ void json_grammar_put_array(json_grammar *g, const json_t *schema, base_buffer *
     bool more = first ? items && !json_is_false(items) : !json_is_false(items);
     if (max != JSON_GRAMMAR_NONE && n > max) n = max;
     if ((max != JSON_GRAMMAR_NONE && max < min) || (!more && n < min)) json_grammar_wrong(g, "minItems", "a representable number");
-    if (!more && n > 1 && json_is_true(json_object_get(schema, "uniqueItems"))) json_grammar_unsupported(g, "uniqueItems", "leave it out beside prefixItems", NULL);
+    if (!more && n > 1 && json_is_true(json_object_get(schema, "uniqueItems")))
+        json_grammar_unsupported(g, "uniqueItems", "leave it out beside prefixItems", NULL);
     if (!more && json_object_get(schema, "contains")) json_grammar_unsupported(g, "contains", "leave it out beside prefixItems", NULL);
     json_grammar_put(g, out, " \"[\"");
-    if (more && (json_grammar_contained_items(g, schema, items, n, min, max, out) || json_grammar_unique_items(g, schema, items, n, min, max, out))) {
+    if (more &&
+        (json_grammar_contained_items(g, schema, items, n, min, max, out) || json_grammar_unique_items(g, schema, items, n, min, max, out))) {
         json_grammar_put(g, out, " \"]\"");
         return;
     }

@@ -95,7 +95,7 @@ void json_grammar_put_number(json_grammar *g, const json_t *schema, bool whole, 
 
 /* The constraints on a string: its lengths, and its pattern, or that of its format. */
 typedef struct json_grammar_text_rule {
-    int min, max; /* characters; max: JSON_GRAMMAR_NONE: any number */
+    int min, max;   /* characters; max: JSON_GRAMMAR_NONE: any number */
     regex *pattern; /* NULL: none */
 } json_grammar_text_rule;
 

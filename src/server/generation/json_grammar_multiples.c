@@ -12,10 +12,10 @@
 #include "server/generation/json_grammar_internal.h"
 #include "server/generation/json_grammar_numbers.h"
 
-#define MAX_MODULUS 64    /* remainders */
-#define MAX_PLACES 4      /* k */
-#define MAX_LISTED 1024   /* multiples between two bounds that are listed */
-#define WHOLE_DIGITS 9    /* of a multiple, beside the zeros that 10^n in the modulus adds */
+#define MAX_MODULUS 64  /* remainders */
+#define MAX_PLACES 4    /* k */
+#define MAX_LISTED 1024 /* multiples between two bounds that are listed */
+#define WHOLE_DIGITS 9  /* of a multiple, beside the zeros that 10^n in the modulus adds */
 
 /* ---- bounds ---- */
 
@@ -30,7 +30,8 @@ static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool who
     if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
     if (!json_is_number(value)) json_grammar_wrong(g, name, "a number");
     else if (json_is_number(ex) && json_is_number(in)) json_grammar_unsupported(g, outside, "give only one bound", NULL);
-    else if (!whole && (exclusive || v != floor(v))) json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
+    else if (!whole && (exclusive || v != floor(v)))
+        json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
     else if (!(fabs(v) <= (double)JSON_GRAMMAR_MAX_NUMBER)) json_grammar_unsupported(g, name, "numbers have at most 16 digits", NULL);
     else {
         double edge = upper ? floor(v) : ceil(v);
@@ -171,22 +172,26 @@ static void put_multiples(json_grammar *g, multiple m, bool negative, bool zero,
         json_grammar_check(g, base_buffer_printf(out, "%s[%d] r%d", d > 1 ? " | " : "", d, base + levels * a + d % a));
     json_grammar_put(g, out, ")");
     if (zeros > 0 && !json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, " [0]{%d}", zeros));
-    if (m.places > 0 && !json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, " | %s[0] r%d", negative ? "\"-\"? " : "", after[0]));
+    if (m.places > 0 && !json_grammar_failed(g))
+        json_grammar_check(g, base_buffer_printf(out, " | %s[0] r%d", negative ? "\"-\"? " : "", after[0]));
     else if (zero) json_grammar_put(g, out, " | [0]");
     json_grammar_put(g, out, ")");
 }
 
 /* Has it written the numbers of a schema with multipleOf? */
-static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, bool low, bool high, int64_t lo, int64_t hi, base_buffer *out) {
+static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, bool low, bool high, int64_t lo, int64_t hi,
+                                  base_buffer *out) {
     multiple m;
     if (!multiple_of(g, schema, whole, &m)) return false;
     if (low && high && put_listed(g, m, lo, hi, out)) return true;
     int64_t a = m.a;
     while (m.places == 0 && a % 10 == 0) a /= 10;
     if (high || (low && lo != 0 && !(lo == 1 && m.places == 0)))
-        json_grammar_unsupported(g, "multipleOf", "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone", NULL);
+        json_grammar_unsupported(g, "multipleOf",
+                                 "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone", NULL);
     else if (a > MAX_MODULUS)
-        json_grammar_unsupported(g, "multipleOf", "give one of at most " JSON_GRAMMAR_TEXT(MAX_MODULUS) ", times a power of ten, or a minimum and a maximum", NULL);
+        json_grammar_unsupported(g, "multipleOf",
+                                 "give one of at most " JSON_GRAMMAR_TEXT(MAX_MODULUS) ", times a power of ten, or a minimum and a maximum", NULL);
     else {
         put_multiples(g, m, !low, !low || lo == 0, out);
         return true;

@@ -25,10 +25,10 @@ typedef struct property {
 typedef struct property_list {
     property *items;
     size_t n, cap;
-    int others; /* the rule of a property that has none of these names; JSON_GRAMMAR_NONE: there may be none */
-    const json_t *additional;      /* the schema of the others: false: none; true: any value */
-    json_grammar_text_rule names;  /* that propertyNames allows */
-    const json_t *allowed;         /* propertyNames' enum; NULL: none */
+    int others;                   /* the rule of a property that has none of these names; JSON_GRAMMAR_NONE: there may be none */
+    const json_t *additional;     /* the schema of the others: false: none; true: any value */
+    json_grammar_text_rule names; /* that propertyNames allows */
+    const json_t *allowed;        /* propertyNames' enum; NULL: none */
 } property_list;
 
 static bool json_grammar_is_in(const json_t *names, const char *name) {
@@ -207,7 +207,8 @@ static void put_other(json_grammar *g, base_buffer *out, const json_t *schema) {
 static void put_limited_names(json_grammar *g, const property_list *l, base_buffer *out) {
     if (l->n == 0) json_grammar_put_text(g, &l->names, out);
     else {
-        json_grammar_unsupported(g, "propertyNames", "other properties could have a listed name: leave additionalProperties out, or give enum", NULL);
+        json_grammar_unsupported(g, "propertyNames", "other properties could have a listed name: leave additionalProperties out, or give enum",
+                                 NULL);
         put_other_names(g, out, l);
     }
 }
@@ -241,7 +242,8 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
             continue;
         }
         for (int i = 0; i < n; i++)
-            if (regex_may_overlap(parsed[i], r)) json_grammar_unsupported(g, key, "a name could match two patterns: begin each with ^ and another character", NULL);
+            if (regex_may_overlap(parsed[i], r))
+                json_grammar_unsupported(g, key, "a name could match two patterns: begin each with ^ and another character", NULL);
         if (!is_apart(l, r)) json_grammar_unsupported(g, key, "it matches the name of a property", NULL);
         json_grammar_put(g, &e, n > 0 ? " | \"\\\"\"" : " \"\\\"\"");
         if (!json_grammar_failed(g)) json_grammar_check(g, regex_put(r, REGEX_JSON, &e));
@@ -249,7 +251,8 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
         put_other(g, &e, schema);
         n++;
     }
-    if (json_object_size(patterns) > MAX_PATTERNS) json_grammar_unsupported(g, NULL, "give at most " JSON_GRAMMAR_TEXT(MAX_PATTERNS) " patterns", NULL);
+    if (json_object_size(patterns) > MAX_PATTERNS)
+        json_grammar_unsupported(g, NULL, "give at most " JSON_GRAMMAR_TEXT(MAX_PATTERNS) " patterns", NULL);
     json_grammar_go_back(g, before);
     for (int i = 0; i < MAX_PATTERNS; i++) regex_free(parsed[i]);
     if (n > 0) l->others = json_grammar_new_rule(g);
@@ -262,7 +265,8 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
 static void find_others(json_grammar *g, const json_t *schema, property_list *l) {
     const json_t *patterns = json_object_get(schema, "patternProperties");
     if (patterns && !json_is_object(patterns)) json_grammar_wrong(g, "patternProperties", "an object");
-    if (json_object_size(patterns) > 0 && limits_names(l)) json_grammar_unsupported(g, "patternProperties", "leave it out beside propertyNames", NULL);
+    if (json_object_size(patterns) > 0 && limits_names(l))
+        json_grammar_unsupported(g, "patternProperties", "leave it out beside propertyNames", NULL);
     if (json_grammar_failed(g)) return;
     if (json_object_size(patterns) > 0 && !limits_names(l)) put_patterns(g, patterns, l);
     else if (!json_is_false(l->additional)) {
@@ -374,7 +378,8 @@ static bool put_counted_others(json_grammar *g, const property_list *l, const co
 static bool put_counted_at(json_grammar *g, const property_list *l, const counted *c, size_t i, int k, base_buffer *out) {
     const property *p = &l->items[i];
     bool any = false;
-    const int taken = c->max != JSON_GRAMMAR_NONE && k >= c->max ? JSON_GRAMMAR_NONE : *counted_rule(c, i + 1, k + 1), skipped = *counted_rule(c, i + 1, k);
+    const int taken = c->max != JSON_GRAMMAR_NONE && k >= c->max ? JSON_GRAMMAR_NONE : *counted_rule(c, i + 1, k + 1),
+              skipped = *counted_rule(c, i + 1, k);
     if (taken != JSON_GRAMMAR_NONE) {
         if (k > 0) json_grammar_put(g, out, " \",\" sp");
         json_grammar_put_rule(g, out, p->pair);
@@ -408,7 +413,8 @@ static void put_counted(json_grammar *g, property_list *l, counted *c, base_buff
 
 /* Has it written the properties, because their number is limited? */
 static bool json_grammar_count_properties(json_grammar *g, const json_t *schema, property_list *l, base_buffer *out) {
-    counted c = {.min = json_grammar_size_of(g, schema, "minProperties", 0), .max = json_grammar_size_of(g, schema, "maxProperties", JSON_GRAMMAR_NONE)};
+    counted c = {.min = json_grammar_size_of(g, schema, "minProperties", 0),
+                 .max = json_grammar_size_of(g, schema, "maxProperties", JSON_GRAMMAR_NONE)};
     if (json_grammar_failed(g) || (c.min == 0 && c.max == JSON_GRAMMAR_NONE)) return false;
     if (c.max != JSON_GRAMMAR_NONE && c.max < c.min) json_grammar_wrong(g, "maxProperties", "at least minProperties");
     if (l->others != JSON_GRAMMAR_NONE && c.min > 1) /* two others could have one name */
@@ -416,7 +422,8 @@ static bool json_grammar_count_properties(json_grammar *g, const json_t *schema,
     c.most = BASE_MAX(c.max, c.min);
     c.most = BASE_MAX(c.most, 1);
     const size_t n = (l->n + 1) * (size_t)(c.most + 1);
-    if (n > MAX_COUNTED) json_grammar_unsupported(g, c.max > c.min ? "maxProperties" : "minProperties", "give a smaller number, or fewer properties", NULL);
+    if (n > MAX_COUNTED)
+        json_grammar_unsupported(g, c.max > c.min ? "maxProperties" : "minProperties", "give a smaller number, or fewer properties", NULL);
     if (json_grammar_failed(g) || n > MAX_COUNTED) return false;
     c.rules = base_alloc(n * sizeof(*c.rules));
     if (!c.rules) server_fail_memory(g->problem);
@@ -428,7 +435,8 @@ static bool json_grammar_count_properties(json_grammar *g, const json_t *schema,
 /* ---- objects ---- */
 
 static bool is_any_object(const json_t *schema) {
-    static const char *const names[] = {"properties", "additionalProperties", "required", "patternProperties", "propertyNames", "minProperties", "maxProperties"};
+    static const char *const names[] = {"properties", "additionalProperties", "required", "patternProperties",
+                                        "propertyNames", "minProperties", "maxProperties"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
         if (json_object_get(schema, names[i])) return false;
     return true;

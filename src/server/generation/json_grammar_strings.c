@@ -36,8 +36,10 @@ static const struct {
     {"hostname", "^" HOST "$"},
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^(?:(?:" H16 ":){7}" H16 "|(?:" H16 ":){1,7}:|(?:" H16 ":){1,6}:" H16 "|(?:" H16 ":){1,5}(?::" H16 "){2}|(?:" H16 ":){1,4}(?::" H16
-             "){3}|(?:" H16 ":){1,3}(?::" H16 "){4}|(?:" H16 ":){1,2}(?::" H16 "){5}|" H16 ":(?::" H16 "){6}|:(?::" H16 "){1,7}|::|::(?:[Ff]{4}:)?" IPV4 ")$"},
-    {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://" HOST "(?::\\d{1,5})?(?:/" PATH ")?|/?" PCHAR "{1,64}(?:/" PCHAR "{0,64}){0,16})(?:\\?" PATH ")?(?:#" PATH ")?$"},
+             "){3}|(?:" H16 ":){1,3}(?::" H16 "){4}|(?:" H16 ":){1,2}(?::" H16 "){5}|" H16 ":(?::" H16 "){6}|:(?::" H16
+             "){1,7}|::|::(?:[Ff]{4}:)?" IPV4 ")$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://" HOST "(?::\\d{1,5})?(?:/" PATH ")?|/?" PCHAR "{1,64}(?:/" PCHAR "{0,64}){0,16})(?:\\?" PATH
+            ")?(?:#" PATH ")?$"},
 };
 
 /* NULL: it has none. */
@@ -62,7 +64,8 @@ static regex *parse_pattern(json_grammar *g, const char *name, const char *patte
 /* Lengths beside a pattern: they become part of it, or are not supported. */
 static void limit_pattern(json_grammar *g, json_grammar_text_rule *rule) {
     if (regex_limit(rule->pattern, rule->min, rule->max)) return;
-    json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength", "its pattern allows other lengths: write the lengths into the pattern", NULL);
+    json_grammar_unsupported(g, rule->min > 0 ? "minLength" : "maxLength", "its pattern allows other lengths: write the lengths into the pattern",
+                             NULL);
 }
 
 void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_grammar_text_rule *out) {
@@ -77,7 +80,8 @@ void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_gra
         if (out->pattern) limit_pattern(g, out);
     } else if (of_format) {
         out->pattern = parse_pattern(g, "format", of_format);
-        if (out->pattern && !regex_limit(out->pattern, out->min, out->max)) json_grammar_text_rule_free(out); /* a format is an annotation: the lengths remain */
+        if (out->pattern && !regex_limit(out->pattern, out->min, out->max))
+            json_grammar_text_rule_free(out); /* a format is an annotation: the lengths remain */
     }
     if (out->pattern) out->min = 0, out->max = JSON_GRAMMAR_NONE;
 }
@@ -87,7 +91,9 @@ void json_grammar_text_rule_free(json_grammar_text_rule *rule) {
     rule->pattern = NULL;
 }
 
-bool json_grammar_text_rule_is_empty(const json_grammar_text_rule *rule) { return rule->min == 0 && rule->max == JSON_GRAMMAR_NONE && !rule->pattern; }
+bool json_grammar_text_rule_is_empty(const json_grammar_text_rule *rule) {
+    return rule->min == 0 && rule->max == JSON_GRAMMAR_NONE && !rule->pattern;
+}
 
 bool json_grammar_text_rule_admits(const json_grammar_text_rule *rule, const char *text) {
     int n = 0;

@@ -22,7 +22,13 @@
 #define LAST_CODE_POINT 0x10ffffu
 #define MAX_BRANCHES 512
 
-typedef enum regex_kind { REGEX_EMPTY, REGEX_SET, REGEX_SEQUENCE, REGEX_CHOICE, REGEX_REPEAT, REGEX_BEGIN, REGEX_END } regex_kind;
+typedef enum regex_kind { REGEX_EMPTY,
+                          REGEX_SET,
+                          REGEX_SEQUENCE,
+                          REGEX_CHOICE,
+                          REGEX_REPEAT,
+                          REGEX_BEGIN,
+                          REGEX_END } regex_kind;
 
 typedef struct regex_range {
     uint32_t low, high;
@@ -260,7 +266,8 @@ static uint32_t regex_checked(regex_parser *p, uint32_t c, bool in_set) {
 
 /* An entry of a set: a class, added, or a character, returned in *c. Returns whether it is a character. */
 static bool regex_parse_entry(regex_parser *p, uint32_t *c) {
-    if (regex_peek(p) == '[' && regex_peek_after(p, 1) == ':') regex_fail(p, "POSIX classes are not supported: list the characters, as in [A-Za-z]");
+    if (regex_peek(p) == '[' && regex_peek_after(p, 1) == ':')
+        regex_fail(p, "POSIX classes are not supported: list the characters, as in [A-Za-z]");
     if (!regex_skip(p, "\\")) {
         *c = regex_checked(p, regex_take(p), true);
         return true;
@@ -432,7 +439,8 @@ static void regex_find_branches(regex_parser *p, int node, bool begins, bool end
 /* An alternative: takes the anchors off its ends. What remains is a branch, or, if it is one group, is searched likewise. */
 static void regex_find_in_sequence(regex_parser *p, int list, bool begins, bool ends) {
     regex_node *nodes = p->r->nodes;
-    while (nodes[list].first != NONE && nodes[nodes[list].first].kind == REGEX_BEGIN) begins = true, nodes[list].first = nodes[nodes[list].first].next;
+    while (nodes[list].first != NONE && nodes[nodes[list].first].kind == REGEX_BEGIN)
+        begins = true, nodes[list].first = nodes[nodes[list].first].next;
     for (;;) {
         int before = NONE, last = nodes[list].first;
         while (last != NONE && nodes[last].next != NONE) before = last, last = nodes[last].next;
@@ -626,7 +634,8 @@ static bool regex_unite(regex_positions *a, const regex_positions *b, int n) {
     return grew;
 }
 
-static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_text *t, const regex_positions *from, regex_positions *to, int *work) {
+static void regex_walk_repeat(const regex *r, const regex_node *n, const regex_text *t, const regex_positions *from, regex_positions *to,
+                              int *work) {
     regex_positions now = *from, next;
     memset(to, 0, sizeof(*to));
     if (n->min == 0) *to = *from;
@@ -741,7 +750,8 @@ bool regex_limit(regex *r, int min, int max) {
     regex_node *repeat = regex_only_repeat(r);
     if (!repeat || min > REGEX_MAX_REPEAT || max > REGEX_MAX_REPEAT) return false;
     min = BASE_MAX(min, repeat->min);
-    max = max < 0 ? repeat->max : repeat->max < 0 ? max : BASE_MIN(max, repeat->max);
+    max = max < 0 ? repeat->max : repeat->max < 0 ? max
+                                                  : BASE_MIN(max, repeat->max);
     if (max >= 0 && max < min) return false;
     repeat->min = min, repeat->max = max;
     return true;
@@ -750,7 +760,8 @@ bool regex_limit(regex *r, int min, int max) {
 static bool regex_sets_meet(const regex *a, const regex_node *x, const regex *b, const regex_node *y) {
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < y->n; k++)
-            if (a->ranges[x->first + i].low <= b->ranges[y->first + k].high && b->ranges[y->first + k].low <= a->ranges[x->first + i].high) return true;
+            if (a->ranges[x->first + i].low <= b->ranges[y->first + k].high && b->ranges[y->first + k].low <= a->ranges[x->first + i].high)
+                return true;
     return false;
 }
 

@@ -18,12 +18,12 @@
 
 #include "base/buffer.h"
 
-#define REGEX_MAX_BYTES 8192     /* of a pattern */
+#define REGEX_MAX_BYTES 8192 /* of a pattern */
 #define REGEX_MAX_NODES 8192
 #define REGEX_MAX_RANGES 16384
-#define REGEX_MAX_DEPTH 64       /* of groups */
+#define REGEX_MAX_DEPTH 64 /* of groups */
 #define REGEX_MAX_REPEAT 2000
-#define REGEX_MAX_TEXT 1024      /* characters of a text for regex_matches */
+#define REGEX_MAX_TEXT 1024 /* characters of a text for regex_matches */
 #define REGEX_WHY_BYTES 160
 #define REGEX_UNBOUNDED (-1)
 

@@ -71,7 +71,8 @@ static rp_infill_file *infill_files(const server_infill *infill, server_problem 
     for (size_t i = 0; i < n && files; i++) {
         const json_t *one = json_array_get(infill->files, i), *name = json_object_get(one, "filename"), *text = json_object_get(one, "text");
         files[i] = (rp_infill_file){.name = json_is_string(name) ? json_string_value(name) : NULL,
-                                    .text = json_string_value(text), .n_bytes = json_string_length(text)};
+                                    .text = json_string_value(text),
+                                    .n_bytes = json_string_length(text)};
     }
     return files;
 }
@@ -81,9 +82,7 @@ static int infill_fill(const generation *gen, server_prompt *prompt, const rp_mo
     rp_error err;
     if (prompt->ids) return server_fail(p, SERVER_UNSUPPORTED, "prompt", "an infill needs a prompt that is a text: 'prompt' has token ids");
     rp_infill_file *files = infill_files(infill, p);
-    const rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text), .suffix = infill->suffix,
-                          .n_suffix = infill->n_suffix, .begun = infill->begun, .n_begun = infill->begun ? strlen(infill->begun) : 0, .files = files,
-                          .n_files = (int32_t)json_array_size(infill->files)};
+    const rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text), .suffix = infill->suffix, .n_suffix = infill->n_suffix, .begun = infill->begun, .n_begun = infill->begun ? strlen(infill->begun) : 0, .files = files, .n_files = (int32_t)json_array_size(infill->files)};
     int32_t *ids = NULL;
     token_buffer b = {0};
     size_t n = 0;
