@@ -46,7 +46,8 @@ json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece
 static int add_ranked(json_t *all, const server_request *x, int32_t token, float logprob, int32_t rank) {
     char id[16];
     snprintf(id, sizeof(id), "%d", (int)token);
-    return json_object_set_new(all, id, json_pack("{s:f, s:i, s:o}", "logprob", openai_logprob(logprob), "rank", (int)rank, "decoded_token", openai_token_text(x, token)));
+    json_t *text = openai_token_text(x, token);
+    return json_object_set_new(all, id, json_pack("{s:f, s:i, s:o}", "logprob", openai_logprob(logprob), "rank", (int)rank, "decoded_token", text));
 }
 
 static json_t *ranked_of_token(const server_request *x, const rp_result *r, int32_t i) {

@@ -82,7 +82,10 @@ static int infill_fill(const generation *gen, server_prompt *prompt, const rp_mo
     rp_error err;
     if (prompt->ids) return server_fail(p, SERVER_UNSUPPORTED, "prompt", "an infill needs a prompt that is a text: 'prompt' has token ids");
     rp_infill_file *files = infill_files(infill, p);
-    const rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text), .suffix = infill->suffix, .n_suffix = infill->n_suffix, .begun = infill->begun, .n_begun = infill->begun ? strlen(infill->begun) : 0, .files = files, .n_files = (int32_t)json_array_size(infill->files)};
+    rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text)};
+    in.suffix = infill->suffix, in.n_suffix = infill->n_suffix;
+    in.begun = infill->begun, in.n_begun = infill->begun ? strlen(infill->begun) : 0;
+    in.files = files, in.n_files = (int32_t)json_array_size(infill->files);
     int32_t *ids = NULL;
     token_buffer b = {0};
     size_t n = 0;
