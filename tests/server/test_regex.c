@@ -315,7 +315,8 @@ static void lengths(void **state) {
     static const struct {
         const char *pattern;
         int least, most;
-    } cases[] = {{"^a{2,5}$", 2, 5}, {"^(ab|c)d?$", 1, 3}, {"^a*$", 0, -1}, {"a", 1, -1}, {"^$", 0, 0}, {"^(a|bcd)$|^e{7}$", 1, 7}, {"^(a{0,3}){2}$", 0, 6}};
+    } cases[] = {{"^a{2,5}$", 2, 5}, {"^(ab|c)d?$", 1, 3}, {"^a*$", 0, -1}, {"a", 1, -1}, {"^$", 0, 0}, {"^(a|bcd)$|^e{7}$", 1, 7}, /* repeated */
+                 {"^(a{0,3}){2}$", 0, 6}};
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         int least, most;
@@ -330,7 +331,11 @@ static void lengths(void **state) {
         int min, max;
         bool limited;
         const char *fit, *misfit;
-    } limits[] = {{"^[a-z]+$", 0, 3, true, "abc", "abcd"}, {"^[a-z]*$", 2, -1, true, "ab", "a"}, {"^[a-z]{2,4}$", 1, 9, true, "abcd", "a"}, {"^[a-z]{2,4}$", 5, 9, false, "abcd", "a"}, {"a", 1, -1, true, "xax", "b"}, {"a", 2, -1, false, "a", "b"}};
+    } limits[] = {{"^[a-z]+$", 0, 3, true, "abc", "abcd"}, {"^[a-z]*$", 2, -1, true, "ab", "a"}, /* bounded */
+                  {"^[a-z]{2,4}$", 1, 9, true, "abcd", "a"},                                     /* no text is left */
+                  {"^[a-z]{2,4}$", 5, 9, false, "abcd", "a"},
+                  {"a", 1, -1, true, "xax", "b"},
+                  {"a", 2, -1, false, "a", "b"}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(limits); i++) {
         regex *r = regex_parse(limits[i].pattern, why);
         assert_int_equal(regex_limit(r, limits[i].min, limits[i].max), limits[i].limited);
@@ -345,7 +350,9 @@ static void overlaps(void **state) {
     static const struct {
         const char *a, *b;
         bool overlap;
-    } cases[] = {{"^a", "^b", false}, {"^ab", "^ac", false}, {"^ab", "^a", true}, {"a", "^b", true}, {"^[a-c]", "^[d-f]|^x", false}, {"^[a-c]", "^[c-f]", true}, {"^a*", "^b", true}};
+    } cases[] = {{"^a", "^b", false}, {"^ab", "^ac", false}, {"^ab", "^a", true}, {"a", "^b", true}, {"^[a-c]", "^[d-f]|^x", false}, /* sets */
+                 {"^[a-c]", "^[c-f]", true},
+                 {"^a*", "^b", true}};
     char why[REGEX_WHY_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         regex *a = regex_parse(cases[i].a, why), *b = regex_parse(cases[i].b, why);

@@ -108,7 +108,14 @@ static void regex_add_range(regex_parser *p, uint32_t low, uint32_t high) {
 
 static const regex_range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}, spaces[] = {{'\t', '\r'}, {' ', ' '}},
                          line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}},
-                         all_spaces[] = {{'\t', '\r'}, {0x1c, 0x20}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+                         all_spaces[] = {{'\t', '\r'}, {0x1c, 0x20}, {0x85, 0x85}, {0xa0, 0xa0}, /* Latin-1 */
+                                         {0x1680, 0x1680},
+                                         {0x2000, 0x200a}, /* general punctuation */
+                                         {0x2028, 0x2029},
+                                         {0x202f, 0x202f},
+                                         {0x205f, 0x205f},
+                                         {0x3000, 0x3000},
+                                         {0xfeff, 0xfeff}};
 
 static void regex_add_ranges(regex_parser *p, const regex_range *list, size_t n) {
     for (size_t i = 0; i < n; i++) regex_add_range(p, list[i].low, list[i].high);
