@@ -22,8 +22,7 @@ static const generation_parser parsers[] = {openai_parse_chat,       openai_pars
                                             llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse,
                                             openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
                                             gemini_parse_embed_batch,
-
-                                            ollama_parse_generate,   ollama_parse_chat};
+                                            ollama_parse_generate,   ollama_parse_chat,      llamacpp_parse_infill};
 
 static void check(bool ok) {
     if (!ok) abort();
@@ -59,7 +58,8 @@ static void check_ask(const generation *a) {
     check((a->n_messages > 0) + (a->n_prompts > 0) + (a->pml != NULL) + (a->built != NULL) == 1);
     check(a->n >= 1 && a->n <= SERVER_MAX_CHOICES && a->n_prompts <= SERVER_MAX_CHOICES);
     for (size_t i = 0; i < a->n_prompts; i++) check((a->prompts[i].text != NULL) + (a->prompts[i].ids != NULL) == 1);
-    check(a->max_tokens == -1 || a->max_tokens >= 1);
+    check(a->max_tokens >= -1 && a->n_prompt_logprobs >= -1 && a->n_prompt_logprobs <= RP_MAX_LOGPROBS);
+    check(!a->infill.wanted || a->infill.suffix);
     check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1);
     check(a->n_stops >= 0 && a->n_stops <= RP_MAX_STOPS && a->n_logprobs >= -1 && a->n_logprobs <= RP_MAX_LOGPROBS);
     for (int32_t i = 0; i < a->n_stops; i++) check(a->stops[i][0] != '\0');

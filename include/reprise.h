@@ -167,6 +167,7 @@ typedef struct rp_model_info {
     bool is_encoder;              /* each token attends to the whole text: the model computes embeddings and generates no text */
     const char *pooling;          /* what RP_POOLING_MODEL means: "mean", "cls", "last" or "rank"; static */
     int32_t n_scores;             /* outputs of its rank head; 0: it has none */
+    bool infills;                 /* it has fill-in-the-middle tokens (rp_tokenize_infill) */
 } rp_model_info;
 
 /* RP_ERR_INVALID (struct_size is not set). */
@@ -282,6 +283,31 @@ RP_API int rp_tokenize_embedding(const rp_model *model, const char *text, size_t
  * *tokens: owned by the caller, rp_free. RP_ERR_INVALID (no message, unknown role), RP_ERR_MEMORY, RP_ERR_LIMIT. */
 RP_API int rp_tokenize_messages(const rp_model *model, const rp_message *messages, size_t n, bool continues, int32_t **tokens,
                                 size_t *n_tokens, rp_error *err);
+
+/* A file of context before an infill. */
+typedef struct rp_infill_file {
+    const char *name; /* NULL: none */
+    const char *text; /* n_bytes of UTF-8 */
+    size_t n_bytes;
+} rp_infill_file;
+
+/* The prompt of an infill: what is written between `prefix` and `suffix`. No text is parsed for control tokens. Initialise it with
+ * {.struct_size = sizeof(rp_infill)}; a text of 0 bytes may be NULL. */
+typedef struct rp_infill {
+    uint32_t struct_size;
+    const char *prefix, *suffix;
+    size_t n_prefix, n_suffix;
+    const char *begun; /* the beginning of the infill */
+    size_t n_begun;
+    const rp_infill_file *files; /* n_files, before the text; NULL: none */
+    int32_t n_files;
+} rp_infill;
+
+/* Converts an infill: the beginning-of-text token (if the model wants one), and the texts between the model's fill-in-the-middle tokens, in the
+ * order of its family. *tokens: owned by the caller, rp_free; input of rp_request.tokens.
+ * RP_ERR_UNSUPPORTED (the model has no such tokens: rp_model_info.infills), RP_ERR_INVALID, RP_ERR_MEMORY, RP_ERR_LIMIT. */
+RP_API int rp_tokenize_infill(const rp_model *model, const rp_infill *infill, int32_t **tokens, size_t *n_tokens, rp_error *err);
+
 /* Returns the bytes of a token (not always whole UTF-8 characters). special: control tokens return their name, else
  * nothing. Belongs to the model. NULL for an id outside the vocabulary. */
 RP_API const char *rp_token_bytes(const rp_model *model, int32_t token, bool special, size_t *n_bytes);
@@ -686,7 +712,7 @@ typedef struct rp_logit_bias {
  *
  * The same seed, options and logits give the same tokens, on any number of threads.
  *
- * Log-probabilities (rp_request.n_logprobs) are those of the model, softmax(logits), before step 0. */
+ * Log-probabilities (rp_request.n_logprobs, n_prompt_logprobs) are those of the model, softmax(logits), before step 0. */
 typedef struct rp_sampling {
     float temperature;         /* 0 to 100; 0: greedy (default) */
     int32_t top_k;             /* 0: off (default) */
@@ -865,6 +891,9 @@ typedef struct rp_request {
                                 cache none. RP_ERR_UNSUPPORTED (rank without a rank head, modules with mean or cls), RP_ERR_CONFLICT (kv_keep,
                                 context_shift, quality focus) */
     bool raw_embedding;      /* do not scale the embedding to a length of 1. default: false */
+    int32_t n_prompt_logprobs; /* > 0: report log-probabilities of the prompt's tokens, and of the n most likely ones at each position
+                                (rp_result.prompt_logprobs); up to RP_MAX_LOGPROBS. Cached KV has no logits: the whole prompt is computed
+                                again. With modules only at quality exact (RP_ERR_CONFLICT). 0: none (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -896,6 +925,7 @@ typedef struct rp_plan_item {
                              "last"     the last token, for its logits
                              "pooling"  an embedding that needs the states of all tokens (rp_request.pooling)
                              "kv_keep"  the last tokens, for their attention (rp_request.kv_keep)
+                             "logprobs" the whole prompt, for its logits (rp_request.n_prompt_logprobs)
                              "off"      the request disabled the lookup
                              */
     char key[17];         /* first 16 digits of the key of its last span, of reduced KV of its first one; "" for a run */
@@ -1019,6 +1049,11 @@ typedef struct rp_result {
     float *embedding;          /* [n_embedding]; NULL: the request has no pooling. Length 1 unless raw_embedding is set; rank: the scores, as the
                                   head computes them. Freed with the result; text is then "" and n_tokens 0 */
     int32_t n_embedding;       /* rp_model_info.n_embd; rank: n_scores */
+    int32_t n_prompt_top;      /* n_prompt_logprobs, or the size of the vocabulary if that is less; 0: none of the next four, which are NULL */
+    int32_t *prompt_ids;       /* [prompt_tokens]: the prompt's tokens, the beginning-of-text token included. Freed with the result, like the next */
+    float *prompt_logprobs;    /* [prompt_tokens]: each token's log-probability after those before it; a NaN for the first one, which has none */
+    int32_t *prompt_ranks;     /* [prompt_tokens]: 1 for a token with the largest logit; 0 for the first token */
+    rp_token_logprob *prompt_top_logprobs; /* [prompt_tokens][n_prompt_top]: most likely tokens per position, in order; {-1, NaN} for the first one */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

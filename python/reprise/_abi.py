@@ -229,6 +229,7 @@ class rp_model_info(Structure):
     is_encoder: bool
     pooling: Bytes | None
     n_scores: int
+    infills: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("name", c_char_p),
@@ -258,6 +259,7 @@ class rp_model_info(Structure):
         ("is_encoder", c_bool),
         ("pooling", c_char_p),
         ("n_scores", c_int32),
+        ("infills", c_bool),
     ]
 
 
@@ -313,6 +315,40 @@ class rp_template_options(Structure):
         ("struct_size", c_uint32),
         ("has_time", c_bool),
         ("time", c_int64),
+    ]
+
+
+class rp_infill_file(Structure):
+    name: Bytes | None
+    text: Bytes | None
+    n_bytes: int
+    _fields_ = [
+        ("name", c_char_p),
+        ("text", c_char_p),
+        ("n_bytes", c_size_t),
+    ]
+
+
+class rp_infill(Structure):
+    struct_size: int
+    prefix: Bytes | None
+    suffix: Bytes | None
+    n_prefix: int
+    n_suffix: int
+    begun: Bytes | None
+    n_begun: int
+    files: Any
+    n_files: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("prefix", c_char_p),
+        ("suffix", c_char_p),
+        ("n_prefix", c_size_t),
+        ("n_suffix", c_size_t),
+        ("begun", c_char_p),
+        ("n_begun", c_size_t),
+        ("files", POINTER(rp_infill_file)),
+        ("n_files", c_int32),
     ]
 
 
@@ -640,6 +676,7 @@ class rp_request(Structure):
     special_text: bool
     pooling: int
     raw_embedding: bool
+    n_prompt_logprobs: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -690,6 +727,7 @@ class rp_request(Structure):
         ("special_text", c_bool),
         ("pooling", c_int),
         ("raw_embedding", c_bool),
+        ("n_prompt_logprobs", c_int32),
     ]
 
 
@@ -845,6 +883,11 @@ class rp_result(Structure):
     n_kept_shares: int
     embedding: Any
     n_embedding: int
+    n_prompt_top: int
+    prompt_ids: Any
+    prompt_logprobs: Any
+    prompt_ranks: Any
+    prompt_top_logprobs: Any
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -878,6 +921,11 @@ class rp_result(Structure):
         ("n_kept_shares", c_int32),
         ("embedding", POINTER(c_float)),
         ("n_embedding", c_int32),
+        ("n_prompt_top", c_int32),
+        ("prompt_ids", POINTER(c_int32)),
+        ("prompt_logprobs", POINTER(c_float)),
+        ("prompt_ranks", POINTER(c_int32)),
+        ("prompt_top_logprobs", POINTER(rp_token_logprob)),
     ]
 
 
@@ -1739,6 +1787,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_embedding": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_size_t, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_tokenize_messages": (c_int, [c_void_p, POINTER(rp_message), c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
+    "rp_tokenize_infill": (c_int, [c_void_p, POINTER(rp_infill), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
     "rp_keep_method_name": (c_char_p, [c_int32]),

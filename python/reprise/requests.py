@@ -21,7 +21,7 @@ PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Se
 
 _REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
-_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding")  # fmt: skip
+_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs")  # fmt: skip
 _STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method")
 
 

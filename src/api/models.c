@@ -69,7 +69,7 @@ static const char *name_positions(const rp_model *m) {
 static rp_model_info describe_vocabulary(const rp_model *m) {
     return (rp_model_info){.name = m->name, .architecture = m->arch ? m->arch->name : "", .weights = "", .chat_format = chat_format_name(m->chat),
                            .chat_format_guessed = m->chat_guessed, .n_vocab = m->hp.n_vocab, .positions = "", .fingerprint = "", .pooling = "",
-                           .chat_template = m->chat_template};
+                           .chat_template = m->chat_template, .infills = tokenizer_infills(m->tokenizer)};
 }
 
 static rp_model_info describe_model(const rp_model *m) {
@@ -99,6 +99,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .n_scores = model_is_encoder(m) ? m->hp.n_outputs : 0,
         .fingerprint = atomic_load(&((rp_model *)(uintptr_t)m)->has_fingerprint) ? m->fingerprint_hex : "",
         .chat_template = m->chat_template,
+        .infills = tokenizer_infills(m->tokenizer),
     };
     info.weights = kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
@@ -162,6 +163,35 @@ int rp_tokenize_embedding(const rp_model *m, const char *text, size_t n, const c
     if (rc) token_list_free(&list);
     *tokens = list.ids;
     *n_tokens = list.n;
+    return rc;
+}
+
+static bool infill_is_whole(const rp_infill *in) {
+    if ((!in->prefix && in->n_prefix > 0) || (!in->suffix && in->n_suffix > 0) || (!in->begun && in->n_begun > 0)) return false;
+    if (in->n_files < 0 || (!in->files && in->n_files > 0)) return false;
+    for (int32_t i = 0; i < in->n_files; i++)
+        if (!in->files[i].text && in->files[i].n_bytes > 0) return false;
+    return true;
+}
+
+int rp_tokenize_infill(const rp_model *m, const rp_infill *infill, int32_t **tokens, size_t *n_tokens, rp_error *err) {
+    token_list list = {0};
+    rp_infill in = {0};
+    if (!m || !infill || !tokens || !n_tokens)
+        return base_fail(err, RP_ERR_INVALID, "rp_tokenize_infill: model, infill, tokens and n_tokens are needed");
+    *tokens = NULL;
+    *n_tokens = 0;
+    int rc = base_sized_read(&in, sizeof(in), infill, "rp_infill", err);
+    if (rc) return rc;
+    if (!infill_is_whole(&in)) return base_fail(err, RP_ERR_INVALID, "rp_tokenize_infill: a text is NULL, but has a length");
+    if (!tokenizer_infills(m->tokenizer))
+        return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no fill-in-the-middle tokens: use a model for code, or leave the suffix out");
+    if (tokenizer_adds_bos(m->tokenizer) && tokenizer_bos(m->tokenizer) >= 0) rc = token_list_push(&list, tokenizer_bos(m->tokenizer));
+    if (rc) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
+    else rc = tokenizer_encode_infill(m->tokenizer, &in, &list, err);
+    if (rc) token_list_free(&list);
+    *tokens = rc ? NULL : list.ids;
+    *n_tokens = rc ? 0 : list.n;
     return rc;
 }
 

@@ -87,6 +87,7 @@ static void job_free_plan(rp_job *c) {
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
     embedding_close(&c->embedding);
+    prompt_logprobs_close(&c->prompt_logprobs);
     pml_plan_free(c->plan);
     pml_document_free(c->request->document);
     if (c->request->schema) engine_schema_unref(c->engine, c->request->schema);

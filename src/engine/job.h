@@ -41,6 +41,7 @@
 #include "engine/background/scaffolds.h"
 #include "engine/reuse/segment_prefills.h"
 #include "engine/sequence.h"
+#include "engine/prompt_logprobs.h"
 #include "engine/turns.h"
 #include "pml/plan.h"
 #include "store/span_tree.h"
@@ -139,6 +140,7 @@ struct rp_job {
     job_reduction reduction;
     job_shift shift;
     job_embedding embedding;
+    job_prompt_logprobs prompt_logprobs;
     int32_t known[RP_MISMATCH_TOKENS], n_known; /* tokens of the cached prompt after the first mismatch */
     uint64_t copied_bytes; /* of KV, while it was composed */
     struct audit_case *audited; /* sampled by the auditor, which holds its first token's logits; else NULL */
@@ -170,6 +172,9 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
+/* Most tokens of the prompt that may be hits: the last one is always computed, for its logits; observed rows as well
+ * (sequence_reduction.h), and all of them for their log-probabilities. */
+int32_t job_most_found(const rp_job *c);
 
 /* Has its answer begun? It decodes, or a later token is made again (focus.h). */
 static inline bool job_is_answering(const rp_job *c) { return c->phase == JOB_DECODE || (c->phase == JOB_FOCUS && c->answer.first_us); }

@@ -86,6 +86,10 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
     c->n_runs = job_count_runs(positions, n);
 }
 
+int32_t job_most_found(const rp_job *c) {
+    return prompt_logprobs_wanted(&c->prompt_logprobs) ? 0 : c->n_prompt - BASE_MAX(reduction_observed_rows(c), 1);
+}
+
 /* ---- blocks ---- */
 
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {

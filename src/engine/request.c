@@ -299,6 +299,7 @@ static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = request_check_budget(c, err);
     if (!rc && o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
+    if (!rc) rc = prompt_logprobs_open(c, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;
 }

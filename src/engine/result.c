@@ -51,7 +51,8 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (item->holder >= 0 && !c->exact) return "uncached";
     if (!embedding_is_cacheable(c)) return "pooling";
     if (c->blend.most > 0) return "new"; /* no lookup is made */
-    if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == reduction_most_found(c)) return "kv_keep";
+    if (prompt_logprobs_wanted(&c->prompt_logprobs)) return "logprobs";
+    if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
@@ -496,6 +497,10 @@ void rp_result_free(rp_result *r) {
     base_free(r->warnings);
     base_free(r->kept_shares);
     base_free(r->embedding);
+    base_free(r->prompt_ids);
+    base_free(r->prompt_logprobs);
+    base_free(r->prompt_ranks);
+    base_free(r->prompt_top_logprobs);
     base_free(r->mismatch.before);
     base_free(r->mismatch.prompt);
     base_free(r->mismatch.cached);

@@ -261,16 +261,16 @@ static void add_pieces(step *s) {
             if (!add_probe(s, p.job, &goal) || cost_model_predict(&e->cost, &s->load) > goal) return;
             continue;
         }
-        const bool all = p.prefill && segment_prefill_wants_logits(p.prefill);
+        const bool all = p.prefill ? segment_prefill_wants_logits(p.prefill) : prompt_logprobs_wanted(&p.job->prompt_logprobs);
         int32_t most = BASE_MIN(left, p.prefill ? segment_prefill_most_rows(p.prefill) : seq->n - seq->done);
-        if (all) most = BASE_MIN(most, e->max_logits - s->n_logits - BASE_MAX(places, 0)); /* other jobs may need one each */
+        if (all) most = BASE_MIN(most, e->max_logits - s->n_logits - BASE_MIN(BASE_MAX(places, 0), n - i - 1)); /* other jobs may need one each */
         if (most <= 0) continue;
         const bool embeds = p.job && p.job->embedding.pooling != RP_POOLING_OFF, whole = embeds && embedding_is_whole(p.job);
         if (whole && most < seq->n - seq->done) continue; /* it is in the next step */
         int32_t rows = whole ? most : fitting_rows(&e->cost, &s->load, seq->slots, most, goal);
         bool last = rows == seq->n - seq->done;
         if (asker_of(&p)) queue_count_rows(e, asker_of(&p), rows);
-        step_add_part(s, p.job, p.prefill, rows, last && p.job && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
+        step_add_part(s, p.job, p.prefill, rows, last && p.job && !all && !p.job->answer.over && !focus_looks(&p.job->focus), NULL, 0);
         if (all) step_want_all(s);
         if (embeds) step_want_pooled(s);
         left -= rows;
@@ -384,11 +384,19 @@ static int steps_end_prompt(rp_job *c, rp_error *err) {
     return rc ? rc : reduction_apply(c, err);
 }
 
+/* The part had the logits of all of its rows, for the prompt's log-probabilities: those of the last one remain, if an answer follows. */
+static void take_prompt_logits(const rp_engine *e, rp_job *c, step_part *p) {
+    const bool last = c->seq.done + p->n_rows == c->seq.n;
+    prompt_logprobs_take(c, c->n_found + c->seq.done, p->n_rows, logits_of(e, p, 0));
+    p->first_logits = last && !c->answer.over ? p->first_logits + p->n_rows - 1 : -1;
+}
+
 static step_outcome settle_request(rp_engine *e, rp_job *c, step_part *p) {
     bool decodes = c->phase == JOB_DECODE;
     if (kv_context_has_failed(&c->seq.context)) return STEP_REQUEUE; /* detected in the step: rows are invalid */
     if (!p->rc) {
         int32_t n_drafts = decodes ? p->n_rows - 1 : 0;
+        if (!decodes && p->n_rows > 0 && prompt_logprobs_wanted(&c->prompt_logprobs)) take_prompt_logits(e, c, p);
         c->seq.done += p->n_rows - n_drafts;
         BASE_ASSERT(c->seq.done <= c->seq.n);
         if (c->phase == JOB_FOCUS) p->rc = focus_settle(c, &p->err);

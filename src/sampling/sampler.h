@@ -13,7 +13,7 @@
 
 /* ---- Options ---- */
 
-/* Checks sampling, stops and n_logprobs of a request: the one place that does. RP_ERR_INVALID, RP_ERR_LIMIT. */
+/* Checks sampling, stops, n_logprobs and n_prompt_logprobs of a request: the one place that does. RP_ERR_INVALID, RP_ERR_LIMIT. */
 int sampling_check(const rp_request *request, int32_t n_vocab, rp_error *err);
 
 /* Do earlier tokens change the distribution (penalties)? */

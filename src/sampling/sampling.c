@@ -90,5 +90,9 @@ int sampling_check(const rp_request *q, int32_t n_vocab, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "n_logprobs is %d: give 1 to %d, or 0 for none", q->n_logprobs, RP_MAX_LOGPROBS);
     if (q->n_logprobs > RP_MAX_LOGPROBS)
         return base_fail(err, RP_ERR_LIMIT, "n_logprobs is %d: give at most %d", q->n_logprobs, RP_MAX_LOGPROBS);
+    if (q->n_prompt_logprobs < 0)
+        return base_fail(err, RP_ERR_INVALID, "n_prompt_logprobs is %d: give 1 to %d, or 0 for none", q->n_prompt_logprobs, RP_MAX_LOGPROBS);
+    if (q->n_prompt_logprobs > RP_MAX_LOGPROBS)
+        return base_fail(err, RP_ERR_LIMIT, "n_prompt_logprobs is %d: give at most %d", q->n_prompt_logprobs, RP_MAX_LOGPROBS);
     return RP_OK;
 }

@@ -59,6 +59,7 @@ void handle_prompt(server_request *x);
 
 /* llamacpp.c, llamacpp_tools.c */
 void handle_llamacpp_completion(server_request *x);
+void handle_llamacpp_infill(server_request *x);
 void handle_llamacpp_tokenize(server_request *x);
 void handle_llamacpp_detokenize(server_request *x);
 void handle_llamacpp_template(server_request *x);

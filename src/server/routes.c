@@ -47,6 +47,7 @@ static const server_route routes[] = {
     {"POST", "/completions", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_completion},
     {"POST", "/embedding", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_embedding},
     {"POST", "/embeddings", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_embedding},
+    {"POST", "/infill", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_infill},
     {"POST", "/tokenize", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_tokenize},
     {"POST", "/detokenize", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_detokenize},
     {"POST", "/apply-template", SERVER_REQUEST, false, LLAMACPP, handle_llamacpp_template},

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of JSON Schema that src/server/admin/openapi.json is written in, as a check of values. An unknown keyword is an error."""
+import re
 
 ANNOTATIONS = {"description", "default", "example"}
 TYPES = {
@@ -58,6 +59,15 @@ class Checker:
 
     def check_maximum(self, wanted, value, where):
         return [f"{where}: {value} is above {wanted}"] if TYPES["number"](value) and value > wanted else []
+
+    def check_minLength(self, wanted, value, where):
+        return [f"{where}: has {len(value)} characters"] if isinstance(value, str) and len(value) < wanted else []
+
+    def check_maxLength(self, wanted, value, where):
+        return [f"{where}: has {len(value)} characters"] if isinstance(value, str) and len(value) > wanted else []
+
+    def check_pattern(self, wanted, value, where):
+        return [f"{where}: {value!r} does not match {wanted}"] if isinstance(value, str) and not re.search(wanted, value) else []
 
     def check_minItems(self, wanted, value, where):
         return [f"{where}: has {len(value)} entries"] if isinstance(value, list) and len(value) < wanted else []

@@ -96,6 +96,77 @@ static const subject subjects[] = {
     {"{\"type\": \"object\", \"properties\": {\"x\": {\"$ref\": \"#\"}}}", {"{}", "{\"x\":{\"x\":{}}}"}, {"{\"x\":1}"}},
     {"{\"$defs\": {\"a b\": {\"const\": 1}}, \"$ref\": \"#/$defs/a%20b\", \"description\": \"x\"}", {"1"}, {"2"}},
     {"{\"$defs\": {\"o\": {\"type\": \"integer\"}}, \"$ref\": \"#/$defs/o\", \"minimum\": 8, \"maximum\": 11}", {"8", "11"}, {"7", "12"}},
+    /* patterns and formats */
+    {"{\"type\": \"string\", \"pattern\": \"^a[\\\"\\\\\\\\]+\\\\n?$\"}", {"\"a\\\"\"", "\"a\\\\\"", "\"a\\\"\\\\\\n\""}, {"\"a\"", "\"a\"\"", "\"a\\\\n\"", "\"ba\\\"\"", "\"a\\\"x\""}},
+    {"{\"type\": \"string\", \"pattern\": \"[0-9]{3}\"}", {"\"123\"", "\"x123y\"", "\"\\n1234\""}, {"\"12\"", "\"1x23\"", "123"}},
+    {"{\"type\": \"string\", \"pattern\": \"^[a-z]+$\", \"minLength\": 2, \"maxLength\": 3}", {"\"ab\"", "\"abc\""}, {"\"a\"", "\"abcd\"", "\"AB\""}},
+    {"{\"enum\": [\"ab\", \"b\", 1], \"pattern\": \"^a\"}", {"\"ab\"", "1"}, {"\"b\""}},
+    {"{\"allOf\": [{\"type\": \"string\"}, {\"pattern\": \"^x$\"}]}", {"\"x\""}, {"\"y\""}},
+    {"{\"type\": \"string\", \"format\": \"date\"}", {"\"2024-02-29\"", "\"2000-02-29\"", "\"1999-12-31\""}, {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"2024-1-1\"", "\"\""}},
+    {"{\"type\": \"string\", \"format\": \"time\"}", {"\"23:59:59Z\"", "\"00:00:00.123+02:00\""}, {"\"24:00:00Z\"", "\"12:00Z\"", "\"12:00:00\""}},
+    {"{\"type\": \"string\", \"format\": \"date-time\"}", {"\"2024-02-29T12:30:00Z\""}, {"\"2024-02-29 12:30:00Z\"", "\"2024-02-30T12:30:00Z\""}},
+    {"{\"type\": \"string\", \"format\": \"duration\"}", {"\"P3W\"", "\"P1Y2M3D\"", "\"PT5M\"", "\"P1DT1H\"", "\"P2M\""}, {"\"P\"", "\"PT\"", "\"P1D2M\"", "\"P1Y1D\"", "\"3D\""}},
+    {"{\"type\": \"string\", \"format\": \"uuid\"}", {"\"123e4567-e89b-12d3-A456-426614174000\""}, {"\"123e4567e89b12d3a456426614174000\"", "\"g23e4567-e89b-12d3-a456-426614174000\""}},
+    {"{\"type\": \"string\", \"format\": \"email\"}", {"\"a@b.org\"", "\"john.doe+tag@mail.example.com\""}, {"\"a@\"", "\"@b.org\"", "\"a..b@c.org\"", "\"a b@c.org\"", "\"a@-b.org\""}},
+    {"{\"type\": \"string\", \"format\": \"hostname\"}", {"\"localhost\"", "\"a-b.example.com\""}, {"\"-a\"", "\"a-\"", "\"a..b\"", "\"\"", "\"a_b\""}},
+    {"{\"type\": \"string\", \"format\": \"ipv4\"}", {"\"0.0.0.0\"", "\"255.249.100.19\""}, {"\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\"", "\"1.1.1.1.1\""}},
+    {"{\"type\": \"string\", \"format\": \"ipv6\"}", {"\"::\"", "\"::1\"", "\"1::\"", "\"2001:db8::ff00:42:8329\"", "\"1:2:3:4:5:6:7:8\"", "\"1::2:3:4:5:6:7\"", "\"::ffff:1.2.3.4\""},
+     {"\"1:2:3\"", "\":::\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"", "\"g::\""}},
+    {"{\"type\": \"string\", \"format\": \"uri\"}", {"\"https://example.com/a/b?c=d#e\"", "\"mailto:a@b.org\"", "\"urn:isbn:123\"", "\"http://h:80\""}, {"\"example.com\"", "\"http://a b\"", "\"://x\"", "\"\""}},
+    {"{\"type\": \"string\", \"format\": \"unknown\"}", {"\"x\""}, {"1"}},
+    /* names */
+    {"{\"type\": \"object\", \"propertyNames\": {\"pattern\": \"^[a-z]+$\"}, \"additionalProperties\": {\"type\": \"integer\"}}", {"{}", "{\"ab\":1}", "{\"a\":1,\"b\":2}"}, {"{\"A\":1}", "{\"\":1}", "{\"a\":true}"}},
+    {"{\"type\": \"object\", \"propertyNames\": {\"enum\": [\"x\", \"y\"]}}", {"{}", "{\"x\":1}", "{\"y\":[]}", "{\"x\":1,\"y\":2}"}, {"{\"z\":1}", "{\"x\":1,\"x\":2}"}},
+    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2}}", {"{}", "{\"ab\":1}", "{\"\":{}}"}, {"{\"abc\":1}"}},
+    {"{\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}, \"C\": {\"const\": 2}}, \"propertyNames\": {\"pattern\": \"^[a-z]+$\"}}", {"{}", "{\"ab\":1}"}, {"{\"C\":2}", "{\"d\":1}"}},
+    {"{\"propertyNames\": false}", {"{}"}, {"{\"a\":1}"}},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"patternProperties\": {\"^x-\": {\"type\": \"boolean\"}, \"^y\": {\"const\": 2}}}",
+     {"{}", "{\"a\":1,\"x-b\":true}", "{\"x-\":false,\"y1\":2}"}, {"{\"x-b\":1}", "{\"b\":1}", "{\"a\":true}", "{\"yx-\":true}"}},
+    {"{\"patternProperties\": {\"[0-9]\": {\"const\": 1}}, \"additionalProperties\": false}", {"{}", "{\"a1b\":1}"}, {"{\"a\":1}", "{\"1\":2}"}},
+    /* numbers of properties */
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, \"minProperties\": 2}",
+     {"{\"a\":1,\"b\":2}", "{\"b\":2,\"c\":3}", "{\"a\":1,\"c\":3}", "{\"a\":1,\"b\":2,\"c\":3}"}, {"{}", "{\"a\":1}", "{\"c\":3}"}},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}, \"c\": {\"const\": 3}}, \"required\": [\"b\"], \"maxProperties\": 2}",
+     {"{\"b\":2}", "{\"a\":1,\"b\":2}", "{\"b\":2,\"c\":3}"}, {"{}", "{\"a\":1}", "{\"a\":1,\"b\":2,\"c\":3}"}},
+    {"{\"type\": \"object\", \"additionalProperties\": {\"const\": 1}, \"minProperties\": 1, \"maxProperties\": 2}", {"{\"a\":1}", "{\"a\":1,\"b\":1}"}, {"{}", "{\"a\":1,\"b\":1,\"c\":1}"}},
+    {"{\"maxProperties\": 0}", {"{}"}, {"{\"a\":1}"}},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"additionalProperties\": {\"const\": 2}, \"maxProperties\": 2, \"minProperties\": 1}",
+     {"{\"a\":1}", "{\"x\":2}", "{\"a\":1,\"x\":2}", "{\"x\":2,\"y\":2}"}, {"{}", "{\"a\":1,\"x\":2,\"y\":2}", "{\"x\":2,\"a\":1}"}},
+    {"{\"propertyNames\": {\"enum\": [\"a\", \"b\", \"c\"]}, \"additionalProperties\": {\"const\": 0}, \"minProperties\": 2}", {"{\"a\":0,\"c\":0}", "{\"a\":0,\"b\":0,\"c\":0}"}, {"{}", "{\"b\":0}"}},
+    /* items */
+    {"{\"type\": \"array\", \"items\": {\"enum\": [\"a\", \"b\", 3]}, \"uniqueItems\": true}", {"[]", "[3]", "[\"b\",\"a\"]", "[3,\"a\", \"b\"]"}, {"[3,3]", "[\"a\",\"b\",\"a\"]", "[4]", "[\"a\",]"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"boolean\"}, \"uniqueItems\": true, \"minItems\": 1}", {"[true]", "[false,true]"}, {"[]", "[true,true]", "[true,false,true]"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"string\", \"enum\": [\"a\", \"b\", \"c\", \"a\"]}, \"uniqueItems\": true, \"minItems\": 2, \"maxItems\": 2}",
+     {"[\"a\",\"b\"]", "[\"c\",\"a\"]"}, {"[\"a\"]", "[\"a\",\"a\"]", "[\"a\",\"b\",\"c\"]"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"uniqueItems\": true, \"maxItems\": 1}", {"[]", "[5]"}, {"[5,6]"}},
+    {"{\"type\": \"array\", \"uniqueItems\": false}", {"[1,1]"}, {"1"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"contains\": {\"minimum\": 7, \"maximum\": 9}}", {"[7]", "[1,8]", "[9,1,2]"}, {"[]", "[1]", "[1,2]", "[\"x\",7]"}},
+    {"{\"contains\": {\"const\": 1}, \"minContains\": 2}", {"[1,1]", "[0,1,\"x\",1]", "[1,1,1]"}, {"[1]", "[0,1]", "[]"}},
+    {"{\"type\": \"array\", \"items\": {\"const\": 2}, \"contains\": {\"const\": 1}, \"minContains\": 0}", {"[]", "[2]"}, {"[1]"}},
+    /* multiples */
+    {"{\"type\": \"integer\", \"multipleOf\": 5}", {"0", "5", "-10", "12345", "100000"}, {"3", "-4", "05", "5.0", "-"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 100, \"minimum\": 0}", {"0", "100", "12300"}, {"50", "-100", "1000.0", "10"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": 10, \"maximum\": 30}", {"14", "21", "28"}, {"7", "35", "15", "0"}},
+    {"{\"type\": \"number\", \"multipleOf\": 0.01}", {"0", "1.5", "-3.25", "10.00", "0.1"}, {"0.001", "1.", ".5", "1e2"}},
+    {"{\"type\": \"number\", \"multipleOf\": 0.25, \"minimum\": 0}", {"0", "0.25", "0.5", "3", "7.75", "2.50"}, {"0.2", "-0.25", "1.1", "0.255"}},
+    {"{\"type\": \"number\", \"multipleOf\": 2.5, \"minimum\": 0, \"maximum\": 10}", {"0", "2.5", "5", "7.5", "10"}, {"1", "12.5", "2", "0.5"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 2.5}", {"0", "5", "15", "-20"}, {"2", "2.5", "12"}},
+    {"{\"allOf\": [{\"type\": \"integer\", \"multipleOf\": 4}, {\"multipleOf\": 6}]}", {"0", "12", "24"}, {"4", "6", "8"}},
+    /* conditions */
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"dependentRequired\": {\"a\": [\"b\"]}}", {"{}", "{\"b\":2}", "{\"a\":1,\"b\":2}"}, {"{\"a\":1}"}},
+    {"{\"enum\": [1, 2, \"x\"], \"not\": {\"const\": 2}}", {"1", "\"x\""}, {"2"}},
+    {"{\"type\": [\"integer\", \"null\", \"boolean\"], \"not\": {\"type\": \"null\"}}", {"1", "true"}, {"null"}},
+    {"{\"not\": {\"type\": [\"object\", \"array\"]}}", {"1", "\"x\"", "null"}, {"{}", "[]"}},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"not\": {\"required\": [\"a\"]}}", {"{}", "{\"b\":2}"}, {"{\"a\":1}"}},
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"x\", \"y\"]}, \"n\": {\"type\": \"integer\"}}, \"required\": [\"k\"], \"if\": {\"properties\": {\"k\": {\"const\": \"x\"}}},"
+     " \"then\": {\"required\": [\"n\"]}, \"else\": {\"properties\": {\"n\": {\"maximum\": 0, \"minimum\": 0}}}}",
+     {"{\"k\":\"x\",\"n\":5}", "{\"k\":\"y\"}", "{\"k\":\"y\",\"n\":0}"}, {"{\"k\":\"x\"}", "{\"k\":\"y\",\"n\":5}", "{}"}},
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"type\": \"boolean\"}, \"n\": {\"const\": 1}}, \"if\": {\"properties\": {\"k\": {\"const\": true}}, \"required\": [\"k\"]},"
+     " \"then\": {\"required\": [\"n\"]}}",
+     {"{}", "{\"k\":false}", "{\"k\":true,\"n\":1}", "{\"n\":1}"}, {"{\"k\":true}"}},
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [1, 2, 3]}, \"n\": {\"const\": 1}, \"m\": {\"const\": 1}}, \"required\": [\"k\"], \"allOf\": ["
+     "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}}, \"then\": {\"required\": [\"n\"]}}, {\"if\": {\"properties\": {\"k\": {\"enum\": [2]}}}, \"then\": {\"required\": [\"m\"]}}]}",
+     {"{\"k\":1,\"n\":1}", "{\"k\":2,\"m\":1}", "{\"k\":3}", "{\"k\":3,\"n\":1,\"m\":1}"}, {"{\"k\":1}", "{\"k\":2,\"n\":1}", "{\"k\":4}"}},
 };
 
 static void test_texts(void **state) {
@@ -159,7 +230,11 @@ static void test_not_strict(void **state) {
     (void)state;
     static const struct {
         const char *schema, *fit;
-    } cases[] = {{"{\"type\": \"string\", \"pattern\": \"^a\"}", "\"b\""}, {"{\"type\": \"integer\", \"multipleOf\": 3}", "4"}, {"{\"$ref\": \"http://x\"}", "[1]"},
+    } cases[] = {{"{\"type\": \"string\", \"pattern\": \"^(?=a)\"}", "\"b\""}, {"{\"type\": \"integer\", \"multipleOf\": 3, \"maximum\": 9}", "4"},
+                 {"{\"type\": \"array\", \"uniqueItems\": true}", "[1,1]"}, {"{\"propertyNames\": {\"not\": {}}}", "{\"a\":1}"},
+                 {"{\"if\": {\"required\": [\"a\"]}, \"then\": {}}", "1"}, {"{\"patternProperties\": {\"a\": {}, \"b\": {}}}", "{\"b\":1}"},
+                 {"{\"type\": \"string\", \"pattern\": \"^(ab)+$\", \"maxLength\": 3}", "\"abab\""}, {"{\"dependentSchemas\": {}}", "1"},
+                 {"{\"$ref\": \"http://x\"}", "[1]"},
                  {"false", "1"}, {"{\"allOf\": [{\"type\": \"string\"}, {\"type\": \"integer\"}]}", "\"x\""}, {"{\"not\": {}}", "null"}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         server_problem p = {0};
@@ -176,8 +251,35 @@ static void test_not_strict(void **state) {
     assert_int_equal(p.kind, SERVER_INVALID);
 }
 
+/* Of any number: a multiple is accepted, another number refused. */
+static void test_multiples(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t a; /* of a / 1000 */
+    } cases[] = {{"1", 1000}, {"3", 3000}, {"8", 8000}, {"17", 17000}, {"60", 60000}, {"640", 640000}, {"0.5", 500}, {"0.25", 250}, {"0.04", 40}, {"1.2", 1200}, {"0.003", 3}};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        char schema[128];
+        server_problem p = {0};
+        snprintf(schema, sizeof(schema), "{\"type\": \"number\", \"multipleOf\": %s}", cases[i].text);
+        char *gbnf = grammar_of(schema, true, &p);
+        if (!gbnf) fail_msg("%s: %s", schema, p.message);
+        for (int64_t k = 0; k < 4000; k += 1 + k / 40) {
+            int64_t n = k % 3 == 0 ? k * cases[i].a : k * 7; /* of thousandths */
+            char number[48];
+            int places = 3;
+            int64_t unit = 1000;
+            while (places > 0 && n % (10 * (1000 / unit)) == 0) places--, unit /= 10;
+            if (places == 0) snprintf(number, sizeof(number), "%lld", (long long)(n / 1000));
+            else snprintf(number, sizeof(number), "%lld.%0*lld", (long long)(n / 1000), places, (long long)(n % 1000 / (1000 / unit)));
+            if (accepts(gbnf, number) != (n % cases[i].a == 0)) fail_msg("%s of multiples of %s:\n%s", number, cases[i].text, gbnf);
+        }
+        base_free(gbnf);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_ranges), cmocka_unit_test(test_reals),
-                                       cmocka_unit_test(test_not_strict)};
+                                       cmocka_unit_test(test_multiples), cmocka_unit_test(test_not_strict)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

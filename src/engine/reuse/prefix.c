@@ -16,7 +16,7 @@
 
 /* Length of the common prefix of two jobs. */
 static int32_t common_tokens(const rp_job *a, const rp_job *b) {
-    int32_t most = BASE_MIN(reduction_most_found(a), b->n_tokens), n = 0;
+    int32_t most = BASE_MIN(job_most_found(a), b->n_tokens), n = 0;
     if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* the keys of two tenants always differ */
     while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
     return n;
@@ -24,13 +24,13 @@ static int32_t common_tokens(const rp_job *a, const rp_job *b) {
 
 static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
     span_path_release(&c->path);
-    int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)reduction_most_found(c), &c->path, err);
+    int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)job_most_found(c), &c->path, err);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
     c->n_found_steps = c->path.n_steps;
     c->found_end = c->path.end;
     c->n_known = 0;
     c->known_elsewhere = !rc && c->n_found == 0 && c->found_end == SPAN_END_NEW &&
-                         span_tree_knows(e->tree, &c->root, c->tokens, (size_t)reduction_most_found(c));
+                         span_tree_knows(e->tree, &c->root, c->tokens, (size_t)job_most_found(c));
     if (!rc && c->found_end != SPAN_END_ALL) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
     return rc;
 }

@@ -54,11 +54,9 @@ bool reduction_yield(rp_job *c, const char *reason) {
 
 /* ---- before the prompt is complete ---- */
 
-static int32_t observed_rows(const rp_job *c) {
+int32_t reduction_observed_rows(const rp_job *c) {
     return c->reduction.asked ? BASE_MIN(sequence_method_rows(c->reduction.method), c->n_prompt) : 0;
 }
-
-int32_t reduction_most_found(const rp_job *c) { return c->n_prompt - BASE_MAX(observed_rows(c), 1); }
 
 /* The last tokens of the own text, which stay. */
 static int32_t kept_tokens(const rp_job *c) { return BASE_MIN(SEQUENCE_WINDOW, c->n_prompt); }
@@ -109,7 +107,7 @@ int reduction_open(rp_job *c, rp_error *err) {
     const model_hparams *hp = &c->engine->model->hp;
     const size_t n_views = c->seq.context.n_views + (size_t)(c->seq.n / KV_SPAN_TOKENS) + (size_t)c->n_runs + EXTRA_RUNS;
     reduction_release(c);
-    c->reduction.n_rows = observed_rows(c);
+    c->reduction.n_rows = reduction_observed_rows(c);
     if (c->reduction.n_rows == 0) return RP_OK;
     const int64_t most = (int64_t)c->reduction.n_rows * (hp->n_heads / hp->n_kv_heads) * hp->n_layers;
     return attention_observer_new(&c->reduction.observer, shape->n_layers, shape->n_kv_heads, ATTENTION_SUM, most, 0, n_views, err);

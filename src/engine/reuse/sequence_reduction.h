@@ -47,8 +47,8 @@ int reduction_read(job_reduction *r, const job_reduction *usual, const char *kee
 /* A planned job: a default yields to reason, or, with NULL, applies again. Returns whether there is a default. */
 bool reduction_yield(struct rp_job *c, const char *reason);
 
-/* Most tokens of the prompt that may be hits: the last one is always computed, and the observed rows as well. */
-int32_t reduction_most_found(const struct rp_job *c);
+/* Rows at the end of the prompt that the method observes: they are computed whatever is cached. 0: none. */
+int32_t reduction_observed_rows(const struct rp_job *c);
 /* Blocks that the reduced KV takes at most, while the job holds its complete KV too; 0 for other jobs. */
 int64_t reduction_blocks(const struct rp_job *c);
 /* A composed job: begins to observe. RP_ERR_MEMORY. */

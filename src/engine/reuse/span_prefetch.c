@@ -63,7 +63,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     fetching f = {.e = e, .ahead = &c->ahead};
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)reduction_most_found(c), span_prefetch_fetch, &f);
+    if (c->shares) span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)job_most_found(c), span_prefetch_fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
     c->ahead.tried_at = e->budget_epoch;

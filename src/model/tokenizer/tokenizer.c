@@ -187,6 +187,7 @@ static int tokenizer_open_all(tokenizer *t, const gguf_file *f, rp_error *err) {
     int rc;
     if ((rc = find_kind(t, f, err)) || (rc = read_texts(t, f, err)) || (rc = tokenizer_read_attributes(t, f, err))) return rc;
     tokenizer_read_ids(t, f);
+    infill_open(t, f);
     map_byte_tokens(t);
     if ((rc = open_kind(t, f, err))) return rc;
     gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->adds_bos);

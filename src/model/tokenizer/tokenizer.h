@@ -74,6 +74,11 @@ const char *tokenizer_answer_bytes(const tokenizer *t, int32_t id, bool special,
 /* The id of a token by its text in the vocabulary ("<|im_end|>"); -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n);
 
+/* Has the vocabulary fill-in-the-middle tokens? */
+bool tokenizer_infills(const tokenizer *t);
+/* Appends the prompt of an infill, for a vocabulary with such tokens, in its order; no beginning-of-text token. The texts are untrusted: no control
+ * token is recognised in them. RP_ERR_MEMORY, RP_ERR_LIMIT; on error *out is unchanged. */
+int tokenizer_encode_infill(const tokenizer *t, const rp_infill *infill, token_list *out, rp_error *err);
 /* The longest control or user-defined token that the text begins with; -1: none. */
 int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n);
 

@@ -119,6 +119,7 @@ static bool merge_work_propose(const merge_work *w, const merge_piece *left, con
     if (rank < 0) return false;
     c->priority = -(double)rank;
     c->id = w->t->merges[rank].merged;
+    if (c->id >= 0 && w->t->types[c->id] == TOKEN_CONTROL) return false; /* merging never yields one (tokenizer_infill.c) */
     return true;
 }
 

@@ -4,6 +4,7 @@
  *
  *   tokenizer.c            opening: vocabulary, ids, the bytes of every token; public functions
  *   tokenizer_special.c    control and user-defined tokens in a text; end-of-turn tokens
+ *   tokenizer_infill.c     fill-in-the-middle tokens
  *   tokenizer_merge.c      strings -> ids, pairs of ids -> ranks; merging adjacent pieces
  *   tokenizer_prefix.c     texts of a list that are a prefix of a text
  *   tokenizer_spm.c        SentencePiece: spaces, and BPE by score
@@ -30,6 +31,10 @@
 #define PRE_MAX_PATTERNS 6
 
 typedef enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_UNIGRAM, TOKENIZER_BPE, TOKENIZER_WORDPIECE } tokenizer_kind;
+
+/* Fill-in-the-middle tokens; the last three are ends of an infill. */
+enum { TOKENIZER_INFILL_PREFIX, TOKENIZER_INFILL_SUFFIX, TOKENIZER_INFILL_MIDDLE, TOKENIZER_INFILL_PAD, TOKENIZER_INFILL_REPOSITORY,
+       TOKENIZER_INFILL_FILE, TOKENIZER_N_INFILL };
 
 typedef enum token_type {
     TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6
@@ -87,6 +92,8 @@ struct tokenizer {
     bool strips_right;  /* white space after a special token belongs to it */
     bool adds_bos, adds_eos, adds_sep; /* eos and sep: to texts for embeddings */
     int32_t n_vocab, bos, eos, eot, unk, pad, sep;
+    int32_t infill[TOKENIZER_N_INFILL]; /* -1: none */
+    bool suffix_first;  /* in an infill */
     gguf_string *texts; /* [n_vocab], in the file's map */
     uint8_t *types;     /* [n_vocab] token_type */
     float *scores;      /* [n_vocab], SentencePiece */
@@ -133,6 +140,9 @@ bool prefix_step(const prefix_list *l, prefix_walk *w, char next);
 /* Number of texts that equal the bytes walked; they are adjacent, from *first on. The last step must have returned
  * true. */
 int prefix_whole(const prefix_list *l, const prefix_walk *w, const prefix_text **first);
+
+/* Finds the fill-in-the-middle tokens, and makes them control tokens: before the vocabulary's kind is opened. */
+void infill_open(tokenizer *t, const gguf_file *f);
 
 /* Needs the bytes of tokens. RP_ERR_MEMORY. */
 int special_open(tokenizer *t, const gguf_file *f, rp_error *err);

@@ -6,6 +6,7 @@
 #include "server/generation/generation.h"
 
 int llamacpp_parse_completion(generation *gen, server_problem *p);
+int llamacpp_parse_infill(generation *gen, server_problem *p);
 int llamacpp_parse_messages(generation *gen, server_problem *p); /* of /apply-template */
 int anthropic_parse(generation *gen, server_problem *p);
 int anthropic_parse_count(generation *gen, server_problem *p);   /* without max_tokens */

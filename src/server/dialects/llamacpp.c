@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llamacpp.c: /completion of llama.cpp's server: its fields, defaults, frames and timings. */
+/* llamacpp.c: /completion and /infill of llama.cpp's server: its fields, defaults, frames and timings. */
 #include "server/handlers.h"
 
 #include <math.h>
@@ -8,18 +8,23 @@
 #include "server/dialects/dialects.h"
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
+#include "server/generation/known_fields.h"
 #include "server/server_internal.h"
 
 /* ---- fields ---- */
 
-/* A negative length selects the server's default. */
+/* A negative length selects the server's default; 0 evaluates the prompt only. */
 static void parse_length(generation *gen, const server_fields *f, const char *name) {
     server_field_int(f, name, -2, INT32_MAX, &gen->max_tokens);
-    if (gen->max_tokens <= 0) gen->max_tokens = -1;
+    if (gen->max_tokens < 0) gen->max_tokens = -1;
 }
 
-int llamacpp_parse_completion(generation *gen, server_problem *p) {
-    server_fields f = {gen->root, p, ""};
+#define COMPLETION_FIELDS \
+    SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias " \
+    "json_schema cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+
+/* All fields but the prompt. */
+static void llamacpp_parse_options(generation *gen, const server_fields *f) {
     rp_sampling *s = &gen->sampling;
     bool cache_prompt = true;
     int32_t n_probs = 0;
@@ -27,26 +32,61 @@ int llamacpp_parse_completion(generation *gen, server_problem *p) {
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
-    generation_prompts(gen, &f, "prompt", true);
-    server_field_bool(&f, "stream", &gen->stream);
-    parse_length(gen, &f, "max_tokens");
-    parse_length(gen, &f, "n_predict");
-    server_field_real(&f, "temperature", 0, 100, &s->temperature);
-    server_field_real(&f, "top_p", 0, 1, &s->top_p);
-    server_field_real(&f, "presence_penalty", -100, 100, &s->presence_penalty);
-    server_field_real(&f, "frequency_penalty", -100, 100, &s->frequency_penalty);
-    gen->has_seed = server_field_seed(&f, "seed", &s->seed) && (int64_t)s->seed >= 0;
-    server_field_int(&f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
+    server_field_bool(f, "stream", &gen->stream);
+    parse_length(gen, f, "max_tokens");
+    parse_length(gen, f, "n_predict");
+    server_field_real(f, "temperature", 0, 100, &s->temperature);
+    server_field_real(f, "top_p", 0, 1, &s->top_p);
+    server_field_real(f, "presence_penalty", -100, 100, &s->presence_penalty);
+    server_field_real(f, "frequency_penalty", -100, 100, &s->frequency_penalty);
+    gen->has_seed = server_field_seed(f, "seed", &s->seed) && (int64_t)s->seed >= 0;
+    server_field_int(f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
     if (n_probs > 0) gen->n_logprobs = n_probs;
-    generation_stops(gen, &f, "stop");
-    generation_bias(gen, &f, "logit_bias");
-    generation_extras(gen, &f);
-    openai_parse_json_schema(gen, &f);
-    server_field_bool(&f, "cache_prompt", &cache_prompt);
+    generation_stops(gen, f, "stop");
+    generation_bias(gen, f, "logit_bias");
+    generation_extras(gen, f);
+    openai_parse_json_schema(gen, f);
+    server_field_bool(f, "cache_prompt", &cache_prompt);
     if (!cache_prompt) gen->reuse = RP_REUSE_OFF;
-    generation_known(gen, &f, SERVER_EXTRA_FIELDS
-                     "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias json_schema "
-                     "cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields");
+}
+
+int llamacpp_parse_completion(generation *gen, server_problem *p) {
+    server_fields f = {gen->root, p, ""};
+    generation_prompts(gen, &f, "prompt", true);
+    llamacpp_parse_options(gen, &f);
+    generation_known(gen, &f, COMPLETION_FIELDS);
+    return (int)p->kind;
+}
+
+/* A list of files: {"filename": ..., "text": ...}. */
+static void parse_extra(generation *gen, const server_fields *f) {
+    const json_t *files = server_field_array(f, "input_extra");
+    for (size_t i = 0; i < json_array_size(files) && !f->problem->kind; i++) {
+        const json_t *one = json_array_get(files, i);
+        if (!json_is_string(json_object_get(one, "text")) || (json_object_get(one, "filename") && !json_is_string(json_object_get(one, "filename"))))
+            server_fail(f->problem, SERVER_INVALID, "input_extra", "'input_extra[%zu]' must be {\"filename\": \"...\", \"text\": \"...\"}", i);
+    }
+    if (json_array_size(files) > SERVER_MAX_INFILL_FILES)
+        server_fail(f->problem, SERVER_INVALID, "input_extra", "'input_extra' has %zu entries: give at most %d", json_array_size(files), SERVER_MAX_INFILL_FILES);
+    gen->infill.files = files;
+}
+
+int llamacpp_parse_infill(generation *gen, server_problem *p) {
+    static const server_known_fields inside[] = {{"input_extra[]", "filename text"}};
+    server_fields f = {gen->root, p, ""};
+    const char *prefix = NULL;
+    server_field_text(&f, "input_prefix", &prefix);
+    server_field_text(&f, "input_suffix", &gen->infill.suffix);
+    server_field_text(&f, "prompt", &gen->infill.begun);
+    if (!prefix || !gen->infill.suffix)
+        server_fail(p, SERVER_INVALID, prefix ? "input_suffix" : "input_prefix", "'%s' is missing: give a string", prefix ? "input_suffix" : "input_prefix");
+    parse_extra(gen, &f);
+    generation_prompts(gen, &f, "input_prefix", false);
+    gen->infill.wanted = true;
+    gen->infill.n_suffix = gen->infill.suffix ? strlen(gen->infill.suffix) : 0;
+    llamacpp_parse_options(gen, &f);
+    generation_known(gen, &f, COMPLETION_FIELDS "input_prefix input_suffix input_extra");
+    generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }
 
@@ -119,5 +159,9 @@ static int llamacpp_close_choice(server_request *x, server_choice *c) { return s
 static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
 static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL, NULL};
+
+static const server_form infill_form = {llamacpp_parse_infill, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL, NULL};
+
+void handle_llamacpp_infill(server_request *x) { generate_handle(x, &infill_form); }
 
 void handle_llamacpp_completion(server_request *x) { generate_handle(x, &form); }

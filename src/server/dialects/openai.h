@@ -41,8 +41,8 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
 /* The common fields (openai_parse_common), and ignored ones: their effect is the default, or does not concern a
  * model. */
 #define OPENAI_COMMON_FIELDS \
-    "model stream stream_options n max_tokens temperature top_p presence_penalty frequency_penalty seed stop logit_bias prompt_cache_key " \
-    "prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
+    "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty seed stop logit_bias " \
+    "prompt_cache_key prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */
@@ -66,6 +66,10 @@ double openai_logprob(float logprob);
  * n_logprobs of the request must be 0 or more. NULL: out of memory. */
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r);
 json_t *openai_piece_logprobs(const server_request *x, const server_piece *piece);
+
+/* vLLM's prompt_logprobs: null for the first token, else {"ID": {"logprob", "rank", "decoded_token"}, ...} of the most likely tokens and of
+ * the token itself. NULL: out of memory. */
+json_t *openai_prompt_logprobs(const server_request *x, const rp_result *r);
 
 /* The bytes of a token, as text; and as numbers. */
 json_t *openai_token_text(const server_request *x, int32_t token);

@@ -112,7 +112,7 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"functions", "audio", NULL};
     server_fields f = {gen->root, p, ""};
     openai_parse_common(gen, &f);
-    server_field_int(&f, "max_completion_tokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_int(&f, "max_completion_tokens", 0, INT32_MAX, &gen->max_tokens);
     server_field_bool(&f, "continue_final_message", &gen->continues_last);
     parse_messages(gen, &f);
     parse_logprobs(gen, &f);
@@ -154,6 +154,8 @@ static json_t *openai_chat_whole(server_request *x) {
         if (json_array_append_new(choices, openai_chat_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
     json_t *all = openai_chat_head(x, "chat.completion", choices);
     if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
+        return json_decref(all), NULL;
+    if (all && x->gen.n_prompt_logprobs >= 0 && json_object_set_new(all, "prompt_logprobs", openai_prompt_logprobs(x, x->choices[0].result)))
         return json_decref(all), NULL;
     return all;
 }

@@ -30,7 +30,7 @@ void openai_parse_common(generation *gen, const server_fields *f) {
     if (stream_options) server_field_bool(&of_stream, "include_usage", &gen->include_usage);
     generation_known(gen, &of_stream, "include_usage include_obfuscation");
     server_field_int(f, "n", 1, SERVER_MAX_CHOICES, &gen->n);
-    server_field_int(f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
+    server_field_int(f, "max_tokens", 0, INT32_MAX, &gen->max_tokens);
     server_field_real(f, "temperature", 0, 2, &s->temperature);
     server_field_real(f, "top_p", 0, 1, &s->top_p);
     server_field_real(f, "presence_penalty", -2, 2, &s->presence_penalty);
@@ -40,6 +40,9 @@ void openai_parse_common(generation *gen, const server_fields *f) {
     generation_stops(gen, f, "stop");
     generation_bias(gen, f, "logit_bias");
     parse_cache_hints(f);
+    server_field_int(f, "prompt_logprobs", 0, RP_MAX_LOGPROBS, &gen->n_prompt_logprobs);
+    if (gen->n_prompt_logprobs >= 0 && gen->stream)
+        server_fail(f->problem, SERVER_UNSUPPORTED, "prompt_logprobs", "'prompt_logprobs' is not available in a stream: leave 'stream' out");
     generation_extras(gen, f);
 }
 

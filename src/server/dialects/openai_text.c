@@ -13,8 +13,24 @@
 
 /* ---- fields ---- */
 
+static void parse_suffix(generation *gen, const server_fields *f) {
+    const char *suffix = NULL;
+    server_field_text(f, "suffix", &suffix);
+    if (!suffix || !suffix[0]) return;
+    gen->infill = (server_infill){.wanted = true, .suffix = suffix, .n_suffix = strlen(suffix)};
+}
+
+static bool echoes_logprobs(const generation *gen) { return gen->echo && gen->n_logprobs >= 0; }
+
+static void check_echo(generation *gen, server_problem *p) {
+    if (gen->echo && gen->infill.wanted) server_fail(p, SERVER_UNSUPPORTED, "echo", "'echo' cannot be combined with 'suffix': leave one of them out");
+    if (!echoes_logprobs(gen)) return;
+    if (gen->stream)
+        server_fail(p, SERVER_UNSUPPORTED, "stream", "'echo' with 'logprobs' is not available in a stream: leave 'stream' out");
+    if (gen->max_tokens == 1) gen->ignore_eos = true; /* clients that score a prompt drop the last entry: there must be one, even if the text ends */
+}
+
 int openai_parse_text(generation *gen, server_problem *p) {
-    static const char *const unknown[] = {"suffix", NULL};
     server_fields f = {gen->root, p, ""};
     int32_t best_of = 0;
     gen->max_tokens = DEFAULT_TOKENS;
@@ -25,7 +41,8 @@ int openai_parse_text(generation *gen, server_problem *p) {
     server_field_int(&f, "best_of", 1, SERVER_MAX_CHOICES, &best_of);
     if (best_of > 0 && best_of != gen->n)
         server_fail(p, SERVER_UNSUPPORTED, "best_of", "'best_of' is not supported: leave it out, or give the value of 'n'");
-    openai_refuse(&f, unknown);
+    parse_suffix(gen, &f);
+    check_echo(gen, p);
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "prompt echo logprobs best_of suffix");
     return (int)p->kind;
 }
@@ -43,7 +60,7 @@ static void add_row(columns *c, const server_request *x, int32_t token, float lo
     rp_token_bytes(x->server->model, token, false, &n);
     for (int32_t i = 0; i < n_top; i++) {
         json_t *text = openai_token_text(x, top[i].token);
-        if (text)
+        if (text && !json_object_get(likeliest, json_string_value(text))) /* of tokens with one text, the most likely one */
             json_object_set_new(likeliest, json_string_value(text),
                                 json_real(openai_logprob(top[i].logprob)));
         json_decref(text);
@@ -66,10 +83,36 @@ static const char *openai_text_prompt_of(const server_request *x, const server_c
     return x->gen.echo ? x->gen.prompts[c->index / x->gen.n].text : "";
 }
 
+/* Bytes of the i-th token of the prompt in its echo: a prompt of ids shows control tokens, a text has none, and its first word may have a space
+ * before it that the text has not. */
+static size_t echoed_bytes(const server_request *x, const server_choice *choice, int32_t i) {
+    const server_prompt *prompt = &x->gen.prompts[choice->index / x->gen.n];
+    const rp_result *r = choice->result;
+    size_t n = 0, before = 0;
+    const char *bytes = rp_token_bytes(x->server->model, r->prompt_ids[i], prompt->ids != NULL, &n);
+    for (int32_t k = 0; k < i && before == 0; k++) rp_token_bytes(x->server->model, r->prompt_ids[k], prompt->ids != NULL, &before);
+    return n - (!prompt->ids && before == 0 && n > 0 && bytes[0] == ' ' && prompt->text[0] != ' ');
+}
+
+/* The prompt's tokens; the first one has no log-probability. */
+static void add_prompt_rows(columns *c, const server_request *x, const server_choice *choice) {
+    const rp_result *r = choice->result;
+    for (int32_t i = 0; i < r->prompt_tokens; i++) {
+        const size_t offset = c->offset;
+        add_row(c, x, r->prompt_ids[i], r->prompt_logprobs[i], r->prompt_top_logprobs + (size_t)i * (size_t)r->n_prompt_top,
+                i == 0 ? 0 : BASE_MIN(r->n_prompt_top, x->gen.n_logprobs));
+        c->offset = offset + echoed_bytes(x, choice, i);
+    }
+    json_array_set_new(c->logprobs, 0, json_null());
+    json_array_set_new(c->top, 0, json_null());
+}
+
 static json_t *logprobs_of_result(const server_request *x, const server_choice *choice) {
     const rp_result *r = choice->result;
     if (x->gen.n_logprobs < 0) return json_null();
-    columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)));
+    columns c = begin_columns(0);
+    if (x->gen.echo) add_prompt_rows(&c, x, choice);
+    c.offset = strlen(openai_text_prompt_of(x, choice));
     for (int32_t i = 0; i < r->n_tokens; i++)
         add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
     return end_columns(&c);
@@ -100,8 +143,9 @@ static json_t *openai_text_choice_of(const server_request *x, const server_choic
     if (base_buffer_append_str(&text, openai_text_prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
         joined = server_json_text(text.data, text.len);
     base_buffer_free(&text);
-    return json_pack("{s:o, s:i, s:o, s:s}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
-                     openai_finish(c));
+    json_t *prompt_logprobs = x->gen.n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, c->result) : NULL;
+    return json_pack("{s:o, s:i, s:o, s:s, s:o*}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
+                     openai_finish(c), "prompt_logprobs", prompt_logprobs);
 }
 
 static json_t *openai_text_whole(server_request *x) {

@@ -208,6 +208,8 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.grammar = a->grammar;
     q.grammar_trigger = a->grammar_trigger;
     q.n_logprobs = a->n_logprobs >= 0 ? BASE_MAX(a->n_logprobs, 1) : 0;
+    q.n_prompt_logprobs = a->n_prompt_logprobs >= 0 ? BASE_MAX(a->n_prompt_logprobs, 1) : 0;
+    if (a->echo && a->n_logprobs >= 0) q.n_prompt_logprobs = BASE_MAX(q.n_prompt_logprobs, q.n_logprobs);
     q.priority = a->priority;
     q.deadline_ms = a->deadline_ms;
     q.n_draft = a->n_draft;

@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "server/generation/guided.h"
 
 #define NAME_BYTES 96
 
@@ -20,6 +21,7 @@ int generation_parse(generation *gen, json_t *root, generation_parser parse, ser
                         .n = 1,
                         .sampling = rp_sampling_defaults(),
                         .n_logprobs = -1,
+                        .n_prompt_logprobs = -1,
                         .n_draft = RP_DRAFT_AUTO,
                         .shifted_reuse = -1,
                         .thinking_tokens = -1};
@@ -47,6 +49,7 @@ void generation_free(generation *gen) {
     base_free(gen->reasonings);
     rp_prompt_free(gen->built);
     json_decref(gen->made);
+    json_decref(gen->guided.owned);
     json_decref(gen->root);
     *gen = (generation){0};
 }
@@ -530,6 +533,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
     parse_grammar(gen, f);
+    guided_parse(gen, f);
     parse_quality(gen, f);
     parse_thinking(gen, f);
     server_field_text(f, "reuse", &reuse);

@@ -30,18 +30,45 @@ typedef struct server_prompt {
     size_t n_tokens;
 } server_prompt;
 
+#define SERVER_MAX_INFILL_FILES 1024
+
 #define SERVER_MAX_UNKNOWN 16 /* unknown fields that an answer names */
 
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
     "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
     "kv_keep kv_method kept_shares truncation context_shift cache_salt grammar grammar_trigger enable_thinking reasoning_effort " \
-    "chat_template_kwargs include_reasoning "
+    "chat_template_kwargs include_reasoning " SERVER_GUIDED_FIELDS
+
+/* vLLM's (guided.h). */
+#define SERVER_GUIDED_FIELDS \
+    "guided_json guided_regex guided_choice guided_grammar guided_whitespace_pattern guided_decoding_backend structured_outputs "
 
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
 #define SERVER_MAX_CALLS 4096    /* in a conversation */
 #define SERVER_FREEFORM_INPUT "input"
+
+/* A form of the answer in vLLM's fields (guided.h): at most one of schema, regex, choices, grammar. */
+typedef struct server_guided {
+    const char *field;        /* that asks for it: "guided_regex", "structured_outputs.regex"; NULL: none */
+    bool json_object;         /* any JSON object */
+    const json_t *schema;     /* of JSON */
+    const char *regex;
+    const json_t *choices;    /* an array of texts */
+    const char *grammar;
+    const char *whitespace;   /* a regular expression; NULL: the default */
+    json_t *owned;            /* a schema that was given as text; a reference */
+} server_guided;
+
+/* What an infill is made of, beside the prompts, which are the texts before the gap. */
+typedef struct server_infill {
+    bool wanted;
+    const char *suffix;       /* after the gap; not NULL if it is wanted */
+    size_t n_suffix;
+    const char *begun;        /* the beginning of the answer */
+    const json_t *files;      /* an array of {"filename", "text"}; NULL: none */
+} server_infill;
 
 /* Whether the answer may, or must, call tools. */
 typedef enum server_tool_choice { SERVER_TOOLS_AUTO, SERVER_TOOLS_NONE, SERVER_TOOLS_REQUIRED } server_tool_choice;
@@ -150,6 +177,8 @@ typedef struct generation {
     const json_t *answer_schema; /* NULL: none */
     const char *answer_place;  /* of the schema, for problems */
     const char *grammar, *grammar_trigger; /* from the client, or from tools_constrain; NULL: none */
+    server_guided guided;
+    server_infill infill;
 
     /* How the model writes its answer: set by the server before the prompt is made. */
     tool_convention convention; /* of the model */
@@ -185,6 +214,7 @@ typedef struct generation {
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
     int32_t n_logprobs;     /* -1: none; 0: of the sampled token only */
+    int32_t n_prompt_logprobs; /* -1: none; 0: of the prompt's tokens only */
     int32_t priority, n_draft, shifted_reuse, reuse, deadline_ms;
     rp_quality quality;
     const char *kv_keep, *kv_method;
@@ -249,7 +279,7 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
  * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger,
- * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning. */
+ * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, and SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif

@@ -9,10 +9,12 @@
  * propertyOrdering gives). Optional ones may be missing; others are accepted only if additionalProperties is true or a schema.
  * All of prefixItems are required. Numbers have up to 16 digits and small exponents, strings no NUL and no half of a surrogate pair.
  *
- * Supported: type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, minimum,
- * maximum, exclusiveMinimum, exclusiveMaximum (whole numbers; of integers any), enum, const, anyOf, oneOf (as anyOf), allOf (merged),
- * $ref within the document, nullable, true and false. Ignored, because they do not constrain the text or vendors ignore them: format,
- * title, description, default, examples and unknown keywords. Refused if strict: JSON_GRAMMAR_REFUSED. One thread at a time.
+ * Supported: type, properties, required, additionalProperties, patternProperties, propertyNames, minProperties, maxProperties, items,
+ * prefixItems, minItems, maxItems, uniqueItems, contains, minContains, minLength, maxLength, pattern, format, minimum, maximum,
+ * exclusiveMinimum, exclusiveMaximum (whole numbers; of integers any), multipleOf, enum, const, anyOf, oneOf (as anyOf), allOf (merged), not,
+ * if, then, else, dependentRequired (json_conditions.h), $ref within the document, nullable, true and false; docs/server.md has the limits of
+ * each. Ignored, because they do not constrain the text or vendors ignore them: unknown formats, title, description, default, examples
+ * and unknown keywords. Refused if strict: JSON_GRAMMAR_REFUSED. One thread at a time.
  */
 #ifndef SERVER_JSON_GRAMMAR_H
 #define SERVER_JSON_GRAMMAR_H
@@ -31,13 +33,14 @@
 
 /* Keywords that are refused where strict. */
 #define JSON_GRAMMAR_REFUSED \
-    "not", "if", "then", "else", "pattern", "patternProperties", "propertyNames", "minProperties", "maxProperties", "contains", \
-        "dependentRequired", "dependentSchemas", "dependencies", "multipleOf", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
+    "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef"
 
 typedef struct json_grammar json_grammar;
 
 /* NULL: no memory. Free it in any case. */
 json_grammar *json_grammar_new(void);
+/* Replaces " "?, the white space after ':' and ','. expression: of a grammar. Before anything else is added. Returns 0 or an error of the buffer. */
+int json_grammar_set_space(json_grammar *g, const char *expression) BASE_NODISCARD;
 void json_grammar_free(json_grammar *g);
 /* Adds the rules of a schema, itself the document of its references; writes the name of its rule. Returns a server_problem_kind. */
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],

@@ -2,6 +2,7 @@
 /* json_schema.c: see json_schema.h. Owns nothing. */
 #include "server/generation/json_schema.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +57,7 @@ const json_t *json_schema_resolve(const json_t *document, const char *ref) {
 
 static const char *const annotations[] = {"title",    "description", "default",   "example",          "examples",         "$schema", "$id",
                                           "$comment", "$defs",       "definitions", "deprecated",     "readOnly",         "writeOnly",
-                                          "format",   "$anchor",     "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs",
+                                          "$anchor",     "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs",
                                           "xml",      "discriminator", "strict"};
 
 static bool is_annotation(const char *name) {
@@ -130,6 +131,18 @@ static json_t *json_schema_bound(const json_t *a, const json_t *b, bool upper) {
     return json_incref((json_t *)(first ? a : b));
 }
 
+/* The numbers that are multiples of both: of whole numbers only. NULL: it is not known. */
+static json_t *common_multiple(const json_t *a, const json_t *b) {
+    const double x = json_number_value(a), y = json_number_value(b);
+    if (!(x >= 1 && y >= 1 && x <= 1e6 && y <= 1e6) || x != (double)(int64_t)x || y != (double)(int64_t)y) return NULL;
+    int64_t m = (int64_t)x, n = (int64_t)y;
+    while (n != 0) {
+        const int64_t rest = m % n;
+        m = n, n = rest;
+    }
+    return json_integer((json_int_t)((int64_t)x / m * (int64_t)y));
+}
+
 /* A value of a name that both have. NULL: they cannot be combined. */
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
@@ -137,6 +150,9 @@ static json_t *json_schema_combined(const char *name, const json_t *a, const jso
     if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) return json_schema_common(a, b);
     if (strcmp(name, "required") == 0 && json_is_array(a) && json_is_array(b)) return json_schema_united(a, b);
     if (strcmp(name, "properties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
+    if (strcmp(name, "multipleOf") == 0) return common_multiple(a, b);
+    if (strcmp(name, "uniqueItems") == 0) return json_boolean(json_is_true(a) || json_is_true(b));
+    if (strcmp(name, "patternProperties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
     if (json_is_number(a) && json_is_number(b) && (upper || strncmp(name, "min", 3) == 0 || strcmp(name, "exclusiveMinimum") == 0))
         return json_schema_bound(a, b, upper);
     if (strcmp(name, "nullable") == 0) return json_false();

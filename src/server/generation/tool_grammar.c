@@ -7,6 +7,8 @@
 #include <strings.h>
 
 #include "base/buffer.h"
+#include "base/memory.h"
+#include "server/generation/guided.h"
 #include "server/generation/json_grammar.h"
 #include "server/generation/json_schema.h"
 
@@ -274,14 +276,17 @@ static void put_calls(writer *w) {
 
 /* ---- answers ---- */
 
-/* "answer": the JSON that the answer is. */
+/* "answer": the JSON that the answer is, or a text of a form. */
 static void put_answer(writer *w) {
     const tool_family *family = tool_convention_family(&w->gen->convention);
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (w->gen->answer_schema) json_grammar_add(w->g, w->gen->answer_schema, w->gen->answer_place, true, rule, w->p);
+    const bool is_text = guided_is_text(w->gen);
+    if (w->gen->answer_schema && !is_text) json_grammar_add(w->g, w->gen->answer_schema, w->gen->answer_place, true, rule, w->p);
     put(w, rules(w), "answer ::= ");
     put_text(w, rules(w), family->answer_open);
-    put(w, rules(w), rule);
+    put(w, rules(w), is_text ? "(" : rule);
+    if (is_text) guided_put(w->gen, rules(w), w->p);
+    if (is_text) put(w, rules(w), ")");
     put(w, rules(w), " ");
     put_text(w, rules(w), family->answer_close);
     put(w, rules(w), "\n");
@@ -308,13 +313,16 @@ static bool put_thought(writer *w) {
 
 int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
     writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p};
-    const bool must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = gen->wants_json && !(calls && must_call);
+    const bool must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = (gen->wants_json || guided_is_text(gen)) && !(calls && must_call);
     const bool from_start = json || must_call;
     if (!w.g) return server_fail_memory(p);
     if (calls && !from_start && w.form->at_start) { /* nothing that an answer may not be */
         json_grammar_free(w.g);
         return SERVER_FINE;
     }
+    char *space = guided_space(gen, p);
+    if (space && json_grammar_set_space(w.g, space)) server_fail_memory(p);
+    base_free(space);
     base_buffer *text = rules(&w);
     put(&w, text, "gap ::= [ \\n]?\nline ::= \"\\n\"?\n");
     if (calls) put_calls(&w);

@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "server/generation/guided.h"
 #include "server/generation/tool_grammar.h"
 
 #define MAX_TEXT_BYTES SERVER_MAX_JOINED_BYTES
@@ -231,10 +232,12 @@ static bool has_tool(const generation *gen) {
 
 int tools_check(generation *gen, server_problem *p) {
     if (p->kind) return (int)p->kind;
+    guided_settle(gen, p);
+    if (p->kind) return (int)p->kind;
     if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
         return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
     if (tools_are_on(gen) && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
-    if ((tools_are_on(gen) || gen->wants_json) && gen->grammar)
+    if ((tools_are_on(gen) || gen->wants_json || guided_is_text(gen)) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
     return SERVER_FINE;
 }
@@ -245,6 +248,6 @@ int tools_write(generation *gen, const char *chat_format, server_problem *p) {
 }
 
 int tools_constrain(generation *gen, server_problem *p) {
-    if (!p->kind && (tools_are_on(gen) || gen->wants_json)) tool_grammar_make(gen, tools_are_on(gen), p);
+    if (!p->kind && (tools_are_on(gen) || gen->wants_json || guided_is_text(gen))) tool_grammar_make(gen, tools_are_on(gen), p);
     return (int)p->kind;
 }

@@ -61,9 +61,47 @@ static int prompt_tokens_echo(generation *gen, server_prompt *prompt, const rp_m
     return prompt->text ? SERVER_FINE : server_fail_memory(p);
 }
 
+/* ---- infill ---- */
+
+/* The files of an infill; the caller's (base_free). */
+static rp_infill_file *infill_files(const server_infill *infill, server_problem *p) {
+    const size_t n = json_array_size(infill->files);
+    rp_infill_file *files = base_calloc(n + 1, sizeof(*files));
+    if (!files) server_fail_memory(p);
+    for (size_t i = 0; i < n && files; i++) {
+        const json_t *one = json_array_get(infill->files, i), *name = json_object_get(one, "filename"), *text = json_object_get(one, "text");
+        files[i] = (rp_infill_file){.name = json_is_string(name) ? json_string_value(name) : NULL,
+                                    .text = json_string_value(text),
+                                    .n_bytes = json_string_length(text)};
+    }
+    return files;
+}
+
+static int infill_fill(const generation *gen, server_prompt *prompt, const rp_model *m, server_problem *p) {
+    const server_infill *infill = &gen->infill;
+    rp_error err;
+    if (prompt->ids) return server_fail(p, SERVER_UNSUPPORTED, "prompt", "an infill needs a prompt that is a text: 'prompt' has token ids");
+    rp_infill_file *files = infill_files(infill, p);
+    rp_infill in = {.struct_size = (uint32_t)sizeof(in), .prefix = prompt->text, .n_prefix = strlen(prompt->text)};
+    in.suffix = infill->suffix, in.n_suffix = infill->n_suffix;
+    in.begun = infill->begun, in.n_begun = infill->begun ? strlen(infill->begun) : 0;
+    in.files = files, in.n_files = (int32_t)json_array_size(infill->files);
+    int32_t *ids = NULL;
+    token_buffer b = {0};
+    size_t n = 0;
+    if (!p->kind && rp_tokenize_infill(m, &in, &ids, &n, &err)) server_fail_library(p, &err);
+    if (!p->kind) token_buffer_append(&b, ids, n, p);
+    rp_free(ids);
+    base_free(files);
+    prompt->tokens = b.ids;
+    prompt->n_tokens = b.n;
+    return (int)p->kind;
+}
+
 int prompt_tokens_fill(generation *gen, const rp_model *m, server_problem *p) {
     for (size_t i = 0; i < gen->n_prompts && !p->kind; i++) {
         server_prompt *prompt = &gen->prompts[i];
+        if (gen->infill.wanted) infill_fill(gen, prompt, m, p);
         if (!prompt->ids) continue;
         if (server_prompt_fill(prompt, m, p) == SERVER_FINE && gen->echo) prompt_tokens_echo(gen, prompt, m, p);
     }

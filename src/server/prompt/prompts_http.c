@@ -41,8 +41,9 @@ static json_t *prompts_http_usage(const server_request *x) {
 static json_t *prompts_http_answer(const server_request *x, const server_choice *c) {
     const rp_result *r = c->result;
     json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
-    return json_pack("{s:i, s:o, s:s, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
-                     r->finish_reason, "logprobs", logprobs);
+    json_t *prompt_logprobs = x->gen.n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, r) : NULL;
+    return json_pack("{s:i, s:o, s:s, s:o*, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
+                     r->finish_reason, "logprobs", logprobs, "prompt_logprobs", prompt_logprobs);
 }
 
 static json_t *prompts_http_report(const server_request *x) {

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_grammar_multiples.c: see json_grammar_internal.h: bounds of numbers, and multipleOf. Owns nothing.
+ *
+ * A multiple of a / 10^k is a multiple of a once its point is k digits to the right. Its digits are read with a remainder modulo a, which
+ * has a rule for each number of digits that may follow:
+ *
+ *   r(left, rem) ::= "" (if rem is 0) | [0] r(left - 1, 10 rem mod a) | [1] r(left - 1, (10 rem + 1) mod a) | ...
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "server/generation/json_grammar_internal.h"
+#include "server/generation/json_grammar_numbers.h"
+
+#define MAX_MODULUS 64  /* remainders */
+#define MAX_PLACES 4    /* k */
+#define MAX_LISTED 1024 /* multiples between two bounds that are listed */
+#define WHOLE_DIGITS 9  /* of a multiple, beside the zeros that 10^n in the modulus adds */
+
+/* ---- bounds ---- */
+
+/* A bound as the nearest whole number inside of it. strict: the exclusive one, or true for the other as it was once. Returns whether it
+ * is there and can be honoured. */
+static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool whole, int64_t *out) {
+    const char *name = upper ? "maximum" : "minimum", *outside = upper ? "exclusiveMaximum" : "exclusiveMinimum";
+    const json_t *in = json_object_get(schema, name), *ex = json_object_get(schema, outside);
+    bool exclusive = json_is_number(ex) || (json_is_true(ex) && json_is_number(in));
+    const json_t *value = json_is_number(ex) ? ex : in;
+    double v = json_number_value(value);
+    if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
+    if (!json_is_number(value)) json_grammar_wrong(g, name, "a number");
+    else if (json_is_number(ex) && json_is_number(in)) json_grammar_unsupported(g, outside, "give only one bound", NULL);
+    else if (!whole && (exclusive || v != floor(v)))
+        json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
+    else if (!(fabs(v) <= (double)JSON_GRAMMAR_MAX_NUMBER)) json_grammar_unsupported(g, name, "numbers have at most 16 digits", NULL);
+    else {
+        double edge = upper ? floor(v) : ceil(v);
+        *out = (int64_t)edge;
+        if (exclusive && edge == v) *out += upper ? -1 : 1;
+        return true;
+    }
+    return false;
+}
+
+/* ---- multiples ---- */
+
+typedef struct multiple {
+    int64_t a;
+    int places; /* of a / 10^places */
+} multiple;
+
+static int64_t power_of_ten(int n) {
+    int64_t p = 1;
+    while (n-- > 0) p *= 10;
+    return p;
+}
+
+static int64_t json_grammar_gcd(int64_t a, int64_t b) { return b == 0 ? a : json_grammar_gcd(b, a % b); }
+
+/* whole: of the integers among the multiples. Returns false where there is no multipleOf, or a problem. */
+static bool multiple_of(json_grammar *g, const json_t *schema, bool whole, multiple *out) {
+    const json_t *value = json_object_get(schema, "multipleOf");
+    const double v = json_number_value(value);
+    if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
+    if (!json_is_number(value) || !(v > 0)) {
+        json_grammar_wrong(g, "multipleOf", "a number above 0");
+        return false;
+    }
+    for (int k = 0; k <= MAX_PLACES; k++) {
+        const double a = v * (double)power_of_ten(k);
+        if (fabs(a - round(a)) > 1e-9 * a || a > (double)JSON_GRAMMAR_MAX_NUMBER) continue;
+        *out = (multiple){(int64_t)round(a), k};
+        if (whole) *out = (multiple){out->a / json_grammar_gcd(out->a, power_of_ten(k)), 0};
+        return true;
+    }
+    json_grammar_unsupported(g, "multipleOf", "it must have at most 16 digits, " JSON_GRAMMAR_TEXT(MAX_PLACES) " of them after the point", NULL);
+    return false;
+}
+
+/* n / 10^places, without zeros at its end. */
+static void put_decimal(json_grammar *g, base_buffer *out, int64_t n, int places) {
+    while (places > 0 && n % 10 == 0) n /= 10, places--;
+    const int64_t p = power_of_ten(places), m = n < 0 ? -n : n;
+    if (json_grammar_failed(g)) return;
+    if (places == 0) json_grammar_check(g, base_buffer_printf(out, " \"%" PRId64 "\"", n));
+    else json_grammar_check(g, base_buffer_printf(out, " \"%s%" PRId64 ".%0*" PRId64 "\"", n < 0 ? "-" : "", m / p, places, m % p));
+}
+
+/* Lists the multiples between whole bounds. Returns false if they are too many. */
+static bool put_listed(json_grammar *g, multiple m, int64_t lo, int64_t hi, base_buffer *out) {
+    const double unit = (double)power_of_ten(m.places);
+    if ((double)hi * unit - (double)lo * unit > (double)m.a * MAX_LISTED) return false;
+    if (fabs((double)lo) * unit > (double)JSON_GRAMMAR_MAX_NUMBER || fabs((double)hi) * unit > (double)JSON_GRAMMAR_MAX_NUMBER) return false;
+    lo *= power_of_ten(m.places), hi *= power_of_ten(m.places);
+    int64_t n = lo / m.a * m.a;
+    if (n < lo) n += m.a;
+    if (n > hi) json_grammar_wrong(g, "multipleOf", "a number with a multiple between minimum and maximum");
+    json_grammar_put(g, out, " (");
+    for (bool first = true; n <= hi && !json_grammar_failed(g); n += m.a, first = false) {
+        if (!first) json_grammar_put(g, out, " |");
+        put_decimal(g, out, n, m.places);
+    }
+    json_grammar_put(g, out, ")");
+    return true;
+}
+
+/* Can up to n more digits make a multiple of what has that remainder? */
+static bool can_end(int rem, int n, int a) {
+    const int64_t p = power_of_ten(n), shifted = rem * (p % a) % a;
+    return (a - shifted) % a < p;
+}
+
+/* d: one more digit, if it can end. Returns what separates the next one. */
+static const char *put_digit(json_grammar *g, base_buffer *out, const char *between, int d, int rule, bool ends) {
+    if (!ends) return between;
+    if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, "%s [%d] r%d", between, d, rule));
+    return " |";
+}
+
+/* Rules of digits, as above. after: [a] rules of what may follow digits with that remainder, which has up to `places` digits; NULL: nothing may,
+ * and the remainder must be 0. Returns the number of r(0, 0); r(left, rem) is that + left * a + rem. What cannot end has a rule without use. */
+static int put_digit_rules(json_grammar *g, int a, int levels, const int *after, int places) {
+    const int base = g->n_rules;
+    g->n_rules += (levels + 1) * a;
+    for (int left = 0; left <= levels; left++)
+        for (int rem = 0; rem < a && !json_grammar_failed(g); rem++) {
+            base_buffer e = json_grammar_expression();
+            const char *between = "";
+            if (after && can_end(rem, places, a)) json_grammar_put_rule(g, &e, after[rem]), between = " |";
+            else if (!after && rem == 0) json_grammar_put(g, &e, " \"\""), between = " |";
+            for (int d = 0; d < 10 && left > 0; d++) {
+                const int next = (10 * rem + d) % a;
+                between = put_digit(g, &e, between, d, base + (left - 1) * a + next, can_end(next, left - 1 + places, a));
+            }
+            json_grammar_end_rule(g, base + left * a + rem, &e);
+        }
+    return base;
+}
+
+/* What may follow the point: up to `places` digits, after whole digits with each remainder. after: [a] rules: nothing, if it is a multiple, or
+ * the point with such digits. */
+static void put_fraction_rules(json_grammar *g, int a, int places, int *after) {
+    const int base = g->n_rules;
+    g->n_rules += (places + 1) * a;
+    for (int left = 0; left <= places; left++)
+        for (int rem = 0; rem < a && !json_grammar_failed(g); rem++) {
+            base_buffer e = json_grammar_expression();
+            const char *between = "";
+            const bool ends = rem * power_of_ten(left) % a == 0;
+            if (ends) json_grammar_put(g, &e, " \"\""), between = " |";
+            const bool begins = left == places && can_end(rem, left, a);
+            if (begins) json_grammar_put(g, &e, between), json_grammar_put(g, &e, " \".\" ("), between = "";
+            for (int d = 0; d < 10 && left > 0 && (begins || left < places); d++) {
+                const int next = (10 * rem + d) % a;
+                between = put_digit(g, &e, between, d, base + (left - 1) * a + next, can_end(next, left - 1, a));
+            }
+            if (begins) json_grammar_put(g, &e, ")");
+            json_grammar_end_rule(g, base + left * a + rem, &e);
+        }
+    for (int rem = 0; rem < a; rem++) after[rem] = base + places * a + rem;
+}
+
+/* All multiples of a few digits, or those above 0, or from 0 on. */
+static void put_multiples(json_grammar *g, multiple m, bool negative, bool zero, base_buffer *out) {
+    int zeros = 0, after[MAX_MODULUS];
+    while (m.places == 0 && m.a % 10 == 0) m.a /= 10, zeros++;
+    const int a = (int)m.a;
+    if (m.places > 0) put_fraction_rules(g, a, m.places, after);
+    const int levels = WHOLE_DIGITS - 1, base = put_digit_rules(g, a, levels, m.places > 0 ? after : NULL, m.places);
+    json_grammar_put(g, out, negative ? " (\"-\"? (" : " ((");
+    for (int d = 1; d < 10 && !json_grammar_failed(g); d++)
+        json_grammar_check(g, base_buffer_printf(out, "%s[%d] r%d", d > 1 ? " | " : "", d, base + levels * a + d % a));
+    json_grammar_put(g, out, ")");
+    if (zeros > 0 && !json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, " [0]{%d}", zeros));
+    if (m.places > 0 && !json_grammar_failed(g))
+        json_grammar_check(g, base_buffer_printf(out, " | %s[0] r%d", negative ? "\"-\"? " : "", after[0]));
+    else if (zero) json_grammar_put(g, out, " | [0]");
+    json_grammar_put(g, out, ")");
+}
+
+/* Has it written the numbers of a schema with multipleOf? */
+static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, bool low, bool high, int64_t lo, int64_t hi,
+                                  base_buffer *out) {
+    multiple m;
+    if (!multiple_of(g, schema, whole, &m)) return false;
+    if (low && high && put_listed(g, m, lo, hi, out)) return true;
+    int64_t a = m.a;
+    while (m.places == 0 && a % 10 == 0) a /= 10;
+    if (high || (low && lo != 0 && !(lo == 1 && m.places == 0)))
+        json_grammar_unsupported(g, "multipleOf",
+                                 "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone", NULL);
+    else if (a > MAX_MODULUS)
+        json_grammar_unsupported(g, "multipleOf",
+                                 "give one of at most " JSON_GRAMMAR_TEXT(MAX_MODULUS) ", times a power of ten, or a minimum and a maximum", NULL);
+    else {
+        put_multiples(g, m, !low, !low || lo == 0, out);
+        return true;
+    }
+    return false;
+}
+
+/* ---- numbers ---- */
+
+void json_grammar_put_number(json_grammar *g, const json_t *schema, bool whole, base_buffer *out) {
+    int64_t lo = -JSON_GRAMMAR_MAX_NUMBER, hi = JSON_GRAMMAR_MAX_NUMBER;
+    bool low = bound_of(g, schema, false, whole, &lo), high = bound_of(g, schema, true, whole, &hi);
+    if (json_grammar_failed(g) || put_multiples_between(g, schema, whole, low, high, lo, hi, out) || json_grammar_failed(g)) return;
+    if (!low && !high) json_grammar_put(g, out, whole ? " integer" : " number");
+    else if (lo > hi) json_grammar_wrong(g, "minimum", "at most maximum");
+    else {
+        json_grammar_put(g, out, " ");
+        if (!json_grammar_failed(g)) json_grammar_check(g, whole ? json_grammar_integers(out, lo, hi) : json_grammar_reals(out, lo, hi));
+    }
+}

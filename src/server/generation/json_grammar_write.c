@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_grammar_write.c: see json_grammar_internal.h: a grammar's text, its places and problems. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "server/generation/json_grammar_internal.h"
+
+#define PLACE_BYTES ((size_t)4096)
+
+#define SPACE "sp ::= \" \"?\n"
+
+static const char any_json[] =
+    SPACE
+    "hex ::= [0-9a-fA-F]\n"
+    /* any character but NUL, surrogates in pairs */
+    "code ::= [1-9a-cefA-CEF] hex hex hex | \"0\" [1-9a-fA-F] hex hex | \"00\" [1-9a-fA-F] hex | \"000\" [1-9a-fA-F] | [dD] [0-7] hex hex | "
+    "[dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
+    "plain ::= [^\"\\\\\\x00-\\x1F\\x7F]\n"
+    "char ::= plain | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" code)\n"
+    "string ::= \"\\\"\" char* \"\\\"\"\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
+    "number ::= integer (\".\" [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?\n"
+    "boolean ::= \"true\" | \"false\"\n"
+    "value ::= object | array | string | number | boolean | \"null\"\n"
+    "object ::= \"{\" (string \":\" sp value (\",\" sp string \":\" sp value)*)? \"}\"\n"
+    "array ::= \"[\" (value (\",\" sp value)*)? \"]\"\n";
+
+json_grammar *json_grammar_new(void) {
+    json_grammar *g = base_calloc(1, sizeof(*g));
+    if (!g) return NULL;
+    g->text = BASE_BUFFER(JSON_GRAMMAR_BYTES);
+    g->place = BASE_BUFFER(PLACE_BYTES);
+    g->owned = json_array();
+    if (g->owned && base_buffer_append_str(&g->text, any_json) == 0) return g;
+    json_grammar_free(g);
+    return NULL;
+}
+
+void json_grammar_free(json_grammar *g) {
+    if (!g) return;
+    base_buffer_free(&g->text);
+    base_buffer_free(&g->place);
+    json_decref(g->owned);
+    base_free(g);
+}
+
+int json_grammar_set_space(json_grammar *g, const char *expression) {
+    base_buffer_clear(&g->text);
+    int rc = base_buffer_printf(&g->text, "sp ::= %s\n", expression);
+    return rc ? rc : base_buffer_append_str(&g->text, any_json + strlen(SPACE));
+}
+
+base_buffer *json_grammar_text(json_grammar *g) { return &g->text; }
+
+/* ---- writing ---- */
+
+void json_grammar_check(json_grammar *g, int rc) {
+    if (rc == RP_ERR_LIMIT)
+        server_fail(g->problem, SERVER_INVALID, NULL, "'%.200s' is too large: its grammar has more than %zu bytes",
+                    g->place.data ? g->place.data : "", JSON_GRAMMAR_BYTES);
+    else if (rc) server_fail_memory(g->problem);
+}
+
+bool json_grammar_failed(const json_grammar *g) { return g->problem->kind != SERVER_FINE; }
+
+void json_grammar_put(json_grammar *g, base_buffer *out, const char *text) {
+    if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_append_str(out, text));
+}
+
+void json_grammar_put_rule(json_grammar *g, base_buffer *out, int rule) {
+    if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(out, " r%d", rule));
+}
+
+void json_grammar_put_times(json_grammar *g, base_buffer *out, int m, int n) {
+    if (json_grammar_failed(g)) return;
+    if (m == 0 && n < 0) json_grammar_check(g, base_buffer_append_str(out, "*"));
+    else if (n < 0) json_grammar_check(g, base_buffer_printf(out, "{%d,}", m));
+    else json_grammar_check(g, base_buffer_printf(out, "{%d,%d}", m, n));
+}
+
+int json_grammar_literal(base_buffer *out, const char *bytes, size_t n) {
+    int rc = base_buffer_append_str(out, "\"");
+    for (size_t i = 0; i < n && !rc; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if (c < 0x20 || c == 0x7f) rc = base_buffer_printf(out, "\\x%02X", c);
+        else if (c == '"' || c == '\\') rc = base_buffer_printf(out, "\\%c", c);
+        else rc = base_buffer_append(out, bytes + i, 1);
+    }
+    return rc ? rc : base_buffer_append_str(out, "\"");
+}
+
+void json_grammar_put_json(json_grammar *g, base_buffer *out, const json_t *value) {
+    char *text = json_grammar_failed(g) ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text) {
+        json_grammar_put(g, out, " ");
+        json_grammar_check(g, json_grammar_literal(out, text, strlen(text)));
+    } else server_fail_memory(g->problem);
+    free(text); /* jansson's */
+}
+
+void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
+    if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_printf(&g->text, "r%d ::=%s\n", rule, e->data ? e->data : " \"\""));
+    base_buffer_free(e);
+}
+
+/* ---- places and problems ---- */
+
+size_t json_grammar_go_to(json_grammar *g, const char *name) {
+    size_t before = g->place.len;
+    if (!json_grammar_failed(g) && base_buffer_printf(&g->place, ".%.128s", name))
+        server_fail(g->problem, SERVER_INVALID, NULL, "the schema is nested too deep: '%.300s'", g->place.data ? g->place.data : "");
+    return before;
+}
+
+size_t json_grammar_go_to_index(json_grammar *g, const char *name, size_t i) {
+    char text[64];
+    snprintf(text, sizeof(text), "%.32s[%zu]", name, i);
+    return json_grammar_go_to(g, text);
+}
+
+void json_grammar_go_back(json_grammar *g, size_t before) {
+    if (g->place.data) base_buffer_truncate(&g->place, before);
+}
+
+const char *json_grammar_place(const json_grammar *g) { return g->place.data ? g->place.data : ""; }
+
+void json_grammar_wrong(json_grammar *g, const char *name, const char *expected) {
+    size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
+    server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g), expected);
+    json_grammar_go_back(g, before);
+}
+
+void json_grammar_unsupported(json_grammar *g, const char *name, const char *why, base_buffer *out) {
+    size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
+    if (g->strict) server_fail(g->problem, SERVER_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
+    else if (out) json_grammar_put(g, out, " value");
+    json_grammar_go_back(g, before);
+}
+
+/* ---- reading ---- */
+
+int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name, int none) {
+    const json_t *value = json_object_get(schema, name);
+    double v = json_number_value(value);
+    if (!value || json_is_null(value) || json_grammar_failed(g)) return none;
+    if (json_is_string(value)) v = strtod(json_string_value(value), NULL); /* Gemini's way to write 64 bits */
+    if (!(v >= 0 && v == floor(v)) || !(json_is_number(value) || json_is_string(value))) json_grammar_wrong(g, name, "a whole number from 0");
+    else if (v > JSON_GRAMMAR_REPEATS) json_grammar_unsupported(g, name, "sizes of at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_REPEATS), NULL);
+    else return (int)v;
+    return none;
+}
+
+/* ---- visiting ---- */
+
+void json_grammar_visit_inside(json_grammar *g, const json_t *schema, base_buffer *out) {
+    int target = g->target;
+    g->target = JSON_GRAMMAR_NO_TARGET;
+    g->visit(g, schema, out);
+    g->target = target;
+}
+
+const json_t *json_grammar_own(json_grammar *g, json_t *schema) {
+    if (schema && json_array_append_new(g->owned, schema) == 0) return schema;
+    server_fail_memory(g->problem);
+    return NULL;
+}
