@@ -51,8 +51,8 @@ static int model_take_texts(rp_model *m, rp_error *err) {
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
     if (!m->name) return base_fail_memory(err, 256, "a name");
     if (!gguf_get_string(m->file, "tokenizer.chat_template", &template)) return RP_OK;
-    m->chat_template = base_strndup(template.bytes, (size_t) template.n);
-    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t) template.n, "a chat template");
+    m->chat_template = base_strndup(template.bytes, (size_t)template.n);
+    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)template.n, "a chat template");
 }
 
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {

@@ -100,9 +100,7 @@ static void tokenizer_read_ids(tokenizer *t, const gguf_file *f) {
 /* ---- the bytes of every token ---- */
 
 static int tokenizer_hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                        : c >= 'a' && c <= 'f'   ? c - 'a' + 10
-                                                                 : -1;
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The byte of "<0xNN>", or -1. */
@@ -236,8 +234,7 @@ static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n,
     while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
     if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
     const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
-    const bool longer = control >= 0 && (any < 0 ||
-                                         t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
+    const bool longer = control >= 0 && (any < 0 || t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
     return longer ? control : any;
 }
 
