@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 
 #include "chat/chat_history.h"
 #include "common/console.h"
+#include "common/text.h"
 
 #define LOOK_MS 200 /* between two looks at signals: another thread of the process may have received one */
 #define QUOTES "\"\"\""
@@ -178,6 +180,7 @@ static void input_remember(void *user, const char *text) {
 
 static bool input_open_editor(chat_input *in, const char *path) {
     HistEvent event;
+    if (!cli_locale_is_utf8()) setlocale(LC_CTYPE, "C.UTF-8"); /* messages are UTF-8 in any locale, as in a container without LANG */
     in->editor = el_init("reprise", stdin, stdout, stderr);
     in->list = history_init();
     if (in->editor == NULL || in->list == NULL) return false;
@@ -223,6 +226,7 @@ static const char *input_edit(chat_input *in, int *n) {
     fputs(PASTE_ON, stdout);
     input_catch(SIGWINCH, input_on_signal);
     input_catch(SIGTSTP, input_on_signal);
+    el_set(in->editor, EL_PREP_TERM, 1); /* before the prompt is seen: a Ctrl-D that follows at once is a character */
     const char *line = el_gets(in->editor, n);
     input_catch(SIGTSTP, SIG_DFL);
     input_catch(SIGWINCH, SIG_DFL);
