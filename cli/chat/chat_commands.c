@@ -57,7 +57,7 @@ static int command_set(chat_session *s, const char *text) {
     int status = o->name == NULL ? setting_unknown(option + 2) : CLI_OK;
     if (status == CLI_OK) {
         sprintf(option + n + 2, "=%s", text + n + strspn(text + n, " ="));
-        char *argv[] = {(char *)(uintptr_t)"chat", option};
+        char *argv[] = {(char *)(uintptr_t) "chat", option};
         status = cli_options_parse(&set_command, 2, argv, &s->settings) == CLI_PARSED ? CLI_OK : CLI_FAILED;
     }
     free(option);
@@ -131,7 +131,9 @@ static int command_explain(chat_session *s, const char *text) {
 
 static int command_help(chat_session *s, const char *text);
 
-typedef enum command_argument { ARGUMENT_NONE, ARGUMENT_OPTIONAL, ARGUMENT_REQUIRED } command_argument;
+typedef enum command_argument { ARGUMENT_NONE,
+                                ARGUMENT_OPTIONAL,
+                                ARGUMENT_REQUIRED } command_argument;
 
 static const struct {
     const char *name, *value;

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#define CHAT_HISTORY_LINES 1000        /* messages that are kept */
-#define CHAT_HISTORY_MAX_BYTES 65536   /* a longer message is not remembered */
+#define CHAT_HISTORY_LINES 1000      /* messages that are kept */
+#define CHAT_HISTORY_MAX_BYTES 65536 /* a longer message is not remembered */
 
 typedef struct chat_history chat_history;
 

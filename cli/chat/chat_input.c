@@ -103,7 +103,8 @@ static int input_byte(EditLine *el, char *byte) {
         input_meet_signals(el);
         if (ready <= 0) continue;
         ssize_t n = read(STDIN_FILENO, byte, 1);
-        if (n >= 0 || errno != EINTR) return n > 0 ? 1 : n == 0 ? 0 : -1;
+        if (n >= 0 || errno != EINTR) return n > 0 ? 1 : n == 0 ? 0
+                                                                : -1;
     }
 }
 

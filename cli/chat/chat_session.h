@@ -24,8 +24,8 @@ typedef struct chat_session {
     chat_settings settings;
     rp_logit_bias *bias; /* borrowed */
     int32_t n_bias, draft;
-    bool interactive; /* on a terminal: safe text, a status line */
-    char *system;     /* owned; NULL: none */
+    bool interactive;     /* on a terminal: safe text, a status line */
+    char *system;         /* owned; NULL: none */
     rp_message *messages; /* their texts are owned; users' and assistants' in turn */
     size_t n, capacity;
     rp_result *last; /* of the last answer; NULL: none */

@@ -6,7 +6,7 @@
  */
 #include "common/answer.h"
 
-#define LOOK_MS 50           /* between two looks at Ctrl-C and at the progress, while no text arrives */
+#define LOOK_MS 50              /* between two looks at Ctrl-C and at the progress, while no text arrives */
 #define PROGRESS_AFTER_MS 250.0 /* a shorter prefill shows no bar */
 
 void cli_answer_on_progress(cli_answer *a, uint64_t done, uint64_t total) {
