@@ -109,7 +109,8 @@ static int command_stats(chat_session *s, const char *text) {
     (void)text;
     rp_engine_memory(s->engine, &memory);
     rp_engine_store_stats(s->engine, &store);
-    fprintf(stderr, "%" PRId64 " answers; prompts %" PRId64 " tokens, %.0f %% cached; answers %" PRId64 " tokens, %.1f tokens/s; prefill saved %.1f s\n",
+    fprintf(stderr,
+            "%" PRId64 " answers; prompts %" PRId64 " tokens, %.0f %% cached; answers %" PRId64 " tokens, %.1f tokens/s; prefill saved %.1f s\n",
             t->answers, t->prompt_tokens, t->prompt_tokens > 0 ? 100.0 * (double)t->cached_tokens / (double)t->prompt_tokens : 0.0, t->answer_tokens,
             t->decode_ms > 0 ? 1e3 * (double)(t->answer_tokens - t->answers) / t->decode_ms : 0.0, t->saved_ms / 1e3);
     fprintf(stderr, "KV cache %.1f of %.1f MiB", (double)memory.kv / (1 << 20), (double)memory.kv_limit / (1 << 20));
@@ -179,7 +180,8 @@ static int command_unknown(const char *line, size_t n) {
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), line);
     cli_nearest nearest = cli_nearest_start(word);
     for (size_t i = 0; i < N_COMMANDS; i++) cli_nearest_try(&nearest, commands[i].name);
-    if (nearest.best != NULL) return cli_fail(CLI_FAILED, "unknown command '/%s': did you mean '/%s'? A message with a slash begins with //", word, nearest.best);
+    if (nearest.best != NULL)
+        return cli_fail(CLI_FAILED, "unknown command '/%s': did you mean '/%s'? A message with a slash begins with //", word, nearest.best);
     return cli_fail(CLI_FAILED, "unknown command '/%s': /help lists the commands; a message with a slash begins with //", word);
 }
 

@@ -276,8 +276,10 @@ static chat_read input_take_lines(chat_input *in, message *m) {
         if (line == NULL && quoted && !in->interactive)
             return cli_fail(0, "the last message begins with " QUOTES " and has no end: add " QUOTES), CHAT_READ_FAILED;
         if (line == NULL) return m->n > 0 && !in->interactive ? CHAT_READ_TEXT : CHAT_READ_END;
-        if (memchr(line, '\0', (size_t)n) != NULL) return cli_fail(0, "a line of the input has a zero byte: messages are text in UTF-8"), CHAT_READ_FAILED;
-        if (m->n + (size_t)n > CLI_INPUT_MAX_BYTES) return cli_fail(0, "a message has more than %zu MiB", CLI_INPUT_MAX_BYTES >> 20), CHAT_READ_FAILED;
+        if (memchr(line, '\0', (size_t)n) != NULL)
+            return cli_fail(0, "a line of the input has a zero byte: messages are text in UTF-8"), CHAT_READ_FAILED;
+        if (m->n + (size_t)n > CLI_INPUT_MAX_BYTES)
+            return cli_fail(0, "a message has more than %zu MiB", CLI_INPUT_MAX_BYTES >> 20), CHAT_READ_FAILED;
         size_t bytes = (size_t)n - (line[n - 1] == '\n');
         if (first && bytes >= 3 && memcmp(line, QUOTES, 3) == 0) quoted = true, line += 3, bytes -= 3;
         message_append(m, line, bytes);

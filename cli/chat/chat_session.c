@@ -81,9 +81,11 @@ static void session_print_status(const chat_session *s, const rp_result *r) {
     const bool dim = cli_has_colour(stderr);
     const int cached = r->prompt_tokens > 0 ? (int)(100LL * r->cached_tokens / r->prompt_tokens) : 0;
     if (!s->interactive) return;
-    fprintf(stderr, "%s[prompt %d tokens, %d %% cached; first token %.0f ms; answer %d tokens, %.1f tokens/s", dim ? "\x1b[2m" : "", (int)r->prompt_tokens,
+    fprintf(stderr, "%s[prompt %d tokens, %d %% cached; first token %.0f ms; answer %d tokens, %.1f tokens/s",
+            dim ? "\x1b[2m" : "", (int)r->prompt_tokens,
             cached, r->timings.ttft_ms, (int)r->n_tokens, r->timings.decode_tokens_per_second);
-    if (strcmp(r->finish_reason, "length") == 0) fprintf(stderr, "; ended at --max-tokens %d or at the end of the context", (int)s->settings.max_tokens);
+    if (strcmp(r->finish_reason, "length") == 0)
+        fprintf(stderr, "; ended at --max-tokens %d or at the end of the context", (int)s->settings.max_tokens);
     if (strcmp(r->finish_reason, "cancelled") == 0) fprintf(stderr, "; stopped");
     if (r->dropped_messages > 0) fprintf(stderr, "; the %d oldest messages do not fit the context", (int)r->dropped_messages);
     fprintf(stderr, "]%s\n", dim ? "\x1b[0m" : "");
@@ -195,7 +197,8 @@ static int session_check(const json_t *message, size_t i, rp_role *expected, con
     if (!json_is_string(json_object_get(message, "content")) || role < 0 || role == RP_ROLE_TOOL)
         return cli_fail(CLI_FAILED, "%s: message %zu: give a \"role\" of system, user or assistant and a \"content\" of text", path, i);
     if (role == RP_ROLE_SYSTEM && i == 0) return CLI_OK;
-    if (role != (int)*expected) return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i, role_names[role]);
+    if (role != (int)*expected)
+        return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i, role_names[role]);
     *expected = role == RP_ROLE_USER ? RP_ROLE_ASSISTANT : RP_ROLE_USER;
     return CLI_OK;
 }

@@ -48,8 +48,8 @@ void chat_session_reset(chat_session *s);
 /* Sets the system prompt; NULL or "": none. */
 void chat_session_set_system(chat_session *s, const char *text);
 
-/* A file of a conversation: {"messages": [{"role": "user", "content": "..."}, ...]}, as the body of a request to /v1/chat/completions. Load replaces the
- * conversation, if the whole file is right. Return an exit status. */
+/* A file of a conversation: {"messages": [{"role": "user", "content": "..."}, ...]}, as the body of a request to /v1/chat/completions. Load
+ * replaces the conversation, if the whole file is right. Return an exit status. */
 int chat_session_save(const chat_session *s, const char *path);
 int chat_session_load(chat_session *s, const char *path);
 
