@@ -24,15 +24,18 @@ typedef struct chat_options {
 
 #define AT(field) offsetof(chat_options, field)
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true, .help = "model file (GGUF); required"},
+    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
+     .help = "model file (GGUF); required"},
     {.name = "system", .kind = CLI_TEXT, .value = "STRING", .offset = AT(system), .help = "system prompt (none)"},
     CHAT_SETTING_ROWS(chat_options, settings),
-    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT, .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
-                                                                                                                             "not change (-1)"},
+    {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
+     .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
+             "not change (-1)"},
     CLI_ENGINE_ROWS(chat_options, engine, 't'),
     CLI_STORE_ROWS(chat_options, engine),
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
-    {.name = "history", .kind = CLI_TEXT, .value = "FILE", .offset = AT(history), .help = "file of the messages that the arrow keys bring back; off: none ($XDG_STATE_HOME/reprise/chat_history)"},
+    {.name = "history", .kind = CLI_TEXT, .value = "FILE", .offset = AT(history),
+     .help = "file of the messages that the arrow keys bring back; off: none ($XDG_STATE_HOME/reprise/chat_history)"},
     {.name = NULL},
 };
 #undef AT
