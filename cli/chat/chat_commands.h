@@ -6,6 +6,7 @@
 #include "chat/chat_session.h"
 
 /* Rows of the numbers that /set changes, in the order of its list; they are options of the command line, too. */
+/* clang-format off */
 #define CHAT_SETTING_ROWS(type, field) \
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.max_tokens), .min = 1, .max = INT32_MAX, \
      .help = "maximum number of tokens of an answer (1024)"}, \

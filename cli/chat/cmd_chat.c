@@ -23,6 +23,7 @@ typedef struct chat_options {
 } chat_options;
 
 #define AT(field) offsetof(chat_options, field)
+/* clang-format off */
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
      .help = "model file (GGUF); required"},
@@ -38,6 +39,7 @@ static const cli_option options[] = {
      .help = "file of the messages that the arrow keys bring back; off: none ($XDG_STATE_HOME/reprise/chat_history)"},
     {.name = NULL},
 };
+/* clang-format on */
 #undef AT
 
 static int chat_main(int argc, char **argv);
