@@ -2,11 +2,12 @@
 /* cmd_run.c: `reprise run`: generates answers to prompts.
  *
  * Owns the command's options, the sequence of steps and the callbacks of a request; run_report.c prints results.
- * Callbacks run on the engine's thread, while this thread waits for the job.
+ * The answer's text comes on this thread (answer.h); the other callbacks run on the engine's, while this one waits.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/answer.h"
 #include "common/command.h"
 #include "common/console.h"
 #include "common/loader.h"
@@ -38,6 +39,7 @@ static const cli_option options[] = {
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (128)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
+    CLI_LOGPROBS_ROW(run_options, sampling),
     {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar),
      .help = "constrain answers to the rule `root` of this GBNF grammar"},
     {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger),
@@ -111,7 +113,7 @@ typedef struct run_state {
     size_t n_inputs;
     char *grammar; /* owned; NULL: none */
     FILE *dump;
-    cli_progress progress;
+    cli_answer answer;
     bool to_terminal;   /* standard output is a terminal */
     bool line_is_open;  /* the last streamed text has no line end yet */
 } run_state;
@@ -120,7 +122,6 @@ typedef struct run_state {
 
 static bool run_on_text(void *user, const char *text, size_t n) {
     run_state *s = user;
-    cli_progress_clear(&s->progress);
     if (n > 0 && !s->options->json) {
         if (s->to_terminal)
             cli_print_safe(stdout, text, n);
@@ -145,7 +146,7 @@ static void run_on_logits(void *user, const float *logits, int32_t n_vocab) {
 
 static void run_on_progress(void *user, uint64_t done, uint64_t total) {
     run_state *s = user;
-    cli_progress_draw(&s->progress, "prefilling modules", "tokens", done, total);
+    cli_answer_on_progress(&s->answer, done, total);
 }
 
 /* ---- inputs and requests ---- */
@@ -232,7 +233,6 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.context_shift = o->context_shift;
     r.n_draft = o->draft;
     r.shifted_reuse = o->shifted_reuse;
-    r.on_text = run_on_text;
     r.on_logits = s->dump != NULL ? run_on_logits : NULL;
     r.on_progress = run_on_progress;
     r.user = s;
@@ -259,25 +259,12 @@ static int report(run_state *s, const run_input *in, rp_result *result, bool las
 /* The error is about an option's value, not about a document. */
 static bool is_wrong_use(const rp_error *err) { return err->code == RP_ERR_INVALID && err->where[0] == '\0'; }
 
-/* Interval at which Ctrl-C is checked while the job runs. */
-#define LOOK_MS 50
-
-static int run_call(rp_engine *engine, const rp_request *request, rp_result **result, rp_error *err) {
-    rp_job *call = NULL;
-    int rc = rp_engine_submit(engine, request, &call, err);
-    while (rc == RP_OK && !rp_job_wait(call, LOOK_MS))
-        if (cli_interrupted()) rp_job_cancel(call);
-    if (rc == RP_OK) rc = rp_job_result(call, result, err);
-    rp_job_free(call);
-    return rc;
-}
-
 static int run_one(run_state *s, const run_input *in, bool last) {
     rp_request request = run_make_request(s, in);
     rp_result *result = NULL;
     rp_error err;
-    int rc = run_call(s->loaded.engine, &request, &result, &err);
-    cli_progress_clear(&s->progress);
+    s->answer = (cli_answer){.on_text = run_on_text, .user = s};
+    int rc = cli_answer_run(&s->answer, s->loaded.engine, &request, &result, &err);
     if (rc != RP_OK) {
         end_line(s, false);
         if (rc == RP_ERR_CANCELLED && cli_interrupted()) return CLI_INTERRUPTED;

@@ -18,7 +18,7 @@ typedef struct template_options {
 #define AT(field) offsetof(template_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .help = "model file (GGUF): use its template"},
-    {.name = "template", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .help = "template file (Jinja); with --model, in place of the model's own"},
+    {.name = "template", .kind = CLI_TEXT, .value = "FILE", .offset = AT(file), .help = "template file (Jinja), in place of the model's own"},
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},

@@ -37,7 +37,10 @@ typedef struct cli_sampling_args {
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = offsetof(type, field.values.seed), \
      .help = "random seed for --temp above 0; equal seeds give equal answers (0)"}, \
     {.name = "stop", .kind = CLI_LIST, .value = "STRING", .offset = offsetof(type, field.stops), \
-     .help = "stop string: end the answer before this text; may be given up to 64 times"}, \
+     .help = "stop string: end the answer before this text; may be given up to 64 times"}
+
+/* The row of log-probabilities, for commands that print them. */
+#define CLI_LOGPROBS_ROW(type, field) \
     {.name = "logprobs", .kind = CLI_INT, .value = "N", .offset = offsetof(type, field.logprobs), .min = 0, .max = RP_MAX_LOGPROBS, \
      .help = "with --json: log-probabilities of each token and of the N most likely ones; 0: none (0)"}
 

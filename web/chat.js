@@ -1,31 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// chat.js: a conversation by /v1/chat/completions, streamed. Each answer shows the cost of its prompt, and is a run (runs.js).
+// chat.js: a conversation by /v1/chat/completions, streamed. Each answer shows the cost of its prompt, and is a run (runs.js). Conversations
+// are kept in the browser (conversations.js) and listed by chatlist.js.
 
 import { byId, h } from './dom.js';
 import { ask, events, problemWords } from './api.js';
+import { drawChats, onChats, tellChats } from './chatlist.js';
+import { newId, saveConversation } from './conversations.js';
+import { markdown } from './markdown.js';
 import { drawStrip } from './mosaic.js';
 import { KEPT_SHARES, addRun, chooseRun, onMeasured, waited, withoutReuse } from './runs.js';
-import { count, duration, tokens } from './words.js';
+import { count, duration, nameDocuments, tokens } from './words.js';
 
 const PATH = '/v1/chat/completions';
-const TITLE = 60; // characters of a message in the list of runs
+const TITLE = 60; // characters of a message in the list of runs, and of a conversation's title
 
-let turns = []; // {role, content, node, run}
+let turns = []; // {role, content, reasoning, node, run}
 let sending = null; // AbortController of the answer under way
+let conversation = null; // {id, title, at}: of these turns, once it is kept
+let defaults = {}; // values of the form's fields
 
 // ---- what is asked
 
 const numberOf = (id) => (byId(id).value === '' ? undefined : Number(byId(id).value));
 
-// Instructions, and documents as parts of their own: what the server makes modules of.
-function systemMessage() {
-  const system = byId('chat-system').value.trim();
-  const documents = byId('chat-documents')
+const documentsOf = () =>
+  byId('chat-documents')
     .value.split(/^---+[ \t]*$/m)
     .map((text) => text.trim())
     .filter(Boolean);
+
+// Instructions, and documents as parts of their own: what the server makes modules of.
+function systemMessage() {
+  const system = byId('chat-system').value.trim();
+  const documents = documentsOf();
   if (documents.length === 0) return system ? { role: 'system', content: system } : null;
   return { role: 'system', content: [system, ...documents].filter(Boolean).map((text) => ({ type: 'text', text: `${text}\n` })) };
+}
+
+const linesOf = (id) => byId(id).value.split('\n').filter((line) => line.trim());
+
+function logitBias() {
+  const entries = linesOf('chat-logit-bias').map((line) => line.split('=').map((part) => part.trim()));
+  return entries.length ? Object.fromEntries(entries.map(([id, bias]) => [id, Number(bias)])) : undefined;
 }
 
 function request(messages) {
@@ -37,6 +53,18 @@ function request(messages) {
     top_p: numberOf('chat-top-p'),
     max_tokens: numberOf('chat-max-tokens'),
     seed: numberOf('chat-seed'),
+    top_k: numberOf('chat-top-k'),
+    min_p: numberOf('chat-min-p'),
+    typical_p: numberOf('chat-typical-p'),
+    repeat_penalty: numberOf('chat-repeat-penalty'),
+    presence_penalty: numberOf('chat-presence-penalty'),
+    frequency_penalty: numberOf('chat-frequency-penalty'),
+    repeat_last_n: numberOf('chat-repeat-last'),
+    n_draft: numberOf('chat-draft'),
+    quality: byId('chat-quality').value || undefined,
+    stop: linesOf('chat-stop-strings').length ? linesOf('chat-stop-strings') : undefined,
+    logit_bias: logitBias(),
+    grammar: byId('chat-grammar').value.trim() || undefined,
     kv_keep: byId('chat-kv-keep').value.trim() || undefined,
     kept_shares: KEPT_SHARES,
     reuse: reuse === 'on' && Array.isArray(system?.content) ? 'modular' : reuse,
@@ -51,16 +79,110 @@ async function measure(body) {
 
 // ---- the log
 
-function addTurn(role, content) {
-  const text = h('div', { class: 'said' }, content);
+async function copyTurn(button, turn) {
+  try {
+    await navigator.clipboard.writeText(turn.content.trim());
+    button.textContent = 'Copied';
+  } catch {
+    button.textContent = 'Cannot copy'; // the browser refuses it without HTTPS
+  }
+  setTimeout(() => (button.textContent = 'Copy'), 1500);
+}
+
+// The message goes back into the form, and the turns from it on are removed.
+function edit(turn) {
+  if (sending) return;
+  const at = turns.indexOf(turn);
+  while (turns.length > at) removeTurn(turns.at(-1));
+  byId('chat-text').value = turn.content;
+  byId('chat-text').focus();
+  setSending(null);
+}
+
+// Answers again from this answer on.
+function retry(turn) {
+  if (sending) return;
+  const at = turns.indexOf(turn);
+  while (turns.length > at) removeTurn(turns.at(-1));
+  answer();
+}
+
+function turnTools(turn) {
+  const button = (name, act) => h('button', { type: 'button', class: 'quiet small', onclick: act }, name);
+  const copy = button('Copy', () => copyTurn(copy, turn));
+  return h('div', { class: 'tools' }, copy, turn.role === 'user' ? button('Edit', () => edit(turn)) : button('Retry', () => retry(turn)));
+}
+
+// Answers are Markdown; what a person wrote is shown as it was written.
+function drawText(turn) {
+  if (turn.role === 'user') turn.text.textContent = turn.content;
+  else turn.text.replaceChildren(...markdown(turn.content.trimStart())); // without the space that it may begin with
+  if (!turn.reasoning) return;
+  turn.thought ??= h('details', { class: 'reasoning' }, h('summary', {}, 'Reasoning'), h('div', { class: 'said' }));
+  turn.thought.lastChild.replaceChildren(...markdown(turn.reasoning));
+  if (!turn.thought.isConnected) turn.text.before(turn.thought);
+}
+
+// Not more often than the screen is drawn: an answer is read again as a whole.
+function drawSoon(turn) {
+  if (turn.waits) return;
+  turn.waits = true;
+  requestAnimationFrame(() => {
+    turn.waits = false;
+    drawText(turn);
+    scrollDown();
+  });
+}
+
+function addTurn(role, content, reasoning = '') {
+  const text = h('div', { class: role === 'user' ? 'said' : 'said marked' });
   const foot = h('div', { class: 'foot' });
   const node = h('article', { class: `turn ${role}`, 'aria-label': role === 'user' ? 'You' : 'Answer' }, text, foot);
-  const turn = { role, content, node, text, foot };
+  const turn = { role, content, reasoning, node, text, foot };
+  node.append(turnTools(turn));
+  drawText(turn);
   byId('chat-log').querySelector('.welcome')?.remove();
   byId('chat-log').append(node);
   turns.push(turn);
   scrollDown(true);
   return turn;
+}
+
+// ---- what is kept
+
+const fields = () => byId('chat-settings').querySelectorAll('input, select, textarea');
+const settings = () => Object.fromEntries([...fields()].map((field) => [field.id, field.value]));
+
+function setSettings(values) {
+  for (const field of fields()) field.value = values[field.id] ?? defaults[field.id];
+}
+
+const firstWords = () => (turns.find((turn) => turn.role === 'user')?.content ?? '').replace(/\s+/g, ' ').trim().slice(0, TITLE);
+
+async function keep() {
+  if (turns.length === 0) return;
+  conversation ??= { id: newId(), title: firstWords() };
+  conversation.at = Date.now();
+  try {
+    const kept = turns.map(({ role, content, reasoning }) => ({ role, content, ...(reasoning && { reasoning }) }));
+    const removed = await saveConversation({ ...conversation, settings: settings(), turns: kept });
+    if (removed) tellChats(`${removed} of the oldest were removed: the limit is reached.`);
+  } catch (error) {
+    tellChats(`Not kept: ${error.message}`);
+  }
+  drawChats(conversation.id);
+}
+
+// Shows a conversation of the list; null: a new one.
+function show(chosen) {
+  sending?.abort();
+  turns = [];
+  conversation = chosen && { id: chosen.id, title: chosen.title, at: chosen.at };
+  byId('chat-log').replaceChildren(chosen ? '' : welcome());
+  if (chosen) setSettings(chosen.settings ?? {});
+  for (const turn of chosen?.turns ?? []) addTurn(turn.role, turn.content, turn.reasoning);
+  setSending(null);
+  drawChats(conversation?.id);
 }
 
 // Stays at the end, unless the reader has scrolled up.
@@ -122,6 +244,7 @@ function setSending(controller) {
 }
 
 function finish(turn, body, report, usage) {
+  nameDocuments(report, documentsOf());
   const title =
     turns
       .findLast((other) => other.role === 'user')
@@ -142,7 +265,8 @@ async function answer() {
     for await (const { data } of events('POST', PATH, options)) {
       const choice = data.choices[0];
       turn.content += choice?.delta?.content ?? '';
-      turn.text.textContent = turn.content.trimStart(); // shown without the space that it may begin with
+      turn.reasoning += choice?.delta?.reasoning_content ?? '';
+      drawSoon(turn);
       if (choice?.finish_reason === 'length') turn.note = 'ended at max tokens';
       if (data.reprise) finish(turn, body, data.reprise, data.usage);
       scrollDown();
@@ -151,14 +275,17 @@ async function answer() {
     tellProblem(turn, error);
   }
   turn.node.removeAttribute('aria-busy');
+  drawText(turn);
+  if (sending !== controller) return; // another conversation is shown
   setSending(null);
   scrollDown();
+  keep();
 }
 
 function tellProblem(turn, error) {
   const stopped = error.name === 'AbortError';
   turn.foot.append(h('p', { class: stopped ? 'soft' : 'wrong', role: stopped ? null : 'alert' }, problemWords(error)));
-  if (turn.content) return;
+  if (turn.content || !turns.includes(turn)) return;
   turns = turns.filter((other) => other !== turn); // the conversation continues without it
   if (stopped || byId('chat-text').value) return;
   byId('chat-text').value = turns.pop()?.content ?? '';
@@ -181,14 +308,13 @@ function regenerate() {
 }
 
 function startAnew() {
-  sending?.abort();
-  turns = [];
-  byId('chat-log').replaceChildren(welcome());
-  setSending(null);
+  show(null);
   byId('chat-text').focus();
 }
 
 export function startChat() {
+  defaults = settings();
+  byId('chats').open = matchMedia('(min-width: 1001px)').matches;
   byId('chat-form').addEventListener('submit', submit);
   byId('chat-text').addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);
@@ -198,4 +324,12 @@ export function startChat() {
   byId('chat-new').addEventListener('click', startAnew);
   byId('chat-log').append(welcome());
   onMeasured((run) => turns.filter((turn) => turn.run === run).forEach(tellRun));
+  onChats({
+    choose: show,
+    removed: (id) => conversation?.id === id && show(null),
+    renamed: ({ id, title }) => {
+      if (conversation?.id === id) conversation.title = title;
+    },
+  });
+  drawChats(null);
 }

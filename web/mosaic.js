@@ -14,6 +14,8 @@ const TICKS = 18; // below each row
 const TOP = 6; // space for the mark
 const PER_TOKEN = 3; // pixels that a token should have
 const MAX_ROWS = 8;
+const NARROW = 480; // pixels, of a phone: there the mosaic leaves space for the conversation
+const NARROW_ROWS = 3;
 const SLOTS = 13; // height of the cells of kept slots, in a tile
 const PER_CELL = 2; // pixels that a cell should have
 const CHARACTER = 6.8; // of a label, about
@@ -96,7 +98,7 @@ function niceStep(rough) {
 // {perRow, rows, step, end}: how positions are laid out in this width.
 function layoutOf(tiles, width) {
   const end = tiles.reduce((most, tile) => Math.max(most, tile.end), 1);
-  const rows = Math.min(MAX_ROWS, Math.max(1, Math.ceil((end * PER_TOKEN) / width)));
+  const rows = Math.min(width < NARROW ? NARROW_ROWS : MAX_ROWS, Math.max(1, Math.ceil((end * PER_TOKEN) / width)));
   const step = niceStep(Math.max(end / rows / 6, 1));
   const perRow = rows === 1 ? end : Math.ceil(end / rows / step) * step;
   return { perRow, rows: Math.ceil(end / perRow), step, end };

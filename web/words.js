@@ -79,10 +79,26 @@ export const reasonWords = (reason) => REASONS[reason] ?? reason;
 // The module that the server makes of a document (reuse: modular) is called by a hash of its text.
 const DOCUMENT = /^d([0-9a-f]{4})[0-9a-f]{17}$/;
 
+const documents = new Map(); // name of a document's module -> its first words
+
+const opening = (text) => {
+  const words = text.trim().replace(/\s+/g, ' ');
+  return words.length > 32 ? `${words.slice(0, 32).replace(/\s\S*$/, '')}…` : words;
+};
+
+// Names the documents of a report by their texts: both are in the order of the prompt.
+export function nameDocuments(report, texts) {
+  const names = [...new Set(report.parts.map((part) => part.module).filter((name) => DOCUMENT.test(name)))];
+  const different = [...new Set(texts)];
+  if (names.length === different.length) names.forEach((name, i) => documents.set(name, opening(different[i])));
+}
+
+const documentName = (name) => documents.get(name) ?? name.replace(DOCUMENT, 'document $1');
+
 export function moduleName(name) {
   if (name === '') return 'text of the schema';
-  return name === 'prompt' ? 'prompt’s own text' : name.replace(DOCUMENT, 'document $1');
+  return name === 'prompt' ? 'prompt’s own text' : documentName(name);
 }
 
 // For a label: the last word of a path.
-export const shortName = (name) => (name === '' ? 'text' : name.slice(name.lastIndexOf('/') + 1).replace(DOCUMENT, 'document $1'));
+export const shortName = (name) => (name === '' ? 'text' : documentName(name.slice(name.lastIndexOf('/') + 1)));

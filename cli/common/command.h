@@ -25,6 +25,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_command_run;
+extern const cli_command cli_command_chat;
 extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_lint;
 extern const cli_command cli_command_eval;

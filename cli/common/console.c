@@ -21,6 +21,8 @@
 
 #define PROGRESS_CELLS 30
 #define PROGRESS_EVERY_MS 50.0
+#define PROGRESS_LINE_BYTES 256
+#define RATE_AFTER_MS 500.0 /* a shorter time measures noise */
 
 /* ---- Errors ---- */
 
@@ -190,14 +192,21 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
-void cli_interrupt_catch(void) {
+static void console_catch(int flags) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
+    interrupted = 0;
     action.sa_handler = on_interrupt;
-    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND); /* restarts writes; a second Ctrl-C ends the program */
+    action.sa_flags = flags | (int)SA_RESTART; /* restarts writes */
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
+
+void cli_interrupt_catch(void) { console_catch((int)SA_RESETHAND); }
+
+void cli_interrupt_catch_each(void) { console_catch(0); }
+
+void cli_interrupt_release(void) { signal(SIGINT, SIG_DFL); }
 
 bool cli_interrupted(void) { return interrupted != 0; }
 
@@ -211,22 +220,53 @@ int cli_terminal_cells(FILE *to, int otherwise) {
     return size.ws_col;
 }
 
-static bool can_draw(void) {
+bool cli_terminal_is_dumb(void) {
     const char *term = getenv("TERM");
-    return cli_is_terminal(stderr) && (term == NULL || strcmp(term, "dumb") != 0);
+    return term != NULL && strcmp(term, "dumb") == 0;
+}
+
+bool cli_has_colour(FILE *to) {
+    const char *off = getenv("NO_COLOR");
+    return cli_is_terminal(to) && !cli_terminal_is_dumb() && (off == NULL || *off == '\0');
+}
+
+static bool can_draw(void) { return cli_is_terminal(stderr) && !cli_terminal_is_dumb(); }
+
+/* Puts "123", "45.6K", "7.8M" into out. */
+static const char *console_rate_text(double rate, char out[16]) {
+    if (rate < 1e3) snprintf(out, 16, "%.0f", rate);
+    else if (rate < 1e6) snprintf(out, 16, "%.1fK", rate / 1e3);
+    else snprintf(out, 16, "%.1fM", rate / 1e6);
+    return out;
+}
+
+/* Puts the rate (of a unit) and the time left after `used` bytes of a line, once there is enough to measure them. */
+static void console_put_rate(const cli_progress *p, const char *unit, uint64_t done, uint64_t total, double now, char *line, size_t size) {
+    char rate[16];
+    double passed_s = (now - p->began_ms) / 1e3;
+    if (!p->shown || passed_s * 1e3 < RATE_AFTER_MS || done <= p->began_at || done >= total) return;
+    double per_s = (double)(done - p->began_at) / passed_s, left_s = (double)(total - done) / per_s;
+    size_t used = strlen(line);
+    if (unit) used += (size_t)snprintf(line + used, size - used, ", %s/s", console_rate_text(per_s, rate));
+    if (left_s < 99.5) snprintf(line + used, size - used, ", %.0f s left", left_s);
+    else if (left_s < 5970) snprintf(line + used, size - used, ", %.0f min left", left_s / 60);
+    else snprintf(line + used, size - used, ", %.0f h left", left_s / 3600);
 }
 
 void cli_progress_draw(cli_progress *p, const char *what, const char *unit, uint64_t done, uint64_t total) {
     double now = cli_now_ms();
     if (total == 0 || !can_draw() || (p->shown && done < total && now - p->drawn_ms < PROGRESS_EVERY_MS)) return;
-    char bar[PROGRESS_CELLS + 1];
+    if (!p->shown) p->began_ms = now, p->began_at = done;
+    char bar[PROGRESS_CELLS + 1], line[PROGRESS_LINE_BYTES];
     int filled = (int)((double)done / (double)total * PROGRESS_CELLS);
     if (filled > PROGRESS_CELLS) filled = PROGRESS_CELLS;
     memset(bar, '.', PROGRESS_CELLS);
     memset(bar, '#', (size_t)filled);
     bar[PROGRESS_CELLS] = '\0';
-    if (unit) fprintf(stderr, "\r%s [%s] %llu/%llu %s\x1b[K", what, bar, (unsigned long long)done, (unsigned long long)total, unit);
-    else fprintf(stderr, "\r%s [%s] %3.0f%%\x1b[K", what, bar, 100.0 * (double)done / (double)total);
+    if (unit) snprintf(line, sizeof line, "%s [%s] %llu/%llu %s", what, bar, (unsigned long long)done, (unsigned long long)total, unit);
+    else snprintf(line, sizeof line, "%s [%s] %3.0f%%", what, bar, 100.0 * (double)done / (double)total);
+    console_put_rate(p, unit, done, total, now, line, sizeof line);
+    fprintf(stderr, "\r%.*s\x1b[K", cli_terminal_cells(stderr, PROGRESS_LINE_BYTES) - 1, line); /* a line that wraps cannot be drawn over */
     fflush(stderr);
     p->shown = true;
     p->drawn_ms = now;

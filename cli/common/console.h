@@ -48,16 +48,25 @@ double cli_now_ms(void);
 
 /* The first Ctrl-C after this sets a flag; the second ends the program by the signal's default action. */
 void cli_interrupt_catch(void);
+/* Clears the flag. Every Ctrl-C after this sets it, and none ends the program. */
+void cli_interrupt_catch_each(void);
+/* Ctrl-C has its default action again: it ends the program. */
+void cli_interrupt_release(void);
 bool cli_interrupted(void);
 
 /* Width of `to` in cells: the terminal's, or `otherwise`. */
 int cli_terminal_cells(FILE *to, int otherwise);
 bool cli_is_terminal(FILE *to);
+/* TERM=dumb: a terminal without a movable cursor. */
+bool cli_terminal_is_dumb(void);
+/* True for a terminal that is not dumb, unless NO_COLOR is set. */
+bool cli_has_colour(FILE *to);
 
-/* A progress bar on standard error if that is a terminal; otherwise nothing. Zero-initialise. */
+/* A progress bar with rate and time left on standard error if that is a terminal; otherwise nothing. Zero-initialise. */
 typedef struct cli_progress {
     bool shown;
-    double drawn_ms;
+    double drawn_ms, began_ms;
+    uint64_t began_at; /* `done` when it was first drawn */
 } cli_progress;
 void cli_progress_draw(cli_progress *p, const char *what, const char *unit, uint64_t done, uint64_t total);
 void cli_progress_clear(cli_progress *p);

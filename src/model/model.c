@@ -46,13 +46,13 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
 
 /* Copies the texts that callers see, with a NUL after each. */
 static int model_take_texts(rp_model *m, rp_error *err) {
-    gguf_string name, template;
+    gguf_string name, source;
     bool named = gguf_get_string(m->file, "general.name", &name);
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
     if (!m->name) return base_fail_memory(err, 256, "a name");
-    if (!gguf_get_string(m->file, "tokenizer.chat_template", &template)) return RP_OK;
-    m->chat_template = base_strndup(template.bytes, (size_t)template.n);
-    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)template.n, "a chat template");
+    if (!gguf_get_string(m->file, "tokenizer.chat_template", &source)) return RP_OK;
+    m->chat_template = base_strndup(source.bytes, (size_t)source.n);
+    return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)source.n, "a chat template");
 }
 
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {

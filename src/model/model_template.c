@@ -136,7 +136,8 @@ int model_append_rendered(const rp_model *m, const rp_template_text *text, size_
     if (from >= to) return RP_OK;
     tokenizer_range *trusted = model_trusted_ranges(text, from, to, &n);
     if (!trusted) return base_fail_memory(err, text->n_runs * sizeof(*trusted), "a rendered prompt");
-    const tokenizer_options options = {.space_prefix = true, .continues = from > 0 && !after_special(out, m->tokenizer), .trusted = trusted, .n_trusted = n};
+    const bool continues = from > 0 && !after_special(out, m->tokenizer);
+    const tokenizer_options options = {.space_prefix = true, .continues = continues, .trusted = trusted, .n_trusted = n};
     const int rc = tokenizer_encode(m->tokenizer, text->bytes + from, to - from, options, out, err);
     base_free(trusted);
     return rc;

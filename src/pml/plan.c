@@ -402,8 +402,8 @@ int pml_append_rendered(const rp_model *m, const rp_template_text *text, token_l
     return append_rendering(&(rendering){.m = m, .text = text}, out, err);
 }
 
-int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, const pml_recall *recall,
-                      rp_error *err) {
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
+                      const pml_recall *recall, rp_error *err) {
     *out = NULL;
     int rc = model_check_rendered(text, err);
     if (!rc && n_turns > RP_MAX_MESSAGES) rc = base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n_turns, RP_MAX_MESSAGES);

@@ -87,8 +87,8 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
                       rp_error *err);
 /* Plans a rendered conversation, as one run. An answer in it is what lies between a generation prompt and the end of its turn: text is cut into
  * tokens at its beginning, as when it was sampled, and recall knows its tokens. RP_ERR_INVALID (malformed runs, no text), RP_ERR_MEMORY. */
-int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns, const pml_recall *recall,
-                      rp_error *err);
+int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
+                      const pml_recall *recall, rp_error *err);
 /* Its tokens. */
 int pml_append_rendered(const rp_model *m, const rp_template_text *text, token_list *out, rp_error *err);
 void pml_plan_free(pml_plan *p);

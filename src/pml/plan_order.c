@@ -108,9 +108,9 @@ static beginning_kind next_beginning(const plan_build *b, int32_t node) {
 /* ---- texts and roles ---- */
 
 /* A text of a rendered conversation. */
-static int append_trusted(plan_build *b, const pml_node *n, const char *text, bool spaced) {
+static int append_trusted(plan_build *b, const pml_node *n, const char *text, size_t n_text) {
     const tokenizer_options options = {.space_prefix = true, .continues = n->text_continues, .trusted = n->trusted, .n_trusted = n->n_trusted};
-    return tokenizer_encode(b->model->tokenizer, text, n->n_text + (spaced ? 1 : 0), options, &b->plan->tokens, b->err);
+    return tokenizer_encode(b->model->tokenizer, text, n_text, options, &b->plan->tokens, b->err);
 }
 
 static int emit_text(plan_build *b, int32_t node) {
@@ -122,7 +122,8 @@ static int emit_text(plan_build *b, int32_t node) {
     if (!text) return base_fail_memory(b->err, n->n_text + 1, "a text");
     memcpy(text, n->text, n->n_text);
     text[n->n_text] = ' ';
-    int rc = n->trusted ? append_trusted(b, n, text, spaced) : pml_append_text(b->model, text, n->n_text + (spaced ? 1 : 0), n->text_continues, tokens, b->err);
+    const size_t n_text = n->n_text + (spaced ? 1 : 0);
+    int rc = n->trusted ? append_trusted(b, n, text, n_text) : pml_append_text(b->model, text, n_text, n->text_continues, tokens, b->err);
     base_free(text);
     return rc ? rc : plan_build_add_tokens(b, node, first, false);
 }

@@ -303,3 +303,68 @@ test('a server with keys asks for one', { timeout: 120000 }, async () => {
     assert.equal(await guarded.stop(), 0);
   }
 });
+
+const ANSWER = `## A list\n\n1. **one** and \`code\`\n2. two\n   - inner *item*\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n
+\`\`\`python\n# note\ndef f(x):\n    return "text" + str(42)\n\`\`\`
+[good](https://example.org/x) [bad](javascript:alert(1)) <img src=x onerror=alert(1)> snake_case_name\n`;
+
+// The server's own stream with another text: no model here writes Markdown.
+async function answerWith(page, delta) {
+  await page.route('**/v1/chat/completions', async (route) => {
+    const response = await route.fetch();
+    const pieces = Object.entries(delta).flatMap(([field, value]) => [...value.matchAll(/[\s\S]{1,7}/g)].map(([piece]) => ({ [field]: piece })));
+    const first = pieces.map((piece) => `data: ${JSON.stringify({ choices: [{ index: 0, delta: piece }] })}\n\n`).join('');
+    const rest = (await response.text()).replace(/"content":"[^"]*"/g, '"content":""');
+    await route.fulfill({ response, body: first + rest });
+  });
+}
+
+pageTest('Markdown, coloured code and reasoning of an answer', 'chat', {}, async (page) => {
+  await answerWith(page, { reasoning_content: 'First I **think**.', content: ANSWER });
+  await send(page, 'Show me.');
+  const said = page.locator('.turn.assistant > .said');
+  assert.equal(await said.locator('h4').innerText(), 'A list');
+  assert.equal(await said.locator('ol > li').count(), 2);
+  assert.equal(await said.locator('ol ul em').innerText(), 'item');
+  assert.equal(await said.locator('table td.number').innerText(), '2');
+  assert.deepEqual(await said.locator('.code-keyword').allInnerTexts(), ['def', 'return']);
+  assert.equal(await said.locator('.code-comment').innerText(), '# note');
+  assert.equal(await said.locator('a').count(), 1);
+  assert.match(await said.locator('a').getAttribute('rel'), /noopener/);
+  assert.equal(await said.locator('img').count(), 0);
+  assert.match(await said.innerText(), /<img src=x onerror=alert\(1\)> snake_case_name/);
+  assert.equal(await page.locator('.reasoning').getAttribute('open'), null);
+  assert.equal(await page.locator('.reasoning strong').textContent(), 'think');
+});
+
+pageTest('conversations are kept, found, named, exported, imported and deleted', 'chat', {}, async (page) => {
+  await send(page, 'A word that no other has: zyxwv.');
+  await page.click('#chat-settings summary');
+  await page.fill('#chat-temperature', '0.3');
+  await send(page, 'And more.');
+  await page.locator('#chats-list [aria-current]').waitFor();
+  await page.click('#chat-new');
+  await send(page, 'Another one.');
+  await page.locator('#chats-list li').nth(1).waitFor();
+  await page.reload();
+  await page.locator('#chats-list li').nth(1).waitFor();
+  await page.fill('#chats-search', 'zyxwv');
+  await page.waitForFunction(() => document.querySelectorAll('#chats-list li').length === 1);
+  await page.click('#chats-list .name');
+  assert.equal(await page.locator('.turn').count(), 4);
+  assert.equal(await page.inputValue('#chat-temperature'), '0.3');
+  const download = page.waitForEvent('download');
+  await page.getByRole('button', { name: /^JSON/ }).click();
+  const path = await (await download).path();
+  await page.getByRole('button', { name: /^Delete/ }).click();
+  await page.locator('#chats-list', { hasText: 'None matches' }).waitFor();
+  assert.equal(await page.locator('.turn').count(), 0);
+  await page.setInputFiles('#chats-file', path);
+  await page.locator('#chats-list .name').waitFor();
+  await page.setInputFiles('#chats-file', { name: 'x.json', mimeType: 'application/json', buffer: Buffer.from('{"a": 1}') });
+  await page.waitForFunction(() => document.querySelector('#chats-words').textContent.startsWith('Not imported'));
+  await page.click('#chats-list .name');
+  await page.locator('.turn.user').nth(1).getByRole('button', { name: 'Edit' }).click();
+  assert.equal(await page.inputValue('#chat-text'), 'And more.');
+  assert.equal(await page.locator('.turn').count(), 2);
+});

@@ -80,7 +80,8 @@ static bool conversation_recall(void *user, const char *text, size_t n_bytes, to
 
 /* Of messages, or of rendered text. */
 static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, const pml_recall *recall, rp_error *err) {
-    if (o->rendered) return pml_plan_rendered(&c->plan, c->engine->model, o->rendered, o->rendered_turns, o->rendered_turns ? (size_t)BASE_MAX(o->n_rendered_turns, 0) : 0, recall, err);
+    const size_t n_turns = o->rendered_turns ? (size_t)BASE_MAX(o->n_rendered_turns, 0) : 0;
+    if (o->rendered) return pml_plan_rendered(&c->plan, c->engine->model, o->rendered, o->rendered_turns, n_turns, recall, err);
     return pml_plan_messages(&c->plan, c->engine->model, messages, n, o->continues_last, recall, err);
 }
 

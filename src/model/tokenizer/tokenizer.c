@@ -234,8 +234,8 @@ static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n,
     while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
     if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
     const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
-    const bool longer = control >= 0 && (any < 0 || t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
-    return longer ? control : any;
+    if (control < 0 || any < 0) return control < 0 ? any : control;
+    return t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any] ? control : any;
 }
 
 static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
