@@ -22,7 +22,7 @@ static const cli_option options[] = {
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},
-    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where the rendering of a longer conversation changes that of a shorter one: the prefix cache misses from there on"},
+    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where more messages change the rendering of the first ones"},
     {.name = NULL},
 };
 #undef AT
@@ -36,7 +36,7 @@ const cli_command cli_command_template = {
     .notes = "Reads a JSON object whose members are the template's variables:\n"
              "  {\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}], \"add_generation_prompt\": true}\n"
              "and tools, documents, enable_thinking, ... With --model, bos_token and eos_token are the model's.\n"
-             "--check: exit status 1 if a prefix changes.\n",
+             "--check: where a prefix changes the prefix cache misses; exit status 1 if one does.\n",
     .options = options,
     .main = template_main,
 };

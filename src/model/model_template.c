@@ -14,16 +14,15 @@
 /* ---- The file's template ---- */
 
 void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
-    const struct {
-        const char *name;
-        int32_t id;
-    } tokens[] = {{"bos_token", tokenizer_bos(m->tokenizer)}, {"eos_token", tokenizer_eos(m->tokenizer)}, {"unk_token", tokenizer_unk(m->tokenizer)}, {"pad_token", tokenizer_pad(m->tokenizer)}};
+    const tokenizer *t = m->tokenizer;
+    const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    const int32_t ids[] = {tokenizer_bos(t), tokenizer_eos(t), tokenizer_unk(t), tokenizer_pad(t)};
     *n = 0;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(tokens); i++) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         size_t n_bytes;
-        const char *text = tokenizer_bytes(m->tokenizer, tokens[i].id, true, &n_bytes);
+        const char *text = tokenizer_bytes(t, ids[i], true, &n_bytes);
         if (!text) continue;
-        out[2 * *n] = tokens[i].name;
+        out[2 * *n] = names[i];
         out[2 * (*n)++ + 1] = text;
     }
 }
