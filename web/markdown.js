@@ -2,7 +2,7 @@
 // markdown.js: the Markdown that models write, as DOM nodes. A strict subset: what it does not know stays text, HTML too.
 //
 //   blocks   # heading, paragraph, - or 1. list, > quote, ``` code, | table |, ---
-//   inline   `code`, **strong**, *emphasis*, ~~deleted~~, [text](https://...), https://...
+//   inline   `code`, **strong**, *emphasis*, ~~deleted~~, [text](address), addresses
 //
 // Links go to http and https only. Nesting is limited, and each pattern reads a line once.
 

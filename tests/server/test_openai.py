@@ -189,7 +189,7 @@ class OpenAI(unittest.TestCase):
         self.refused(self.chat(stream_options={"include_usage": 1}), 400, "stream_options.include_usage")
 
     def test_values_out_of_range(self):
-        for field, value in (("temperature", 2.1), ("temperature", -1), ("top_p", 1.1), ("n", 0), ("n", 129), ("max_tokens", 0),
+        for field, value in (("temperature", 2.1), ("temperature", -1), ("top_p", 1.1), ("n", 0), ("n", 129), ("max_tokens", -2),
                              ("top_logprobs", 21),
                              ("presence_penalty", 3), ("reuse", "maybe"), ("stop", ["a"] * 65), ("n_draft", 99)):
             with self.subTest(field=field, value=value):
@@ -217,7 +217,7 @@ class OpenAI(unittest.TestCase):
         for prompt in (3, {}, [], None):
             with self.subTest(prompt=prompt):
                 self.refused(self.text(prompt=prompt), 400, "prompt")
-        self.refused(self.text(suffix="x"), 400, "suffix", "unsupported_value")
+        self.refused(self.text(suffix="x"), 400, None, "unsupported_value")
 
     def test_models_and_context(self):
         other = self.chat(model="gpt-9").json

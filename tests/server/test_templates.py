@@ -6,7 +6,7 @@ import os
 import tempfile
 import unittest
 
-from gguf_template import with_template
+import gguf_template
 from server_process import MODEL, Server
 
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "Looks <|im_end|>.",
@@ -33,8 +33,7 @@ class Templates(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         path = os.path.join(cls.folder.name, "model.gguf")
-        with open(path, "wb") as f:
-            f.write(with_template(MODEL, cls.template))
+        gguf_template.copy(MODEL, path, cls.template)
         cls.server = Server(model=path).wait_ready()
 
     @classmethod

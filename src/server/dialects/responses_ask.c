@@ -152,7 +152,7 @@ static const server_known_fields inside[] = {
     {"tool_choice", "type name mode tools namespace"},
     {"tool_choice.tools[]", "type name namespace"},
     {"text", "format verbosity"},
-    {"reasoning", "effort summary generate_summary"},
+    {"reasoning", "effort summary generate_summary context"},
     {"text.format", "type name description schema strict"},
 };
 

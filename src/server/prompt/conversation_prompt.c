@@ -12,8 +12,8 @@
 #include "server/prompt/prompt_parts.h"
 #include "server/server_internal.h"
 
-#define MIN_MODULE_TOKENS 32  /* shorter documents stay text */
-#define COUNTED_BYTES 2048    /* of a document, to see whether it has that many tokens */
+#define MIN_MODULE_TOKENS 32 /* shorter documents stay text */
+#define COUNTED_BYTES 2048   /* of a document, to see whether it has that many tokens */
 
 /* ---- Documents ---- */
 
@@ -122,6 +122,8 @@ static int compare_documents(const void *a, const void *b) {
 
 static void add_document(conversation *c, rendered_documents *l, size_t begin, size_t end) {
     const char *bytes = c->x->gen.rendered->bytes;
+    for (size_t i = 0; i < l->n; i++) /* a second equal document is text */
+        if (l->items[i].end - l->items[i].begin == end - begin && memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0) return;
     if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->server->model, bytes + begin, end - begin)) return;
     if (base_grow((void **)&l->items, &l->cap, l->n + 1, RP_MAX_DOCUMENTS, sizeof(*l->items))) server_fail_memory(&c->x->problem);
     else l->items[l->n++] = (rendered_document){begin, end};
