@@ -35,7 +35,8 @@ int reports_get(const reports_args *args, const char *path, json_t **out) {
     char *key = NULL;
     *out = NULL;
     int status = read_key(args->key_file, &key);
-    if (status == CLI_OK) status = http_target_open(&target, args->url != NULL ? args->url : HTTP_DEFAULT_URL, args->unix_path);
+    const char *url = args->url != NULL ? args->url : HTTP_DEFAULT_URL;
+    if (status == CLI_OK) status = http_target_open(&target, url, args->unix_path, args->ca_file);
     http_request request = {.method = "GET", .path = path, .key = key};
     if (status == CLI_OK) status = http_ask(&target, &request, &reply);
     if (status == CLI_OK && reply.status != 200) status = reports_refused(&target, &reply);
