@@ -71,7 +71,7 @@ static void open_vocabulary(const uint8_t *data, size_t n) {
     if (gguf_open_memory(&f, data, n, "fuzz", NULL)) return;
     if (!tokenizer_new(&t, f, NULL)) {
         static const char text[] = "Hello <|im_end|> 123  \xf0\x9f\xa6\x99\n\xff w\xc3\xb6rld";
-        (void)tokenizer_encode(t, text, sizeof(text) - 1, (tokenizer_options){true, true}, &l, NULL);
+        (void)tokenizer_encode(t, text, sizeof(text) - 1, (tokenizer_options){.parse_special = true, .space_prefix = true}, &l, NULL);
         for (size_t i = 0; i < l.n; i++) {
             size_t k;
             if (!tokenizer_bytes(t, l.ids[i], true, &k)) abort();

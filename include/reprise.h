@@ -177,6 +177,63 @@ RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progre
 /* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
+/* ---- Chat templates ---- */
+
+/* A model's own chat template: the Jinja that is in its file, or any other, parsed once (docs/templates.md). It renders a conversation as
+ * Python's Jinja2 does in transformers, byte for byte, errors included. It sees its input only, and its time and memory are limited: templates
+ * of foreign files are safe. Immutable: any number of threads may render it. */
+typedef struct rp_template rp_template;
+
+/* Where bytes of a rendered text are from. Control tokens are recognised in trusted text only. A larger value is the number of a string of the
+ * input: values in the order of the JSON text, from RP_TEMPLATE_FIRST_STRING on; keys of objects are not counted. */
+#define RP_TEMPLATE_TRUSTED 0u      /* the template's own text */
+#define RP_TEMPLATE_UNTRUSTED 1u    /* made of the input: JSON, names */
+#define RP_TEMPLATE_FIRST_STRING 2u
+
+/* Consecutive bytes of one origin. */
+typedef struct rp_template_run {
+    size_t end;      /* the run ends before this byte of the text, and begins where the run before it ends */
+    size_t offset;   /* of a string of the input: the run's first byte in it; SIZE_MAX: the template changed the bytes */
+    uint32_t origin;
+} rp_template_run;
+
+/* A rendered conversation: n bytes of UTF-8, also NUL-terminated, in n_runs runs. */
+typedef struct rp_template_text {
+    char *bytes;
+    size_t n;
+    rp_template_run *runs;
+    size_t n_runs;
+} rp_template_text;
+
+typedef struct rp_template_options {
+    uint32_t struct_size;
+    bool has_time; /* false (default): strftime_now is the local time; true: `time` */
+    int64_t time;  /* seconds since 1970-01-01 00:00, in the time zone to print */
+} rp_template_options;
+
+RP_API void rp_template_options_init(rp_template_options *options, uint32_t struct_size);
+static inline rp_template_options rp_template_options_defaults(void) {
+    rp_template_options o;
+    rp_template_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+/* Parses a template of n bytes of UTF-8. name: in errors. RP_ERR_SYNTAX (at "name:line"), RP_ERR_UNSUPPORTED (a statement, filter or test that
+ * chat templates do not use), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_template_new(rp_template **out, const char *source, size_t n, const char *name, rp_error *err);
+RP_API void rp_template_free(rp_template *t);
+/* The model's template; NULL: it has none, or none that can be parsed, or rp_model_options.chat_format replaces it. Belongs to the model. */
+RP_API const rp_template *rp_model_template(const rp_model *model);
+/* Does the template use this variable? */
+RP_API bool rp_template_uses(const rp_template *t, const char *variable);
+/* Renders the template with the members of a JSON object as its variables: messages, tools, add_generation_prompt, ... Strings of the object are
+ * untrusted, except members whose name ends in "_token", and usual roles of messages. options: NULL for the defaults.
+ * RP_ERR_INVALID (the JSON is malformed, or the template fails: "TypeError: ...", at "name:line"), RP_ERR_LIMIT, RP_ERR_MEMORY.
+ * *out: rp_template_text_free; NULL on failure. */
+RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
+                              rp_error *err);
+RP_API void rp_template_text_free(rp_template_text *text);
+
 /* Converts text to token ids. text: n bytes of UTF-8 (invalid bytes are encoded as bytes if the vocabulary can).
  * parse_special: control tokens written in the text ("<|im_end|>") become tokens; only for trusted text.
  * add_bos: put the beginning-of-text token first, if the model wants one.

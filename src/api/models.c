@@ -113,6 +113,8 @@ int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progr
     return rc;
 }
 
+const rp_template *rp_model_template(const rp_model *m) { return m ? m->template : NULL; }
+
 const char *rp_chat_format_name(int i) {
     const chat_format *f = i >= 0 ? chat_format_at(i) : NULL;
     return f ? chat_format_name(f) : NULL;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/model_internal.h"
+#include "model/model_template.h"
 
 /* ---- opening ---- */
 
@@ -54,6 +55,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     gguf_string arch;
     int rc = tokenizer_new(&m->tokenizer, m->file, err);
     if (!rc) rc = choose_chat_format(m, options->chat_format, err);
+    if (!rc && !options->chat_format) rc = model_read_template(m, err);
     if (rc) return rc;
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
@@ -74,7 +76,7 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;
-    if ((rc = model_take_name(m, err))) return rc;
+    if ((rc = model_take_name(m, err)) || (!(options && options->chat_format) && (rc = model_read_template(m, err)))) return rc;
     model_identify(m);
     return RP_OK;
 }
@@ -111,6 +113,7 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
 
 void model_close(rp_model *m) {
     if (!m) return;
+    model_free_template(m);
     base_free(m->name);
     base_free(m->layers);
     base_free(m->alibi_slopes);

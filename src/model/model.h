@@ -173,6 +173,8 @@ struct rp_model {
     tokenizer *tokenizer;
     const chat_format *chat;
     bool chat_guessed; /* the file's own template matches no known format */
+    rp_template *template;      /* the file's own, for conversations; NULL: none */
+    char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
     char *name;
     bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */

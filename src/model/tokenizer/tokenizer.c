@@ -213,11 +213,21 @@ static int encode_plain(const tokenizer *t, const char *text, size_t n, bool beg
     return t->kind == TOKENIZER_BPE ? bpe_encode(t, text, n, out, err) : spm_encode(t, text, n, beginning, out, err);
 }
 
+/* The special token at byte `at`; of several, the longest. *range: the first trusted range that does not end before. */
+static int32_t tokenizer_special(const tokenizer *t, const char *text, size_t n, size_t at, const tokenizer_options *o, size_t *range) {
+    const int32_t any = special_at(t, text + at, n - at, o->parse_special);
+    while (*range < o->n_trusted && o->trusted[*range].end <= at) ++*range;
+    if (*range == o->n_trusted || o->trusted[*range].begin > at) return any;
+    const int32_t control = special_at(t, text + at, o->trusted[*range].end - at, true);
+    const bool longer = control >= 0 && (any < 0 || t->byte_start[control + 1] - t->byte_start[control] >= t->byte_start[any + 1] - t->byte_start[any]);
+    return longer ? control : any;
+}
+
 static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenizer_options o, token_list *out, rp_error *err) {
-    size_t begin = 0;
+    size_t begin = 0, range = 0;
     int rc;
     for (size_t i = 0; i < n;) {
-        int32_t id = special_at(t, text + i, n - i, o.parse_special);
+        int32_t id = tokenizer_special(t, text, n, i, &o, &range);
         if (id < 0) {
             i++;
             continue;
@@ -240,7 +250,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t n, tokenizer_o
     size_t before = out->n;
     int rc = encode_parts(t, text, n, options, out, err);
     if (rc) out->n = before;
-    BASE_DCHECK(options.parse_special || !has_control(t, out, before)); /* invariant 4 of src/model */
+    BASE_DCHECK(options.parse_special || options.n_trusted > 0 || !has_control(t, out, before)); /* invariant 4 of src/model */
     return rc;
 }
 
@@ -259,6 +269,7 @@ const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t
 }
 
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n) { return tokenizer_map_find(t, text, n); }
+int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n) { return n > 0 ? special_at(t, text, n, true) : -1; }
 int32_t tokenizer_bos(const tokenizer *t) { return t->bos; }
 int32_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 int32_t tokenizer_unk(const tokenizer *t) { return t->unk; }

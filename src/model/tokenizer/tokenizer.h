@@ -34,12 +34,20 @@ void token_list_free(token_list *l);
 int tokenizer_new(tokenizer **out, const gguf_file *f, rp_error *err);
 void tokenizer_free(tokenizer *t);
 
+/* Bytes [begin, end) of a text. */
+typedef struct tokenizer_range {
+    size_t begin, end;
+} tokenizer_range;
+
 typedef struct tokenizer_options {
     /* recognise control tokens that are written in the text (user-defined tokens are always recognised) */
     bool parse_special;
     /* the text is the start of the input: insert SentencePiece's dummy space before it if the model requires one (also,
      * as in llama.cpp, after every special token inside the text) */
     bool space_prefix;
+    /* recognise control tokens that lie within one of these ranges, which rise; NULL: none */
+    const tokenizer_range *trusted;
+    size_t n_trusted;
 } tokenizer_options;
 
 /* Appends the tokens of text (n bytes; any bytes) to *out. No beginning- or end-of-text token is added. If the
@@ -55,6 +63,9 @@ int32_t tokenizer_n_vocab(const tokenizer *t);
 const char *tokenizer_bytes(const tokenizer *t, int32_t id, bool special, size_t *n);
 /* The id of a token by its text in the vocabulary ("<|im_end|>"); -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text, size_t n);
+
+/* The longest control or user-defined token that the text begins with; -1: none. */
+int32_t tokenizer_control_at(const tokenizer *t, const char *text, size_t n);
 
 /* Token ids; -1 if the vocabulary has none. */
 int32_t tokenizer_bos(const tokenizer *t);

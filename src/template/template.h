@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template.h: chat templates: the Jinja that models carry (docs/templates.md), parsed once and rendered for each conversation.
+ *
+ *   source --template_lexer, template_parser--> template (immutable)
+ *   JSON --template_json--> variables --template_evaluate--> text with the origin of each byte
+ *
+ * The result equals that of Python's Jinja2 in the sandboxed environment of transformers (trim_blocks, lstrip_blocks, loop
+ * controls, tojson as json.dumps), byte for byte, errors included.
+ *
+ * A template comes from a model's file and is untrusted: it sees its variables only, and its steps, memory and depth are
+ * limited. So are the variables: a byte of the result is *trusted* only if it is the template's own text. User text never
+ * becomes a control token, since control tokens are recognised in trusted text only.
+ *
+ * A template is immutable: any number of threads may render it.
+ */
+#ifndef TEMPLATE_TEMPLATE_H
+#define TEMPLATE_TEMPLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reprise.h"
+
+#define TEMPLATE_MAX_SOURCE_BYTES ((size_t)1 << 20)
+#define TEMPLATE_MAX_INPUT_BYTES ((size_t)128 << 20) /* of JSON */
+#define TEMPLATE_MAX_OUTPUT_BYTES ((size_t)64 << 20)
+#define TEMPLATE_MAX_MEMORY_BYTES ((size_t)1 << 30)  /* of one rendering */
+#define TEMPLATE_MAX_STEPS ((uint64_t)100 << 20)     /* of one rendering; a step evaluates a node, or handles some 64 bytes of text */
+#define TEMPLATE_MAX_DEPTH 128                       /* of nested expressions, calls and values */
+
+typedef struct rp_template template;
+typedef rp_template_run template_run;
+typedef rp_template_text template_text;
+enum { TEMPLATE_TRUSTED = RP_TEMPLATE_TRUSTED, TEMPLATE_UNTRUSTED = RP_TEMPLATE_UNTRUSTED, TEMPLATE_FIRST_STRING = RP_TEMPLATE_FIRST_STRING };
+#define TEMPLATE_NO_OFFSET SIZE_MAX
+
+/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c. */
+
+#endif

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template_evaluate.c: runs a template's nodes. A body writes to a builder; an expression gives a value.
+ *
+ * Scopes: the template, each round of a loop, each call of a macro and each `with` have one; `set` writes to the innermost, and
+ * names are looked up from the innermost outward, then in the variables, then among the functions. A macro sees the scopes
+ * around its definition. One thread.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "template/template_internal.h"
+
+#define MAX_NESTED 1500 /* calls of evaluate and run, each a frame of the stack */
+
+typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE } flow;
+
+typedef struct frame {
+    state *s;
+    scope *scope;
+    builder *out;
+    const string *result; /* RESULT: of the block that is filtered */
+    int nested;
+} frame;
+
+static value evaluate(frame *f, const template_node *node);
+static flow run(frame *f, const template_node *node);
+
+/* ---- Names ---- */
+
+static void scope_set(state *s, scope *in, const char *name, value v) {
+    for (size_t i = 0; i < in->n; i++)
+        if (in->items[i].name == name) {
+            in->items[i].value = v;
+            return;
+        }
+    if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items))) in->items[in->n++] = (binding){name, v};
+}
+
+static value name_value(frame *f, const char *name) {
+    state *s = f->s;
+    for (const scope *in = f->scope; in; in = in->outer)
+        for (size_t i = 0; i < in->n; i++)
+            if (in->items[i].name == name) return in->items[i].value;
+    const value *v = dict_find_text(s, s->variables, name);
+    if (v) return *v;
+    const function *global = function_find(name);
+    if (global) return (value){.type = VALUE_FUNCTION, .as.function = global};
+    const string text = {.bytes = name, .n = strlen(name)};
+    return value_undefined(s, NULL, &text, false);
+}
+
+static bool deeper(frame *f) {
+    state *s = f->s;
+    if (s->failed || f->nested >= MAX_NESTED) {
+        if (!s->failed) {
+            state_fail(s, "RecursionError", "calls and expressions are nested deeper than %d", MAX_NESTED);
+            s->code = RP_ERR_LIMIT;
+        }
+        return false;
+    }
+    return state_step(s, 0);
+}
+
+/* Assigns to a name, to names of a sequence's items, or to an attribute of a namespace. */
+static void assign(frame *f, const template_node *target, value v) {
+    state *s = f->s;
+    if (s->failed) return;
+    if (target->kind == NODE_NAME) scope_set(s, f->scope, target->name, v);
+    else if (target->kind == NODE_ATTRIBUTE) {
+        value object = evaluate(f, target->a);
+        if (object.type != VALUE_NAMESPACE) state_fail(s, "TemplateRuntimeError", "cannot assign attribute on non-namespace object");
+        else dict_set(s, object.as.d, value_text(s, target->name), v);
+    } else {
+        const list *items = NULL;
+        if (v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED) items = value_iterate(s, v);
+        else state_fail(s, "TypeError", "cannot unpack non-iterable %s object", value_type_name(v));
+        if (items && items->n < target->items.n)
+            state_fail(s, "ValueError", "not enough values to unpack (expected %u, got %zu)", target->items.n, items->n);
+        else if (items && items->n > target->items.n) state_fail(s, "ValueError", "too many values to unpack (expected %u)", target->items.n);
+        for (uint32_t i = 0; i < target->items.n && !s->failed; i++) assign(f, target->items.items[i], items->items[i]);
+    }
+}
+
+/* ---- Calls ---- */
+
+/* The arguments of a call, filter or test. */
+static arguments evaluate_arguments(frame *f, const template_node *node) {
+    state *s = f->s;
+    value *items = node->items.n ? state_alloc(s, node->items.n * sizeof(*items)) : NULL;
+    value *named = node->second.n ? state_alloc(s, node->second.n * sizeof(*named)) : NULL;
+    for (uint32_t i = 0; i < node->items.n && !s->failed; i++) items[i] = evaluate(f, node->items.items[i]);
+    for (uint32_t i = 0; i < node->second.n && !s->failed; i++) named[i] = evaluate(f, node->second.items[i]);
+    if (s->failed) return (arguments){0};
+    return (arguments){.items = items, .n = node->items.n, .names = node->names, .named = named, .n_named = node->second.n};
+}
+
+static const value *named_argument(const arguments *args, const char *name) {
+    for (size_t i = 0; i < args->n_named; i++)
+        if (args->names[i] == name) return &args->named[i];
+    return NULL;
+}
+
+/* Binds the parameters in the macro's scope. */
+static void bind_parameters(frame *f, const macro *m, const arguments *args) {
+    state *s = f->s;
+    const node_list *parameters = &m->node->items, *defaults = &m->node->second;
+    uint32_t first_default = parameters->n - defaults->n;
+    if (args->n > parameters->n)
+        state_fail(s, "TypeError", "macro '%s' takes not more than %u argument(s)", m->node->name, parameters->n);
+    for (size_t i = 0; i < args->n_named && !s->failed; i++) {
+        bool known = strcmp(args->names[i], "caller") == 0;
+        for (uint32_t k = 0; k < parameters->n; k++) known |= parameters->items[k]->name == args->names[i];
+        if (!known) state_fail(s, "TypeError", "macro '%s' takes no keyword argument '%s'", m->node->name, args->names[i]);
+    }
+    for (uint32_t i = 0; i < parameters->n && !s->failed; i++) {
+        const char *name = parameters->items[i]->name;
+        const value *named = i < args->n ? NULL : named_argument(args, name);
+        value v = {0};
+        if (i < args->n) v = args->items[i];
+        else if (named) v = *named;
+        else if (i >= first_default) v = evaluate(f, defaults->items[i - first_default]);
+        else {
+            char *hint = state_alloc(s, strlen(name) + 40);
+            if (!hint) return;
+            snprintf(hint, strlen(name) + 40, "parameter '%s' was not provided", name);
+            v = value_hinted(s, hint, NULL);
+        }
+        scope_set(s, f->scope, name, v);
+    }
+}
+
+static value call_macro(frame *f, const macro *m, const arguments *args, value caller) {
+    state *s = f->s;
+    scope own = {.outer = m->defined_in};
+    builder out = {0};
+    frame inner = {.s = s, .scope = &own, .out = &out, .nested = f->nested + 1};
+    if (!deeper(&inner)) return (value){0};
+    if (s->depth >= TEMPLATE_MAX_DEPTH) {
+        state_fail(s, "RecursionError", "macros are nested deeper than %d calls", TEMPLATE_MAX_DEPTH);
+        s->code = RP_ERR_LIMIT;
+        return (value){0};
+    }
+    s->depth++;
+    bind_parameters(&inner, m, args);
+    if (caller.type == VALUE_MACRO)
+        for (size_t i = 0; i < s->t->names.cap; i++)
+            if (s->t->names.names[i] && strcmp(s->t->names.names[i], "caller") == 0) scope_set(s, &own, s->t->names.names[i], caller);
+    run(&inner, m->node->b);
+    s->depth--;
+    return value_string(builder_string(s, &out));
+}
+
+static void run_loop(frame *f, const template_node *node, value iterable, int depth);
+
+static value call_loop_method(state *s, const method *m, const arguments *args) {
+    loop *l = m->self->as.loop;
+    if (strcmp(m->name, "cycle") == 0) {
+        if (args->n > 0) return args->items[l->at % args->n];
+        state_fail(s, "TypeError", "no items for cycling given");
+        return (value){0};
+    }
+    value now = value_list(s, LIST_TUPLE, args->n);
+    for (size_t i = 0; i < args->n && !s->failed; i++) list_add(s, now.as.l, args->items[i]);
+    bool changed = !l->has_changed || !value_equal(s, now, l->last_changed);
+    l->has_changed = true;
+    l->last_changed = now;
+    return value_bool(changed);
+}
+
+static value call_cycler_method(const method *m) {
+    cycler *c = m->self->as.cycler;
+    value v = c->items[c->at];
+    c->at = strcmp(m->name, "reset") == 0 ? 0 : (c->at + 1) % c->n;
+    return v;
+}
+
+static value call_value(frame *f, value callee, const arguments *args, value caller) {
+    state *s = f->s;
+    builder out = {0};
+    if (s->failed) return (value){0};
+    switch (callee.type) {
+    case VALUE_FUNCTION: return callee.as.function->call(s, args);
+    case VALUE_MACRO: return call_macro(f, callee.as.m, args, caller);
+    case VALUE_METHOD:
+        if (callee.as.method->self->type == VALUE_LOOP) return call_loop_method(s, callee.as.method, args);
+        if (callee.as.method->self->type == VALUE_CYCLER) return call_cycler_method(callee.as.method);
+        return method_call(s, callee.as.method, args);
+    case VALUE_LOOP: {
+        frame inner = {.s = s, .scope = callee.as.loop->outer, .out = &out, .nested = f->nested + 1};
+        if (!callee.as.loop->node->op) state_fail(s, "TypeError", "The loop must have the 'recursive' marker to be called recursively.");
+        else if (args->n != 1) state_fail(s, "TypeError", "loop() takes one argument");
+        else if (deeper(&inner)) run_loop(&inner, callee.as.loop->node, args->items[0], callee.as.loop->depth + 1);
+        return value_string(builder_string(s, &out));
+    }
+    case VALUE_JOINER:
+        if (callee.as.cycler->used) return callee.as.cycler->items[0];
+        callee.as.cycler->used = true;
+        return value_text(s, "");
+    case VALUE_UNDEFINED: state_fail_undefined(s, callee); return (value){0};
+    default: state_fail(s, "TypeError", "'%s' object is not callable", value_type_name(callee)); return (value){0};
+    }
+}
+
+/* ---- Expressions ---- */
+
+static value evaluate_list(frame *f, const template_node *node, list_kind kind) {
+    value all = value_list(f->s, kind, node->items.n);
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) list_add(f->s, all.as.l, evaluate(f, node->items.items[i]));
+    return all;
+}
+
+static value evaluate_dict(frame *f, const template_node *node) {
+    value all = value_dict(f->s);
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) {
+        value key = evaluate(f, node->items.items[i]), item = evaluate(f, node->second.items[i]);
+        if (!f->s->failed) dict_set(f->s, all.as.d, key, item);
+    }
+    return all;
+}
+
+static bool compare(state *s, compare_operator op, value a, value b) {
+    switch (op) {
+    case CMP_EQ: return value_equal(s, a, b);
+    case CMP_NE: return !value_equal(s, a, b);
+    case CMP_LT: return value_compare(s, a, b, "<") < 0;
+    case CMP_LE: return value_compare(s, a, b, "<=") <= 0;
+    case CMP_GT: return value_compare(s, a, b, ">") > 0;
+    case CMP_GE: return value_compare(s, a, b, ">=") >= 0;
+    case CMP_IN: return value_contains(s, b, a);
+    case CMP_NOT_IN: return !value_contains(s, b, a);
+    }
+    return false;
+}
+
+/* a < b < c is a < b and b < c. */
+static value evaluate_comparison(frame *f, const template_node *node) {
+    value left = evaluate(f, node->a);
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) {
+        value right = evaluate(f, node->items.items[i]);
+        if (f->s->failed || !compare(f->s, (compare_operator)node->ops[i], left, right)) return value_bool(false);
+        left = right;
+    }
+    return value_bool(true);
+}
+
+static value evaluate_concat(frame *f, const template_node *node) {
+    builder b = {0};
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) value_write(f->s, &b, evaluate(f, node->items.items[i]), false);
+    return value_string(builder_string(f->s, &b));
+}
+
+static value evaluate_slice(frame *f, const template_node *node) {
+    value parts[3], object = evaluate(f, node->a);
+    const value *given[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 0; i < 3 && !f->s->failed; i++) {
+        if (!node->items.items[i]) continue;
+        parts[i] = evaluate(f, node->items.items[i]);
+        given[i] = &parts[i];
+    }
+    return f->s->failed ? (value){0} : value_slice(f->s, object, given[0], given[1], given[2]);
+}
+
+static value evaluate_sign(frame *f, const template_node *node) {
+    value v = evaluate(f, node->a);
+    if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
+    else if (!value_is_number(v)) state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
+    if (f->s->failed) return v;
+    if (v.type == VALUE_FLOAT) return node->kind == NODE_NEGATE ? value_float(-v.as.f) : v;
+    return binary_operate(f->s, node->kind == NODE_NEGATE ? OP_SUB : OP_ADD, value_int(0), v);
+}
+
+static value evaluate_condition(frame *f, const template_node *node) {
+    if (value_truth(f->s, evaluate(f, node->a))) return evaluate(f, node->b);
+    if (node->c) return evaluate(f, node->c);
+    char *hint = state_alloc(f->s, 128);
+    if (!hint) return (value){0};
+    snprintf(hint, 128, "the inline if-expression on line %u evaluated to false and no else section was defined.", node->line);
+    return value_hinted(f->s, hint, NULL);
+}
+
+static value evaluate_filter(frame *f, const template_node *node) {
+    const filter *by = node->handler;
+    value v = evaluate(f, node->a);
+    arguments args = evaluate_arguments(f, node);
+    return f->s->failed ? v : by->apply(f->s, v, &args);
+}
+
+static value evaluate_test(frame *f, const template_node *node) {
+    const test *by = node->handler;
+    value v = evaluate(f, node->a);
+    arguments args = evaluate_arguments(f, node);
+    return f->s->failed ? v : value_bool(by->holds(f->s, v, &args));
+}
+
+static value evaluate_call(frame *f, const template_node *node, value caller) {
+    value callee = evaluate(f, node->a);
+    arguments args = evaluate_arguments(f, node);
+    return call_value(f, callee, &args, caller);
+}
+
+static value evaluate_kind(frame *f, const template_node *node) {
+    state *s = f->s;
+    value v;
+    switch ((node_kind)node->kind) {
+    case NODE_CONSTANT: return node->constant;
+    case NODE_NAME: return name_value(f, node->name);
+    case NODE_LIST: return evaluate_list(f, node, LIST_LIST);
+    case NODE_TUPLE: return evaluate_list(f, node, LIST_TUPLE);
+    case NODE_DICT: return evaluate_dict(f, node);
+    case NODE_ATTRIBUTE:
+        v = evaluate(f, node->a);
+        return s->failed ? v : value_attribute(s, v, node->name);
+    case NODE_ITEM: {
+        v = evaluate(f, node->a);
+        value key = evaluate(f, node->b);
+        return s->failed ? v : value_item(s, v, key);
+    }
+    case NODE_SLICE: return evaluate_slice(f, node);
+    case NODE_CALL: return evaluate_call(f, node, (value){0});
+    case NODE_FILTER: return evaluate_filter(f, node);
+    case NODE_TEST: return evaluate_test(f, node);
+    case NODE_NOT: return value_bool(!value_truth(s, evaluate(f, node->a)));
+    case NODE_AND:
+        v = evaluate(f, node->a);
+        return value_truth(s, v) ? evaluate(f, node->b) : v;
+    case NODE_OR:
+        v = evaluate(f, node->a);
+        return value_truth(s, v) ? v : evaluate(f, node->b);
+    case NODE_NEGATE:
+    case NODE_POSITIVE: return evaluate_sign(f, node);
+    case NODE_BINARY: {
+        v = evaluate(f, node->a);
+        value b = evaluate(f, node->b);
+        return binary_operate(s, (binary_operator)node->op, v, b);
+    }
+    case NODE_COMPARE: return evaluate_comparison(f, node);
+    case NODE_CONCAT: return evaluate_concat(f, node);
+    case NODE_CONDITION: return evaluate_condition(f, node);
+    case NODE_RESULT: return value_string(f->result);
+    default: return (value){0}; /* statements */
+    }
+}
+
+static value evaluate(frame *f, const template_node *node) {
+    if (!deeper(f)) return (value){0};
+    f->nested++;
+    value v = evaluate_kind(f, node);
+    f->nested--;
+    return v;
+}
+
+/* ---- Statements ---- */
+
+/* The items that pass the loop's condition. */
+static const list *filtered_items(frame *f, const template_node *node, const list *items) {
+    value all = value_list(f->s, LIST_LIST, 0);
+    for (size_t i = 0; i < items->n && !f->s->failed; i++) {
+        scope own = {.outer = f->scope};
+        frame inner = *f;
+        inner.scope = &own;
+        assign(&inner, node->a, items->items[i]);
+        if (value_truth(f->s, evaluate(&inner, node->c))) list_add(f->s, all.as.l, items->items[i]);
+    }
+    return all.as.l;
+}
+
+static const char *loop_name(const state *s) {
+    for (size_t i = 0; i < s->t->names.cap; i++)
+        if (s->t->names.names[i] && strcmp(s->t->names.names[i], "loop") == 0) return s->t->names.names[i];
+    return NULL; /* the template does not use it */
+}
+
+static void run_loop(frame *f, const template_node *node, value iterable, int depth) {
+    state *s = f->s;
+    const list *items = value_iterate(s, iterable);
+    if (items && node->c) items = filtered_items(f, node, items);
+    if (!items || s->failed) return;
+    loop *l = state_alloc(s, sizeof(*l));
+    scope *own = l ? state_alloc(s, sizeof(*own)) : NULL;
+    const char *name = loop_name(s);
+    if (!own) return;
+    *l = (loop){.node = node, .outer = f->scope, .items = items, .depth = depth};
+    frame inner = *f;
+    inner.scope = own;
+    for (size_t i = 0; i < items->n && state_step(s, 0); i++) {
+        /* Macros that are defined in the body keep its scope: a new one each round. */
+        *own = (scope){.outer = f->scope, .items = own->items, .cap = own->cap};
+        l->at = i;
+        assign(&inner, node->a, items->items[i]);
+        if (name) scope_set(s, own, name, (value){.type = VALUE_LOOP, .as.loop = l});
+        if (s->failed || run(&inner, node->items.items[0]) == FLOW_BREAK) break;
+    }
+    if (items->n == 0 && node->items.n > 1) {
+        *own = (scope){.outer = f->scope};
+        run(&inner, node->items.items[1]);
+    }
+}
+
+/* A body's text, in a scope of its own. */
+static const string *run_to_text(frame *f, const template_node *body) {
+    builder out = {0};
+    scope *own = state_alloc(f->s, sizeof(*own));
+    if (!own) return builder_string(f->s, &out);
+    own->outer = f->scope;
+    frame inner = {.s = f->s, .scope = own, .out = &out, .nested = f->nested};
+    run(&inner, body);
+    return builder_string(f->s, &out);
+}
+
+static value filtered_text(frame *f, const template_node *filters, const string *text) {
+    frame inner = *f;
+    inner.result = text;
+    return filters ? evaluate(&inner, filters) : value_string(text);
+}
+
+static value macro_new(frame *f, const template_node *node) {
+    macro *m = state_alloc(f->s, sizeof(*m));
+    if (!m) return (value){0};
+    *m = (macro){.node = node, .defined_in = f->scope};
+    return (value){.type = VALUE_MACRO, .as.m = m};
+}
+
+static flow run_with(frame *f, const template_node *node) {
+    scope *own = state_alloc(f->s, sizeof(*own));
+    if (!own) return FLOW_NEXT;
+    own->outer = f->scope;
+    frame inner = *f;
+    inner.scope = own;
+    for (uint32_t i = 0; i < node->items.n && !f->s->failed; i++) assign(&inner, node->items.items[i], evaluate(f, node->second.items[i]));
+    return run(&inner, node->b);
+}
+
+static flow run_kind(frame *f, const template_node *node) {
+    state *s = f->s;
+    switch ((node_kind)node->kind) {
+    case NODE_BODY:
+        for (uint32_t i = 0; i < node->items.n && !s->failed; i++) {
+            flow next = run(f, node->items.items[i]);
+            if (next != FLOW_NEXT) return next;
+        }
+        break;
+    case NODE_TEXT: builder_add_string(s, f->out, node->constant.as.s); break;
+    case NODE_PRINT: value_write(s, f->out, evaluate(f, node->a), false); break;
+    case NODE_IF:
+        if (value_truth(s, evaluate(f, node->a))) return run(f, node->b);
+        return node->c ? run(f, node->c) : FLOW_NEXT;
+    case NODE_FOR: run_loop(f, node, evaluate(f, node->b), 0); break;
+    case NODE_SET: assign(f, node->a, evaluate(f, node->b)); break;
+    case NODE_SET_BLOCK: assign(f, node->a, filtered_text(f, node->c, run_to_text(f, node->b))); break;
+    case NODE_FILTER_BLOCK: value_write(s, f->out, filtered_text(f, node->a, run_to_text(f, node->b)), false); break;
+    case NODE_MACRO: scope_set(s, f->scope, node->name, macro_new(f, node)); break;
+    case NODE_CALL_BLOCK: value_write(s, f->out, evaluate_call(f, node->a, macro_new(f, node->b)), false); break;
+    case NODE_WITH: return run_with(f, node);
+    case NODE_BREAK: return FLOW_BREAK;
+    case NODE_CONTINUE: return FLOW_CONTINUE;
+    default: break;
+    }
+    return FLOW_NEXT;
+}
+
+static flow run(frame *f, const template_node *node) {
+    if (!deeper(f)) return FLOW_BREAK;
+    if (node->kind != NODE_BODY) f->s->line = node->line;
+    f->nested++;
+    flow next = run_kind(f, node);
+    f->nested--;
+    return next;
+}
+
+void template_evaluate(state *s, const template_node *body, builder *out) {
+    scope outermost = {0};
+    frame f = {.s = s, .scope = &outermost, .out = out};
+    run(&f, body);
+}

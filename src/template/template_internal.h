@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template_internal.h: what the files of template/ share: nodes, values, and the state of a rendering.
+ *
+ * Errors are sticky: a function that fails sets state->failed and returns an undefined value or an empty string; every loop
+ * ends when it is set. Values live in the arena of their rendering, constants in that of their template; nothing is freed
+ * before its arena. Values are immutable, except namespaces, and lists and dicts while they are built.
+ */
+#ifndef TEMPLATE_TEMPLATE_INTERNAL_H
+#define TEMPLATE_TEMPLATE_INTERNAL_H
+
+#include "base/compiler.h"
+#include "template/template.h"
+
+/* ---- Memory (template_memory.c) ---- */
+
+typedef struct arena_chunk arena_chunk;
+
+typedef struct arena {
+    arena_chunk *last;
+    size_t used, cap;    /* of the last chunk */
+    size_t total, limit; /* bytes of all chunks */
+} arena;
+
+void *arena_alloc(arena *a, size_t bytes) BASE_NODISCARD; /* zeroed, aligned for any type; NULL: out of memory, or the limit */
+void arena_free(arena *a);
+
+/* ---- Values ---- */
+
+typedef enum value_type {
+    VALUE_UNDEFINED,
+    VALUE_NONE,
+    VALUE_BOOL,
+    VALUE_INT,
+    VALUE_FLOAT,
+    VALUE_STRING,
+    VALUE_LIST, /* and everything else that is iterated: see list_kind */
+    VALUE_DICT,
+    VALUE_NAMESPACE,
+    VALUE_MACRO,
+    VALUE_FUNCTION, /* a global function */
+    VALUE_METHOD,   /* of a string, a list, a dict or a loop, bound to it */
+    VALUE_LOOP,
+    VALUE_CYCLER,
+    VALUE_JOINER,
+} value_type;
+
+typedef struct value value;
+typedef struct template_node template_node;
+typedef struct scope scope;
+
+/* A string with the origin of its bytes. Runs are merged; the empty string has none. */
+typedef struct string {
+    const char *bytes;
+    size_t n;
+    const template_run *runs;
+    uint32_t n_runs;
+    bool markup; /* of the filters safe and escape: what is added to it is escaped */
+} string;
+
+typedef enum list_kind { LIST_LIST, LIST_TUPLE, LIST_GENERATOR, LIST_ITEMS, LIST_KEYS, LIST_VALUES, LIST_RANGE } list_kind;
+
+typedef struct list {
+    value *items;
+    size_t n, cap;
+    list_kind kind;
+    bool used;                 /* GENERATOR: it has been iterated, and is empty now */
+    int64_t start, stop, step; /* RANGE */
+} list;
+
+typedef struct dict_entry dict_entry;
+
+/* In order of insertion. NAMESPACE: keys are strings. */
+typedef struct dict {
+    dict_entry *entries;
+    size_t n, cap;
+    uint32_t *index; /* [cap_index] open addressing: entry + 1, or 0; NULL while the dict is small */
+    size_t cap_index;
+} dict;
+
+/* Why a value is undefined: a name, or an attribute or element of an object. */
+typedef struct undefined {
+    const char *hint; /* replaces the message; NULL: none */
+    const char *exception; /* of the error; NULL: UndefinedError */
+    const char *object; /* type of the object: "dict object"; NULL: a name */
+    string name;
+    bool is_element; /* the name is the text of an element that is not a string */
+} undefined;
+
+typedef struct method {
+    const value *self;
+    const char *name; /* interned */
+} method;
+
+typedef struct macro macro;
+typedef struct loop loop;
+typedef struct cycler cycler;
+
+struct value {
+    uint8_t type;
+    bool untrusted; /* BOOL, INT, FLOAT: depends on the input; its text is untrusted */
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        const string *s;
+        list *l;
+        dict *d;
+        const undefined *u;
+        const macro *m;
+        const struct function *function;
+        const method *method;
+        loop *loop;
+        cycler *cycler;
+    } as;
+};
+
+struct dict_entry {
+    value key, item;
+    uint64_t hash;
+};
+
+/* ---- Nodes ---- */
+
+typedef enum node_kind {
+    /* statements */
+    NODE_TEXT, NODE_PRINT, NODE_IF, NODE_FOR, NODE_SET, NODE_SET_BLOCK, NODE_MACRO, NODE_CALL_BLOCK, NODE_FILTER_BLOCK, NODE_BREAK,
+    NODE_CONTINUE, NODE_BODY, NODE_WITH,
+    /* expressions */
+    NODE_CONSTANT, NODE_NAME, NODE_LIST, NODE_TUPLE, NODE_DICT, NODE_ATTRIBUTE, NODE_ITEM, NODE_SLICE, NODE_CALL, NODE_FILTER, NODE_TEST,
+    NODE_NOT, NODE_AND, NODE_OR, NODE_NEGATE, NODE_POSITIVE, NODE_BINARY, NODE_COMPARE, NODE_CONCAT, NODE_CONDITION, NODE_RESULT,
+} node_kind;
+
+typedef enum binary_operator { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR_DIV, OP_MOD, OP_POW } binary_operator;
+typedef enum compare_operator { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_IN } compare_operator;
+
+typedef struct node_list {
+    template_node **items;
+    uint32_t n, cap;
+} node_list;
+
+/* What the fields hold, by kind:
+ *
+ *   TEXT      constant                       BODY      items
+ *   PRINT     a                              IF        a condition, b body, c else (a BODY or IF; NULL)
+ *   FOR       a target, b iterable, c condition or NULL, body items[0], else items[1] (may be missing), op: recursive
+ *   SET       a target (NAME, TUPLE, ATTRIBUTE of a namespace), b value
+ *   SET_BLOCK a target, b body, c FILTER of RESULT or NULL
+ *   MACRO     name, items parameters (NAME), second defaults of the last parameters, b body
+ *   CALL_BLOCK a CALL, b MACRO (caller)      FILTER_BLOCK a FILTER of RESULT, b body
+ *   WITH      items targets, second values, b body
+ *   CONSTANT  constant                       NAME      name
+ *   LIST, TUPLE items                        DICT      items: keys, second: values
+ *   ATTRIBUTE a, name                        ITEM      a, b
+ *   SLICE     a, items: start, stop, step (each may be NULL)
+ *   CALL      a, items, names and second: keyword arguments
+ *   FILTER, TEST  a, name, items, names and second: keyword arguments; handler: what the name stands for
+ *   BINARY    a, b, op                       COMPARE   a, items with operators `ops`
+ *   CONCAT    items                          CONDITION a condition, b, c or NULL
+ *   RESULT    the text of the block */
+struct template_node {
+    uint8_t kind, op;
+    uint32_t line;
+    template_node *a, *b, *c;
+    node_list items, second;
+    const char **names; /* [second.n] interned */
+    uint8_t *ops;       /* [items.n] */
+    const char *name;   /* interned: names are compared as pointers */
+    const void *handler;
+    value constant;
+};
+
+/* An interned name. */
+typedef struct name_table {
+    const char **names;
+    size_t n, cap;
+} name_table;
+
+struct rp_template {
+    arena memory;
+    char *name;
+    name_table names;
+    template_node *body;
+};
+
+/* ---- A rendering ---- */
+
+typedef struct binding {
+    const char *name; /* interned */
+    value value;
+} binding;
+
+struct scope {
+    scope *outer; /* NULL: the outermost, before the variables of the rendering */
+    binding *items;
+    size_t n, cap;
+};
+
+/* A text that is being written. */
+typedef struct builder {
+    char *bytes;
+    size_t n, cap;
+    template_run *runs;
+    size_t n_runs, cap_runs;
+} builder;
+
+typedef struct state {
+    const template *t;
+    arena memory;
+    bool failed;
+    int code;                             /* an rp_code */
+    char message[RP_ERROR_MESSAGE_BYTES]; /* "TypeError: ..." */
+    uint32_t line;                        /* of the statement that runs */
+    uint64_t steps;
+    int depth;
+    dict *variables;
+    const rp_template_options *options;
+} state;
+
+/* Positional and keyword arguments of a call. */
+typedef struct arguments {
+    const value *items;
+    size_t n;
+    const char *const *names;
+    const value *named;
+    size_t n_named;
+} arguments;
+
+#define LITERAL(text) ((string){.bytes = (text), .n = sizeof(text) - 1})
+
+/* ---- Errors and limits (template_memory.c) ---- */
+
+/* Sets the error, unless there is one: an exception of Python with its text. */
+void state_fail(state *s, const char *exception, const char *fmt, ...) BASE_PRINTF(3, 4);
+void state_fail_memory(state *s);
+bool state_step(state *s, size_t cost); /* false: failed */
+void *state_alloc(state *s, size_t bytes) BASE_NODISCARD;
+/* Grows an array in the arena; the old one is left behind. false: failed. */
+bool state_grow(state *s, void **items, size_t *cap, size_t need, size_t item_bytes) BASE_NODISCARD;
+
+/* ---- Strings (template_strings.c) ---- */
+
+void builder_add(state *s, builder *b, const char *bytes, size_t n, uint32_t origin, size_t offset);
+void builder_add_string(state *s, builder *b, const string *text);
+const string *builder_string(state *s, const builder *b);
+/* Bytes [from, to) of a string, with their origins. */
+const string *string_part(state *s, const string *text, size_t from, size_t to);
+const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin);
+value value_string(const string *text);
+value value_text(state *s, const char *text); /* a trusted string of static or arena text */
+value value_concat(state *s, const string *a, const string *b); /* with Markup's rules */
+const string *string_escaped(state *s, const string *text); /* & < > ' " for HTML */
+bool string_equal(const string *a, const string *b);
+bool string_is(const string *a, const char *text);
+int string_compare(const string *a, const string *b); /* by code points */
+size_t string_length(const string *text);             /* code points */
+size_t string_offset(const string *text, size_t index); /* byte offset of a code point, at most n */
+/* First occurrence at or after byte `from`; SIZE_MAX: none. */
+size_t string_find(const string *text, const string *part, size_t from);
+size_t string_find_last(const string *text, const string *part);
+uint32_t string_at(const string *text, size_t at, size_t *n); /* code point and its length at byte `at` < n */
+bool is_python_space(uint32_t c);
+/* Removes characters of `set` (NULL: white space) from both ends, or from one. */
+const string *string_strip(state *s, const string *text, const string *set, bool left, bool right);
+const string *string_replace(state *s, const string *text, const string *old, const string *with, int64_t most);
+typedef enum case_kind { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP } case_kind;
+const string *string_case(state *s, const string *text, case_kind kind);
+
+/* ---- Values (template_values.c) ---- */
+
+extern const value value_none;
+value value_bool(bool b);
+value value_int(int64_t i);
+value value_float(double f);
+value value_undefined(state *s, const char *object, const string *name, bool is_element);
+value value_hinted(state *s, const char *hint, const char *exception); /* undefined, with a message of its own */
+value value_list(state *s, list_kind kind, size_t cap);
+value value_dict(state *s);
+void list_add(state *s, list *l, value v);
+void dict_set(state *s, dict *d, value key, value item);
+const value *dict_find(state *s, const dict *d, value key); /* NULL: none */
+const value *dict_find_text(state *s, const dict *d, const char *key);
+
+const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
+const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
+void state_fail_undefined(state *s, value v);
+bool value_is_number(value v);          /* int, float, bool */
+bool value_is_sequence(value v);        /* a list or a tuple */
+int64_t value_as_int(value v);          /* of an int or a bool */
+double value_as_float(value v);         /* of a number */
+bool value_truth(state *s, value v);
+bool value_equal(state *s, value a, value b);
+/* -1, 0, 1; for `<`, named in the error. */
+int value_compare(state *s, value a, value b, const char *operator_text);
+bool value_contains(state *s, value container, value item);
+/* The items to iterate over; NULL: failed. */
+const list *value_iterate(state *s, value v);
+const string *value_to_string(state *s, value v); /* str() */
+void value_write(state *s, builder *b, value v, bool repr);
+void float_repr(double f, char out[32]); /* Python's: the shortest digits that give the same number */
+
+/* ---- Arithmetic (template_arithmetic.c) ---- */
+
+value binary_operate(state *s, binary_operator op, value a, value b);
+value string_percent(state *s, const string *format, const value *items, size_t n, const dict *named); /* "%s" % x */
+
+/* ---- JSON (template_json.c) ---- */
+
+typedef struct json_style {
+    const char *item_separator, *key_separator; /* ", " and ": " */
+    int64_t indent;                             /* spaces; -1: one line */
+    bool ascii, sorted;
+} json_style;
+void json_write(state *s, builder *b, value v, const json_style *style);
+/* The members of the object. */
+dict *json_read(state *s, const char *json, size_t n);
+
+/* ---- Attributes, items and methods (template_access.c) ---- */
+
+value value_attribute(state *s, value object, const char *name);
+value value_item(state *s, value object, value key);
+value value_slice(state *s, value object, const value *start, const value *stop, const value *step);
+value method_call(state *s, const method *m, const arguments *args);
+
+/* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_tests.c) ---- */
+
+typedef struct function {
+    const char *name;
+    value (*call)(state *s, const arguments *args);
+} function;
+const function *function_find(const char *name);
+
+typedef struct filter {
+    const char *name;
+    value (*apply)(state *s, value v, const arguments *args);
+} filter;
+const filter *filter_find(const char *name);
+
+typedef struct test {
+    const char *name;
+    bool (*holds)(state *s, value v, const arguments *args);
+} test;
+const test *test_find(const char *name);
+
+/* Argument `at`, or by name. NULL: not given. */
+const value *argument(const arguments *args, size_t at, const char *name);
+int64_t argument_int(state *s, const arguments *args, size_t at, const char *name, int64_t otherwise);
+const string *argument_string(state *s, const arguments *args, size_t at, const char *name, const string *otherwise);
+bool argument_bool(state *s, const arguments *args, size_t at, const char *name, bool otherwise);
+
+struct macro {
+    const template_node *node;
+    scope *defined_in;
+};
+
+struct loop {
+    const template_node *node;
+    scope *outer;
+    const list *items;
+    size_t at;
+    int depth; /* of recursion, from 0 */
+    value last_changed;
+    bool has_changed;
+};
+
+struct cycler {
+    const value *items;
+    size_t n, at;
+    bool used; /* JOINER: it was called */
+};
+
+/* ---- Parsing ---- */
+
+typedef enum token_kind {
+    TOKEN_END, TOKEN_DATA, TOKEN_BLOCK_BEGIN, TOKEN_BLOCK_END, TOKEN_VARIABLE_BEGIN, TOKEN_VARIABLE_END, TOKEN_NAME, TOKEN_STRING, TOKEN_INT,
+    TOKEN_FLOAT, TOKEN_OPERATOR,
+} token_kind;
+
+typedef struct token {
+    uint8_t kind;
+    uint32_t line;
+    const char *bytes; /* of the source; STRING: without quotes, not unescaped; OPERATOR: static, compared as text */
+    size_t n;
+} token;
+
+typedef struct token_stream {
+    token *items;
+    size_t n, cap;
+} token_stream;
+
+/* Splits the source, with white space control done. The source must outlive the tokens. */
+int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err);
+int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err);
+const char *name_intern(arena *memory, name_table *names, const char *bytes, size_t n); /* NULL: out of memory */
+bool name_is_used(const name_table *names, const char *name);
+
+/* ---- Evaluation (template_evaluate.c) ---- */
+
+void template_evaluate(state *s, const template_node *body, builder *out);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template_memory.c: an arena: memory in chunks, freed together, with a limit. Errors and limits of a rendering. One thread. */
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "template/template_internal.h"
+
+#define FIRST_CHUNK_BYTES ((size_t)16 << 10)
+#define MAX_CHUNK_BYTES ((size_t)4 << 20)
+
+struct arena_chunk {
+    arena_chunk *before;
+    alignas(max_align_t) char bytes[];
+};
+
+static bool arena_add_chunk(arena *a, size_t bytes) {
+    size_t cap = a->cap == 0 ? FIRST_CHUNK_BYTES : a->cap * 2;
+    if (cap > MAX_CHUNK_BYTES) cap = MAX_CHUNK_BYTES;
+    if (cap < bytes) cap = bytes;
+    if (cap > a->limit || a->total > a->limit - cap) return false;
+    arena_chunk *chunk = base_alloc(sizeof(*chunk) + cap);
+    if (!chunk) return false;
+    chunk->before = a->last;
+    a->last = chunk;
+    a->used = 0;
+    a->cap = cap;
+    a->total += cap;
+    return true;
+}
+
+void *arena_alloc(arena *a, size_t bytes) {
+    const size_t align = alignof(max_align_t);
+    if (bytes > a->limit) return NULL;
+    bytes = (bytes + align - 1) / align * align;
+    if ((!a->last || bytes > a->cap - a->used) && !arena_add_chunk(a, bytes)) return NULL;
+    void *p = a->last->bytes + a->used;
+    a->used += bytes;
+    memset(p, 0, bytes);
+    return p;
+}
+
+void arena_free(arena *a) {
+    while (a->last) {
+        arena_chunk *chunk = a->last;
+        a->last = chunk->before;
+        base_free(chunk);
+    }
+    *a = (arena){.limit = a->limit};
+}
+
+/* ---- Errors and limits ---- */
+
+void state_fail(state *s, const char *exception, const char *fmt, ...) {
+    va_list ap;
+    if (s->failed) return;
+    s->failed = true;
+    s->code = RP_ERR_INVALID;
+    int n = snprintf(s->message, sizeof(s->message), "%s: ", exception);
+    va_start(ap, fmt);
+    if (n >= 0 && (size_t)n < sizeof(s->message)) vsnprintf(s->message + n, sizeof(s->message) - (size_t)n, fmt, ap);
+    va_end(ap);
+}
+
+void state_fail_memory(state *s) {
+    bool limit = s->memory.total >= s->memory.limit / 2;
+    state_fail(s, "MemoryError", limit ? "the template needs more than %zu bytes" : "out of memory: more than %zu bytes",
+               limit ? s->memory.limit : s->memory.total);
+    s->code = limit ? RP_ERR_LIMIT : RP_ERR_MEMORY;
+}
+
+bool state_step(state *s, size_t cost) {
+    if (s->failed) return false;
+    s->steps += cost + 1;
+    if (s->steps <= TEMPLATE_MAX_STEPS) return true;
+    state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)TEMPLATE_MAX_STEPS);
+    s->code = RP_ERR_LIMIT;
+    return false;
+}
+
+void *state_alloc(state *s, size_t bytes) {
+    void *p = s->failed ? NULL : arena_alloc(&s->memory, bytes);
+    if (!p) state_fail_memory(s);
+    return p;
+}
+
+bool state_grow(state *s, void **items, size_t *cap, size_t need, size_t item_bytes) {
+    if (need <= *cap) return !s->failed;
+    size_t more = *cap < 8 ? 16 : *cap * 2;
+    if (more < need) more = need;
+    void *grown = more > SIZE_MAX / item_bytes ? NULL : state_alloc(s, more * item_bytes);
+    if (!grown) return false;
+    if (*cap > 0) memcpy(grown, *items, *cap * item_bytes);
+    *items = grown;
+    *cap = more;
+    return true;
+}

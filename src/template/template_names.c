@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template_names.c: the names of a template, each stored once: a hash table in its arena. One thread until it is parsed. */
+#include <string.h>
+
+#include "template/template_internal.h"
+
+static size_t name_slot(const name_table *t, const char *bytes, size_t n) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    size_t i = (size_t)(h ^ h >> 32) & (t->cap - 1);
+    while (t->names[i] && !(strlen(t->names[i]) == n && memcmp(t->names[i], bytes, n) == 0)) i = (i + 1) & (t->cap - 1);
+    return i;
+}
+
+static bool names_grow(arena *memory, name_table *t) {
+    name_table larger = {.cap = t->cap ? t->cap * 2 : 256};
+    larger.names = arena_alloc(memory, larger.cap * sizeof(*larger.names));
+    if (!larger.names) return false;
+    for (size_t i = 0; i < t->cap; i++)
+        if (t->names[i]) larger.names[name_slot(&larger, t->names[i], strlen(t->names[i]))] = t->names[i];
+    larger.n = t->n;
+    *t = larger;
+    return true;
+}
+
+const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t n) {
+    if (t->n * 2 >= t->cap && !names_grow(memory, t)) return NULL;
+    size_t slot = name_slot(t, bytes, n);
+    if (t->names[slot]) return t->names[slot];
+    char *name = arena_alloc(memory, n + 1);
+    if (!name) return NULL;
+    memcpy(name, bytes, n);
+    t->n++;
+    return t->names[slot] = name;
+}
+
+bool name_is_used(const name_table *t, const char *name) { return t->cap > 0 && t->names[name_slot(t, name, strlen(name))] != NULL; }

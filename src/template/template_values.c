@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* template_values.c: values as in Python: names of types, truth, order, text. Owns nothing. One thread. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "base/text.h"
+#include "template/template_internal.h"
+
+/* ---- Making ---- */
+
+const value value_none = {.type = VALUE_NONE};
+
+value value_bool(bool b) { return (value){.type = VALUE_BOOL, .as.b = b}; }
+value value_int(int64_t i) { return (value){.type = VALUE_INT, .as.i = i}; }
+value value_float(double f) { return (value){.type = VALUE_FLOAT, .as.f = f}; }
+
+value value_undefined(state *s, const char *object, const string *name, bool is_element) {
+    undefined *u = state_alloc(s, sizeof(*u));
+    if (!u) return (value){0};
+    *u = (undefined){.object = object, .name = *name, .is_element = is_element};
+    return (value){.type = VALUE_UNDEFINED, .as.u = u};
+}
+
+value value_hinted(state *s, const char *hint, const char *exception) {
+    undefined *u = state_alloc(s, sizeof(*u));
+    if (!u) return (value){0};
+    *u = (undefined){.hint = hint, .exception = exception};
+    return (value){.type = VALUE_UNDEFINED, .as.u = u};
+}
+
+/* Jinja quotes the name of an object, but not before an element that is not a string. */
+void state_fail_undefined(state *s, value v) {
+    const undefined *u = v.as.u;
+    const char *exception = u && u->exception ? u->exception : "UndefinedError";
+    builder name = {0};
+    if (s->failed) return;
+    if (!u) {
+        state_fail(s, exception, "a value is undefined");
+        return;
+    }
+    if (u->hint) {
+        state_fail(s, exception, "%s", u->hint);
+        return;
+    }
+    if (u->is_element) builder_add_string(s, &name, &u->name);
+    else value_write(s, &name, value_string(&u->name), true);
+    const char *text = name.n > 0 ? name.bytes : "''";
+    if (s->failed) return;
+    if (!u->object) state_fail(s, exception, "%s is undefined", text);
+    else if (u->is_element) state_fail(s, exception, "%s has no element %s", u->object, text);
+    else state_fail(s, exception, "'%s' has no attribute %s", u->object, text);
+}
+
+value value_list(state *s, list_kind kind, size_t cap) {
+    list *l = state_alloc(s, sizeof(*l));
+    if (!l) return (value){0};
+    l->kind = kind;
+    if (!state_grow(s, (void **)&l->items, &l->cap, cap, sizeof(*l->items))) return (value){0};
+    return (value){.type = VALUE_LIST, .as.l = l};
+}
+
+void list_add(state *s, list *l, value v) {
+    if (!s->failed && state_grow(s, (void **)&l->items, &l->cap, l->n + 1, sizeof(*l->items))) l->items[l->n++] = v;
+}
+
+value value_dict(state *s) {
+    dict *d = state_alloc(s, sizeof(*d));
+    return d ? (value){.type = VALUE_DICT, .as.d = d} : (value){0};
+}
+
+/* ---- Dictionaries ---- */
+
+#define SMALL_DICT 8
+
+static uint64_t hash_bytes(const char *bytes, size_t n) {
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* Equal keys have equal hashes: 1, 1.0 and True are one key. */
+static uint64_t hash_key(state *s, value key) {
+    uint64_t h = 7;
+    switch (key.type) {
+    case VALUE_STRING: return hash_bytes(key.as.s->bytes, key.as.s->n);
+    case VALUE_BOOL: return (uint64_t)key.as.b;
+    case VALUE_INT: return (uint64_t)key.as.i;
+    case VALUE_FLOAT: return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
+    case VALUE_LIST:
+        if (key.as.l->kind != LIST_TUPLE) break;
+        for (size_t i = 0; i < key.as.l->n && !s->failed; i++) h = h * 31 + hash_key(s, key.as.l->items[i]);
+        return h;
+    case VALUE_DICT: break;
+    default: return (uint64_t)key.type;
+    }
+    state_fail(s, "TypeError", "unhashable type: '%s'", value_type_name(key));
+    return 0;
+}
+
+/* The slot of the key, or of the free place for it. */
+static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
+    uint64_t mixed = (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
+    for (size_t i = (size_t)(mixed >> 20) & (d->cap_index - 1);; i = (i + 1) & (d->cap_index - 1)) {
+        uint32_t *slot = &d->index[i];
+        if (*slot == 0) return slot;
+        const dict_entry *e = &d->entries[*slot - 1];
+        if (e->hash == hash && value_equal(s, e->key, key)) return slot;
+    }
+}
+
+static dict_entry *dict_entry_of(state *s, const dict *d, value key, uint64_t hash) {
+    if (s->failed) return NULL;
+    if (d->index) {
+        uint32_t slot = *dict_slot(s, d, key, hash);
+        return slot ? &d->entries[slot - 1] : NULL;
+    }
+    for (size_t i = 0; i < d->n; i++)
+        if (d->entries[i].hash == hash && value_equal(s, d->entries[i].key, key)) return &d->entries[i];
+    return NULL;
+}
+
+static void dict_index(state *s, dict *d) {
+    size_t cap = d->cap_index;
+    if (d->n < SMALL_DICT || (d->index && d->n * 2 < cap)) {
+        if (d->index && !s->failed) *dict_slot(s, d, d->entries[d->n - 1].key, d->entries[d->n - 1].hash) = (uint32_t)d->n;
+        return;
+    }
+    d->cap_index = cap ? cap * 4 : (size_t)8 * SMALL_DICT;
+    d->index = state_alloc(s, d->cap_index * sizeof(*d->index));
+    for (size_t i = 0; d->index && i < d->n; i++) *dict_slot(s, d, d->entries[i].key, d->entries[i].hash) = (uint32_t)i + 1;
+}
+
+void dict_set(state *s, dict *d, value key, value item) {
+    uint64_t hash = hash_key(s, key);
+    dict_entry *e = dict_entry_of(s, d, key, hash);
+    if (e) e->item = item;
+    if (e || s->failed || !state_grow(s, (void **)&d->entries, &d->cap, d->n + 1, sizeof(*d->entries))) return;
+    d->entries[d->n++] = (dict_entry){.key = key, .item = item, .hash = hash};
+    dict_index(s, d);
+}
+
+const value *dict_find(state *s, const dict *d, value key) {
+    dict_entry *e = dict_entry_of(s, d, key, hash_key(s, key));
+    return e ? &e->item : NULL;
+}
+
+const value *dict_find_text(state *s, const dict *d, const char *key) {
+    const string text = {.bytes = key, .n = strlen(key)};
+    return dict_find(s, d, value_string(&text));
+}
+
+/* ---- Types ---- */
+
+static const char *const list_names[] = {"list", "tuple", "generator", "dict_items", "dict_keys", "dict_values", "range"};
+
+const char *value_type_name(value v) {
+    static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
+                                        "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
+    return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup" : names[v.type];
+}
+
+const char *value_object_name(value v) {
+    static const char *const names[] = {"jinja2.runtime.Undefined object", "None", "bool object", "int object", "float object", "str object", "list object",
+                                        "dict object", "jinja2.utils.Namespace object", "jinja2.runtime.Macro object", "function object",
+                                        "builtin_function_or_method object", "jinja2.runtime.LoopContext object", "jinja2.utils.Cycler object",
+                                        "jinja2.utils.Joiner object"};
+    static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object", "dict_keys object", "dict_values object",
+                                        "range object"};
+    if (v.type == VALUE_STRING && v.as.s->markup) return "markupsafe.Markup object";
+    return v.type == VALUE_LIST ? lists[v.as.l->kind] : names[v.type];
+}
+
+bool value_is_number(value v) { return v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_FLOAT; }
+
+int64_t value_as_int(value v) { return v.type == VALUE_BOOL ? v.as.b : v.as.i; }
+double value_as_float(value v) { return v.type == VALUE_FLOAT ? v.as.f : (double)value_as_int(v); }
+bool value_is_sequence(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_LIST || v.as.l->kind == LIST_TUPLE); }
+
+bool value_truth(state *s, value v) {
+    (void)s;
+    switch (v.type) {
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return false;
+    case VALUE_BOOL: return v.as.b;
+    case VALUE_INT: return v.as.i != 0;
+    case VALUE_FLOAT: return v.as.f != 0;
+    case VALUE_STRING: return v.as.s->n > 0;
+    case VALUE_LIST: return v.as.l->kind == LIST_GENERATOR || v.as.l->n > 0;
+    case VALUE_DICT: return v.as.d->n > 0;
+    default: return true;
+    }
+}
+
+/* ---- Order ---- */
+
+static bool deeper(state *s) {
+    if (s->depth < TEMPLATE_MAX_DEPTH) return true;
+    state_fail(s, "RecursionError", "values or calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
+    s->code = RP_ERR_LIMIT;
+    return false;
+}
+
+static bool lists_equal(state *s, const list *a, const list *b) {
+    bool same = a->kind == b->kind && a->kind != LIST_GENERATOR && a->kind != LIST_ITEMS && a->kind != LIST_VALUES && a->n == b->n;
+    if (a == b) return true;
+    if (!deeper(s)) return false;
+    s->depth++;
+    for (size_t i = 0; i < a->n && same && !s->failed; i++) same = value_equal(s, a->items[i], b->items[i]);
+    s->depth--;
+    return same;
+}
+
+static bool dicts_equal(state *s, const dict *a, const dict *b) {
+    bool same = a->n == b->n;
+    if (a == b) return true;
+    if (!deeper(s)) return false;
+    s->depth++;
+    for (size_t i = 0; i < a->n && same && !s->failed; i++) {
+        dict_entry *e = dict_entry_of(s, b, a->entries[i].key, a->entries[i].hash);
+        same = e && value_equal(s, a->entries[i].item, e->item);
+    }
+    s->depth--;
+    return same;
+}
+
+bool value_equal(state *s, value a, value b) {
+    if (!state_step(s, 0)) return false;
+    if (value_is_number(a) && value_is_number(b))
+        return a.type == VALUE_FLOAT || b.type == VALUE_FLOAT ? value_as_float(a) == value_as_float(b) : value_as_int(a) == value_as_int(b);
+    if (a.type != b.type) return false;
+    switch (a.type) {
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return true;
+    case VALUE_STRING: return string_equal(a.as.s, b.as.s);
+    case VALUE_LIST: return lists_equal(s, a.as.l, b.as.l);
+    case VALUE_DICT: return dicts_equal(s, a.as.d, b.as.d);
+    default: return a.as.d == b.as.d;
+    }
+}
+
+int value_compare(state *s, value a, value b, const char *operator_text) {
+    if (!state_step(s, 0)) return 0;
+    if (a.type == VALUE_UNDEFINED || b.type == VALUE_UNDEFINED) state_fail_undefined(s, a.type == VALUE_UNDEFINED ? a : b);
+    else if (value_is_number(a) && value_is_number(b)) {
+        if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
+        return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
+    } else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
+    else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
+        for (size_t i = 0; i < a.as.l->n && i < b.as.l->n && !s->failed; i++)
+            if (!value_equal(s, a.as.l->items[i], b.as.l->items[i])) return value_compare(s, a.as.l->items[i], b.as.l->items[i], operator_text);
+        return (a.as.l->n > b.as.l->n) - (a.as.l->n < b.as.l->n);
+    } else
+        state_fail(s, "TypeError", "'%s' not supported between instances of '%s' and '%s'", operator_text, value_type_name(a), value_type_name(b));
+    return 0;
+}
+
+bool value_contains(state *s, value container, value item) {
+    switch (container.type) {
+    case VALUE_STRING:
+        if (item.type == VALUE_UNDEFINED) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not Undefined");
+        else if (item.type != VALUE_STRING) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not %s", value_type_name(item));
+        else return state_step(s, container.as.s->n / 64) && string_find(container.as.s, item.as.s, 0) != SIZE_MAX;
+        return false;
+    case VALUE_DICT: return dict_find(s, container.as.d, item) != NULL;
+    case VALUE_UNDEFINED:
+    case VALUE_LIST: break;
+    default: state_fail(s, "TypeError", "argument of type '%s' is not iterable", value_type_name(container)); return false;
+    }
+    const list *l = value_iterate(s, container);
+    for (size_t i = 0; l && i < l->n && !s->failed; i++)
+        if (value_equal(s, l->items[i], item)) return true;
+    return false;
+}
+
+/* ---- Iteration ---- */
+
+static const list *string_characters(state *s, const string *text) {
+    value all = value_list(s, LIST_LIST, 0);
+    for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
+        string_at(text, at, &n);
+        list_add(s, all.as.l, value_string(string_part(s, text, at, at + n)));
+    }
+    return all.as.l;
+}
+
+const list *value_iterate(state *s, value v) {
+    static const list nothing = {.kind = LIST_LIST};
+    if (s->failed) return NULL;
+    switch (v.type) {
+    case VALUE_UNDEFINED: return &nothing;
+    case VALUE_STRING: return string_characters(s, v.as.s);
+    case VALUE_LIST:
+        if (v.as.l->kind == LIST_GENERATOR && v.as.l->used) return &nothing;
+        v.as.l->used = true;
+        return v.as.l;
+    case VALUE_DICT: {
+        value keys = value_list(s, LIST_LIST, v.as.d->n);
+        for (size_t i = 0; i < v.as.d->n && !s->failed; i++) list_add(s, keys.as.l, v.as.d->entries[i].key);
+        return keys.as.l;
+    }
+    default: state_fail(s, "TypeError", "'%s' object is not iterable", value_type_name(v)); return NULL;
+    }
+}
+
+/* ---- Text ---- */
+
+void float_repr(double f, char out[32]) {
+    if (isnan(f) || isinf(f)) {
+        snprintf(out, 32, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        return;
+    }
+    int digits = 1;
+    char text[32];
+    do snprintf(text, sizeof(text), "%.*e", digits - 1, f);
+    while (strtod(text, NULL) != f && ++digits <= 17);
+    int exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent < -4 || exponent >= 16) {
+        char *e = strchr(text, 'e'); /* 1e-07 has two digits in C and in Python */
+        *e = '\0';
+        snprintf(out, 32, "%.24se%c%02d", text, exponent < 0 ? '-' : '+', abs(exponent) % 1000);
+    } else snprintf(out, 32, "%.*f", digits - 1 - exponent > 1 ? digits - 1 - exponent : 1, f);
+}
+
+static bool is_printable(uint32_t c) {
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return c == ' ' || !(k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO ||
+                         k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP);
+}
+
+static void write_plain(state *s, builder *b, const char *text) { builder_add(s, b, text, strlen(text), TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); }
+
+/* repr() of a string. Escapes and quotes are untrusted, as they depend on the text. */
+static void write_quoted(state *s, builder *b, const string *text) {
+    bool single = memchr(text->bytes, '\'', text->n) != NULL, both = single && memchr(text->bytes, '"', text->n) != NULL;
+    char quote = single && !both ? '"' : '\'', escape[16];
+    size_t from = 0;
+    builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+    for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
+        uint32_t c = string_at(text, at, &n);
+        if (c == '\\' || c == (unsigned char)quote) snprintf(escape, sizeof(escape), "\\%c", (char)c);
+        else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (is_printable(c)) continue;
+        else snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+        builder_add_string(s, b, string_part(s, text, from, at));
+        builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        from = at + n;
+    }
+    builder_add_string(s, b, string_part(s, text, from, text->n));
+    builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+}
+
+static void write_items(state *s, builder *b, const list *l) {
+    static const char *const open[] = {"[", "(", NULL, "dict_items([", "dict_keys([", "dict_values([", NULL};
+    static const char *const close[] = {"]", ")", NULL, "])", "])", "])", NULL};
+    char range[96];
+    if (l->kind == LIST_GENERATOR) write_plain(s, b, "<generator object>");
+    else if (l->kind == LIST_RANGE) {
+        snprintf(range, sizeof(range), l->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)", (long long)l->start, (long long)l->stop,
+                 (long long)l->step);
+        write_plain(s, b, range);
+    } else {
+        write_plain(s, b, open[l->kind]);
+        for (size_t i = 0; i < l->n && !s->failed; i++) {
+            if (i > 0) write_plain(s, b, ", ");
+            value_write(s, b, l->items[i], true);
+        }
+        write_plain(s, b, l->kind == LIST_TUPLE && l->n == 1 ? ",)" : close[l->kind]);
+    }
+}
+
+static void write_dict(state *s, builder *b, const dict *d) {
+    write_plain(s, b, "{");
+    for (size_t i = 0; i < d->n && !s->failed; i++) {
+        if (i > 0) write_plain(s, b, ", ");
+        value_write(s, b, d->entries[i].key, true);
+        write_plain(s, b, ": ");
+        value_write(s, b, d->entries[i].item, true);
+    }
+    write_plain(s, b, "}");
+}
+
+static void write_number(state *s, builder *b, value v) {
+    char text[32];
+    if (v.type == VALUE_FLOAT) float_repr(v.as.f, text);
+    else if (v.type == VALUE_BOOL) snprintf(text, sizeof(text), "%s", v.as.b ? "True" : "False");
+    else snprintf(text, sizeof(text), "%lld", (long long)v.as.i);
+    builder_add(s, b, text, strlen(text), v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+}
+
+void value_write(state *s, builder *b, value v, bool repr) {
+    if (!state_step(s, 0) || !deeper(s)) return;
+    s->depth++;
+    switch (v.type) {
+    case VALUE_UNDEFINED:
+        if (repr) write_plain(s, b, "Undefined");
+        break;
+    case VALUE_NONE: write_plain(s, b, "None"); break;
+    case VALUE_BOOL:
+    case VALUE_INT:
+    case VALUE_FLOAT: write_number(s, b, v); break;
+    case VALUE_STRING:
+        if (!repr) builder_add_string(s, b, v.as.s);
+        else if (v.as.s->markup) {
+            write_plain(s, b, "Markup(");
+            write_quoted(s, b, v.as.s);
+            write_plain(s, b, ")");
+        } else write_quoted(s, b, v.as.s);
+        break;
+    case VALUE_LIST: write_items(s, b, v.as.l); break;
+    case VALUE_DICT: write_dict(s, b, v.as.d); break;
+    case VALUE_NAMESPACE:
+        write_plain(s, b, "<Namespace ");
+        write_dict(s, b, v.as.d);
+        write_plain(s, b, ">");
+        break;
+    default:
+        write_plain(s, b, "<");
+        write_plain(s, b, value_type_name(v));
+        write_plain(s, b, ">");
+    }
+    s->depth--;
+}
+
+const string *value_to_string(state *s, value v) {
+    builder b = {0};
+    if (v.type == VALUE_STRING) return v.as.s;
+    value_write(s, &b, v, false);
+    return builder_string(s, &b);
+}
