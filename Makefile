@@ -54,7 +54,7 @@ test-clients-python: all ## test the server with Debian's python3-openai and pyt
 	@tests/clients/run_python
 
 .PHONY: test-formats
-test-formats: all ## validate /metrics with promtool and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
+test-formats: all ## test the alert rules and validate /metrics with promtool, and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
 	@tools/test_formats
 
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)

@@ -46,8 +46,8 @@ static void http_handle_aim(CURL *h, const http_target *t) {
 
 /* ---- targets ---- */
 
-static int wrong_url(const char *url, const char *what) {
-    return cli_fail(CLI_WRONG_USE, "--url '%s': %s: give http://HOST:PORT or https://HOST:PORT, such as %s", url, what, HTTP_DEFAULT_URL);
+static int wrong_url(const char *option, const char *url, const char *what) {
+    return cli_fail(CLI_WRONG_USE, "%s '%s': %s: give http://HOST:PORT or https://HOST:PORT", option, url, what);
 }
 
 static bool http_url_has(CURLU *u, CURLUPart part) {
@@ -58,24 +58,25 @@ static bool http_url_has(CURLU *u, CURLUPart part) {
 }
 
 /* The URL without a '/' at its end, if it has only the parts that a server's address may have. */
-static int http_target_parse(http_target *t, CURLU *u, const char *url) {
+static int http_target_parse(http_target *t, CURLU *u, const char *option, const char *url) {
     char *scheme = NULL, *whole = NULL;
     CURLUcode rc = curl_url_set(u, CURLUPART_URL, url, 0);
-    if (rc != CURLUE_OK) return wrong_url(url, curl_url_strerror(rc));
-    if (curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK) return wrong_url(url, "no URL scheme");
+    if (rc != CURLUE_OK) return wrong_url(option, url, curl_url_strerror(rc));
+    if (curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK) return wrong_url(option, url, "no URL scheme");
     bool is_http = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
     curl_free(scheme);
-    if (!is_http) return wrong_url(url, "unsupported URL scheme (only http and https)");
+    if (!is_http) return wrong_url(option, url, "unsupported URL scheme (only http and https)");
     if (http_url_has(u, CURLUPART_USER) || http_url_has(u, CURLUPART_PASSWORD))
-        return wrong_url(url, "a user name or password; servers use API keys instead");
-    if (http_url_has(u, CURLUPART_QUERY) || http_url_has(u, CURLUPART_FRAGMENT)) return wrong_url(url, "a query or fragment");
-    if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK) return wrong_url(url, "not a URL");
+        return wrong_url(option, url, "a user name or password; servers use API keys instead");
+    if (http_url_has(u, CURLUPART_QUERY) || http_url_has(u, CURLUPART_FRAGMENT))
+        return wrong_url(option, url, "a query or fragment");
+    if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK) return wrong_url(option, url, "not a URL");
     size_t n = strlen(whole);
     while (n > 0 && whole[n - 1] == '/') n--;
     bool fits = n < sizeof t->base;
     snprintf(t->base, sizeof t->base, "%.*s", (int)n, whole);
     curl_free(whole);
-    return fits ? CLI_OK : wrong_url(url, "the URL is too long");
+    return fits ? CLI_OK : wrong_url(option, url, "the URL is too long");
 }
 
 /* Connects, and closes the connection. */
@@ -85,28 +86,36 @@ static int http_target_check(const http_target *t) {
     curl_easy_setopt(x.handle, CURLOPT_CONNECT_ONLY, 1L);
     CURLcode rc = curl_easy_perform(x.handle);
     int status = CLI_OK;
-    if (rc == CURLE_SSL_CACERT_BADFILE) status = cli_fail(CLI_FAILED, "--ca-file '%s': no certificates (PEM) in it", t->ca_file);
+    if (rc == CURLE_SSL_CACERT_BADFILE)
+        status = cli_fail(CLI_FAILED, "--ca-file '%s': no certificates (PEM) in it", t->ca_file);
     else if (rc == CURLE_PEER_FAILED_VERIFICATION)
         status = cli_fail(CLI_FAILED, "cannot reach %s: its certificate is not trusted: %s: give --ca-file", t->name,
                           http_fault(x.why, rc));
     else if (rc != CURLE_OK)
-        status = cli_fail(CLI_FAILED, "cannot reach %s: %s: is a server running there?", t->name, http_fault(x.why, rc));
+        status =
+            cli_fail(CLI_FAILED, "cannot reach %s: %s: is a server running there?", t->name, http_fault(x.why, rc));
     http_transfer_close(&x);
     return status;
 }
 
-int http_target_open(http_target *t, const char *url, const char *unix_path, const char *ca_file) {
+int http_target_read(http_target *t, const char *option, const char *url, const char *unix_path, const char *ca_file) {
     *t = (http_target){.unix_path = unix_path, .ca_file = ca_file};
     CURLU *u = curl_url();
     if (u == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
-    int status = http_target_parse(t, u, url);
+    int status = http_target_parse(t, u, option, url);
     curl_url_cleanup(u);
     if (status != CLI_OK) return status;
     size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
     if (unix_path != NULL && strlen(unix_path) > longest)
         return cli_fail(CLI_WRONG_USE, "--unix '%s': a socket path has at most %zu bytes", unix_path, longest);
-    snprintf(t->name, sizeof t->name, "%s%s", unix_path != NULL ? "unix:" : "", unix_path != NULL ? unix_path : t->base);
-    return http_target_check(t);
+    snprintf(t->name, sizeof t->name, "%s%s", unix_path != NULL ? "unix:" : "",
+             unix_path != NULL ? unix_path : t->base);
+    return CLI_OK;
+}
+
+int http_target_open(http_target *t, const char *url, const char *unix_path, const char *ca_file) {
+    int status = http_target_read(t, "--url", url, unix_path, ca_file);
+    return status == CLI_OK ? http_target_check(t) : status;
 }
 
 /* ---- transfers ---- */
@@ -116,8 +125,8 @@ static size_t http_transfer_write(char *bytes, size_t size, size_t n, void *user
     return x->on_body(x->user, bytes, size * n) ? size * n : CURL_WRITEFUNC_ERROR;
 }
 
-void http_transfer_open(http_transfer *x, const http_target *t, bool (*on_body)(void *user, const char *bytes, size_t n),
-                        void *user) {
+void http_transfer_open(http_transfer *x, const http_target *t,
+                        bool (*on_body)(void *user, const char *bytes, size_t n), void *user) {
     *x = (http_transfer){.handle = http_handle_new(x->why), .on_body = on_body, .user = user};
     http_handle_aim(x->handle, t);
     curl_easy_setopt(x->handle, CURLOPT_WRITEFUNCTION, http_transfer_write);
@@ -200,7 +209,8 @@ int http_ask(const http_target *t, const http_request *q, http_reply *reply) {
     if (rc == CURLE_WRITE_ERROR)
         status = cli_fail(CLI_FAILED, "%s %s%s: the reply has more than %zu MiB", q->method, t->name, q->path,
                           HTTP_MAX_REPLY_BYTES >> 20);
-    else if (rc != CURLE_OK) status = cli_fail(CLI_FAILED, "%s %s%s: %s", q->method, t->name, q->path, http_fault(x.why, rc));
+    else if (rc != CURLE_OK)
+        status = cli_fail(CLI_FAILED, "%s %s%s: %s", q->method, t->name, q->path, http_fault(x.why, rc));
     http_transfer_close(&x);
     return status;
 }

@@ -28,9 +28,13 @@ typedef struct http_target {
     const char *ca_file;   /* borrowed; certificates (PEM) to trust instead of the system's; NULL: the system's */
 } http_target;
 
-/* Checks a server's address, and that it accepts connections (and its certificate). url: "http://HOST[:PORT][/BASE]" or
- * "https://..."; unix_path: a Unix socket instead of its host and port, or NULL; ca_file: NULL, or PEM. Returns an exit
- * status: CLI_WRONG_USE for an invalid URL, CLI_FAILED if no server listens or its certificate is not trusted. */
+/* Reads a server's address, without connecting. option: that of the URL, for messages. Returns an exit status:
+ * CLI_WRONG_USE for an invalid URL. */
+int http_target_read(http_target *t, const char *option, const char *url, const char *unix_path, const char *ca_file);
+/* Reads the address of --url and --unix, and checks that the server accepts connections (and its certificate). url:
+ * "http://HOST[:PORT][/BASE]" or "https://..."; unix_path: a Unix socket instead of its host and port, or NULL;
+ * ca_file: NULL, or PEM. Returns an exit status: as above, CLI_FAILED if no server listens or its certificate is not
+ * trusted. */
 int http_target_open(http_target *t, const char *url, const char *unix_path, const char *ca_file);
 
 typedef struct http_request {
@@ -51,8 +55,8 @@ typedef struct http_transfer {
 
 /* on_body: called with the bytes of a reply's body as they arrive; false ends the transfer. x must not move while it is
  * open. Exits if out of memory. */
-void http_transfer_open(http_transfer *x, const http_target *t, bool (*on_body)(void *user, const char *bytes, size_t n),
-                        void *user);
+void http_transfer_open(http_transfer *x, const http_target *t,
+                        bool (*on_body)(void *user, const char *bytes, size_t n), void *user);
 void http_transfer_close(http_transfer *x);
 /* Sets the request to send next. Its body is borrowed until the transfer ends; the rest is copied. */
 void http_transfer_set(http_transfer *x, const http_target *t, const http_request *q);
