@@ -85,6 +85,10 @@ coverage: ## measure line and branch coverage of the tests, by folder (gcc, gcov
 mutations: packages ## mutation test: break ten invariants and require that an assertion or a test fails (about ten minutes)
 	@tools/check-mutations $(NAMES)
 
+.PHONY: site
+site: ## build the documentation as a site with search: build/site/index.html
+	@tools/make_site
+
 dist: ## create build/reprise-VERSION.tar.gz of the last commit, reproducibly
 	@tools/dist
 
