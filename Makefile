@@ -54,7 +54,7 @@ test-clients-python: all ## test the server with Debian's python3-openai and pyt
 	@tests/clients/run_python
 
 .PHONY: test-formats
-test-formats: all ## validate /metrics with promtool and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
+test-formats: all ## test the alert rules and validate /metrics with promtool, and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
 	@tools/test_formats
 
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
@@ -88,6 +88,10 @@ coverage: ## measure line and branch coverage of the tests, by folder (gcc, gcov
 
 mutations: packages ## mutation test: break ten invariants and require that an assertion or a test fails (about ten minutes)
 	@tools/check-mutations $(NAMES)
+
+.PHONY: site
+site: ## build the documentation as a site with search: build/site/index.html
+	@tools/make_site
 
 dist: ## create build/reprise-VERSION.tar.gz of the last commit, reproducibly
 	@tools/dist

@@ -27,6 +27,7 @@
 
 #include "common/console.h"
 #include "common/http_client.h"
+#include "common/sse_reader.h"
 #include "reprise_server.h"
 #include "support.h"
 
@@ -53,13 +54,12 @@ typedef struct caller {
     bench *b;
     int index;
     int answer; /* tokens of its current request */
-    int fd; /* -1: not connected yet */
+    http_transfer transfer; /* opened on first use */
     unsigned seed;
     way way;
     double first_s; /* time of the first text; 0: none yet */
     bool said_done;
     long tokens;    /* of all its answers */
-    http_reader reader;
     sse_reader events;
     pthread_t thread;
 } caller;
@@ -97,43 +97,25 @@ static void on_event(void *user, const char *event, const char *data, size_t n) 
     else on_text(c, data, n);
 }
 
-static void on_body(void *user, const char *bytes, size_t n) {
+static bool on_body(void *user, const char *bytes, size_t n) {
     caller *c = user;
     if (c->b->whole) c->said_done = true;
     else if (!sse_reader_feed(&c->events, bytes, n)) bench_die("an event is too long", NULL);
-}
-
-static void send_request(caller *c, const char *text) {
-    bench_text body = {0};
-    size_t n, sent = 0;
-    bench_text_add(&body, "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}", text,
-                   c->answer, c->b->whole ? "false" : "true");
-    http_request q = {.method = "POST", .path = "/v1/completions", .body = body.bytes, .n_body = body.n};
-    char *bytes = http_request_bytes(&c->b->target, &q, &n);
-    while (sent < n) {
-        ssize_t part = send(c->fd, bytes + sent, n - sent, MSG_NOSIGNAL);
-        if (part <= 0) bench_die("send", NULL);
-        sent += (size_t)part;
-    }
-    free(bytes);
-    bench_text_free(&body);
+    return true;
 }
 
 static void ask_http(caller *c, const char *text) {
-    char bytes[16384];
-    size_t used;
-    http_state state = HTTP_READING;
-    if (c->fd < 0 && (c->fd = http_connect(&c->b->target, false)) < 0) bench_die("connect", NULL);
-    http_reader_begin(&c->reader, false, on_body, c);
+    bench_text body = {0};
+    if (c->transfer.handle == NULL) http_transfer_open(&c->transfer, &c->b->target, on_body, c);
+    bench_text_add(&body, "{\"prompt\": \"%s\", \"max_tokens\": %d, \"temperature\": 0, \"ignore_eos\": true, \"stream\": %s}", text,
+                   c->answer, c->b->whole ? "false" : "true");
+    http_request q = {.method = "POST", .path = "/v1/completions", .body = body.bytes, .n_body = body.n};
+    http_transfer_set(&c->transfer, &c->b->target, &q);
     sse_reader_begin(&c->events, on_event, c);
     c->said_done = false;
-    send_request(c, text);
-    while (state == HTTP_READING) {
-        ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
-        if (n <= 0) bench_die("the server closed a connection", NULL);
-        state = http_reader_feed(&c->reader, bytes, (size_t)n, &used);
-    }
-    if (state != HTTP_DONE || c->reader.status != 200 || !c->said_done || !c->reader.keeps_open) bench_die("no answer over HTTP", NULL);
+    CURLcode rc = curl_easy_perform(c->transfer.handle);
+    bench_text_free(&body);
+    if (rc != CURLE_OK || http_transfer_status(&c->transfer) != 200 || !c->said_done) bench_die("no answer over HTTP", NULL);
     c->tokens += c->answer;
 }
 
@@ -156,7 +138,6 @@ static caller *callers_new(bench *b, int n) {
         all[i].b = b;
         all[i].index = i;
         all[i].answer = b->answer;
-        all[i].fd = -1;
         all[i].seed = seed += 1000;
     }
     return all;
@@ -164,7 +145,7 @@ static caller *callers_new(bench *b, int n) {
 
 static void callers_free(caller *all, int n) {
     for (int i = 0; i < n; i++) {
-        if (all[i].fd >= 0) close(all[i].fd);
+        if (all[i].transfer.handle != NULL) http_transfer_close(&all[i].transfer);
         sse_reader_free(&all[i].events);
     }
     free(all);
@@ -277,7 +258,7 @@ static void open_all(bench *b, const char *path) {
     if (rp_engine_prepare(b->engine, NULL, NULL, &err)) bench_die("prepare", &err);
     if (rp_server_new(&b->server, &s, &err)) bench_die("server", &err);
     if (rp_server_ready(b->server, b->model, b->engine, &err)) bench_die("server", &err);
-    if (http_target_open(&b->target, rp_server_address(b->server, 0), NULL)) exit(1);
+    if (http_target_open(&b->target, rp_server_address(b->server, 0), NULL, NULL)) exit(1);
 }
 
 static int number_after(int argc, char **argv, const char *name, int otherwise, int most) {

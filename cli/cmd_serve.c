@@ -19,13 +19,14 @@
 #include "reprise_tools.h"
 #include "reprise_server.h"
 #include "serve_notify.h"
+#include "serve_otlp.h"
 #include "serve_reload.h"
 
 #define LOG_STOP_MS 500 /* how long shutdown waits for the reader of standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
-    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method;
+    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp;
     cli_list schemas, host_names, aliases;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
@@ -96,6 +97,8 @@ static const cli_option options[] = {
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
      .help = "requests: log each request as a line of JSON on standard error; off: do not (requests). Level of other "
              "messages: REPRISE_LOG=off, error, warn, info or debug"},
+    {.name = "otlp", .kind = CLI_TEXT, .value = "URL", .offset = AT(otlp),
+     .help = "send a trace of each request to this OpenTelemetry collector (OTLP/HTTP, JSON), such as http://127.0.0.1:4318"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "read options from this file: lines 'name = value' with the names of these options, comments after '#'; the command line overrides it"},
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
@@ -256,19 +259,31 @@ static void raise_descriptors(const serve_options *o) {
 static int serve_serve_with(const serve_options *o) {
     rp_server_options s = server_options(o);
     rp_server *server = NULL;
+    serve_otlp *otlp = NULL;
     cli_loaded loaded = {0};
     rp_error err;
     raise_descriptors(o);
     (void)rp_log_start(); /* on failure, lines are written synchronously */
     serve_reload_block();
+    if (o->otlp != NULL) {
+        int started = serve_otlp_start(&otlp, o->otlp);
+        if (started != CLI_OK) return started;
+        s.user = otlp;
+        s.on_request = serve_otlp_add;
+        s.on_metrics = serve_otlp_metrics;
+    }
     int rc = rp_server_new(&server, &s, &err);
-    if (rc != RP_OK) return cli_fail_library_as(rc == RP_ERR_INVALID ? CLI_WRONG_USE : CLI_FAILED, &err);
+    if (rc != RP_OK) {
+        serve_otlp_stop(otlp);
+        return cli_fail_library_as(rc == RP_ERR_INVALID ? CLI_WRONG_USE : CLI_FAILED, &err);
+    }
     catch_signals(server);
     count_steps(server);
     int status = serve_serve(server, &loaded, o);
     int64_t left_ms = rp_server_drain_left_ms(server);
     count_steps(NULL);
     rp_server_free(server);
+    serve_otlp_stop(otlp);
     loaded.close_ms = &left_ms;
     cli_loaded_free(&loaded);
     rp_log_stop(LOG_STOP_MS);

@@ -11,15 +11,6 @@
 
 #define MAX_ID_BYTES 40
 
-static int read_key(const char *file, char **key) {
-    size_t n = 0;
-    *key = NULL;
-    if (file == NULL) return CLI_OK;
-    int status = cli_read(file, key, &n);
-    if (status == CLI_OK) (*key)[strcspn(*key, "\r\n")] = '\0';
-    return status;
-}
-
 /* Prints the server's own error message, if it sent one. */
 static int reports_refused(const http_target *target, const http_reply *reply) {
     json_t *said = json_loadb(reply->body, reply->n_body, 0, NULL);
@@ -34,8 +25,9 @@ int reports_get(const reports_args *args, const char *path, json_t **out) {
     http_reply reply = {0};
     char *key = NULL;
     *out = NULL;
-    int status = read_key(args->key_file, &key);
-    if (status == CLI_OK) status = http_target_open(&target, args->url != NULL ? args->url : HTTP_DEFAULT_URL, args->unix_path);
+    int status = cli_read_key(args->key_file, &key);
+    const char *url = args->url != NULL ? args->url : HTTP_DEFAULT_URL;
+    if (status == CLI_OK) status = http_target_open(&target, url, args->unix_path, args->ca_file);
     http_request request = {.method = "GET", .path = path, .key = key};
     if (status == CLI_OK) status = http_ask(&target, &request, &reply);
     if (status == CLI_OK && reply.status != 200) status = reports_refused(&target, &reply);

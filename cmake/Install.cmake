@@ -43,7 +43,7 @@ if(TARGET reprise-program)
   install(CODE "set(REPRISE_BINDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
     configure_file(\"${PROJECT_SOURCE_DIR}/share/systemd/reprise.service\" \"${PROJECT_BINARY_DIR}/reprise.service\" @ONLY)")
   install(FILES ${PROJECT_BINARY_DIR}/reprise.service share/systemd/reprise.socket DESTINATION lib/systemd/system)
-  install(FILES share/reprise.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/reprise)
+  install(FILES share/reprise.conf share/grafana/reprise.json share/prometheus/reprise.rules.yml DESTINATION ${CMAKE_INSTALL_DATADIR}/reprise)
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)

@@ -24,6 +24,20 @@ typedef struct rp_server rp_server;
 
 #define RP_SERVER_NO_PORT (-1)
 
+/* A request whose reply has been sent, or given up, for rp_server_options.on_request. Strings are valid during the call. */
+typedef struct rp_server_request {
+    const char *id;           /* x-request-id of the reply */
+    const char *method, *route; /* "POST", "/v1/chat/completions"; route: as in the API's description, or "" */
+    const char *traceparent;  /* of the request, if it is well-formed (W3C Trace Context, version 00); or "" */
+    const char *error;        /* message, or "" */
+    int32_t status;           /* of HTTP */
+    double receive_ms;        /* from the head of the request to its last byte */
+    double total_ms;          /* from the head to the end of the reply */
+    bool has_answer;          /* whether the fields from here on are set; with several choices: those of the first */
+    rp_timings timings;       /* from the last byte of the request: queue, modules, plan, prompt, decode */
+    int64_t prompt_tokens, cached_tokens, answer_tokens; /* of all choices */
+} rp_server_request;
+
 /* Strings are borrowed until rp_server_new returns. */
 typedef struct rp_server_options {
     uint32_t struct_size;
@@ -59,7 +73,11 @@ typedef struct rp_server_options {
     bool no_page;               /* disable the web page at / (web/) */
     void (*on_log)(void *user, const char *line); /* one JSON line per request; any thread, one at a time. NULL: none */
     void *user;
+    void (*on_request)(void *user, const rp_server_request *request); /* each request; any thread, several at once: it must not wait. NULL: none */
+    void (*on_metrics)(void *user, char *text, size_t size); /* writes more lines of /metrics, NUL-terminated, each with its line feed; any
+                                thread. NULL: none */
 } rp_server_options;
+#define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 
 RP_API void rp_server_options_init(rp_server_options *options, uint32_t struct_size);
 static inline rp_server_options rp_server_options_defaults(void) {

@@ -1,55 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_clients.c: connections and requests in flight: see bench_serve.h. Owns its connections and all started
- * requests. One thread.
+/* bench_clients.c: connections and requests in flight: see bench_serve.h. Owns its slots and all started requests. One
+ * thread.
  *
- *   arrival -> queue -> a free connection: CONNECTING -> SENDING -> RECEIVING -> tally;
- *              then the connection is IDLE, or CLOSED
+ *   arrival -> queue -> a free slot: a transfer of libcurl -> tally; the slot is free again
  *
- * While all --connections are busy, requests wait in the queue, and their latency counts. The server may have closed a
- * persistent connection meanwhile: a request on such a connection is retried on a new one.
+ *        ppoll(epoll) --socket ready, timer of libcurl, next arrival--> curl_multi_socket_action -> body -> take_event
+ *
+ * A slot is one of --connections: while all are busy, requests wait in the queue, and their latency counts. libcurl keeps
+ * the connections open between requests, and repeats a request on a new connection if the server had closed the old one.
+ * curl_multi_poll would do with less code, but waits in whole milliseconds, and arrivals fall between them.
  */
-#define _GNU_SOURCE /* ppoll: arrivals fall between milliseconds */
+#define _GNU_SOURCE /* ppoll */
 
-#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "bench/bench_serve.h"
 #include "common/command.h"
+#include "common/console.h"
 #include "common/json_out.h"
+#include "common/sse_reader.h"
 
 #define LOOK_EVERY_MS 100.0 /* for Ctrl-C, and for timeouts of silent servers */
-#define READ_BYTES 65536
+#define EVENTS_AT_ONCE 64
 #define ERROR_BYTES ((size_t)4096) /* of the body of a reply with a status other than 200 */
 
 typedef struct request {
     bench_outcome outcome;
-    char *bytes; /* head and body */
-    size_t n_bytes;
+    char *body;
+    size_t n_body;
     struct bench_conversation *conversation;
-    bool is_counted, is_again, said_done, has_failed;
+    bool is_counted, said_done, has_failed;
     bench_text text; /* the answer, if its conversation needs it; or the error */
     struct request *next; /* in the queue */
 } request;
 
-typedef enum stage { CLOSED, CONNECTING, SENDING, RECEIVING, IDLE } stage;
-
-typedef struct connection {
+typedef struct slot {
     bench_clients *clients;
-    int fd;
-    stage stage;
-    bool is_used;   /* has served an earlier request */
-    bool has_heard; /* received a part of the reply */
-    request *request;
-    size_t sent;
-    double active_ms; /* time of the last byte sent or received */
-    http_reader reader;
+    request *request; /* NULL: free */
+    double active_ms; /* time of the last bytes received, or found sent */
+    curl_off_t sent;  /* bytes of the body at that time */
+    http_transfer transfer;
     sse_reader events;
-} connection;
+} slot;
 
 struct bench_clients {
     const http_target *target;
@@ -57,9 +55,10 @@ struct bench_clients {
     const bench_serve_options *options;
     bench_workload *workload;
     bench_tally *tally;
-    connection *all; /* options->connections */
-    struct pollfd *polls;
-    connection **polled; /* the connection of each of polls */
+    slot *all; /* options->connections; a slot's transfer is opened on first use */
+    CURLM *multi;
+    int epoll_fd;
+    double timer_ms; /* when libcurl wants to be called; INFINITY: not */
     request *first, *last; /* the queue */
     int64_t n_open; /* requests, queued or in flight */
     bool last_failed;
@@ -85,7 +84,7 @@ static void bench_clients_fail(request *q, bench_failure failure, const char *wh
     snprintf(q->outcome.message, sizeof q->outcome.message, "%s", why);
 }
 
-static void take_piece(connection *c, const char *text, size_t n) {
+static void take_piece(slot *c, const char *text, size_t n) {
     request *q = c->request;
     bench_outcome *e = &q->outcome;
     double now = cli_now_ms();
@@ -117,7 +116,7 @@ static const char *error_text(const json_t *root) {
 }
 
 static void take_event(void *user, const char *event, const char *data, size_t n) {
-    connection *c = user;
+    slot *c = user;
     (void)event;
     if (strcmp(data, "[DONE]") == 0) {
         c->request->said_done = true;
@@ -134,24 +133,20 @@ static void take_event(void *user, const char *event, const char *data, size_t n
     json_decref(root);
 }
 
-static void bench_clients_take_body(void *user, const char *bytes, size_t n) {
-    connection *c = user;
+static bool bench_clients_take_body(void *user, const char *bytes, size_t n) {
+    slot *c = user;
     request *q = c->request;
-    if (c->reader.status == 200) {
+    c->active_ms = cli_now_ms();
+    if (http_transfer_status(&c->transfer) == 200) {
         if (!sse_reader_feed(&c->events, bytes, n)) bench_clients_fail(q, BENCH_IN_STREAM, "an event is too long");
     } else if (q->text.n_bytes < ERROR_BYTES) bench_text_keep(&q->text, bytes, n < ERROR_BYTES ? n : ERROR_BYTES);
+    return true;
 }
 
 /* ---- completion ---- */
 
-static void close_connection(connection *c) {
-    if (c->stage != CLOSED) close(c->fd);
-    c->stage = CLOSED;
-    c->is_used = false;
-}
-
 static void free_request(request *q) {
-    free(q->bytes);
+    free(q->body);
     free(q->text.bytes);
     free(q);
 }
@@ -182,189 +177,160 @@ static void bench_clients_finish(bench_clients *s, request *q, int status) {
     free_request(q);
 }
 
-static void put_in_row(bench_clients *s, request *q, bool first) {
-    q->next = first ? s->first : NULL;
-    if (s->first == NULL) s->first = s->last = q;
-    else if (first) s->first = q;
-    else {
-        s->last->next = q;
-        s->last = q;
-    }
-}
-
-/* The connection broke: its request fails, or is retried. */
-static void connection_lose(connection *c, bench_failure failure, const char *why) {
+/* Ends a slot's request: after its transfer, or to cancel it. */
+static void slot_finish(slot *c, bool is_ok, bench_failure failure, const char *why) {
     request *q = c->request;
-    bool again = c->is_used && !c->has_heard && !q->is_again && failure == BENCH_CLOSED;
+    int status = http_transfer_status(&c->transfer);
+    curl_multi_remove_handle(c->clients->multi, c->transfer.handle);
     c->request = NULL;
-    close_connection(c);
-    if (again) {
-        q->is_again = true;
-        put_in_row(c->clients, q, true);
-        return;
-    }
-    int status = c->has_heard ? c->reader.status : 0;
-    bench_clients_fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* a truncated answer */
+    if (!is_ok) bench_clients_fail(q, status == 200 ? BENCH_IN_STREAM : failure, why); /* 200: a truncated answer */
     bench_clients_finish(c->clients, q, status);
 }
 
-/* ---- connections ---- */
-
-static void take_reply_end(connection *c, bool has_more) {
-    request *q = c->request;
-    c->request = NULL;
-    c->is_used = true;
-    if (c->reader.keeps_open && !has_more) c->stage = IDLE;
-    else close_connection(c);
-    bench_clients_finish(c->clients, q, c->reader.status);
-}
-
-static void connection_receive(connection *c) {
-    static char bytes[READ_BYTES];
-    size_t used = 0;
-    ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-    if (n < 0) {
-        connection_lose(c, BENCH_CLOSED, strerror(errno));
-        return;
-    }
-    c->active_ms = cli_now_ms();
-    c->has_heard |= n > 0;
-    http_state state = n > 0 ? http_reader_feed(&c->reader, bytes, (size_t)n, &used) : http_reader_end(&c->reader);
-    if (state == HTTP_DONE) take_reply_end(c, used < (size_t)n);
-    else if (state == HTTP_BROKEN) connection_lose(c, BENCH_CLOSED, c->reader.fault);
-}
-
-/* A server that closes the connection during the upload may have sent an error reply: read it. */
-static void send_more(connection *c) {
-    request *q = c->request;
-    while (c->sent < q->n_bytes) {
-        ssize_t n = send(c->fd, q->bytes + c->sent, q->n_bytes - c->sent, MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-        if (n < 0) break;
-        c->sent += (size_t)n;
-        c->active_ms = cli_now_ms();
-    }
-    c->stage = RECEIVING;
-}
-
-static void check_connected(connection *c) {
-    int why = 0;
-    socklen_t n = sizeof why;
-    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &why, &n);
-    if (why != 0) {
-        connection_lose(c, BENCH_NO_CONNECTION, strerror(why));
-        return;
-    }
-    c->stage = SENDING;
-    send_more(c);
-}
-
-static void connection_advance(connection *c) {
-    switch (c->stage) {
-    case CONNECTING: check_connected(c); break;
-    case SENDING: send_more(c); break;
-    case RECEIVING: connection_receive(c); break;
-    case IDLE: close_connection(c); break; /* no request is pending: the server closed it */
-    case CLOSED: break;
+static bench_failure bench_failure_of(CURLcode code) {
+    switch (code) {
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION: return BENCH_NO_CONNECTION;
+    case CURLE_OPERATION_TIMEDOUT: return BENCH_SILENT;
+    default: return BENCH_CLOSED;
     }
 }
 
-static void connection_start(connection *c, request *q) {
-    c->request = q;
-    c->has_heard = false;
-    c->sent = 0;
-    c->active_ms = cli_now_ms();
-    if (!q->is_again) q->outcome.sent_ms = c->active_ms;
-    http_reader_begin(&c->reader, false, bench_clients_take_body, c);
-    sse_reader_begin(&c->events, take_event, c);
-    if (c->stage == IDLE) {
-        c->stage = SENDING;
-        send_more(c);
-        return;
+static void bench_clients_collect(bench_clients *s) {
+    int left;
+    const CURLMsg *m;
+    while ((m = curl_multi_info_read(s->multi, &left)) != NULL) {
+        slot *c = NULL;
+        CURLcode code = m->data.result; /* m is freed with the handle's removal */
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c);
+        slot_finish(c, code == CURLE_OK, bench_failure_of(code), http_fault(c->transfer.why, code));
     }
-    c->fd = http_connect(c->clients->target, true);
-    if (c->fd >= 0) {
-        c->stage = CONNECTING;
-        return;
+}
+
+/* ---- libcurl's sockets and timer ---- */
+
+static int bench_clients_on_socket(CURL *handle, curl_socket_t fd, int what, void *user, void *known) {
+    bench_clients *s = user;
+    (void)handle;
+    if (what == CURL_POLL_REMOVE) {
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+        return 0;
     }
-    c->request = NULL;
-    bench_clients_fail(q, BENCH_NO_CONNECTION, strerror(errno));
-    bench_clients_finish(c->clients, q, 0);
+    struct epoll_event e = {.data.fd = fd};
+    if (what != CURL_POLL_OUT) e.events |= EPOLLIN;
+    if (what != CURL_POLL_IN) e.events |= EPOLLOUT;
+    epoll_ctl(s->epoll_fd, known != NULL ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e);
+    curl_multi_assign(s->multi, fd, s); /* marks it as known */
+    return 0;
+}
+
+static int bench_clients_on_timer(CURLM *multi, long ms, void *user) {
+    bench_clients *s = user;
+    (void)multi;
+    s->timer_ms = ms < 0 ? INFINITY : cli_now_ms() + (double)ms;
+    return 0;
+}
+
+static void bench_clients_act(bench_clients *s, curl_socket_t fd, int events) {
+    int n_running;
+    if (fd == CURL_SOCKET_TIMEOUT) s->timer_ms = INFINITY; /* libcurl sets it again if it needs it */
+    curl_multi_socket_action(s->multi, fd, events, &n_running);
+}
+
+static void bench_clients_act_on_ready(bench_clients *s) {
+    struct epoll_event ready[EVENTS_AT_ONCE];
+    int n = epoll_wait(s->epoll_fd, ready, EVENTS_AT_ONCE, 0);
+    for (int i = 0; i < n; i++) {
+        uint32_t e = ready[i].events;
+        int events = ((e & EPOLLIN) != 0 ? CURL_CSELECT_IN : 0) | ((e & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) |
+                     ((e & (EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0);
+        bench_clients_act(s, ready[i].data.fd, events);
+    }
 }
 
 /* ---- event loop ---- */
 
-static connection *find_free(const bench_clients *s) {
-    connection *closed = NULL;
-    for (int32_t i = 0; i < s->options->connections; i++) {
-        if (s->all[i].stage == IDLE) return &s->all[i];
-        if (s->all[i].stage == CLOSED && closed == NULL) closed = &s->all[i];
+static slot *find_free(const bench_clients *s) {
+    for (int32_t i = 0; i < s->options->connections; i++)
+        if (s->all[i].request == NULL) return &s->all[i];
+    return NULL;
+}
+
+static void slot_start(slot *c, request *q) {
+    bench_clients *s = c->clients;
+    http_request head = {.method = "POST", .path = "/v1/chat/completions", .key = s->key, .body = q->body, .n_body = q->n_body};
+    if (c->transfer.handle == NULL) {
+        http_transfer_open(&c->transfer, s->target, bench_clients_take_body, c);
+        curl_easy_setopt(c->transfer.handle, CURLOPT_PRIVATE, c);
     }
-    return closed;
+    http_transfer_set(&c->transfer, s->target, &head);
+    sse_reader_begin(&c->events, take_event, c);
+    c->request = q;
+    c->sent = 0;
+    c->active_ms = q->outcome.sent_ms = cli_now_ms();
+    curl_multi_add_handle(s->multi, c->transfer.handle);
+    bench_clients_act(s, CURL_SOCKET_TIMEOUT, 0); /* sends it now */
 }
 
 static void serve_row(bench_clients *s) {
-    connection *c;
+    slot *c;
     while (s->first != NULL && (c = find_free(s)) != NULL) {
         request *q = s->first;
         s->first = q->next;
-        connection_start(c, q);
+        slot_start(c, q);
     }
 }
 
 static void bench_clients_begin(bench_clients *s, bench_ask *ask, double due_ms, bool is_counted) {
     request *q = cli_alloc(sizeof *q);
-    http_request head = {.method = "POST", .path = "/v1/chat/completions", .key = s->key, .body = ask->body, .n_body = ask->n_body};
-    *q = (request){.conversation = ask->conversation, .is_counted = is_counted};
+    *q = (request){.conversation = ask->conversation, .is_counted = is_counted, .body = ask->body, .n_body = ask->n_body};
     q->outcome = (bench_outcome){.due_ms = due_ms, .prompt_tokens = -1, .cached_tokens = -1, .answer_tokens = -1};
-    q->bytes = http_request_bytes(s->target, &head, &q->n_bytes);
-    free(ask->body);
     q->outcome.has_waited = s->first != NULL || find_free(s) == NULL;
     s->n_open++;
-    put_in_row(s, q, false);
+    if (s->first == NULL) s->first = q;
+    else s->last->next = q;
+    s->last = q;
     serve_row(s);
 }
 
-static nfds_t bench_clients_watch(bench_clients *s) {
-    static const short events[] = {[CONNECTING] = POLLOUT, [SENDING] = POLLOUT, [RECEIVING] = POLLIN, [IDLE] = POLLIN};
-    nfds_t n = 0;
-    for (int32_t i = 0; i < s->options->connections; i++) {
-        connection *c = &s->all[i];
-        if (c->stage == CLOSED) continue;
-        s->polls[n] = (struct pollfd){.fd = c->fd, .events = events[c->stage]};
-        s->polled[n++] = c;
-    }
-    return n;
-}
-
+/* Bytes that were sent count as activity, too. */
 static void give_up_silent(bench_clients *s) {
-    double before = cli_now_ms() - (double)s->options->patience * 1e3;
+    double now = cli_now_ms(), before = now - (double)s->options->patience * 1e3;
     for (int32_t i = 0; i < s->options->connections; i++) {
-        connection *c = &s->all[i];
-        if (c->request != NULL && c->active_ms < before) connection_lose(c, BENCH_SILENT, "no data within --patience");
+        slot *c = &s->all[i];
+        curl_off_t sent = 0;
+        if (c->request == NULL || c->active_ms >= before) continue;
+        curl_easy_getinfo(c->transfer.handle, CURLINFO_SIZE_UPLOAD_T, &sent);
+        if (sent == c->sent) slot_finish(c, false, BENCH_SILENT, "no data within --patience");
+        else c->active_ms = now;
+        c->sent = sent;
     }
 }
 
 /* Waits for an event, at most until ms. */
 static void wait_until(bench_clients *s, double ms) {
-    nfds_t n = bench_clients_watch(s);
-    double wait = fmax(0, fmin(ms - cli_now_ms(), LOOK_EVERY_MS));
+    bench_clients_collect(s);
+    struct pollfd p = {.fd = s->epoll_fd, .events = POLLIN};
+    double wait = fmax(0, fmin(fmin(ms, s->timer_ms) - cli_now_ms(), LOOK_EVERY_MS));
     struct timespec t = {.tv_nsec = (long)(wait * 1e6)};
-    if (ppoll(s->polls, n, &t, NULL) <= 0) give_up_silent(s);
-    else
-        for (nfds_t i = 0; i < n; i++)
-            if (s->polls[i].revents != 0) connection_advance(s->polled[i]);
+    if (s->first != NULL && find_free(s) != NULL) t.tv_nsec = 0; /* a request ended at once */
+    if (ppoll(&p, 1, &t, NULL) > 0) bench_clients_act_on_ready(s);
+    else give_up_silent(s);
+    if (cli_now_ms() >= s->timer_ms) bench_clients_act(s, CURL_SOCKET_TIMEOUT, 0);
+    bench_clients_collect(s);
     serve_row(s);
 }
 
 /* Discards requests in flight and queued ones. */
 static void drop_all(bench_clients *s) {
     for (int32_t i = 0; i < s->options->connections; i++) {
-        connection *c = &s->all[i];
-        if (c->request != NULL) free_request(c->request);
+        slot *c = &s->all[i];
+        if (c->request == NULL) continue;
+        curl_multi_remove_handle(s->multi, c->transfer.handle);
+        free_request(c->request);
         c->request = NULL;
-        close_connection(c);
     }
     for (request *q = s->first, *next; q != NULL; q = next) {
         next = q->next;
@@ -411,20 +377,30 @@ int bench_clients_run(bench_clients *s) {
 bench_clients *bench_clients_new(const http_target *target, const char *key, const bench_serve_options *o, bench_workload *w, bench_tally *t) {
     bench_clients *s = cli_alloc(sizeof *s);
     size_t n = (size_t)o->connections;
-    *s = (bench_clients){.target = target, .key = key, .options = o, .workload = w, .tally = t};
+    *s = (bench_clients){.target = target, .key = key, .options = o, .workload = w, .tally = t, .timer_ms = INFINITY};
     s->all = cli_alloc(n * sizeof *s->all);
-    s->polls = cli_alloc(n * sizeof *s->polls);
-    s->polled = cli_alloc(n * sizeof(connection *));
     for (size_t i = 0; i < n; i++) s->all[i].clients = s;
+    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    s->multi = curl_multi_init();
+    if (s->epoll_fd < 0 || s->multi == NULL) exit(cli_fail(CLI_FAILED, "cannot create an event loop: out of memory or descriptors"));
+    curl_multi_setopt(s->multi, CURLMOPT_SOCKETFUNCTION, bench_clients_on_socket);
+    curl_multi_setopt(s->multi, CURLMOPT_SOCKETDATA, s);
+    curl_multi_setopt(s->multi, CURLMOPT_TIMERFUNCTION, bench_clients_on_timer);
+    curl_multi_setopt(s->multi, CURLMOPT_TIMERDATA, s);
+    curl_multi_setopt(s->multi, CURLMOPT_MAXCONNECTS, (long)o->connections);
     return s;
 }
 
 void bench_clients_free(bench_clients *s) {
     if (s == NULL) return;
     drop_all(s);
-    for (int32_t i = 0; i < s->options->connections; i++) sse_reader_free(&s->all[i].events);
+    for (int32_t i = 0; i < s->options->connections; i++) {
+        slot *c = &s->all[i];
+        if (c->transfer.handle != NULL) http_transfer_close(&c->transfer);
+        sse_reader_free(&c->events);
+    }
+    curl_multi_cleanup(s->multi);
+    close(s->epoll_fd);
     free(s->all);
-    free(s->polls);
-    free(s->polled);
     free(s);
 }

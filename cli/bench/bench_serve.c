@@ -26,6 +26,7 @@ static const char *const reuse_names[] = {"prefix", "modular", NULL};           
 static const cli_option options[] = {
     {.name = "url", .kind = CLI_TEXT, .value = "URL", .offset = AT(url), .help = "URL of the server (" HTTP_DEFAULT_URL ")"},
     {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "Unix socket of the server, instead of a URL"},
+    {.name = "ca-file", .kind = CLI_TEXT, .value = "FILE", .offset = AT(ca_file), .help = HTTP_CA_FILE_HELP},
     {.name = "workload", .kind = CLI_CHOICE, .value = "random|chat|retrieval|trace", .offset = AT(workload), .choices = workload_names,
      .help = "random: new prompts; chat: growing conversations; retrieval: documents in changing order and a "
              "question; trace: the requests of a file (random)"},
@@ -150,7 +151,7 @@ static int bench_serve_with(const bench_serve_options *o) {
     if (status == CLI_OK && o->model != NULL) status = cli_load_model(&loaded, o->model, NULL);
     if (status == CLI_OK && o->model != NULL) status = bench_words_open(words, loaded.model);
     if (status == CLI_OK && o->model == NULL) bench_words_common(words);
-    if (status == CLI_OK) status = http_target_open(&target, o->url, o->unix_path);
+    if (status == CLI_OK) status = http_target_open(&target, o->url, o->unix_path, o->ca_file);
     if (status == CLI_OK) status = bench_serve_drive(o, words, &requests, &target);
     cli_loaded_free(&loaded);
     bench_requests_free(&requests);

@@ -19,7 +19,7 @@ typedef enum bench_workload_kind { BENCH_RANDOM, BENCH_CHAT, BENCH_RETRIEVAL, BE
 typedef enum bench_reuse_kind { BENCH_REUSE_PREFIX, BENCH_REUSE_MODULAR } bench_reuse_kind;
 
 typedef struct bench_serve_options {
-    const char *url, *unix_path, *model, *name, *requests, *salt;
+    const char *url, *unix_path, *ca_file, *model, *name, *requests, *salt;
     int32_t workload, reuse; /* of the enums above */
     float rate, seconds, speed, ttft_limit, tbt_limit, patience;
     int32_t count, warm_up, prompt_tokens, max_tokens, shared_tokens, documents, pick, document_tokens, conversations, turns, scale;

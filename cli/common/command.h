@@ -39,6 +39,7 @@ extern const cli_command cli_command_serve;
 extern const cli_command cli_command_explain;
 extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;
+extern const cli_command cli_command_pull;
 extern const cli_command cli_command_completion;
 
 /* The program's commands in the order of its help; ends with NULL. main sets it before anything else: layers below the

@@ -164,6 +164,15 @@ int cli_read(const char *path, char **data, size_t *n) {
     return CLI_OK;
 }
 
+int cli_read_key(const char *file, char **key) {
+    size_t n = 0;
+    *key = NULL;
+    if (file == NULL) return CLI_OK;
+    int status = cli_read(file, key, &n);
+    if (status == CLI_OK) (*key)[strcspn(*key, "\r\n")] = '\0';
+    return status;
+}
+
 int cli_finish_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return CLI_OK;

@@ -39,6 +39,9 @@ void *cli_realloc(void *p, size_t n);
 /* The content of a file, or of standard input for "-", NUL-terminated. Freed by the caller. Returns an exit status. */
 int cli_read(const char *path, char **data, size_t *n);
 
+/* The first line of a file with an API key; NULL for no file. Freed by the caller. Returns an exit status. */
+int cli_read_key(const char *file, char **key);
+
 /* Flushes standard output. Returns CLI_FAILED after printing its error line if something could not be written. */
 int cli_finish_output(void);
 /* Closes a written file. Returns an exit status, like cli_finish_output. */

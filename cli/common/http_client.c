@@ -1,196 +1,218 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_client.c: see http_client.h. Owns the sockets of http_ask; the caller owns those of http_connect. */
-#define _POSIX_C_SOURCE 200809L /* getaddrinfo, fcntl */
+/* http_client.c: see http_client.h. Owns the process-wide state of libcurl, and the handles of http_target_open and
+ * http_ask. */
+#define _POSIX_C_SOURCE 200809L
 
 #include "common/http_client.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "common/command.h"
 #include "common/console.h"
 
-#define DEFAULT_PORT "80"
+#define HTTP_CONNECT_MS 10000L
+
+/* ---- handles ---- */
+
+static void http_client_begin(void) { curl_global_init(CURL_GLOBAL_DEFAULT); }
+
+CURL *http_handle_new(char why[CURL_ERROR_SIZE]) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, http_client_begin);
+    CURL *h = curl_easy_init();
+    if (h == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
+    why[0] = '\0';
+    curl_easy_setopt(h, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L); /* no SIGALRM: the program has threads */
+    curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, HTTP_CONNECT_MS);
+    return h;
+}
+
+static void http_handle_aim(CURL *h, const http_target *t) {
+    curl_easy_setopt(h, CURLOPT_URL, t->base);
+    curl_easy_setopt(h, CURLOPT_PROXY, "");
+    if (t->unix_path != NULL) curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, t->unix_path);
+    if (t->ca_file != NULL) {
+        curl_easy_setopt(h, CURLOPT_CAINFO, t->ca_file);
+        curl_easy_setopt(h, CURLOPT_CAPATH, NULL);
+    }
+}
 
 /* ---- targets ---- */
 
-static int wrong_url(const char *url, const char *what) {
-    return cli_fail(CLI_WRONG_USE, "--url '%s': %s: give http://HOST:PORT, such as %s", url, what, HTTP_DEFAULT_URL);
+static int wrong_url(const char *option, const char *url, const char *what) {
+    return cli_fail(CLI_WRONG_USE, "%s '%s': %s: give http://HOST:PORT or https://HOST:PORT", option, url, what);
 }
 
-/* "HOST:PORT", "[::1]:PORT" -> both parts. Returns false if the text has another form. */
-static bool split_host(const char *text, char host[256], char port[16]) {
-    bool bracketed = text[0] == '[';
-    const char *end = bracketed ? strchr(text, ']') : text + strcspn(text, ":");
-    if (end == NULL || end == text || (size_t)(end - text) >= 256) return false;
-    const char *rest = bracketed ? end + 1 : end;
-    snprintf(host, 256, "%.*s", (int)(end - text) - (bracketed ? 1 : 0), text + (bracketed ? 1 : 0));
-    if (*rest != '\0' && (*rest != ':' || rest[1] == '\0' || strlen(rest) > 6 || strspn(rest + 1, "0123456789") != strlen(rest + 1)))
-        return false;
-    snprintf(port, 16, "%s", *rest == ':' ? rest + 1 : DEFAULT_PORT);
-    return host[0] != '\0';
+static bool http_url_has(CURLU *u, CURLUPart part) {
+    char *text = NULL;
+    bool has = curl_url_get(u, part, &text, 0) == CURLUE_OK;
+    curl_free(text);
+    return has;
 }
 
-static int parse_url(http_target *t, const char *url, char host[256], char port[16]) {
-    if (strncmp(url, "https://", 8) == 0) return wrong_url(url, "HTTPS is not supported");
-    if (strncmp(url, "http://", 7) != 0) return wrong_url(url, "unsupported URL scheme (only http)");
-    const char *at = url + 7, *path = at + strcspn(at, "/");
-    size_t n_path = strlen(path);
-    while (n_path > 0 && path[n_path - 1] == '/') n_path--;
-    for (const char *p = at; *p != '\0'; p++)
-        if ((unsigned char)*p <= ' ' || strchr("?#@\x7f", *p) != NULL) return wrong_url(url, "an invalid character");
-    if ((size_t)(path - at) >= sizeof t->host || n_path >= sizeof t->base) return wrong_url(url, "the URL is too long");
-    snprintf(t->host, sizeof t->host, "%.*s", (int)(path - at), at);
-    snprintf(t->base, sizeof t->base, "%.*s", (int)n_path, path);
-    snprintf(t->name, sizeof t->name, "http://%s", t->host);
-    return split_host(t->host, host, port) ? CLI_OK : wrong_url(url, "host and port are missing");
+/* The URL without a '/' at its end, if it has only the parts that a server's address may have. */
+static int http_target_parse(http_target *t, CURLU *u, const char *option, const char *url) {
+    char *scheme = NULL, *whole = NULL;
+    CURLUcode rc = curl_url_set(u, CURLUPART_URL, url, 0);
+    if (rc != CURLUE_OK) return wrong_url(option, url, curl_url_strerror(rc));
+    if (curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK) return wrong_url(option, url, "no URL scheme");
+    bool is_http = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
+    curl_free(scheme);
+    if (!is_http) return wrong_url(option, url, "unsupported URL scheme (only http and https)");
+    if (http_url_has(u, CURLUPART_USER) || http_url_has(u, CURLUPART_PASSWORD))
+        return wrong_url(option, url, "a user name or password; servers use API keys instead");
+    if (http_url_has(u, CURLUPART_QUERY) || http_url_has(u, CURLUPART_FRAGMENT))
+        return wrong_url(option, url, "a query or fragment");
+    if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK) return wrong_url(option, url, "not a URL");
+    size_t n = strlen(whole);
+    while (n > 0 && whole[n - 1] == '/') n--;
+    bool fits = n < sizeof t->base;
+    snprintf(t->base, sizeof t->base, "%.*s", (int)n, whole);
+    curl_free(whole);
+    return fits ? CLI_OK : wrong_url(option, url, "the URL is too long");
 }
 
-static int http_client_unreachable(const http_target *t, const char *why) {
-    return cli_fail(CLI_FAILED, "cannot reach %s: %s: is a server running there?", t->name, why);
+/* Connects, and closes the connection. */
+static int http_target_check(const http_target *t) {
+    http_transfer x = {.handle = http_handle_new(x.why)};
+    http_handle_aim(x.handle, t);
+    curl_easy_setopt(x.handle, CURLOPT_CONNECT_ONLY, 1L);
+    CURLcode rc = curl_easy_perform(x.handle);
+    int status = CLI_OK;
+    if (rc == CURLE_SSL_CACERT_BADFILE)
+        status = cli_fail(CLI_FAILED, "--ca-file '%s': no certificates (PEM) in it", t->ca_file);
+    else if (rc == CURLE_PEER_FAILED_VERIFICATION)
+        status = cli_fail(CLI_FAILED, "cannot reach %s: its certificate is not trusted: %s: give --ca-file", t->name,
+                          http_fault(x.why, rc));
+    else if (rc != CURLE_OK)
+        status =
+            cli_fail(CLI_FAILED, "cannot reach %s: %s: is a server running there?", t->name, http_fault(x.why, rc));
+    http_transfer_close(&x);
+    return status;
 }
 
-static bool http_client_answers(const http_target *t) {
-    int fd = http_connect(t, false);
-    if (fd >= 0) close(fd);
-    return fd >= 0;
-}
-
-static int find_tcp(http_target *t, const char *host, const char *port) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *all = NULL;
-    int rc = getaddrinfo(host, port, &hints, &all), why = 0;
-    if (rc != 0) return http_client_unreachable(t, gai_strerror(rc));
-    bool found = false;
-    for (struct addrinfo *a = all; a != NULL && !found; a = a->ai_next) {
-        memcpy(&t->address, a->ai_addr, a->ai_addrlen);
-        t->n_address = a->ai_addrlen;
-        found = http_client_answers(t);
-        if (!found) why = errno;
-    }
-    freeaddrinfo(all);
-    return found ? CLI_OK : http_client_unreachable(t, strerror(why));
-}
-
-static int find_unix(http_target *t, const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path)
-        return cli_fail(CLI_WRONG_USE, "--unix '%s': a socket path has at most %zu bytes", path, sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    memcpy(&t->address, &address, sizeof address);
-    t->n_address = sizeof address;
-    snprintf(t->name, sizeof t->name, "unix:%s", path);
-    return http_client_answers(t) ? CLI_OK : http_client_unreachable(t, strerror(errno));
-}
-
-int http_target_open(http_target *t, const char *url, const char *unix_path) {
-    char host[256], port[16];
-    *t = (http_target){0};
-    int status = parse_url(t, url, host, port);
+int http_target_read(http_target *t, const char *option, const char *url, const char *unix_path, const char *ca_file) {
+    *t = (http_target){.unix_path = unix_path, .ca_file = ca_file};
+    CURLU *u = curl_url();
+    if (u == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
+    int status = http_target_parse(t, u, option, url);
+    curl_url_cleanup(u);
     if (status != CLI_OK) return status;
-    return unix_path != NULL ? find_unix(t, unix_path) : find_tcp(t, host, port);
+    size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+    if (unix_path != NULL && strlen(unix_path) > longest)
+        return cli_fail(CLI_WRONG_USE, "--unix '%s': a socket path has at most %zu bytes", unix_path, longest);
+    snprintf(t->name, sizeof t->name, "%s%s", unix_path != NULL ? "unix:" : "",
+             unix_path != NULL ? unix_path : t->base);
+    return CLI_OK;
 }
 
-/* ---- connections ---- */
-
-int http_connect(const http_target *t, bool at_once) {
-    int fd = socket(t->address.ss_family, SOCK_STREAM, 0), on = 1;
-    if (fd < 0) return -1;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    if (at_once) fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (t->address.ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(fd, (const struct sockaddr *)&t->address, t->n_address) == 0 || (at_once && errno == EINPROGRESS)) return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
+int http_target_open(http_target *t, const char *url, const char *unix_path, const char *ca_file) {
+    int status = http_target_read(t, "--url", url, unix_path, ca_file);
+    return status == CLI_OK ? http_target_check(t) : status;
 }
 
-char *http_request_bytes(const http_target *t, const http_request *q, size_t *n) {
-    const char *type = q->content_type != NULL ? q->content_type : "application/json";
-    size_t cap = 512 + strlen(q->method) + strlen(q->path) + strlen(t->base) + strlen(t->host) + strlen(type) + q->n_body +
-                 (q->key != NULL ? strlen(q->key) : 0);
-    char *bytes = cli_alloc(cap);
-    int at = snprintf(bytes, cap, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", q->method, t->base, q->path, t->host);
-    if (q->key != NULL) at += snprintf(bytes + at, cap - (size_t)at, "Authorization: Bearer %s\r\n", q->key);
-    if (q->body != NULL) at += snprintf(bytes + at, cap - (size_t)at, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, q->n_body);
-    at += snprintf(bytes + at, cap - (size_t)at, "\r\n");
-    if (q->n_body > 0) memcpy(bytes + at, q->body, q->n_body);
-    *n = (size_t)at + q->n_body;
-    return bytes;
+/* ---- transfers ---- */
+
+static size_t http_transfer_write(char *bytes, size_t size, size_t n, void *user) {
+    http_transfer *x = user;
+    return x->on_body(x->user, bytes, size * n) ? size * n : CURL_WRITEFUNC_ERROR;
+}
+
+void http_transfer_open(http_transfer *x, const http_target *t,
+                        bool (*on_body)(void *user, const char *bytes, size_t n), void *user) {
+    *x = (http_transfer){.handle = http_handle_new(x->why), .on_body = on_body, .user = user};
+    http_handle_aim(x->handle, t);
+    curl_easy_setopt(x->handle, CURLOPT_WRITEFUNCTION, http_transfer_write);
+    curl_easy_setopt(x->handle, CURLOPT_WRITEDATA, x);
+}
+
+void http_transfer_close(http_transfer *x) {
+    curl_easy_cleanup(x->handle);
+    curl_slist_free_all(x->headers);
+    *x = (http_transfer){0};
+}
+
+static void http_transfer_add_header(http_transfer *x, const char *name, const char *value) {
+    size_t n = strlen(name) + strlen(value) + 1;
+    char *line = cli_alloc(n);
+    snprintf(line, n, "%s%s", name, value);
+    struct curl_slist *longer = curl_slist_append(x->headers, line);
+    free(line);
+    if (longer == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
+    x->headers = longer;
+}
+
+void http_transfer_set(http_transfer *x, const http_target *t, const http_request *q) {
+    size_t n = strlen(t->base) + strlen(q->path) + 1;
+    char *url = cli_alloc(n);
+    snprintf(url, n, "%s%s", t->base, q->path);
+    curl_easy_setopt(x->handle, CURLOPT_URL, url);
+    free(url);
+    curl_slist_free_all(x->headers);
+    x->headers = NULL;
+    if (q->key != NULL) http_transfer_add_header(x, "Authorization: Bearer ", q->key);
+    if (q->body != NULL) {
+        http_transfer_add_header(x, "Content-Type: ", q->content_type != NULL ? q->content_type : "application/json");
+        http_transfer_add_header(x, "Expect:", ""); /* no 100-continue: it would delay the body */
+        curl_easy_setopt(x->handle, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->n_body);
+        curl_easy_setopt(x->handle, CURLOPT_POSTFIELDS, q->body);
+    } else curl_easy_setopt(x->handle, CURLOPT_HTTPGET, 1L);
+    curl_easy_setopt(x->handle, CURLOPT_NOBODY, strcmp(q->method, "HEAD") == 0 ? 1L : 0L);
+    curl_easy_setopt(x->handle, CURLOPT_CUSTOMREQUEST, q->method);
+    curl_easy_setopt(x->handle, CURLOPT_HTTPHEADER, x->headers);
+    x->why[0] = '\0';
+}
+
+int http_transfer_status(const http_transfer *x) {
+    long status = 0;
+    curl_easy_getinfo(x->handle, CURLINFO_RESPONSE_CODE, &status);
+    return (int)status;
+}
+
+const char *http_fault(const char why[CURL_ERROR_SIZE], CURLcode code) {
+    if (code == CURLE_GOT_NOTHING) return "the connection closed before a reply";
+    if (code == CURLE_PARTIAL_FILE) return "the connection closed before the end of the reply";
+    if (code == CURLE_OPERATION_TIMEDOUT) return "no answer within the time limit";
+    return why[0] != '\0' ? why : curl_easy_strerror(code);
 }
 
 /* ---- requests ---- */
 
-static int send_all(int fd, const char *bytes, size_t n) {
-    while (n > 0) {
-        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0) return errno;
-        bytes += sent;
-        n -= (size_t)sent;
-    }
-    return 0;
-}
-
-static void keep_body(void *user, const char *bytes, size_t n) {
+static bool keep_body(void *user, const char *bytes, size_t n) {
     http_reply *reply = user;
-    if (n > HTTP_MAX_REPLY_BYTES - reply->n_body) n = HTTP_MAX_REPLY_BYTES - reply->n_body;
+    if (n > HTTP_MAX_REPLY_BYTES - reply->n_body) return false;
     reply->body = cli_realloc(reply->body, reply->n_body + n + 1);
-    memcpy(reply->body + reply->n_body, bytes, n);
+    if (n > 0) memcpy(reply->body + reply->n_body, bytes, n);
     reply->n_body += n;
     reply->body[reply->n_body] = '\0';
-}
-
-/* Returns the reason of a failure, or NULL. */
-static const char *http_client_receive(int fd, http_reader *reader) {
-    char bytes[16384];
-    size_t used;
-    http_state state = HTTP_READING;
-    while (state == HTTP_READING) {
-        ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? "no answer within the time limit" : strerror(errno);
-        state = n > 0 ? http_reader_feed(reader, bytes, (size_t)n, &used) : http_reader_end(reader);
-    }
-    return state == HTTP_DONE ? NULL : reader->fault;
-}
-
-static const char *http_client_exchange(int fd, const http_target *t, const http_request *q, http_reader *reader) {
-    struct timeval patience = {.tv_sec = HTTP_PATIENCE_S};
-    size_t n = 0;
-    char *bytes = http_request_bytes(t, q, &n);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    int why = send_all(fd, bytes, n);
-    free(bytes);
-    const char *fault = http_client_receive(fd, reader); /* a server may reply before it has the whole body */
-    return fault != NULL && why != 0 ? strerror(why) : fault;
+    return true;
 }
 
 int http_ask(const http_target *t, const http_request *q, http_reply *reply) {
+    http_transfer x;
     *reply = (http_reply){0};
     keep_body(reply, "", 0);
-    int fd = http_connect(t, false);
-    if (fd < 0) return http_client_unreachable(t, strerror(errno));
-    http_reader *reader = cli_alloc(sizeof *reader);
-    http_reader_begin(reader, strcmp(q->method, "HEAD") == 0, keep_body, reply);
-    const char *fault = http_client_exchange(fd, t, q, reader);
-    reply->status = reader->status;
-    close(fd);
-    free(reader);
-    if (fault != NULL) return cli_fail(CLI_FAILED, "%s %s%s: %s", q->method, t->name, q->path, fault);
-    if (reply->n_body == HTTP_MAX_REPLY_BYTES)
-        return cli_fail(CLI_FAILED, "%s %s%s: the reply has more than %zu MiB", q->method, t->name, q->path, HTTP_MAX_REPLY_BYTES >> 20);
-    return CLI_OK;
+    http_transfer_open(&x, t, keep_body, reply);
+    http_transfer_set(&x, t, q);
+    curl_easy_setopt(x.handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(x.handle, CURLOPT_LOW_SPEED_TIME, (long)HTTP_PATIENCE_S);
+    CURLcode rc = curl_easy_perform(x.handle);
+    int status = CLI_OK;
+    reply->status = http_transfer_status(&x);
+    if (rc == CURLE_WRITE_ERROR)
+        status = cli_fail(CLI_FAILED, "%s %s%s: the reply has more than %zu MiB", q->method, t->name, q->path,
+                          HTTP_MAX_REPLY_BYTES >> 20);
+    else if (rc != CURLE_OK)
+        status = cli_fail(CLI_FAILED, "%s %s%s: %s", q->method, t->name, q->path, http_fault(x.why, rc));
+    http_transfer_close(&x);
+    return status;
 }
 
 void http_reply_free(http_reply *reply) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_http_client.c: replies and events split at any byte, invalid HTTP, URLs, and complete requests to a server with
- * canned replies. */
+/* test_http_client.c: events split at any byte, URLs, and complete requests to a server with canned replies, valid and
+ * not. TLS is in tests/server/test_tls.py. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <setjmp.h>
@@ -20,8 +20,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/http_client.h"
-
-/* ---- replies ---- */
+#include "common/sse_reader.h"
 
 typedef struct heard {
     char bytes[4096];
@@ -34,92 +33,6 @@ static void hear(void *user, const char *bytes, size_t n) {
     memcpy(h->bytes + h->n, bytes, n);
     h->n += n;
     h->bytes[h->n] = '\0';
-}
-
-static http_state feed(http_reader *r, const char *text, size_t n, size_t piece, size_t *used) {
-    http_state state = HTTP_READING;
-    *used = 0;
-    while (*used < n && state == HTTP_READING) {
-        size_t took = 0, part = n - *used < piece ? n - *used : piece;
-        state = http_reader_feed(r, text + *used, part, &took);
-        *used += took;
-        assert_true(took == part || state != HTTP_READING);
-    }
-    return state;
-}
-
-typedef struct reply_case {
-    const char *text;
-    int status;
-    bool keeps_open, no_body, until_end;
-    const char *body, *left; /* left: the text after the reply */
-} reply_case;
-
-static const reply_case replies[] = {
-    {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP", 200, true, false, false, "hello", "HTTP"},
-    {"HTTP/1.1 200 OK\nContent-Length: 2\nConnection: close\n\nhi", 200, false, false, false, "hi", ""},
-    {"HTTP/1.1 204 No Content\r\n\r\nX", 204, true, false, false, "", "X"},
-    {"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nX", 200, true, true, false, "", "X"},
-    {"HTTP/1.1 404 \r\nCONTENT-LENGTH:0\r\n\r\n", 404, true, false, false, "", ""},
-    {"HTTP/1.0 503 Busy\r\n\r\nto the end", 503, false, false, true, "to the end", ""},
-    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 200, true, false, false, "a", ""},
-    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\nZ", 200, true, false, false,
-     "abc0123456789", "Z"},
-};
-
-static void test_replies_in_any_pieces(void **state) {
-    (void)state;
-    http_reader *r = cli_alloc(sizeof *r);
-    for (size_t i = 0; i < sizeof replies / sizeof replies[0]; i++) {
-        const reply_case *c = &replies[i];
-        size_t n = strlen(c->text), used = 0;
-        for (size_t piece = 1; piece <= n; piece++) {
-            heard h = {0};
-            http_reader_begin(r, c->no_body, hear, &h);
-            http_state end = feed(r, c->text, n, piece, &used);
-            if (c->until_end) end = http_reader_end(r);
-            assert_int_equal(end, HTTP_DONE);
-            assert_int_equal(r->status, c->status);
-            assert_int_equal(r->keeps_open, c->keeps_open);
-            assert_string_equal(h.bytes, c->body);
-            assert_string_equal(c->text + used, c->left);
-        }
-    }
-    free(r);
-}
-
-static void test_broken_replies(void **state) {
-    (void)state;
-    static const char *const texts[] = {"SSH-2.0-x\r\n", "HTTP/2 200\r\n", "HTTP/1.1 2x0 OK\r\n", "HTTP/1.1 200 OK\r\nnothing\r\n",
-                                        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n",
-                                        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
-                                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n",
-                                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-                                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
-                                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n"};
-    http_reader *r = cli_alloc(sizeof *r);
-    size_t used;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        http_reader_begin(r, false, NULL, NULL);
-        assert_int_equal(feed(r, texts[i], strlen(texts[i]), 7, &used), HTTP_BROKEN);
-        assert_non_null(r->fault);
-        assert_int_equal(http_reader_end(r), HTTP_BROKEN);
-    }
-    static const char early[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab";
-    http_reader_begin(r, false, NULL, NULL);
-    assert_int_equal(feed(r, early, sizeof early - 1, sizeof early, &used), HTTP_READING);
-    assert_int_equal(http_reader_end(r), HTTP_BROKEN); /* too early */
-    char *line = cli_alloc(2 * HTTP_MAX_HEAD_BYTES);
-    memset(line, 'a', 2 * HTTP_MAX_HEAD_BYTES);
-    http_reader_begin(r, false, NULL, NULL);
-    assert_int_equal(http_reader_feed(r, line, HTTP_MAX_LINE_BYTES, &used), HTTP_BROKEN);
-    http_reader_begin(r, false, NULL, NULL);
-    assert_int_equal(feed(r, "HTTP/1.1 200 OK\r\n", 17, 17, &used), HTTP_READING);
-    http_state end = HTTP_READING;
-    for (size_t i = 0; i < HTTP_MAX_HEAD_BYTES / 6 + 1 && end == HTTP_READING; i++) end = http_reader_feed(r, "a: b\r\n", 6, &used);
-    assert_int_equal(end, HTTP_BROKEN);
-    free(line);
-    free(r);
 }
 
 /* ---- events ---- */
@@ -155,8 +68,8 @@ static void test_an_event_has_a_limit(void **state) {
     size_t n = 0;
     memset(piece, 'a', 1 << 20);
     sse_reader_begin(&s, hear_event, &h);
-    while (n <= 2 * HTTP_MAX_EVENT_BYTES && sse_reader_feed(&s, piece, 1 << 20)) n += 1 << 20;
-    assert_true(n <= HTTP_MAX_EVENT_BYTES);
+    while (n <= 2 * SSE_MAX_EVENT_BYTES && sse_reader_feed(&s, piece, 1 << 20)) n += 1 << 20;
+    assert_true(n <= SSE_MAX_EVENT_BYTES);
     free(piece);
     sse_reader_free(&s);
 }
@@ -199,32 +112,78 @@ static void end_serving(canned *s) {
     close(s->fd);
 }
 
-static void test_asking_by_tcp(void **state) {
-    (void)state;
+/* Begins to serve at a free port of the loopback device. */
+static int begin_serving_tcp(canned *s, const char *reply) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof address;
+    begin_serving(s, (const struct sockaddr *)&address, sizeof address, reply);
+    assert_int_equal(getsockname(s->fd, (struct sockaddr *)&address, &n), 0);
+    return ntohs(address.sin_port);
+}
+
+static void test_asking_by_tcp(void **state) {
+    (void)state;
     canned s = {0};
-    char url[64];
+    char url[64], expected[512];
     http_target t;
     http_reply reply;
-    begin_serving(&s, (const struct sockaddr *)&address, sizeof address, "HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
-    assert_int_equal(getsockname(s.fd, (struct sockaddr *)&address, &n), 0);
-    snprintf(url, sizeof url, "http://localhost:%d/base/", ntohs(address.sin_port));
-    assert_int_equal(http_target_open(&t, url, NULL), CLI_OK);
+    int port = begin_serving_tcp(&s, "HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+    snprintf(url, sizeof url, "http://localhost:%d/base/", port);
+    assert_int_equal(http_target_open(&t, url, NULL, NULL), CLI_OK);
     http_request q = {.method = "POST", .path = "/v1/x", .key = "secret", .body = "{}", .n_body = 2};
     assert_int_equal(http_ask(&t, &q, &reply), CLI_OK);
     end_serving(&s);
     assert_int_equal(reply.status, 201);
     assert_string_equal(reply.body, "ok");
     http_reply_free(&reply);
-    char expected[512];
     snprintf(expected, sizeof expected,
-             "POST /base/v1/x HTTP/1.1\r\nHost: localhost:%d\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\n"
-             "Content-Length: 2\r\n\r\n{}", ntohs(address.sin_port));
+             "POST /base/v1/x HTTP/1.1\r\nHost: localhost:%d\r\nAccept: */*\r\nAuthorization: Bearer secret\r\n"
+             "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+             port);
     assert_string_equal(s.asked.bytes, expected);
     assert_int_equal(http_ask(&t, &q, &reply), CLI_FAILED); /* the server is closed */
     http_reply_free(&reply);
-    assert_int_equal(http_target_open(&t, url, NULL), CLI_FAILED);
+    assert_int_equal(http_target_open(&t, url, NULL, NULL), CLI_FAILED);
+}
+
+typedef struct reply_case {
+    const char *text;
+    int status;       /* 0: the reply is refused */
+    const char *body;
+} reply_case;
+
+static const reply_case replies[] = {
+    {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"},
+    {"HTTP/1.1 204 No Content\r\n\r\n", 204, ""},
+    {"HTTP/1.0 503 Busy\r\n\r\nto the end", 503, "to the end"},
+    {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 200, "a"},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\n", 200, "abc0123456789"},
+    {"HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\nContent-Length: 0\r\n\r\n", 302, ""},
+    {"SSH-2.0-x\r\n", 0, NULL},
+    {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0, NULL},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", 0, NULL},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 0, NULL},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", 0, NULL},
+};
+
+static void test_replies(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof replies / sizeof replies[0]; i++) {
+        canned s = {0};
+        char url[64];
+        http_target t;
+        http_reply reply;
+        snprintf(url, sizeof url, "http://127.0.0.1:%d", begin_serving_tcp(&s, replies[i].text));
+        assert_int_equal(http_target_open(&t, url, NULL, NULL), CLI_OK);
+        int status = http_ask(&t, &(http_request){.method = "GET", .path = "/"}, &reply);
+        end_serving(&s);
+        assert_int_equal(status, replies[i].status != 0 ? CLI_OK : CLI_FAILED);
+        if (status == CLI_OK) {
+            assert_int_equal(reply.status, replies[i].status);
+            assert_string_equal(reply.body, replies[i].body);
+        }
+        http_reply_free(&reply);
+    }
 }
 
 static void test_asking_by_a_unix_socket(void **state) {
@@ -236,9 +195,9 @@ static void test_asking_by_a_unix_socket(void **state) {
     http_reply reply;
     assert_non_null(mkdtemp(folder));
     snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
-    assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path), CLI_FAILED);
+    assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path, NULL), CLI_FAILED);
     begin_serving(&s, (const struct sockaddr *)&address, sizeof address, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut");
-    assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path), CLI_OK);
+    assert_int_equal(http_target_open(&t, HTTP_DEFAULT_URL, address.sun_path, NULL), CLI_OK);
     assert_int_equal(http_ask(&t, &(http_request){.method = "GET", .path = "/"}, &reply), CLI_FAILED); /* it ended too early */
     http_reply_free(&reply);
     end_serving(&s);
@@ -248,18 +207,20 @@ static void test_asking_by_a_unix_socket(void **state) {
 
 static void test_wrong_urls(void **state) {
     (void)state;
-    static const char *const urls[] = {"", "127.0.0.1:8080", "https://localhost", "ftp://x", "http://", "http://:80", "http://x:", "http://x:port",
+    static const char *const urls[] = {"", "127.0.0.1:8080", "ftp://x", "http://", "http://:80", "http://x:port",
                                        "http://x:1234567", "http://[::1", "http://[]:80", "http://a b", "http://x/\r\nHost: y", "http://u@x",
                                        "http://x/?a"};
     http_target t;
-    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) assert_int_equal(http_target_open(&t, urls[i], NULL), CLI_WRONG_USE);
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) assert_int_equal(http_target_open(&t, urls[i], NULL, NULL), CLI_WRONG_USE);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replies_in_any_pieces), cmocka_unit_test(test_broken_replies),
-        cmocka_unit_test(test_events_in_any_pieces),  cmocka_unit_test(test_an_event_has_a_limit),
-        cmocka_unit_test(test_asking_by_tcp),         cmocka_unit_test(test_asking_by_a_unix_socket),
+        cmocka_unit_test(test_events_in_any_pieces),
+        cmocka_unit_test(test_an_event_has_a_limit),
+        cmocka_unit_test(test_asking_by_tcp),
+        cmocka_unit_test(test_asking_by_a_unix_socket),
+        cmocka_unit_test(test_replies),
         cmocka_unit_test(test_wrong_urls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ class Wrong(unittest.TestCase):
         self.fails(2, "--workload trace", "--requests", "x")
         self.fails(2, "--workload retrieval", "--reuse", "modular")
         self.fails(2, "--documents", "--documents", "2", "--pick", "3", "--workload", "retrieval")
-        self.fails(2, "HTTPS is not supported", "--url", "https://localhost")
+        self.fails(2, "only http and https", "--url", "ftp://localhost")
 
     def test_nobody_there(self):
         with socket.socket() as s:

@@ -6,6 +6,7 @@ cd "$REPRISE_SOURCE_DIR"
 tools/check-includes --self-test
 tools/check-format --self-test
 tools/check-docs --self-test
+tools/make_site --self-test
 
 steps=$(.ci/run --list | awk '{ print $1 }')
 for file in .github/workflows/ci.yml CONTRIBUTING.md; do

@@ -206,9 +206,17 @@ static int append_scaffolds(base_buffer *b, rp_server *s) {
     return append_metrics(b, list, BASE_ARRAY_LEN(list));
 }
 
+/* Metrics of the program that runs the server. */
+static int append_program(base_buffer *b, rp_server *s) {
+    char text[RP_SERVER_METRICS_BYTES] = "";
+    if (!s->options.on_metrics) return 0;
+    s->options.on_metrics(s->options.user, text, sizeof(text));
+    return base_buffer_append_str(b, text);
+}
+
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
-    int failed = append_server(&text, x->server);
+    int failed = append_server(&text, x->server) || append_program(&text, x->server);
     if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server) || append_scaffolds(&text, x->server);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);

@@ -208,7 +208,19 @@ static char *report_text_of(json_t *object) {
     return text;
 }
 
+static void report_note_answer(server_request *x) {
+    const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
+    if (!r) return;
+    server_usage u = report_usage(x);
+    x->answer.is_set = true;
+    x->answer.timings = r->timings;
+    x->answer.prompt_tokens = u.prompt;
+    x->answer.cached_tokens = u.cached;
+    x->answer.answer_tokens = u.answer;
+}
+
 void report_keep(server_request *x) {
+    report_note_answer(x);
     int64_t now = (int64_t)time(NULL);
     json_t *report = report_reprise(x);
     if (!json_is_object(report)) {

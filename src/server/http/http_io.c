@@ -295,6 +295,20 @@ static enum MHD_Result http_io_advance(server_request *x) {
     }
 }
 
+/* "00-TRACE-PARENT-FLAGS", in lower-case hexadecimal digits, no id only zeros. */
+static bool is_traceparent(const char *text) {
+    static const char form[] = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
+    size_t i = 0;
+    for (; i < sizeof(form) - 1; i++)
+        if (form[i] == 'h' ? !strchr("0123456789abcdef", text[i]) || !text[i] : text[i] != form[i]) return false;
+    return !text[i] && strspn(text + 3, "0") < 32 && strspn(text + 36, "0") < 16;
+}
+
+static void take_traceparent(server_request *x) {
+    const char *given = x->server->options.on_request ? server_request_header(x, "traceparent") : NULL;
+    if (given && is_traceparent(given)) snprintf(x->traceparent, sizeof(x->traceparent), "%s", given);
+}
+
 /* The head is there. */
 static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *connection, const char *url, const char *method,
                                       void **request) {
@@ -305,6 +319,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     if (!x) return MHD_NO;
     watchdog_set_busy(s->watchdog, peer, true);
     watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
+    take_traceparent(x);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
@@ -347,6 +362,26 @@ static void log_exchange(server_request *x, server_problem_kind problem) {
     json_decref(line);
 }
 
+static void report_exchange(server_request *x, server_problem_kind problem) {
+    rp_server *s = x->server;
+    if (!s->options.on_request) return;
+    uint64_t now = base_clock_us(), arrived = BASE_MAX(x->arrived_us, x->start_us);
+    rp_server_request q = {.id = x->id,
+                           .method = x->method,
+                           .route = x->route ? x->route->path : "",
+                           .traceparent = x->traceparent,
+                           .error = problem ? x->problem.message : "",
+                           .status = x->status,
+                           .receive_ms = (double)(arrived - x->start_us) / 1e3,
+                           .total_ms = (double)(now - x->start_us) / 1e3,
+                           .has_answer = x->answer.is_set,
+                           .timings = x->answer.timings,
+                           .prompt_tokens = x->answer.prompt_tokens,
+                           .cached_tokens = x->answer.cached_tokens,
+                           .answer_tokens = x->answer.answer_tokens};
+    s->options.on_request(s->options.user, &q);
+}
+
 /* It is counted and logged before a worker can have freed it. */
 static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTerminationCode code) {
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) atomic_fetch_add(&s->counts.gone, 1);
@@ -354,6 +389,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     server_problem_kind problem = problem_of(x);
     if (problem) atomic_fetch_add(&s->counts.rejections[problem], 1);
     log_exchange(x, problem);
+    report_exchange(x, problem);
     if (x->key) api_keys_end(x->key);
     if (x->is_active) count_active(s, -1);
     pthread_mutex_lock(&x->lock);

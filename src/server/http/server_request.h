@@ -29,6 +29,7 @@
 #define SERVER_NAME_BYTES 128      /* of the {name} in a path */
 #define SERVER_ID_BYTES 40
 #define SERVER_PAGE_TAG_BYTES 24
+#define SERVER_TRACEPARENT_BYTES 56
 #define SERVER_SALTED_BYTES (2 * 32 + 1)
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
 #define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of rendered frames that the client has not read */
@@ -83,6 +84,13 @@ typedef struct server_request {
     bool is_stream, stream_began, stream_ended;
     bool is_lines; /* the stream is lines of JSON (NDJSON), not server-sent events */
     uint64_t sent_bytes;
+
+    char traceparent[SERVER_TRACEPARENT_BYTES]; /* of the request, if well-formed; or "" */
+    struct {
+        bool is_set;
+        rp_timings timings; /* of the first choice */
+        int64_t prompt_tokens, cached_tokens, answer_tokens;
+    } answer; /* of a finished answer, for on_request */
 
     generation gen;
     const struct server_form *form; /* the dialect's renderer of answers */

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pull_file.c: see pull_file.h. Owns the part, its description and the handle of libcurl. */
+#define _GNU_SOURCE /* renameat2 */
+
+#include "pull/pull_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/command.h"
+
+#define STALL_S 30L /* without a byte: the connection counts as lost */
+#define MAX_REDIRECTS 8L
+#define MAX_DELAY_S 60.0
+#define HASH_BYTES ((size_t)1 << 20)
+#define MIB_SHIFT 20
+
+/* One request and its reply. */
+typedef struct attempt {
+    pull_file *f;
+    CURL *handle;
+    struct curl_slist *headers;
+    char why[CURL_ERROR_SIZE];
+    bool has_begun; /* the reply's body: its bytes go into the part */
+    char etag[256], modified[128];
+    uint64_t length, from; /* of the whole file; of the first byte of a 206 */
+    bool has_range, is_encoded;
+    int fatal; /* an exit status after a printed error, or CLI_OK */
+} attempt;
+
+static char *pull_join(const char *a, const char *b) {
+    size_t n = strlen(a) + strlen(b) + 1;
+    char *both = cli_alloc(n);
+    snprintf(both, n, "%s%s", a, b);
+    return both;
+}
+
+/* ---- the part and its description ---- */
+
+static bool pull_info_read(pull_file *f) {
+    json_t *root = json_load_file(f->info, 0, NULL);
+    const char *url = json_string_value(json_object_get(root, "url"));
+    const char *validator = json_string_value(json_object_get(root, "validator"));
+    const json_t *length = json_object_get(root, "length");
+    bool fits = url != NULL && validator != NULL && validator[0] != '\0' && strlen(validator) < sizeof f->validator &&
+                strcmp(url, f->url) == 0;
+    if (fits) {
+        memcpy(f->validator, validator, strlen(validator) + 1);
+        f->length = json_is_integer(length) && json_integer_value(length) >= 0 ? (uint64_t)json_integer_value(length)
+                                                                               : PULL_UNKNOWN;
+    }
+    json_decref(root);
+    return fits;
+}
+
+static int pull_info_write(pull_file *f) {
+    char *temporary = pull_join(f->info, ".new");
+    json_t *root = json_pack("{s:s, s:s, s:o}", "url", f->url, "validator", f->validator, "length",
+                             f->length == PULL_UNKNOWN ? json_null() : json_integer((json_int_t)f->length));
+    errno = 0;
+    bool is_written =
+        root != NULL && json_dump_file(root, temporary, JSON_INDENT(1)) == 0 && rename(temporary, f->info) == 0;
+    int why = errno;
+    if (!is_written) unlink(temporary);
+    json_decref(root);
+    free(temporary);
+    return is_written ? CLI_OK : cli_fail(CLI_FAILED, "cannot write '%s': %s", f->info, strerror(why != 0 ? why : EIO));
+}
+
+/* Empties the part. */
+static int pull_file_restart(pull_file *f) {
+    f->bytes = 0;
+    crypto_hash_sha256_init(&f->hash);
+    if (ftruncate(f->fd, 0) == 0) return CLI_OK;
+    return cli_fail(CLI_FAILED, "cannot truncate '%s': %s", f->part, strerror(errno));
+}
+
+static int pull_file_hash_part(pull_file *f) {
+    unsigned char *bytes = cli_alloc(HASH_BYTES);
+    ssize_t n = 0;
+    crypto_hash_sha256_init(&f->hash);
+    for (f->bytes = 0; (n = pread(f->fd, bytes, HASH_BYTES, (off_t)f->bytes)) > 0 && !cli_interrupted();
+         f->bytes += (uint64_t)n)
+        crypto_hash_sha256_update(&f->hash, bytes, (unsigned long long)n);
+    int why = errno;
+    free(bytes);
+    if (n < 0) return cli_fail(CLI_FAILED, "cannot read '%s': %s", f->part, strerror(why));
+    return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
+}
+
+int pull_file_open(pull_file *f, const pull_settings *settings, const char *url, const char *path, const char *label) {
+    *f = (pull_file){.settings = settings, .url = url, .label = label, .length = PULL_UNKNOWN};
+    f->part = pull_join(path, ".part");
+    f->info = pull_join(path, ".part.json");
+    f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (f->fd < 0) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
+        return cli_fail(CLI_FAILED, "'%s': another process is downloading this file: wait for its end", f->part);
+    f->is_ours = true;
+    if (!pull_info_read(f)) return pull_file_restart(f);
+    int status = pull_file_hash_part(f);
+    if (status == CLI_OK && f->length != PULL_UNKNOWN && f->bytes > f->length) status = pull_file_restart(f);
+    return status;
+}
+
+void pull_file_digest(pull_file *f, char hex[65]) {
+    unsigned char digest[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256_final(&f->hash, digest);
+    sodium_bin2hex(hex, 65, digest, sizeof digest);
+}
+
+void pull_file_discard(pull_file *f) {
+    unlink(f->part);
+    unlink(f->info);
+    f->is_ours = false;
+}
+
+int pull_file_publish(pull_file *f, const char *path) {
+    if (fsync(f->fd) != 0) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+    int rc = renameat2(AT_FDCWD, f->part, AT_FDCWD, path, RENAME_NOREPLACE);
+    if (rc != 0 && errno == EINVAL) { /* a file system without this flag */
+        bool exists = access(path, F_OK) == 0;
+        rc = exists ? -1 : rename(f->part, path);
+        if (exists) errno = EEXIST;
+    }
+    if (rc != 0) return cli_fail(CLI_FAILED, "cannot rename '%s' to '%s': %s", f->part, path, strerror(errno));
+    unlink(f->info);
+    f->is_ours = false;
+    return CLI_OK;
+}
+
+void pull_file_close(pull_file *f) {
+    cli_progress_clear(&f->progress);
+    if (f->is_ours && f->bytes == 0) pull_file_discard(f); /* nothing to resume */
+    if (f->part != NULL && f->fd >= 0) close(f->fd);
+    free(f->part);
+    free(f->info);
+    *f = (pull_file){.fd = -1};
+}
+
+/* ---- replies ---- */
+
+/* The value of a header field, trimmed, if the line is of this field. */
+static bool pull_header(const char *line, size_t n, const char *name, char *out, size_t size) {
+    size_t k = strlen(name);
+    if (n <= k || line[k] != ':' || strncasecmp(line, name, k) != 0) return false;
+    const char *from = line + k + 1, *end = line + n;
+    while (from < end && (*from == ' ' || *from == '\t')) from++;
+    while (end > from && strchr(" \t\r\n", end[-1]) != NULL) end--;
+    if ((size_t)(end - from) >= size) return false;
+    memcpy(out, from, (size_t)(end - from));
+    out[end - from] = '\0';
+    return true;
+}
+
+static bool pull_number(const char *text, uint64_t *out) {
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return errno == 0 && (*end == '\0' || *end == '-' || *end == '/');
+}
+
+/* "bytes 5-9/10", "bytes *\/10" */
+static void pull_take_range(attempt *a, const char *value) {
+    const char *slash = strchr(value, '/');
+    if (strncmp(value, "bytes ", 6) != 0 || slash == NULL) return;
+    a->has_range = pull_number(value + 6, &a->from);
+    if (!pull_number(slash + 1, &a->length)) a->length = PULL_UNKNOWN;
+}
+
+/* Called for each line of the headers of each reply, redirects included: a status line begins the next one. */
+static size_t pull_on_header(char *line, size_t size, size_t count, void *user) {
+    attempt *a = user;
+    size_t n = size * count;
+    char value[256];
+    if (n > 5 && strncmp(line, "HTTP/", 5) == 0) {
+        a->etag[0] = a->modified[0] = '\0';
+        a->length = PULL_UNKNOWN;
+        a->has_range = a->is_encoded = false;
+    } else if (pull_header(line, n, "Content-Range", value, sizeof value)) pull_take_range(a, value);
+    else if (pull_header(line, n, "Content-Length", value, sizeof value)) {
+        if (!a->has_range && !pull_number(value, &a->length)) a->length = PULL_UNKNOWN;
+    } else if (pull_header(line, n, "Content-Encoding", value, sizeof value))
+        a->is_encoded = strcasecmp(value, "identity") != 0;
+    else if (!pull_header(line, n, "ETag", a->etag, sizeof a->etag))
+        pull_header(line, n, "Last-Modified", a->modified, sizeof a->modified);
+    return n;
+}
+
+static int pull_check_space(const attempt *a) {
+    const pull_file *f = a->f;
+    struct statvfs fs;
+    if (f->length == PULL_UNKNOWN || fstatvfs(f->fd, &fs) != 0) return CLI_OK;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize, needed = f->length - f->bytes;
+    if (needed <= free_bytes) return CLI_OK;
+    return cli_fail(CLI_FAILED,
+                    "'%s': not enough space on its file system: %llu MiB more are needed, %llu MiB are free", f->part,
+                    (unsigned long long)(needed >> MIB_SHIFT) + 1, (unsigned long long)(free_bytes >> MIB_SHIFT));
+}
+
+/* A 206 continues the part if it begins at its end and is of the same version: some servers ignore If-Range. */
+static bool pull_continues(const attempt *a) {
+    const pull_file *f = a->f;
+    if (!a->has_range || a->from != f->bytes || f->bytes == 0) return false;
+    if (f->length != PULL_UNKNOWN && a->length != f->length) return false;
+    const char *now = f->validator[0] == '"' ? a->etag : a->modified;
+    return now[0] == '\0' || strcmp(now, f->validator) == 0;
+}
+
+/* The part becomes empty, and of the version of this reply. */
+static int pull_begin_part(attempt *a) {
+    pull_file *f = a->f;
+    if (f->bytes > 0) {
+        cli_progress_clear(&f->progress);
+        cli_warn("'%s' changed at the server, or the server cannot resume: downloading it from the start", f->url);
+    }
+    int status = pull_file_restart(f);
+    f->length = a->length;
+    snprintf(f->validator, sizeof f->validator, "%s", a->etag[0] == '"' ? a->etag : a->modified);
+    return status == CLI_OK ? pull_info_write(f) : status;
+}
+
+/* At the first byte of a body. Returns false if it cannot go into the part. */
+static bool pull_begin_body(attempt *a, int status) {
+    pull_file *f = a->f;
+    if (status == 206 && !pull_continues(a)) {
+        a->fatal = pull_file_restart(f); /* the next attempt asks for the whole file */
+        return false;
+    }
+    if (status != 206) a->fatal = pull_begin_part(a);
+    else if (f->length == PULL_UNKNOWN) f->length = a->length;
+    if (a->fatal == CLI_OK) a->fatal = pull_check_space(a);
+    a->has_begun = true;
+    return a->fatal == CLI_OK;
+}
+
+static bool pull_write(attempt *a, const char *bytes, size_t n) {
+    pull_file *f = a->f;
+    for (size_t done = 0; done < n;) {
+        ssize_t part = pwrite(f->fd, bytes + done, n - done, (off_t)(f->bytes + done));
+        if (part < 0 && errno == EINTR) continue;
+        if (part <= 0) {
+            int why = part == 0 ? ENOSPC : errno;
+            cli_progress_clear(&f->progress);
+            a->fatal = cli_fail(CLI_FAILED, "cannot write '%s': %s: the part stays, and the same command resumes it",
+                                f->part, strerror(why));
+            return false;
+        }
+        done += (size_t)part;
+    }
+    crypto_hash_sha256_update(&f->hash, (const unsigned char *)bytes, n);
+    f->bytes += n;
+    return true;
+}
+
+static size_t pull_on_body(char *bytes, size_t size, size_t count, void *user) {
+    attempt *a = user;
+    size_t n = size * count;
+    long status = 0;
+    curl_easy_getinfo(a->handle, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200 && status != 206) return n; /* of an error */
+    if (a->is_encoded) return CURL_WRITEFUNC_ERROR;
+    if (!a->has_begun && !pull_begin_body(a, (int)status)) return CURL_WRITEFUNC_ERROR;
+    return pull_write(a, bytes, n) ? n : CURL_WRITEFUNC_ERROR;
+}
+
+static int pull_on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now) {
+    attempt *a = user;
+    pull_file *f = a->f;
+    (void)total, (void)now, (void)up_total, (void)up_now;
+    if (f->length != PULL_UNKNOWN)
+        cli_progress_draw(&f->progress, f->label, "MiB", f->bytes >> MIB_SHIFT, f->length >> MIB_SHIFT);
+    return cli_interrupted();
+}
+
+/* ---- requests ---- */
+
+static void pull_add_header(struct curl_slist **to, const char *name, const char *value) {
+    char *line = pull_join(name, value);
+    struct curl_slist *longer = curl_slist_append(*to, line);
+    free(line);
+    if (longer == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
+    *to = longer;
+}
+
+/* Redirects are followed, from https to https only; libcurl sends the key to the URL's own host alone. Proxies of the
+ * environment are used. */
+static CURL *pull_handle_new(const pull_settings *settings, const char *url, struct curl_slist **headers,
+                             char why[CURL_ERROR_SIZE]) {
+    CURL *h = http_handle_new(why);
+    pull_add_header(headers, "Accept-Encoding: ", "identity");
+    if (settings->key != NULL) pull_add_header(headers, "Authorization: Bearer ", settings->key);
+    curl_easy_setopt(h, CURLOPT_URL, url);
+    curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(h, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
+    curl_easy_setopt(h, CURLOPT_REDIR_PROTOCOLS_STR, strncasecmp(url, "https:", 6) == 0 ? "https" : "http,https");
+    curl_easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(h, CURLOPT_LOW_SPEED_TIME, STALL_S);
+    if (settings->ca_file != NULL) {
+        curl_easy_setopt(h, CURLOPT_CAINFO, settings->ca_file);
+        curl_easy_setopt(h, CURLOPT_CAPATH, NULL);
+    }
+    return h;
+}
+
+static CURLcode pull_attempt(attempt *a) {
+    pull_file *f = a->f;
+    a->length = PULL_UNKNOWN;
+    a->handle = pull_handle_new(f->settings, f->url, &a->headers, a->why);
+    if (f->bytes > 0 && f->validator[0] != '\0') {
+        char range[48];
+        snprintf(range, sizeof range, "bytes=%llu-", (unsigned long long)f->bytes);
+        pull_add_header(&a->headers, "Range: ", range);
+        pull_add_header(&a->headers, "If-Range: ", f->validator);
+    }
+    curl_easy_setopt(a->handle, CURLOPT_HTTPHEADER, a->headers);
+    curl_easy_setopt(a->handle, CURLOPT_HEADERFUNCTION, pull_on_header);
+    curl_easy_setopt(a->handle, CURLOPT_HEADERDATA, a);
+    curl_easy_setopt(a->handle, CURLOPT_WRITEFUNCTION, pull_on_body);
+    curl_easy_setopt(a->handle, CURLOPT_WRITEDATA, a);
+    curl_easy_setopt(a->handle, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(a->handle, CURLOPT_XFERINFOFUNCTION, pull_on_progress);
+    curl_easy_setopt(a->handle, CURLOPT_XFERINFODATA, a);
+    return curl_easy_perform(a->handle);
+}
+
+/* ---- failures ---- */
+
+static bool pull_is_passing(CURLcode code, long status) {
+    if (code == CURLE_OK)
+        return status == 408 || status == 416 || status == 429 || status == 500 || (status >= 502 && status <= 504);
+    switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_WRITE_ERROR: /* a reply that does not fit the part: pull_begin_body */
+    case CURLE_HTTP2: return true;
+    default: return false;
+    }
+}
+
+static const char *pull_fault(const attempt *a, CURLcode code, long status, char out[CURL_ERROR_SIZE + 64]) {
+    if (code == CURLE_WRITE_ERROR)
+        return a->is_encoded ? "the reply is compressed" : "the reply is not the range that was asked for";
+    if (code != CURLE_OK) return http_fault(a->why, code);
+    if (status == 200 || status == 206) return "the reply is empty";
+    snprintf(out, CURL_ERROR_SIZE + 64, "HTTP status %ld%s", status,
+             status == 401 || status == 403 ? ": the file may need a key: give --key-file"
+             : status == 404                ? ": no such file at the server"
+                                            : "");
+    return out;
+}
+
+/* Waits before the n-th retry in a row, or as long as the server asks for. */
+static void pull_wait(attempt *a, int32_t n) {
+    const pull_file *f = a->f;
+    double delay = (double)f->settings->retry_delay;
+    curl_off_t asked = 0;
+    for (int32_t i = 1; i < n && delay < MAX_DELAY_S; i++) delay *= 2;
+    curl_easy_getinfo(a->handle, CURLINFO_RETRY_AFTER, &asked);
+    if ((double)asked > delay) delay = (double)asked;
+    if (delay > MAX_DELAY_S) delay = MAX_DELAY_S;
+    double until = cli_now_ms() + delay * 1e3;
+    for (double left; (left = until - cli_now_ms()) > 0 && !cli_interrupted();) {
+        double ms = left < 100 ? left : 100; /* between two looks at Ctrl-C */
+        nanosleep(&(struct timespec){.tv_nsec = (long)(ms * 1e6)}, NULL);
+    }
+}
+
+static void attempt_free(attempt *a) {
+    curl_easy_cleanup(a->handle);
+    curl_slist_free_all(a->headers);
+}
+
+/* One attempt. *again: it failed in a way that may pass. Returns an exit status; CLI_OK: the part is complete. */
+static int pull_file_try(pull_file *f, int32_t *failures, bool *again) {
+    attempt a = {.f = f};
+    char text[CURL_ERROR_SIZE + 64];
+    long http = 0;
+    CURLcode code = pull_attempt(&a);
+    int status = a.fatal;
+    curl_easy_getinfo(a.handle, CURLINFO_RESPONSE_CODE, &http);
+    *again = false;
+    if (cli_interrupted()) status = CLI_INTERRUPTED;
+    bool is_complete = code == CURLE_OK && a.has_begun && (f->length == PULL_UNKNOWN || f->bytes == f->length);
+    if (status == CLI_OK && !is_complete) {
+        if (code == CURLE_OK && http == 416)
+            status = pull_file_restart(f); /* the part does not fit the file any more */
+        *failures = f->bytes > f->best ? 1 : *failures + 1;
+        if (f->bytes > f->best) f->best = f->bytes;
+        const char *fault = pull_fault(&a, code, http, text);
+        *again = status == CLI_OK && pull_is_passing(code, http) && !a.is_encoded && *failures <= f->settings->retries;
+        cli_progress_clear(&f->progress);
+        if (*again)
+            cli_warn("'%s': %s: retry %d of %d, from byte %llu", f->url, fault, (int)*failures,
+                     (int)f->settings->retries, (unsigned long long)f->bytes);
+        else if (status == CLI_OK) status = cli_fail(CLI_FAILED, "'%s': %s", f->url, fault);
+        if (*again) pull_wait(&a, *failures);
+    }
+    attempt_free(&a);
+    return status;
+}
+
+int pull_file_run(pull_file *f) {
+    int32_t failures = 0;
+    bool again = false;
+    int status = CLI_OK;
+    if (f->length != PULL_UNKNOWN && f->bytes == f->length && f->bytes > 0) return CLI_OK; /* by an earlier run */
+    do {
+        if (f->bytes > 0 && f->validator[0] == '\0') status = pull_file_restart(f); /* nothing to compare versions by */
+        if (status == CLI_OK) status = pull_file_try(f, &failures, &again);
+    } while (status == CLI_OK && again && !cli_interrupted());
+    cli_progress_clear(&f->progress);
+    return cli_interrupted() ? CLI_INTERRUPTED : status;
+}
+
+/* ---- small texts ---- */
+
+typedef struct small_text {
+    char *bytes;
+    size_t n, max;
+} small_text;
+
+static size_t pull_keep_text(char *bytes, size_t size, size_t count, void *user) {
+    small_text *t = user;
+    size_t n = size * count;
+    if (n > t->max - t->n) return CURL_WRITEFUNC_ERROR;
+    memcpy(t->bytes + t->n, bytes, n);
+    t->n += n;
+    return n;
+}
+
+char *pull_text(const pull_settings *settings, const char *url, size_t max) {
+    char why[CURL_ERROR_SIZE];
+    struct curl_slist *headers = NULL;
+    small_text t = {.bytes = cli_alloc(max + 1), .max = max};
+    long status = 0;
+    CURL *h = pull_handle_new(settings, url, &headers, why);
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, pull_keep_text);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, &t);
+    bool is_read = curl_easy_perform(h) == CURLE_OK &&
+                   curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status == 200;
+    curl_easy_cleanup(h);
+    curl_slist_free_all(headers);
+    t.bytes[t.n] = '\0';
+    if (is_read && strlen(t.bytes) == t.n) return t.bytes;
+    free(t.bytes);
+    return NULL;
+}
