@@ -74,6 +74,7 @@ void handle_ollama_ps(server_request *x);
 void handle_ollama_show(server_request *x);
 void handle_ollama_version(server_request *x);
 void handle_ollama_embed(server_request *x);
+void handle_ollama_embeddings(server_request *x);
 void handle_ollama_pull(server_request *x);
 void handle_ollama_change(server_request *x); /* of models: refused */
 

@@ -70,7 +70,7 @@ static const server_route routes[] = {
     {"POST", "/api/show", SERVER_REQUEST, false, OLLAMA, handle_ollama_show},
     {"GET", "/api/version", SERVER_OPEN, true, OLLAMA, handle_ollama_version},
     {"POST", "/api/embed", SERVER_REQUEST, false, OLLAMA, handle_ollama_embed},
-    {"POST", "/api/embeddings", SERVER_REQUEST, false, OLLAMA, handle_ollama_embed},
+    {"POST", "/api/embeddings", SERVER_REQUEST, false, OLLAMA, handle_ollama_embeddings},
     {"POST", "/api/pull", SERVER_REQUEST, false, OLLAMA, handle_ollama_pull},
     {"POST", "/api/create", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},
     {"POST", "/api/copy", SERVER_REQUEST, false, OLLAMA, handle_ollama_change},

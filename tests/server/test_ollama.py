@@ -140,7 +140,7 @@ class Answers(OllamaCase):
     def test_what_is_refused(self):
         self.refused(self.chat(messages=[{"role": "user", "content": "x", "images": ["aGk="]}]), 400, "text only")
         self.refused(self.generate(images=["aGk="]), 400, "text only")
-        self.refused(self.generate(suffix="end"), 400, "suffix")
+        self.refused(self.generate(suffix="end"), 400, "fill-in-the-middle")
         self.refused(self.generate(raw=True, context=[1]), 400, "raw")
         self.refused(self.generate(context=[99999999]), 400, "context[0]")
         self.refused(self.chat(messages=[{"role": "robot", "content": "x"}]), 400, "robot")
@@ -148,13 +148,25 @@ class Answers(OllamaCase):
         self.refused(self.server.post("/api/chat", "{"), 400, "JSON")
         self.refused(self.chat(messages=[{"role": "user", "content": "word " * 5000}]), 400, "2048")
         self.refused(self.server.get("/api/chat"), 405, "POST")
-        for method, path in (("POST", "/api/create"), ("POST", "/api/copy"), ("POST", "/api/push"), ("DELETE", "/api/delete"), ("POST", "/api/embed"),
-                             ("POST", "/api/embeddings")):
+        for method, path in (("POST", "/api/create"), ("POST", "/api/copy"), ("POST", "/api/push"), ("DELETE", "/api/delete")):
             self.refused(self.server.ask(method, path, {"model": NAME}, headers={"Content-Type": "application/json"}), 501, "not supported")
         self.refused(self.server.post("/api/pull", {"model": "llama3"}), 501, "llama3")
         self.assertEqual(self.server.post("/api/pull", {"model": NAME}).json, {"status": "success"})
         self.refused(self.server.post("/api/show", {"model": "llama3"}), 404, "'llama3' not found")
         self.refused(self.server.post("/api/show", {}), 400, "model")
+
+    def test_embed(self):
+        """The same vectors as by /v1/embeddings, of one text and of several."""
+        texts = ["Tom had a red ball.", "The sea is blue."]
+        expected = [d["embedding"] for d in self.server.post("/v1/embeddings", {"input": texts}).json["data"]]
+        reply = self.server.post("/api/embed", {"model": NAME, "input": texts, "truncate": True, "options": {"num_ctx": 512}})
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.json["embeddings"], expected)
+        self.assertGreater(reply.json["prompt_eval_count"], 8)
+        self.assertEqual(self.server.post("/api/embed", {"model": NAME, "input": texts[0]}).json["embeddings"], expected[:1])
+        self.assertEqual(self.server.post("/api/embeddings", {"model": NAME, "prompt": texts[1]}).json["embedding"], expected[1])
+        self.refused(self.server.post("/api/embed", {"model": NAME}), 400, "input")
+        self.refused(self.server.post("/api/embeddings", {"model": NAME}), 400, "prompt")
 
     def test_models(self):
         tag, = self.server.get("/api/tags").json["models"]

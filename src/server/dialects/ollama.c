@@ -53,11 +53,18 @@ static void parse_format(generation *gen, const server_fields *f) {
     gen->wants_json = true;
 }
 
-/* Nothing is unloaded, so a duration has no effect. `think` may be a bool or an effort. */
-static void check_types(const server_fields *f) {
-    const json_t *keep = server_field(f, "keep_alive"), *think = server_field(f, "think");
+/* Nothing is unloaded, so a duration has no effect. */
+static void check_keep_alive(const server_fields *f) {
+    const json_t *keep = server_field(f, "keep_alive");
     if (keep && !json_is_string(keep) && !json_is_number(keep)) server_field_wrong(f, "keep_alive", keep, "a duration as \"5m\", or seconds");
-    if (think && !json_is_boolean(think) && !json_is_string(think)) server_field_wrong(f, "think", think, "a bool or an effort as \"low\"");
+}
+
+/* `think`: a bool or an effort. */
+static void parse_think(generation *gen, const server_fields *f) {
+    const json_t *think = server_field(f, "think");
+    if (json_is_boolean(think)) generation_set_thinking(gen, json_is_true(think));
+    else if (json_is_string(think)) generation_set_effort(gen, json_string_value(think), "think", f->problem);
+    else if (think) server_field_wrong(f, "think", think, "a bool or an effort as \"low\"");
 }
 
 static void refuse_images(const server_fields *f) {
@@ -75,26 +82,27 @@ static void parse_common(generation *gen, const server_fields *f) {
     server_field_bool(f, "stream", &gen->stream);
     parse_options(gen, f);
     parse_format(gen, f);
-    check_types(f);
+    check_keep_alive(f);
+    parse_think(gen, f);
     generation_extras(gen, f);
 }
 
 int ollama_parse_generate(generation *gen, server_problem *p) {
-    static const char *const unknown[] = {"suffix", NULL};
     server_fields f = {gen->root, p, ""};
-    const char *system = NULL, *prompt = "", *template = "";
+    const char *system = NULL, *prompt = "", *template = "", *suffix = "";
     bool raw = false;
     parse_common(gen, &f);
     server_field_text(&f, "system", &system);
     server_field_text(&f, "prompt", &prompt);
     server_field_text(&f, "template", &template);
     server_field_bool(&f, "raw", &raw);
+    server_field_text(&f, "suffix", &suffix);
     refuse_images(&f);
-    openai_refuse(&f, unknown);
+    if (suffix[0]) gen->infill = (server_infill){.wanted = true, .suffix = suffix, .n_suffix = strlen(suffix)};
     if (template[0]) generation_ignore(gen, p, "the field 'template'");
     if (raw && json_array_size(server_field_array(&f, "context")) > 0)
         server_fail(p, SERVER_INVALID, "context", "'context' cannot be combined with 'raw': leave one of them out");
-    if (raw) generation_prompts(gen, &f, "prompt", false);
+    if (raw || suffix[0]) generation_prompts(gen, &f, "prompt", false);
     else {
         if (system && system[0]) generation_text_message(gen, RP_ROLE_SYSTEM, system, p);
         generation_text_message(gen, RP_ROLE_USER, prompt, p);
@@ -140,7 +148,7 @@ static void parse_message(generation *gen, const json_t *message, size_t i, serv
         const char *name;
         rp_role role;
     } roles[] = {{"system", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL}};
-    const char *role = "", *content = "", *id = NULL;
+    const char *role = "", *content = "", *id = NULL, *thinking = "";
     char prefix[48];
     size_t k = 0;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
@@ -149,12 +157,14 @@ static void parse_message(generation *gen, const json_t *message, size_t i, serv
     server_field_text(&f, "role", &role);
     server_field_text(&f, "content", &content);
     server_field_text(&f, "tool_call_id", &id);
+    server_field_text(&f, "thinking", &thinking);
     refuse_images(&f);
     while (k < BASE_ARRAY_LEN(roles) && strcmp(roles[k].name, role) != 0) k++;
     if (k == BASE_ARRAY_LEN(roles))
         server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, role);
     if (p->kind) return;
     generation_text_message(gen, roles[k].role, content, p);
+    if (roles[k].role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
     if (roles[k].role == RP_ROLE_ASSISTANT) parse_calls(gen, &f);
     if (roles[k].role == RP_ROLE_TOOL) generation_add_result(gen, id && id[0] ? id : NULL, false, "messages", p);
 }
@@ -182,18 +192,24 @@ int ollama_parse_chat(generation *gen, server_problem *p) {
 
 static bool is_chat(const server_request *x) { return strcmp(x->route->path, "/api/chat") == 0; }
 
-static json_t *message_of(json_t *content, json_t *calls) {
-    return json_pack("{s:s, s:o, s:o*}", "role", "assistant", "content", content, "tool_calls", calls);
+/* What an object has of an answer. Takes its parts over; thinking and calls may be NULL. */
+typedef struct ollama_answer {
+    json_t *content, *thinking, *calls;
+} ollama_answer;
+
+static json_t *message_of(ollama_answer a) {
+    return json_pack("{s:s, s:o, s:o*, s:o*}", "role", "assistant", "content", a.content, "thinking", a.thinking, "tool_calls", a.calls);
 }
 
-/* {"model": ..., "created_at": ..., "message": {...} or "response": "...", "done": ...}; takes content and calls over, calls may be NULL. */
-static json_t *object_of(const server_request *x, json_t *content, json_t *calls, bool done) {
+/* {"model": ..., "created_at": ..., "message": {...} or "response": "...", "done": ...} */
+static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     char now[OLLAMA_TIME_BYTES];
     ollama_write_time(now);
     bool chat = is_chat(x);
     const char *name = x->gen.model ? x->gen.model : x->server->model_name; /* as Ollama does: the client's words */
-    json_t *answer = chat ? message_of(content, calls) : content;
-    return json_pack("{s:s, s:s, s:o, s:b}", "model", name, "created_at", now, chat ? "message" : "response", answer, "done", done);
+    json_t *answer = chat ? message_of(a) : a.content;
+    return json_pack("{s:s, s:s, s:o, s:o*, s:b}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
+                     chat ? NULL : a.thinking, "done", done);
 }
 
 static json_int_t nanoseconds(double ms) { return ms > 0 ? (json_int_t)(ms * 1e6) : 0; }
@@ -207,9 +223,9 @@ static json_t *counts_of(const rp_result *r) {
                      "eval_duration", nanoseconds(t->decode_ms));
 }
 
-/* The last object of an answer; takes content and calls over. */
-static json_t *last_object(const server_request *x, const server_choice *c, json_t *content, json_t *calls) {
-    json_t *all = object_of(x, content, calls, true), *counts = counts_of(c->result);
+/* The last object of an answer. */
+static json_t *last_object(const server_request *x, const server_choice *c, ollama_answer a) {
+    json_t *all = object_of(x, a, true), *counts = counts_of(c->result);
     int failed = !all || !counts || json_object_update(all, counts);
     json_decref(counts);
     if (!failed && !is_chat(x)) failed = json_object_set_new(all, "context", ollama_context(x, c));
@@ -242,12 +258,19 @@ static json_t *calls_of(const server_request *x, const server_choice *c) {
 
 static json_t *ollama_whole(server_request *x) {
     const server_choice *c = &x->choices[0];
-    return last_object(x, c, generate_text(c), calls_of(x, c));
+    json_t *thinking = generate_is_parsed(c) ? generate_reasoning(c) : NULL;
+    if (json_string_length(thinking) == 0) json_decref(thinking), thinking = NULL;
+    return last_object(x, c, (ollama_answer){generate_text(c), thinking, calls_of(x, c)});
 }
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    return server_request_line(x, object_of(x, server_json_text(piece->text, piece->n), NULL, false));
+    return server_request_line(x, object_of(x, (ollama_answer){.content = server_json_text(piece->text, piece->n)}, false));
+}
+
+static int ollama_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
+    (void)c;
+    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), server_json_text(piece->text, piece->n), NULL}, false));
 }
 
 /* A call is sent when it is complete; one that the limit has cut is text. */
@@ -256,11 +279,13 @@ static int ollama_call(server_request *x, server_choice *c, tool_event event, co
     (void)n;
     if (event != TOOL_END) return 0;
     json_t *call = call_of(x, c, item);
-    if (!call) return server_request_line(x, object_of(x, tool_item_source(item), NULL, false));
-    return server_request_line(x, object_of(x, json_string(""), json_pack("[o]", call), false));
+    if (!call) return server_request_line(x, object_of(x, (ollama_answer){.content = tool_item_source(item)}, false));
+    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call)}, false));
 }
 
-static int ollama_close(server_request *x, server_choice *c) { return server_request_line(x, last_object(x, c, json_string(""), NULL)); }
+static int ollama_close(server_request *x, server_choice *c) {
+    return server_request_line(x, last_object(x, c, (ollama_answer){.content = json_string("")}));
+}
 
 static int ollama_fail(server_request *x, const server_problem *p) { return server_request_line(x, server_problem_ollama(p)); }
 
@@ -271,6 +296,7 @@ static const server_form chat_form = {
     .close = ollama_close,
     .fail = ollama_fail,
     .call = ollama_call,
+    .reasoning = ollama_reasoning,
 };
 static const server_form generate_form = {
     .parse = ollama_parse_generate,
@@ -278,6 +304,7 @@ static const server_form generate_form = {
     .piece = ollama_piece,
     .close = ollama_close,
     .fail = ollama_fail,
+    .reasoning = ollama_reasoning,
 };
 
 /* ---- routes ---- */
@@ -290,7 +317,7 @@ static bool only_loads(const server_request *x) {
 static void reply_loaded(server_request *x) {
     const json_t *keep = json_object_get(x->gen.root, "keep_alive");
     bool unloads = json_is_number(keep) ? json_number_value(keep) == 0 : json_is_string(keep) && strcmp(json_string_value(keep), "0") == 0;
-    json_t *all = object_of(x, json_string(""), NULL, true);
+    json_t *all = object_of(x, (ollama_answer){.content = json_string("")}, true);
     if (all) json_object_set_new(all, "done_reason", json_string(unloads ? "unload" : "load"));
     server_request_reply_json(x, 200, all);
 }

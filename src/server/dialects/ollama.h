@@ -12,6 +12,8 @@
 /* Parsers: pure, for the routes and for fuzz/fuzz_requests.c. */
 int ollama_parse_generate(generation *gen, server_problem *p);
 int ollama_parse_chat(generation *gen, server_problem *p);
+int ollama_parse_embed(generation *gen, server_problem *p);
+int ollama_parse_embeddings(generation *gen, server_problem *p);
 
 /* ---- ollama_models.c ---- */
 

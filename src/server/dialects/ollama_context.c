@@ -30,6 +30,7 @@ static int tokenize_prompt(const server_request *x, id_list *out) {
     const generation *gen = &x->gen;
     const rp_model *m = x->server->model;
     if (gen->n_prompts > 0) return rp_tokenize(m, gen->prompts[0].text, strlen(gen->prompts[0].text), false, true, &out->ids, &out->n, NULL);
+    if (gen->rendered) return rp_tokenize_rendered(m, gen->rendered, &out->ids, &out->n, NULL);
     return rp_tokenize_messages(m, gen->messages, gen->n_messages, gen->continues_last, &out->ids, &out->n, NULL);
 }
 

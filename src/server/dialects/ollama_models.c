@@ -179,8 +179,3 @@ void handle_ollama_change(server_request *x) {
                 x->route->path);
     server_request_reply_problem(x);
 }
-
-void handle_ollama_embed(server_request *x) {
-    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL, "%s is not supported yet: this server computes no embeddings", x->route->path);
-    server_request_reply_problem(x);
-}
