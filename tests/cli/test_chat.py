@@ -170,6 +170,7 @@ class OnTerminal(unittest.TestCase):
         t = self.open("-n", "5", "--logit-bias", "\x1b=1000")
         t.send("Hello\r")
         t.wait_for(r"\?\?\?\?\?\r\n")
+        t.prompt()
         self.finish(t)
         self.assertNotIn(b"\x1b\x1b", t.all)
 
@@ -232,6 +233,7 @@ class OnTerminal(unittest.TestCase):
             t.send("Hello\r")
             t.wait_for(r"prefilling \[#*\.*\] \d+/\d+ tokens, [\d.]+K?/s, \d+ (s|min) left")
             t.wait_for(STATUS)
+            t.prompt()
             self.finish(t)
             t = Terminal("run", "-m", MODEL, "--ctx", "30000", "-n", "4", "--threads", "1", "--chunk", "32", "-p", words)
             t.wait_for(r"prefilling \[#*\.*\] \d+/\d+ tokens, [\d.]+K?/s, \d+ (s|min) left")
