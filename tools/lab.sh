@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The lab: a chroot of Debian sid, outside of the tree, with the software that Reprise is compared with: Hugging Face
-# transformers, torch and llama.cpp. Needed to regenerate tests/golden, never to build or to test.
+# transformers, torch and llama.cpp. Needed to regenerate tests/golden, never to build or to test. tools/test_deb makes
+# a chroot of Debian 12 with it.
 #
 #   tools/lab.sh setup            creates the lab if it does not exist
 #   tools/lab.sh run CMD ARG...   runs a command in it; the repository is /repo there, and the working directory
@@ -15,13 +16,16 @@
 #
 # REPRISE_LAB         its folder: /var/tmp/reprise-lab unless set; 2 GB
 # REPRISE_LAB_MIRROR  a Debian mirror; unless set, the one of this machine's apt
+# REPRISE_LAB_SUITE   the Debian suite: sid unless set
+# REPRISE_LAB_ROOT    the chroot's folder: SUITE in that of the lab unless set
 # REPRISE_LAB_PACKAGES  the packages to install, instead of those below; installed packages stay
 #
 # Needs root: it mounts in a namespace of its own, and no mount remains.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 lab=${REPRISE_LAB:-/var/tmp/reprise-lab}
-root=$lab/sid
+suite=${REPRISE_LAB_SUITE:-sid}
+root=${REPRISE_LAB_ROOT:-$lab/$suite}
 
 packages=(
     python3-torch python3-transformers python3-gguf   # the reference, and the writer of GGUF
@@ -76,8 +80,8 @@ bootstrap() {
     from=$(mirror)
     rm -rf "$root.new"
     mkdir -p "$lab"
-    echo "lab: debootstrap of sid from $from into $root"
-    debootstrap --variant=minbase sid "$root.new" "$from" >"$lab/debootstrap.log" 2>&1 ||
+    echo "lab: debootstrap of $suite from $from into $root"
+    debootstrap --variant=minbase "$suite" "$root.new" "$from" >"$lab/debootstrap.log" 2>&1 ||
         fail "debootstrap failed: $(grep -E '^[EW]:' "$lab/debootstrap.log" | tail -1) (see $lab/debootstrap.log)"
     configure
     mv "$root.new" "$root"

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import pty
 import re
 import resource
 import signal
@@ -158,6 +159,23 @@ class Pull(unittest.TestCase):
         self.assertIn(f"SHA-256 {SUM}, compared with nothing", self.pulls().stderr)
         self.assertIn("exists, and is not overwritten", self.run_pull(self.url, "-o", self.folder).stderr)
         self.assertEqual(len(self.server.asked), 1)
+
+    def test_progress_on_a_terminal(self):
+        self.server.plan = ["cut"]
+        master, slave = pty.openpty()
+        process = subprocess.Popen([PROGRAM, "pull", "--retry-delay", "0", self.url, "-o", self.folder], stdout=subprocess.PIPE, stderr=slave,
+                                   env={**os.environ, "TERM": "xterm"})
+        os.close(slave)
+        drawn = b""
+        try:
+            while part := os.read(master, 65536):
+                drawn += part
+        except OSError:  # the other side is closed
+            pass
+        os.close(master)
+        self.assertEqual((process.communicate()[0], process.returncode), (self.file.encode() + b"\n", 0))
+        self.assertRegex(drawn, rb"downloading \[#*\.*\] \d/2 MiB")
+        self.assertTrue(drawn.rstrip().endswith(b"compared with nothing"), drawn)
 
     def test_model_runs(self):
         done = self.pulls()
