@@ -29,7 +29,7 @@ typedef struct serve_options {
     const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp;
     cli_list schemas, host_names, aliases;
     cli_engine_args engine;
-    int32_t port, max_tokens, connections, address_connections, sequences, queue, log;
+    int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence;
     uint64_t body, reply_buffers, scaffold_ram;
@@ -38,6 +38,8 @@ typedef struct serve_options {
 } serve_options;
 
 static const char *const log_names[] = {"requests", "off", NULL};
+static const char *const reuse_names[] = {"on", "modular", NULL};
+#define REUSE_MODULAR 1
 
 #define AT(field) offsetof(serve_options, field)
 #define TIMEOUT(option, at, text) \
@@ -68,6 +70,9 @@ static const cli_option options[] = {
     {.name = "alias", .kind = CLI_LIST, .value = "NAME", .offset = AT(aliases), .help = "another name of the model in the API; may be repeated"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
      .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names,
+     .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool "
+             "definitions and system blocks of conversations are modules, too (on)"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
      .help = "reject requests with unknown fields, unknown model names or unsupported tools; without it reprise.warnings of the answer names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
@@ -189,6 +194,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.aliases = o->aliases.items;
     s.n_aliases = (int32_t)o->aliases.n;
     s.stable_system = o->stable_system;
+    s.modular = o->reuse == REUSE_MODULAR;
     s.strict = o->strict;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;

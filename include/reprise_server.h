@@ -56,6 +56,8 @@ typedef struct rp_server_options {
     int32_t n_aliases;          /* 0 to 64 */
     bool stable_system;         /* move lines of a system message that vary between requests (dates, ids, headers of programs) to its end, so that
                                    the others hit the prefix cache; the report lists them */
+    bool modular;               /* documents, tool definitions and system blocks of conversations are modules (reuse "modular"), unless the request or
+                                   its key says otherwise */
     bool strict;                /* refuse requests with fields that their API does not have, with names of other models, and with tools that are not
                                    supported; otherwise `reprise.warnings` names them */
     int32_t max_connections;    /* 1 to 65536; default 1024. Beyond it a new connection replaces the oldest idle one; if none is idle, its request

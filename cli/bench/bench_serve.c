@@ -19,7 +19,7 @@
 #define KEY_VARIABLE "REPRISE_API_KEY"
 
 static const char *const workload_names[] = {"random", "chat", "retrieval", "trace", NULL}; /* in the order of bench_workload_kind */
-static const char *const reuse_names[] = {"prefix", "modular", NULL};                       /* in the order of bench_reuse_kind */
+static const char *const reuse_names[] = {"prefix", "parts", "modular", NULL};                       /* in the order of bench_reuse_kind */
 
 #define AT(field) offsetof(bench_serve_options, field)
 #define TOKENS_MAX (1 << 24)
@@ -49,8 +49,9 @@ static const cli_option options[] = {
      .help = "number of documents in a prompt: retrieval (4)"},
     {.name = "document-tokens", .kind = CLI_INT, .value = "N", .offset = AT(document_tokens), .min = 1, .max = TOKENS_MAX,
      .help = "length of a document: retrieval (512)"},
-    {.name = "reuse", .kind = CLI_CHOICE, .value = "prefix|modular", .offset = AT(reuse), .choices = reuse_names,
-     .help = "prefix: all documents in one text; modular: as parts with \"reuse\": \"modular\", for Reprise: retrieval (prefix)"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "prefix|parts|modular", .offset = AT(reuse), .choices = reuse_names,
+     .help = "prefix: all documents in one text; parts: each as a part of the message; modular: parts with \"reuse\": \"modular\", for "
+             "Reprise: retrieval (prefix)"},
     {.name = "conversations", .kind = CLI_INT, .value = "N", .offset = AT(conversations), .min = 1, .max = 1 << 20,
      .help = "number of concurrent conversations: chat (8)"},
     {.name = "turns", .kind = CLI_INT, .value = "N", .offset = AT(turns), .min = 1, .max = 1 << 20,
@@ -109,8 +110,8 @@ static int bench_serve_check(const bench_serve_options *o) {
     if (is_trace && o->requests == NULL) return cli_fail(CLI_WRONG_USE, "--workload trace needs a trace: give --requests FILE");
     if (!is_trace && o->requests != NULL)
         return cli_fail(CLI_WRONG_USE, "--requests %s: only --workload trace uses it: give that too", o->requests);
-    if (o->reuse == BENCH_REUSE_MODULAR && o->workload != BENCH_RETRIEVAL)
-        return cli_fail(CLI_WRONG_USE, "--reuse modular: only --workload retrieval has documents: give that too");
+    if (o->reuse != BENCH_REUSE_PREFIX && o->workload != BENCH_RETRIEVAL)
+        return cli_fail(CLI_WRONG_USE, "--reuse %s: only --workload retrieval has documents: give that too", reuse_names[o->reuse]);
     if (o->pick > o->documents)
         return cli_fail(CLI_WRONG_USE, "--pick '%d': give at most --documents, %d", (int)o->pick, (int)o->documents);
     return bench_requests_check_scale(o->scale);

@@ -16,7 +16,7 @@
 #include "common/http_client.h"
 
 typedef enum bench_workload_kind { BENCH_RANDOM, BENCH_CHAT, BENCH_RETRIEVAL, BENCH_TRACE } bench_workload_kind;
-typedef enum bench_reuse_kind { BENCH_REUSE_PREFIX, BENCH_REUSE_MODULAR } bench_reuse_kind;
+typedef enum bench_reuse_kind { BENCH_REUSE_PREFIX, BENCH_REUSE_PARTS, BENCH_REUSE_MODULAR } bench_reuse_kind;
 
 typedef struct bench_serve_options {
     const char *url, *unix_path, *ca_file, *model, *name, *requests, *salt;

@@ -157,7 +157,7 @@ static json_t *retrieval_messages(bench_workload *w) {
     for (int32_t i = 0; i < o->pick; i++) cli_json_append(parts, bench_workload_part(bench_workload_document(w, numbers[i])));
     cli_json_append(parts, bench_workload_part(new_words(w)));
     cli_json_append(messages, system_message(w));
-    cli_json_append(messages, bench_workload_message("user", o->reuse == BENCH_REUSE_MODULAR ? parts : bench_workload_joined(parts)));
+    cli_json_append(messages, bench_workload_message("user", o->reuse == BENCH_REUSE_PREFIX ? bench_workload_joined(parts) : parts));
     return messages;
 }
 

@@ -539,6 +539,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_text(f, "reuse", &reuse);
     for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
     if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
+    gen->names_reuse = server_field(f, "reuse") != NULL;
     gen->modular = gen->reuse == 3;
     if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
 }

@@ -219,7 +219,8 @@ typedef struct generation {
     rp_quality quality;
     const char *kv_keep, *kv_method;
     int32_t n_kept_shares;
-    bool ignore_eos, truncates, context_shift, modular; /* modular: documents are modules */
+    bool ignore_eos, truncates, context_shift;
+    bool names_reuse, modular; /* the request has the field `reuse`; documents are modules */
     bool stream, include_usage, echo;
     bool overflow_in_stream; /* a stream whose prompt is too long begins, and fails in its last event (Responses) */
 } generation;

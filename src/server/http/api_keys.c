@@ -99,6 +99,11 @@ static bool parse_kv_format(const char *text, const char **out) {
     return *out != NULL;
 }
 
+static bool parse_reuse(const char *text, const char **out) {
+    *out = strcmp(text, "on") == 0 ? "on" : strcmp(text, "modular") == 0 ? "modular" : NULL;
+    return *out != NULL;
+}
+
 /* NULL, or the error in the word. */
 static const char *parse_word(server_key *k, char *word) {
     static const char bytes[] = "ram and disk are sizes in bytes, with K, M, G or T";
@@ -111,7 +116,8 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
     if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2";
-    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk or kv";
+    if (strcmp(word, "reuse") == 0) return parse_reuse(value, &k->reuse) ? NULL : "reuse is on or modular";
+    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv or reuse";
     if (k->tenant) return "a key has only one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);

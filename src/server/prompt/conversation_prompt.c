@@ -200,9 +200,17 @@ static int conversation_build(server_request *x) {
     return (int)x->problem.kind;
 }
 
+/* Of requests without the field `reuse`. */
+static void choose_reuse(server_request *x) {
+    generation *gen = &x->gen;
+    const bool wanted = x->key->reuse ? strcmp(x->key->reuse, "modular") == 0 : x->server->options.modular;
+    if (!gen->names_reuse && !gen->has_markup && gen->reuse == RP_REUSE_ON) gen->modular = wanted;
+}
+
 int conversation_prompt_build(server_request *x) {
     generation *gen = &x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
+    choose_reuse(x);
     if (!chat_rendering_has_tools(x) && tools_write(gen, x->server->info.chat_format, &x->problem)) return (int)x->problem.kind;
     if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;
     return conversation_build(x);
