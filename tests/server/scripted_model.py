@@ -11,37 +11,12 @@ import random
 import struct
 import sys
 
-from gguf_reader import STRING, ALIGNMENT, Reader
+import gguf_copy
 
 WIDTH, FF, CONTEXT = 64, 32, 131072
 SCALE = 0.5  # of logits: 32 for the next token of the answer, about 0 for all others
 REPLACED = ("general.file_type", "general.name", "llama.")
 BEGIN = "\u010a"  # a line end: the last token of chatml's generation prompt
-
-
-def text(s):
-    return struct.pack("<Q", len(s.encode())) + s.encode()
-
-
-def key_u32(name, value):
-    return text(name) + struct.pack("<II", 4, value)
-
-
-def keys_of(reader, n_keys):
-    """The tokenizer's keys as bytes, the vocabulary and the end token."""
-    kept, vocabulary, end = [], [], None
-    for _ in range(n_keys):
-        start = reader.at
-        name, kind = reader.text(), reader.number("I")
-        value = reader.at
-        reader.skip_value(kind)
-        if name == "tokenizer.ggml.tokens":
-            vocabulary = Reader(reader.data, value).array_of_texts()
-        if name == "tokenizer.ggml.eos_token_id":
-            end, = struct.unpack_from("<I", reader.data, value)
-        if not name.startswith(REPLACED):
-            kept.append(reader.data[start:reader.at])
-    return kept, vocabulary, end
 
 
 def floats(values):
@@ -65,27 +40,24 @@ def tensors_of(n_vocab, pairs):
 
 def write(source, target, words, pairs=()):
     """words: tokens of the answer, as the vocabulary writes them. pairs: more tokens that follow one another, where a grammar allows them."""
-    with open(source, "rb") as f:
-        data = f.read()
-    _, n_keys = struct.unpack_from("<QQ", data, 8)
-    kept, vocabulary, end = keys_of(Reader(data), n_keys)
+    model = gguf_copy.read(source)
+    vocabulary, end = model.texts("tokenizer.ggml.tokens"), model.number("tokenizer.ggml.eos_token_id")
     chain = [vocabulary.index(word) for word in (BEGIN, *words)] + [end]
     if len(set(chain)) != len(chain):
         raise ValueError("each token of the answer may occur once")
     follow = [*zip(chain, chain[1:]), *((vocabulary.index(a), vocabulary.index(b)) for a, b in pairs)]
-    kept += [text("general.name") + struct.pack("<I", STRING) + text("scripted"), key_u32("general.file_type", 0)]
-    kept += [key_u32(f"llama.{name}", value) for name, value in (
+    metadata = {name: value for name, value in model.metadata.items() if not name.startswith(REPLACED)}
+    metadata |= {"general.name": gguf_copy.string("scripted"), "general.file_type": gguf_copy.u32(0)}
+    metadata |= {f"llama.{name}": gguf_copy.u32(value) for name, value in (
         ("context_length", CONTEXT), ("embedding_length", WIDTH), ("block_count", 1), ("feed_forward_length", FF), ("attention.head_count", 1),
-        ("attention.head_count_kv", 1), ("rope.dimension_count", WIDTH), ("vocab_size", len(vocabulary)))]
-    kept.append(text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", 6, 1e-5))
-    tensors, heads, body = tensors_of(len(vocabulary), follow), b"", b""
+        ("attention.head_count_kv", 1), ("rope.dimension_count", WIDTH), ("vocab_size", len(vocabulary)))}
+    metadata["llama.attention.layer_norm_rms_epsilon"] = gguf_copy.f32(1e-5)
+    tensors, directory, body = tensors_of(len(vocabulary), follow), b"", b""
     for name, shape, values in tensors:
-        heads += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(body))
+        directory += gguf_copy.text_bytes(name.encode()) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(body))
         body += floats(values)
-        body += bytes(-len(body) % ALIGNMENT)
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(kept)) + b"".join(kept) + heads
-    with open(target, "wb") as f:
-        f.write(head + bytes(-len(head) % ALIGNMENT) + body)
+        body += bytes(-len(body) % model.alignment())
+    gguf_copy.Gguf(metadata, len(tensors), directory, body).write(target)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import re
 import tempfile
 import unittest
 
-from gguf_keys import add_keys
+import gguf_copy
 from server_process import MODEL, Server, ServerCase
 
 NAMES = ("pre", "suf", "mid", "rep", "sep")
@@ -30,7 +30,7 @@ class Infill(unittest.TestCase):
         path = os.path.join(folder.name, "infill.gguf")
         older = {"pre": "prefix", "suf": "suffix", "mid": "middle"}
         names = {f"tokenizer.ggml.{older[n]}_token_id": cls.ids[n] for n in older} if cls.older else {f"tokenizer.ggml.fim_{n}_token_id": i for n, i in cls.ids.items()}
-        add_keys(MODEL, path, names)
+        gguf_copy.copy(MODEL, path, {name: gguf_copy.u32(value) for name, value in names.items()})
         cls.server = Server("--log", "off", model=path).wait_ready()
         cls.addClassCleanup(cls.server.stop)
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 import unittest
 
-import gguf_template
+import gguf_copy
 from server_process import MODEL, Server
 
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
@@ -24,7 +24,7 @@ def serve(case, template, *options, names=()):
     folder = tempfile.TemporaryDirectory()
     case.addClassCleanup(folder.cleanup)
     path = os.path.join(folder.name, "model.gguf")
-    gguf_template.copy(MODEL, path, template, names)
+    gguf_copy.copy(MODEL, path, {"tokenizer.chat_template": gguf_copy.string(template)}, names)
     server = Server("--log", "off", *options, model=path).wait_ready()
     case.addClassCleanup(server.stop)
     return server

@@ -6,7 +6,7 @@ import os
 import tempfile
 import unittest
 
-import gguf_template
+import gguf_copy
 from server_process import MODEL, Server
 
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "Looks <|im_end|>.",
@@ -33,7 +33,7 @@ class Templates(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         path = os.path.join(cls.folder.name, "model.gguf")
-        gguf_template.copy(MODEL, path, cls.template)
+        gguf_copy.copy(MODEL, path, {"tokenizer.chat_template": gguf_copy.string(cls.template)})
         cls.server = Server(model=path).wait_ready()
 
     @classmethod
