@@ -71,6 +71,17 @@ void model_free_template(rp_model *m) {
 
 /* ---- Rendered text ---- */
 
+/* The first run that ends after byte `from`. */
+static size_t first_run(const rp_template_text *text, size_t from) {
+    size_t low = 0, high = text->n_runs;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (text->runs[middle].end <= from) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 int model_check_rendered(const rp_template_text *text, rp_error *err) {
     size_t end = 0;
     for (size_t i = 0; i < text->n_runs; i++) {
@@ -84,11 +95,12 @@ int model_check_rendered(const rp_template_text *text, rp_error *err) {
 }
 
 tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n) {
-    tokenizer_range *all = base_alloc((text->n_runs + 1) * sizeof(*all));
-    size_t begin = 0;
+    const size_t start = first_run(text, from);
+    tokenizer_range *all = base_alloc((text->n_runs - start + 1) * sizeof(*all));
+    size_t first = from;
     *n = 0;
-    for (size_t i = 0; all && i < text->n_runs && begin < to; begin = text->runs[i++].end) {
-        const size_t first = BASE_MAX(begin, from), end = BASE_MIN(text->runs[i].end, to);
+    for (size_t i = start; all && i < text->n_runs && first < to; first = text->runs[i++].end) {
+        const size_t end = BASE_MIN(text->runs[i].end, to);
         if (text->runs[i].origin != RP_TEMPLATE_TRUSTED || first >= end) continue;
         if (*n > 0 && all[*n - 1].end == first - from) all[*n - 1].end = end - from;
         else all[(*n)++] = (tokenizer_range){first - from, end - from};
@@ -145,12 +157,12 @@ int model_append_rendered(const rp_model *m, const rp_template_text *text, size_
 /* Calls `at` for each trusted range after `from`, until it returns something else than SIZE_MAX. */
 static size_t search_trusted(const rp_model *m, const rp_template_text *text, size_t from,
                              size_t (*at)(const rp_model *m, const char *bytes, size_t begin, size_t end)) {
-    size_t begin = 0, found = SIZE_MAX;
-    for (size_t i = 0; i < text->n_runs && found == SIZE_MAX;) {
+    size_t begin = from, found = SIZE_MAX;
+    for (size_t i = first_run(text, from); i < text->n_runs && found == SIZE_MAX;) {
         size_t end = text->runs[i].end;
         const bool trusted = text->runs[i++].origin == RP_TEMPLATE_TRUSTED;
         while (trusted && i < text->n_runs && text->runs[i].origin == RP_TEMPLATE_TRUSTED) end = text->runs[i++].end;
-        if (trusted && end > from) found = at(m, text->bytes, BASE_MAX(begin, from), end);
+        if (trusted) found = at(m, text->bytes, begin, end);
         begin = end;
     }
     return found;

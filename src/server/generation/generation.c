@@ -38,7 +38,7 @@ void generation_free(generation *gen) {
     base_free(gen->messages);
     rp_template_text_free(gen->rendered);
     base_free(gen->rendered_turns);
-    json_decref(gen->rendered_input);
+    base_free(gen->rendered_sources);
     base_free(gen->parts);
     for (size_t i = 0; i < gen->n_prompts; i++) base_free(gen->prompts[i].tokens);
     base_free(gen->prompts);

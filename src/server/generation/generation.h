@@ -153,10 +153,9 @@ typedef struct generation {
     size_t n_parts, cap_parts;
     bool has_markup;        /* some parts are PML or modules */
     rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
-    json_t *rendered_input;     /* its variables; a reference */
+    uint32_t *rendered_sources; /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
     rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
     size_t n_rendered_turns;
-    size_t first_rendered;      /* messages before it are left out, except leading system messages; 0: none */
     server_prompt *prompts; /* of completions: each gets n answers */
     size_t n_prompts, cap_prompts;
     const char *pml;

@@ -119,14 +119,19 @@ static json_t *message_json(chat_json *c, size_t i) {
     return json_decref(message), NULL;
 }
 
+static size_t count_leading_systems(const generation *gen) {
+    size_t n = 0;
+    while (n < gen->n_messages && gen->messages[n].role == RP_ROLE_SYSTEM) n++;
+    return n;
+}
+
 /* From message `first` on, besides the leading system messages. */
 static json_t *messages_json(chat_json *c, size_t first) {
+    const size_t n_leading = count_leading_systems(c->gen);
     json_t *all = json_array();
-    bool leads = true;
     for (size_t i = 0; i < c->gen->n_messages && all; i++) {
         json_t *message = message_json(c, i);
-        leads &= c->gen->messages[i].role == RP_ROLE_SYSTEM;
-        if (!message || ((leads || i >= first) && json_array_append(all, message))) json_decref(all), all = NULL;
+        if (!message || ((i < n_leading || i >= first) && json_array_append(all, message))) json_decref(all), all = NULL;
         json_decref(message);
     }
     return all;
@@ -167,33 +172,42 @@ static json_t *input_json(const server_request *x, chat_style style, size_t firs
 
 /* ---- Origins ---- */
 
-/* Counts the strings before `wanted` in the order of the JSON text. */
-static bool count_strings(const json_t *json, const json_t *wanted, uint32_t *n) {
+static uint32_t count_strings(const json_t *json) {
     const char *name;
     json_t *item;
-    if (json == wanted) return true;
-    if (json_is_string(json)) ++*n;
-    if (json_is_object(json)) {
-        json_object_foreach((json_t *)json, name, item) if (count_strings(item, wanted, n)) return true;
+    uint32_t n = json_is_string(json) ? 1 : 0;
+    json_object_foreach((json_t *)json, name, item) n += count_strings(item);
+    for (size_t i = 0; i < json_array_size(json); i++) n += count_strings(json_array_get(json, i));
+    return n;
+}
+
+/* Numbers the contents as rp_template_render numbers the strings of its input: in the order of the JSON text. In a message the content follows the
+ * role. */
+static bool number_contents(generation *gen, const json_t *input, size_t first) {
+    const json_t *messages = json_object_get(input, "messages");
+    const size_t n_leading = count_leading_systems(gen);
+    const char *name;
+    json_t *item;
+    uint32_t n = RP_TEMPLATE_FIRST_STRING;
+    uint32_t *sources = base_realloc(gen->rendered_sources, BASE_MAX(gen->n_messages, 1) * sizeof(*sources));
+    if (!sources) return false;
+    gen->rendered_sources = sources;
+    json_object_foreach((json_t *)input, name, item) {
+        if (item == messages) break;
+        n += count_strings(item);
     }
-    for (size_t i = 0; json_is_array(json) && i < json_array_size(json); i++)
-        if (count_strings(json_array_get(json, i), wanted, n)) return true;
-    return false;
+    for (size_t i = 0, k = 0; i < gen->n_messages; i++) {
+        const bool kept = i < n_leading || i >= first;
+        sources[i] = kept ? n + 1 : 0;
+        if (kept) n += count_strings(json_array_get(messages, k++));
+    }
+    return true;
 }
 
 size_t chat_rendering_dropped(const generation *gen) {
-    return gen->rendered ? gen->n_messages - json_array_size(json_object_get(gen->rendered_input, "messages")) : 0;
-}
-
-/* Leading system messages stay, if the turns before first_rendered were left out. */
-uint32_t chat_rendering_source(const generation *gen, size_t i) {
-    const json_t *messages = json_object_get(gen->rendered_input, "messages");
-    const size_t n_dropped = chat_rendering_dropped(gen);
-    if (n_dropped > 0 && i >= gen->first_rendered) i -= n_dropped;
-    else if (n_dropped > 0 && i + n_dropped >= gen->first_rendered) return 0;
-    const json_t *content = json_object_get(json_array_get(messages, i), "content");
-    uint32_t n = RP_TEMPLATE_FIRST_STRING;
-    return content && count_strings(gen->rendered_input, content, &n) ? n : 0;
+    size_t n = 0;
+    for (size_t i = 0; i < gen->n_messages && gen->rendered; i++) n += gen->rendered_sources[i] == 0;
+    return n;
 }
 
 /* ---- Merging ---- */
@@ -251,6 +265,7 @@ static int merge_messages(generation *gen, server_problem *p) {
         for (size_t i = 0; i < gen->n_calls; i++) gen->calls[i].message = m.to[gen->calls[i].message];
         for (size_t i = 0; i < gen->n_results; i++) gen->results[i].message = m.to[gen->results[i].message];
         for (size_t i = 0; i < gen->n_reasonings; i++) gen->reasonings[i].message = m.to[gen->reasonings[i].message];
+        if (gen->n_marked > 0) gen->n_marked = m.to[gen->n_marked - 1] + 1;
         base_free(gen->messages);
         gen->messages = m.items;
         gen->n_messages = m.n;
@@ -269,9 +284,9 @@ static int merge_messages(generation *gen, server_problem *p) {
 /* Renders the messages from `first` on. */
 static int render(server_request *x, chat_style style, size_t first, rp_error *err) {
     generation *gen = &x->gen;
-    json_decref(gen->rendered_input);
-    gen->rendered_input = input_json(x, style, first);
-    char *json = gen->rendered_input ? json_dumps(gen->rendered_input, JSON_COMPACT) : NULL;
+    json_t *input = input_json(x, style, first);
+    char *json = input && number_contents(gen, input, first) ? json_dumps(input, JSON_COMPACT) : NULL;
+    json_decref(input);
     if (!json) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_text *text = NULL;
     const int rc = rp_model_render(x->server->model, json, strlen(json), NULL, &text, err);
@@ -307,7 +322,7 @@ static int find_turns(generation *gen, server_problem *p) {
     gen->rendered_turns = base_calloc(gen->n_messages, sizeof(*gen->rendered_turns));
     if (!gen->rendered_turns) return server_fail_memory(p);
     for (size_t i = 0, run = 0; i < gen->n_messages; i++) {
-        const uint32_t source = chat_rendering_source(gen, i);
+        const uint32_t source = gen->rendered_sources[i];
         size_t k = run;
         while (k < text->n_runs && text->runs[k].origin != source) k++;
         if (source == 0 || k == text->n_runs) continue;
@@ -320,7 +335,7 @@ static int find_turns(generation *gen, server_problem *p) {
 
 /* The answer continues the last message: what the template writes after its content is cut off. */
 static void cut_after_last(generation *gen) {
-    const uint32_t source = chat_rendering_source(gen, gen->n_messages - 1);
+    const uint32_t source = gen->rendered_sources[gen->n_messages - 1];
     rp_template_text *text = gen->rendered;
     size_t n_runs = text->n_runs;
     while (n_runs > 0 && text->runs[n_runs - 1].origin != source) n_runs--;
@@ -348,11 +363,9 @@ static int render_and_count(server_request *x, chat_style style, size_t first, s
     return rc ? server_fail_library(&x->problem, &err) : count_rendered(x, n);
 }
 
-/* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at least
- * with
- * the last one. */
+/* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at
+ * least with the last one. */
 static int drop_turns(server_request *x, chat_style style, const size_t *users, size_t n_users, int64_t most) {
-    generation *gen = &x->gen;
     size_t low = 0, high = n_users - 1, n = 0;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
@@ -360,15 +373,13 @@ static int drop_turns(server_request *x, chat_style style, const size_t *users, 
         if ((int64_t)n <= most) high = middle;
         else low = middle + 1;
     }
-    if (render_and_count(x, style, users[low], &n)) return (int)x->problem.kind;
-    gen->first_rendered = users[low];
-    return SERVER_FINE;
+    return render_and_count(x, style, users[low], &n);
 }
 
 static int truncate_oldest(server_request *x, chat_style style) {
     const generation *gen = &x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
-    size_t n = 0, first = 0, n_users = 0;
+    size_t n = 0, n_users = 0;
     rp_engine_describe(x->server->engine, &info);
     const int32_t wanted = gen->max_tokens >= 0 ? gen->max_tokens : x->server->options.default_max_tokens;
     const int64_t answer = BASE_MIN(BASE_MAX(wanted, 1), info.n_ctx / PIECES), piece = BASE_MAX(info.n_ctx / PIECES, 1);
@@ -377,8 +388,7 @@ static int truncate_oldest(server_request *x, chat_style style) {
     size_t *users = excess > 0 ? base_calloc(gen->n_messages, sizeof(*users)) : NULL;
     if (excess <= 0) return SERVER_FINE;
     if (!users) return server_fail_memory(&x->problem);
-    while (first < gen->n_messages && gen->messages[first].role == RP_ROLE_SYSTEM) first++;
-    for (size_t i = first + 1; i < gen->n_messages; i++)
+    for (size_t i = count_leading_systems(gen) + 1; i < gen->n_messages; i++)
         if (gen->messages[i].role == RP_ROLE_USER) users[n_users++] = i;
     /* without a later message of the user the engine refuses the prompt */
     int kind = n_users > 0 ? drop_turns(x, style, users, n_users, (int64_t)n - (excess + piece - 1) / piece * piece) : SERVER_FINE;

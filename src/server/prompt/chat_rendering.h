@@ -18,11 +18,9 @@
 bool chat_rendering_applies(const server_request *x);
 /* Does the template write tool definitions, calls and results? Then tools.h need not. */
 bool chat_rendering_has_tools(const server_request *x);
-/* Sets gen->rendered and gen->reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit
- * (gen->first_rendered). Returns a server_problem_kind. */
+/* Sets gen->rendered and gen->reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit.
+ * Returns a server_problem_kind. */
 int chat_rendering_make(server_request *x);
-/* The number that origins of the rendered text have for the content of message i; 0: none. */
-uint32_t chat_rendering_source(const generation *gen, size_t i);
 /* How many messages were left out. */
 size_t chat_rendering_dropped(const generation *gen);
 

@@ -132,7 +132,7 @@ static void add_document(conversation *c, rendered_documents *l, size_t begin, s
 /* A part of a message, where the template wrote it unchanged. */
 static void find_part(conversation *c, const server_part *part, rendered_documents *l) {
     const rp_template_text *text = c->x->gen.rendered;
-    const uint32_t source = chat_rendering_source(&c->x->gen, part->message);
+    const uint32_t source = c->x->gen.rendered_sources[part->message];
     size_t begin = 0;
     for (size_t i = 0; i < text->n_runs && source > 0; begin = text->runs[i++].end) {
         const rp_template_run *run = &text->runs[i];
@@ -243,7 +243,7 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
 
 /* The byte of the rendered text after the content of message i, or before it. SIZE_MAX: the text does not have it. */
 static size_t rendered_content(const generation *gen, size_t i, bool after) {
-    const uint32_t source = chat_rendering_source(gen, i);
+    const uint32_t source = gen->rendered_sources[i];
     size_t begin = 0, found = SIZE_MAX;
     for (size_t k = 0; k < gen->rendered->n_runs && source > 0; begin = gen->rendered->runs[k++].end) {
         if (gen->rendered->runs[k].origin != source) continue;
