@@ -127,6 +127,17 @@ class Strict(Templates):
         self.assertEqual(self.render(("system", "Be brief."), ("user", "Hi"), ("user", "there")),
                          "<|endoftext|><|im_start|>user\nBe brief.\n\nHi\n\nthere<|im_end|>\n<|im_start|>assistant\n")
 
+    def test_a_mark_stays_at_its_message_when_messages_are_joined(self):
+        rules, answer = (" ".join(f"Rule {i}: {name} may take {i} balls." for i in range(20)) for name in ("Eve", "Joe"))
+        marked = [{"type": "text", "text": rules, "cache_control": {"type": "ephemeral"}}]
+        reply = self.server.post("/v1/messages", {"model": "default", "max_tokens": 1, "system": "Be brief.", "messages": [
+            {"role": "user", "content": marked}, {"role": "assistant", "content": answer}, {"role": "user", "content": "Who?"}]})
+        self.assertEqual(reply.status, 200, reply.body)
+        usage = reply.json["usage"]
+        beginning = len(self.server.post("/tokenize", {"content": "Be brief.\n\n" + rules, "add_special": False}).json["tokens"])
+        self.assertLess(abs(usage["cache_creation_input_tokens"] + usage["cache_read_input_tokens"] - beginning), 8, usage)
+        self.assertGreater(usage["input_tokens"], 100, usage)
+
     def test_errors_have_their_line(self):
         reply = self.server.post("/v1/chat/completions", {"messages": [{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]})
         self.assertEqual(reply.status, 400)
