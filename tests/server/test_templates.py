@@ -68,6 +68,7 @@ class Full(Templates):
         self.assertTrue(self.render(("user", "x"), enable_thinking=False).endswith("assistant\n<think></think>"))
         self.assertTrue(self.render(("user", "x"), chat_template_kwargs={"enable_thinking": False}).endswith("<think></think>"))
         self.assertTrue(self.render(("user", "x"), enable_thinking=True).endswith("assistant\n"))
+        self.assertEqual(self.render(("user", "x"), ("assistant", ""), continue_final_message=True), self.render(("user", "x")))
         history = self.render(("user", "x"), {"role": "assistant", "content": "y", "reasoning_content": "z"}, continue_final_message=True)
         self.assertTrue(history.endswith("assistant\n<think>z</think>y"), history)
 

@@ -333,16 +333,29 @@ static int find_turns(generation *gen, server_problem *p) {
     return SERVER_FINE;
 }
 
+/* How many runs end with the content of the last message; 0: it has none. */
+static size_t runs_to_last(const generation *gen) {
+    const uint32_t source = gen->rendered_sources[gen->n_messages - 1];
+    size_t n_runs = gen->rendered->n_runs;
+    while (n_runs > 0 && gen->rendered->runs[n_runs - 1].origin != source) n_runs--;
+    return n_runs;
+}
+
 /* The answer continues the last message: what the template writes after its content is cut off. */
 static void cut_after_last(generation *gen) {
-    const uint32_t source = gen->rendered_sources[gen->n_messages - 1];
     rp_template_text *text = gen->rendered;
-    size_t n_runs = text->n_runs;
-    while (n_runs > 0 && text->runs[n_runs - 1].origin != source) n_runs--;
-    if (n_runs == 0) return; /* an empty content */
+    const size_t n_runs = runs_to_last(gen);
+    if (n_runs == 0) return; /* an empty message alone */
     text->n_runs = n_runs;
     text->n = text->runs[n_runs - 1].end;
     text->bytes[text->n] = '\0';
+}
+
+/* The last message has no content to continue: a new answer is the same. */
+static void leave_out_last(generation *gen) {
+    gen->n_messages--;
+    gen->continues_last = false;
+    while (gen->n_parts > 0 && gen->parts[gen->n_parts - 1].message >= gen->n_messages) gen->n_parts--;
 }
 
 static int count_rendered(server_request *x, size_t *n) {
@@ -403,6 +416,10 @@ int chat_rendering_make(server_request *x) {
     int rc = render(x, style, 0, &err);
     first = err;
     while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &err)) rc = render(x, style, 0, &err);
+    if (!rc && x->gen.continues_last && x->gen.n_messages > 1 && runs_to_last(&x->gen) == 0) {
+        leave_out_last(&x->gen);
+        rc = render(x, style, 0, &err);
+    }
     if (x->problem.kind) return (int)x->problem.kind;
     if (rc) return server_fail_library(&x->problem, rc == RP_ERR_INVALID ? &first : &err);
     if (x->gen.truncates && truncate_oldest(x, style)) return (int)x->problem.kind;
