@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.h: 256-bit keys by BLAKE2b (libsodium).
+/* hash.h: 256-bit keys by BLAKE2b (libsodium), and a short hash for tables in memory.
  *
  * Everything that is hashed is framed (length before bytes, little-endian integers), so that two different
  * sequences of updates never give the same input.
@@ -32,5 +32,13 @@ bool base_key_equal(const base_key *a, const base_key *b);
 void base_key_hex(const base_key *key, char *out, size_t digits);
 /* The key of 64 lower-case digits; what follows them is not looked at. false: one of the 64 is no such digit, and *out is undefined. */
 bool base_key_parse(base_key *out, const char *digits);
+
+/* FNV-1a with its high bits mixed into the low ones, for tables whose size is a power of two. Never stored. */
+static inline uint64_t base_table_hash(const void *bytes, size_t n) {
+    const unsigned char *p = (const unsigned char *)bytes;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+    return h ^ h >> 32;
+}
 
 #endif

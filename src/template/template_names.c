@@ -2,12 +2,11 @@
 /* template_names.c: the names of a template, each stored once: a hash table in its arena. One thread until it is parsed. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "template/template_internal.h"
 
 static size_t name_slot(const name_table *t, const char *bytes, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    size_t i = (size_t)(h ^ h >> 32) & (t->cap - 1);
+    size_t i = (size_t)base_table_hash(bytes, n) & (t->cap - 1);
     while (t->names[i] && !(strlen(t->names[i]) == n && memcmp(t->names[i], bytes, n) == 0)) i = (i + 1) & (t->cap - 1);
     return i;
 }

@@ -8,6 +8,7 @@
 
 #include <utf8proc.h>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "template/template_internal.h"
 
@@ -85,21 +86,15 @@ static bool deeper(state *s) {
     return false;
 }
 
-static uint64_t hash_bytes(const char *bytes, size_t n) {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    return h;
-}
-
 /* Equal keys have equal hashes: 1, 1.0 and True are one key. */
 static uint64_t hash_key(state *s, value key) {
     uint64_t h = 7;
     switch (key.type) {
-    case VALUE_STRING: return hash_bytes(key.as.s->bytes, key.as.s->n);
+    case VALUE_STRING: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_BOOL: return (uint64_t)key.as.b;
     case VALUE_INT: return (uint64_t)key.as.i;
     case VALUE_FLOAT:
-        return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : hash_bytes((const char *)&key.as.f, 8);
+        return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : base_table_hash((const char *)&key.as.f, 8);
     case VALUE_LIST:
         if (key.as.l->kind == LIST_GENERATOR) return (uint64_t)(uintptr_t)key.as.l;
         if (key.as.l->kind != LIST_TUPLE) break;

@@ -125,7 +125,6 @@ struct tokenizer {
     token_map by_pair;  /* -> rank */
 };
 
-uint64_t token_hash(const void *bytes, size_t n);
 int token_map_init(token_map *m, size_t n_entries); /* RP_ERR_MEMORY */
 int32_t tokenizer_map_find(const tokenizer *t, const char *text, size_t n); /* id or -1 */
 /* Adds ids in order; of equal texts the first is kept. */

@@ -3,18 +3,11 @@
  * entries. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
 /* ---- tables ---- */
-
-/* FNV-1a, then a mix: table sizes are powers of two. */
-uint64_t token_hash(const void *bytes, size_t n) {
-    const unsigned char *p = bytes;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return h ^ (h >> 29);
-}
 
 int token_map_init(token_map *m, size_t n_entries) {
     m->n_slots = 16;
@@ -26,7 +19,7 @@ int token_map_init(token_map *m, size_t n_entries) {
 }
 
 static size_t text_slot(const tokenizer *t, const char *text, size_t n) {
-    size_t mask = t->by_text.n_slots - 1, i = (size_t)token_hash(text, n) & mask;
+    size_t mask = t->by_text.n_slots - 1, i = (size_t)base_table_hash(text, n) & mask;
     for (int32_t id; (id = t->by_text.slots[i]) >= 0; i = (i + 1) & mask)
         if (t->texts[id].n == n && memcmp(t->texts[id].bytes, text, n) == 0) break;
     return i;
@@ -43,7 +36,7 @@ void tokenizer_map_fill(tokenizer *t) {
 
 static size_t pair_slot(const tokenizer *t, int32_t left, int32_t right) {
     int32_t key[2] = {left, right};
-    size_t mask = t->by_pair.n_slots - 1, i = (size_t)token_hash(key, sizeof(key)) & mask;
+    size_t mask = t->by_pair.n_slots - 1, i = (size_t)base_table_hash(key, sizeof(key)) & mask;
     for (int32_t rank; (rank = t->by_pair.slots[i]) >= 0; i = (i + 1) & mask)
         if (t->merges[rank].left == left && t->merges[rank].right == right) break;
     return i;

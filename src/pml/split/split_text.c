@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "pml/document.h"
@@ -95,12 +96,6 @@ typedef struct numbering {
     size_t n_slots;  /* a power of two, at least twice the atoms */
 } numbering;
 
-static uint64_t hash_bytes(const char *s, size_t n) {
-    uint64_t h = 0x9e3779b97f4a7c15u ^ n;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 0x100000001b3u;
-    return h ^ h >> 29;
-}
-
 static bool same_atom(const split_corpus *c, uint32_t a, uint32_t b) {
     size_t n = split_bytes(c, a, a + 1);
     return n == split_bytes(c, b, b + 1) && memcmp(c->text + c->start[a], c->text + c->start[b], n) == 0;
@@ -109,7 +104,7 @@ static bool same_atom(const split_corpus *c, uint32_t a, uint32_t b) {
 static void number_atoms(split_corpus *c, numbering *t) {
     memset(t->first, 0xff, t->n_slots * sizeof(*t->first));
     for (uint32_t a = 0; a < c->n_atoms; a++) {
-        size_t slot = hash_bytes(c->text + c->start[a], split_bytes(c, a, a + 1)) & (t->n_slots - 1);
+        size_t slot = base_table_hash(c->text + c->start[a], split_bytes(c, a, a + 1)) & (t->n_slots - 1);
         while (t->first[slot] != SPLIT_NONE && !same_atom(c, a, t->first[slot])) slot = (slot + 1) & (t->n_slots - 1);
         if (t->first[slot] == SPLIT_NONE) {
             t->first[slot] = a;
