@@ -59,12 +59,13 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     gguf_string arch;
     int rc = tokenizer_new(&m->tokenizer, m->file, err);
     if (!rc) rc = choose_chat_format(m, options->chat_format, err);
+    if (!rc) rc = model_take_texts(m, err);
     if (!rc && !options->chat_format) rc = model_read_template(m, err);
     if (rc) return rc;
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
-    return model_take_texts(m, err);
+    return RP_OK;
 }
 
 int model_check_whole(const rp_model *m, rp_error *err) {

@@ -52,10 +52,9 @@ static int find_generation_prompt(rp_model *m, rp_error *err) {
 }
 
 int model_read_template(rp_model *m, rp_error *err) {
-    gguf_string source;
     rp_error why = {0};
-    if (!gguf_get_string(m->file, "tokenizer.chat_template", &source)) return RP_OK;
-    const int rc = rp_template_new(&m->template, source.bytes, (size_t)source.n, "chat template", &why);
+    if (!m->chat_template) return RP_OK;
+    const int rc = rp_template_new(&m->template, m->chat_template, strlen(m->chat_template), "chat template", &why);
     if (rc == RP_ERR_MEMORY) return base_fail(err, rc, "%s", why.message);
     if (rc) {
         base_log(BASE_LOG_WARN, "%s: %s: using chat format '%s' instead", gguf_name(m->file), why.message, chat_format_name(m->chat));

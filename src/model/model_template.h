@@ -2,14 +2,14 @@
 /* model_template.h: a model's own chat template (template/template.h), and rendered text as tokens.
  *
  * Control tokens are recognised within trusted bytes only, and only if all of their bytes are trusted. The text between them is
- * tokenized as one, whoever wrote it: without control tokens in user text the tokens are those that transformers makes.
+ * tokenized as one, trusted or not: without control tokens in user text the tokens are those that transformers makes.
  */
 #ifndef MODEL_MODEL_TEMPLATE_H
 #define MODEL_MODEL_TEMPLATE_H
 
 #include "model/model.h"
 
-/* Parses the template of the file, if it has one. One that cannot be parsed is reported in the log, and is none. RP_ERR_MEMORY. */
+/* Parses m->chat_template, if there is one. One that cannot be parsed is reported in the log, and is none. RP_ERR_MEMORY. */
 int model_read_template(rp_model *m, rp_error *err);
 void model_free_template(rp_model *m);
 
