@@ -313,7 +313,7 @@ static int pull_check(pull_job *job) {
     return status;
 }
 
-/* The first part appears last: whoever opens it finds all others. */
+/* The first part is renamed last: all others exist when it can be opened. */
 static int pull_publish(pull_job *job) {
     int status = CLI_OK;
     for (int32_t i = job->n - 1; i >= 0 && status == CLI_OK; i--)

@@ -57,7 +57,7 @@ int pull_file_publish(pull_file *f, const char *path);
 void pull_file_close(pull_file *f);
 
 /* GET of a small text (at most `max` bytes). Returns its bytes, NUL-terminated, freed by the caller; or NULL, without a
- * message, if it cannot be had. */
+ * message, on an error. */
 char *pull_text(const pull_settings *settings, const char *url, size_t max);
 
 #endif

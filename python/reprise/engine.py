@@ -390,7 +390,7 @@ class Engine:
                     except BusyError:
                         if not jobs:
                             raise
-                        collect()  # a full queue has room after one of these
+                        collect()  # one of these has to end before the queue takes another
             while jobs:
                 collect()
         finally:

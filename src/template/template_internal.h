@@ -210,7 +210,7 @@ typedef struct node_list {
  *   ATTRIBUTE a, name                        ITEM      a, b
  *   SLICE     a, items: start, stop, step (each may be NULL)
  *   CALL      a, items, names and second: keyword arguments
- *   FILTER, TEST  a, name, items, names and second: keyword arguments; handler: what the name stands for
+ *   FILTER, TEST  a, name, items, names and second: keyword arguments; handler: the filter or test of that name
  *   BINARY    a, b, op                       COMPARE   a, items with operators `ops`
  *   CONCAT    items                          CONDITION a condition, b, c or NULL
  *   RESULT    the text of the block */

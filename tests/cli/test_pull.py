@@ -153,7 +153,7 @@ class Pull(unittest.TestCase):
     def ranges(self):
         return [headers.get("range") for _, headers in self.server.asked]
 
-    # ---- what goes well
+    # ---- downloads that succeed
 
     def test_plain(self):
         self.assertIn(f"SHA-256 {SUM}, compared with nothing", self.pulls().stderr)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_heads.h: what stands around the arguments of a call, matched against text that may not be complete. Pure functions, any thread. */
+/* tool_heads.h: the text before and after the arguments of a call, matched against text that may not be complete. Pure functions, any thread. */
 #ifndef SERVER_TOOL_HEADS_H
 #define SERVER_TOOL_HEADS_H
 
