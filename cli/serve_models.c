@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "common/command.h"
@@ -196,10 +197,16 @@ static int models_start(serve_models *s, const rp_model_info *infos) {
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
+/* The folder of the stores' folders. The engines warn if it cannot be used. */
+static void make_store_folder(const serve_models *s) {
+    if (s->n > 1 && s->options.engine.store_dir != NULL && !s->options.engine.store_read_only) (void)mkdir(s->options.engine.store_dir, S_IRWXU);
+}
+
 int serve_models_ready(serve_models *s, rp_server *server) {
     rp_model *models[RP_SERVER_MAX_MODELS] = {NULL};
     rp_model_info infos[RP_SERVER_MAX_MODELS];
     s->server = server;
+    make_store_folder(s);
     int status = s->n > 1 ? models_describe(s, models, infos) : CLI_OK;
     if (status == CLI_OK) status = models_start(s, s->n > 1 ? infos : NULL);
     for (size_t i = 0; i < s->n; i++) rp_model_close(models[i]);
