@@ -33,7 +33,7 @@ struct serve_models {
     rp_server *server;
     serve_model items[RP_SERVER_MAX_MODELS];
     size_t n;
-    bool is_starting;     /* progress is shown */
+    bool is_starting;     /* the first load, which shows progress */
     pthread_mutex_t lock; /* guards `loaded` of all */
 };
 
@@ -132,6 +132,7 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     const double begin = now_seconds();
     int rc = s->n > 1 ? set_share(s, m, &o, dir, err) : RP_OK;
     if (rc == RP_OK) rc = cli_open(&loaded, m->path, s->options.chat_format, &o, s->options.schemas, s->is_starting, err);
+    s->is_starting = false;
     if (rc != RP_OK) return rc;
     rp_memory memory = {.struct_size = sizeof(memory)};
     rp_engine_memory(loaded.engine, &memory);
@@ -193,7 +194,6 @@ static int models_start(serve_models *s, const rp_model_info *infos) {
     if (s->n == 1 && names[0][0] == '\0') names[0] = s->options.name; /* NULL: from the file */
     s->is_starting = true;
     int rc = rp_server_ready_models(s->server, &models, &err);
-    s->is_starting = false;
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
