@@ -20,8 +20,8 @@ typedef struct lint_options {
 
 #define AT(field) offsetof(lint_options, field)
 static const cli_option options[] = {
-    {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .required = true, .positional = true,
-     .help = "schema file (PML)"},
+    {.name = "schema", .kind = CLI_TEXT, .value = "SCHEMA", .offset = AT(schema), .positional = true,
+     .help = "schema file (PML); without it only the model's chat template is checked"},
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
      .help = "model file (GGUF), for token counts and positions; required"},
     {.name = "prompts", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
@@ -40,8 +40,8 @@ static int lint_main(int argc, char **argv);
 
 const cli_command cli_command_lint = {
     .name = "lint",
-    .summary = "check a schema for mistakes and waste",
-    .synopsis = "SCHEMA -m MODEL [--prompts FILE]... [--strict] [--json]",
+    .summary = "check a schema and a chat template for mistakes and waste",
+    .synopsis = "[SCHEMA] -m MODEL [--prompts FILE]... [--strict] [--json]",
     .notes = "exit status: 0 no errors, 1 errors (with --strict: or warnings), 2 usage error; notes never count\n",
     .options = options,
     .main = lint_main,
@@ -108,7 +108,8 @@ static int lint_show(const lint_options *o, const rp_lint *lint) {
 static int lint_schema(const lint_options *o, const rp_model *model, const lint_prompts *prompts) {
     rp_lint *lint;
     rp_error err;
-    if (rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err) != RP_OK) return cli_fail_library(&err);
+    const int rc = o->schema ? rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err) : rp_model_lint(model, &lint, &err);
+    if (rc) return cli_fail_library(&err);
     int status = lint_show(o, lint);
     rp_lint_free(lint);
     return status;
@@ -119,6 +120,7 @@ static int lint_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_lint, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    if (!o.schema && o.prompts.n > 0) return cli_fail(CLI_WRONG_USE, "--prompts needs a SCHEMA");
     cli_loaded loaded = {0};
     lint_prompts prompts = {0};
     int status = lint_prompts_read(&prompts, &o.prompts);

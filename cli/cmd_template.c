@@ -9,6 +9,7 @@
 #include "common/console.h"
 #include "common/loader.h"
 #include "common/text.h"
+#include "reprise_tools.h"
 
 typedef struct template_options {
     const char *model, *file;
@@ -22,7 +23,7 @@ static const cli_option options[] = {
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},
-    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where more messages change the rendering of the first ones"},
+    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where more messages, or the date, change text that the template wrote before"},
     {.name = NULL},
 };
 #undef AT
@@ -121,65 +122,44 @@ static int template_print_tokens(const template_use *use, const rp_template_text
 
 /* ---- Stability ---- */
 
-/* Renders the first n messages. NULL: the template refuses them alone, or failed. */
-static rp_template_text *render_first(const template_use *use, const json_t *input, size_t n) {
-    json_t *shorter = json_copy((json_t *)input), *messages = json_array();
-    const bool of_model = use->loaded.model && !use->own;
-    rp_template_text *text = NULL;
-    for (size_t i = 0; i < n; i++) json_array_append(messages, json_array_get(json_object_get(input, "messages"), i));
-    json_object_set_new(shorter, "messages", messages);
-    json_object_set_new(shorter, "add_generation_prompt", json_false());
-    char *json = json_dumps(shorter, 0);
-    if (json && of_model) (void)rp_model_render(use->loaded.model, json, strlen(json), NULL, &text, NULL);
-    else if (json) (void)rp_template_render(use->t, json, strlen(json), NULL, &text, NULL);
-    free(json);
-    json_decref(shorter);
-    return text;
+static void print_excerpt(const char *word, const char *text) {
+    json_t *shown = json_stringn_nocheck(text, strlen(text));
+    char *quoted = shown ? json_dumps(shown, JSON_ENCODE_ANY) : NULL;
+    printf("  %-13s %s\n", word, quoted ? quoted : "");
+    free(quoted);
+    json_decref(shown);
 }
 
-static void report_change(size_t shorter, size_t longer, const rp_template_text *a, const rp_template_text *b) {
-    size_t at = 0, line = 1;
-    while (at < a->n && at < b->n && a->bytes[at] == b->bytes[at]) line += a->bytes[at++] == '\n';
-    size_t from = at < 30 ? 0 : at - 30;
-    printf("%zu and %zu messages differ at byte %zu, line %zu:\n", shorter, longer, at, line);
-    for (int i = 0; i < 2; i++) {
-        const rp_template_text *t = i == 0 ? a : b;
-        size_t n = t->n - from < 60 ? t->n - from : 60;
-        while (n > 0 && from + n < t->n && ((unsigned char)t->bytes[from + n] & 0xc0) == 0x80) n--;
-        json_t *shown = json_stringn_nocheck(t->bytes + from, n);
-        char *quoted = shown ? json_dumps(shown, JSON_ENCODE_ANY) : NULL;
-        printf("  %4zu: %s\n", i == 0 ? shorter : longer, quoted ? quoted : "");
-        free(quoted);
-        json_decref(shown);
+static void print_change(const rp_template *t, const rp_template_change *c) {
+    char first[48] = "now:", second[48] = "another time:";
+    const char *const place = c->opens_answer ? "in the generation prompt" : "";
+    if (c->by_time) printf("%d messages: the date or the time", (int)c->n_before);
+    else {
+        printf("%d and %d messages differ %s%sin message %d", (int)c->n_before, (int)c->n_after, place, place[0] ? ", " : "", (int)c->message + 1);
+        snprintf(first, sizeof(first), c->n_before == 1 ? "1 message:" : "%d messages:", (int)c->n_before);
+        snprintf(second, sizeof(second), "%d messages:", (int)c->n_after);
     }
+    printf(", at byte %zu, line %zu", c->byte, c->text_line);
+    if (c->line_before > 0) printf(", by line %d of the template", (int)c->line_before);
+    if (c->line_after > 0 && c->line_after != c->line_before) printf("%s line %d", c->line_before > 0 ? ", then" : ", by", (int)c->line_after);
+    puts(":");
+    print_excerpt(first, c->before);
+    print_excerpt(second, c->after);
+    printf("  %s\n", rp_template_advice(t, c));
 }
 
 static int template_check(const template_use *use, const char *json, size_t n) {
-    json_error_t at;
-    json_t *input = json_loadb(json, n, 0, &at), *messages = json_object_get(input, "messages");
-    size_t n_messages = json_array_size(messages), last_n = 0, changes = 0, checked = 0;
-    rp_template_text *last = NULL;
-    if (n_messages == 0) {
-        json_decref(input);
-        return cli_fail(CLI_FAILED, "--check: give an object with messages%s%s", input ? "" : ": ", input ? "" : at.text);
-    }
-    for (size_t i = 1; i <= n_messages; i++) {
-        rp_template_text *text = render_first(use, input, i);
-        if (!text) continue;
-        checked++;
-        if (last && (last->n > text->n || memcmp(last->bytes, text->bytes, last->n) != 0)) {
-            changes++;
-            report_change(last_n, i, last, text);
-        }
-        rp_template_text_free(last);
-        last = text;
-        last_n = i;
-    }
-    rp_template_text_free(last);
-    json_decref(input);
-    printf("%zu of %zu beginnings of the conversation render, %zu change\n", checked, n_messages, changes);
-    int status = cli_finish_output();
-    return status == CLI_OK && (changes > 0 || checked == 0) ? CLI_FAILED : status;
+    rp_template_report *report;
+    rp_error err;
+    if (rp_template_check(use->t, use->own ? NULL : use->loaded.model, json, n, NULL, &report, &err)) return cli_fail_library(&err);
+    const bool failed = report->n_changes > 0 || report->n_rendered == 0;
+    for (size_t i = 0; i < report->n_changes; i++) print_change(use->t, &report->changes[i]);
+    if (report->n_left_out > 0) printf("%zu more\n", report->n_left_out);
+    printf("%zu of %zu beginnings of the conversation render, %zu change%s\n", report->n_rendered, report->n_messages, report->n_changes + report->n_left_out,
+           report->n_changes + report->n_left_out == 1 ? "" : "s");
+    rp_template_report_free(report);
+    const int status = cli_finish_output();
+    return status == CLI_OK && failed ? CLI_FAILED : status;
 }
 
 static int template_run(const template_use *use, const template_options *o) {

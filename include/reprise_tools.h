@@ -130,7 +130,8 @@ typedef enum rp_lint_severity {
     X(BEHIND, "behind", NOTE)              /* much text that attended to a placeholder instead of the argument */ \
     X(BEGINNING, "beginning", NOTE)        /* modules with no text before them */ \
     X(SCOPE, "scope", NOTE)                /* scope="module" after text that it could attend to */ \
-    X(CROWDED, "crowded", NOTE)            /* no prompt can import all of it */
+    X(CROWDED, "crowded", NOTE)            /* no prompt can import all of it */ \
+    X(UNSTABLE, "unstable", NOTE)          /* the model's chat template changes earlier parts of a conversation */
 
 typedef enum rp_lint_code {
 #define X(id, name, severity) RP_LINT_##id,
@@ -181,6 +182,63 @@ RP_API int rp_schema_lint(const rp_model *model, const char *pml, size_t n, cons
 RP_API int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx,
                                rp_lint **out, rp_error *err);
 RP_API void rp_lint_free(rp_lint *lint);
+
+/* Checks a model's chat template alone, with a few conversations of its own: finding `unstable`, whose document is "chat template". rp_schema_lint
+ * includes it. No finding without a template. *out: owned by the caller, rp_lint_free. RP_ERR_MEMORY. */
+RP_API int rp_model_lint(const rp_model *model, rp_lint **out, rp_error *err);
+
+/* ---- Chat templates that change earlier text ---------------------------------------------------------------------- */
+
+#define RP_TEMPLATE_MAX_CHANGES 1000
+
+/* Two renderings, the second of which does not begin with the first: the prefix cache misses from the first different byte on. */
+typedef struct rp_template_change {
+    bool by_time;                   /* the same conversation, at another time; false: the second one has more messages */
+    bool opens_answer;              /* the first one ends with the generation prompt */
+    int32_t n_before, n_after;      /* messages that were rendered */
+    int32_t message;                /* the message that has the byte, from 0; -1: not known (last_turn) */
+    int32_t line_before, line_after; /* lines of the template whose statements wrote the byte; 0: one text ends there */
+    size_t byte, end;               /* the first different byte; by_time: all of them are before `end` */
+    size_t text_line;               /* of the text, from 1 */
+    size_t from;                    /* byte of both texts where these excerpts begin, up to 32 bytes before `byte` */
+    const char *before, *after;     /* excerpts of up to 96 bytes, whole characters */
+    uint64_t reserved[2];           /* 0 */
+} rp_template_change;
+
+typedef struct rp_template_check_options {
+    uint32_t struct_size;
+    bool last_turn; /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up to this
+                     * answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
+    bool has_time;  /* false (default): now */
+    int64_t time;   /* as in rp_template_options */
+} rp_template_check_options;
+
+RP_API void rp_template_check_options_init(rp_template_check_options *options, uint32_t struct_size);
+static inline rp_template_check_options rp_template_check_options_defaults(void) {
+    rp_template_check_options o;
+    rp_template_check_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+typedef struct rp_template_report {
+    uint32_t struct_size;
+    rp_template_change *changes; /* in the order of the conversation, those by time last */
+    size_t n_changes;
+    size_t n_left_out;           /* beyond RP_TEMPLATE_MAX_CHANGES */
+    size_t n_messages;           /* of the conversation */
+    size_t n_rendered;           /* beginnings that the template renders */
+    size_t n_bytes;              /* of the whole conversation's text; 0: the template refuses it */
+} rp_template_report;
+
+/* Finds where a template changes text that it wrote before: of earlier turns when messages follow, and by the date (strftime_now). json: as
+ * rp_template_render; its messages are the conversation. model: gives its bos_token, ..., or NULL. options: NULL for the defaults.
+ * RP_ERR_INVALID (the JSON is malformed, or has no messages), RP_ERR_MEMORY, RP_ERR_LIMIT. What the template refuses is not compared.
+ * *out: rp_template_report_free; NULL on failure. */
+RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
+                             rp_template_report **out, rp_error *err);
+RP_API void rp_template_report_free(rp_template_report *report);
+/* What to do about a change of this template: a phrase for messages. Static. */
+RP_API const char *rp_template_advice(const rp_template *t, const rp_template_change *change);
 
 /* ---- Schemas from prompts ---------------------------------------------------------------------------------------- */
 

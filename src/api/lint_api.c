@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lint_api.c: rp_schema_lint: a schema laid out for a model without an engine, and looked over (pml/lint/lint.h). */
+/* lint_api.c: rp_schema_lint: a schema laid out for a model without an engine, and looked over (pml/lint/lint.h); rp_template_check. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+#include "model/model_template.h"
 #include "pml/lint/lint.h"
+#include "template/template.h"
 
 int rp_schema_lint(const rp_model *model, const char *pml, size_t n, const char *name, const char *dir, const rp_lint_prompt *prompts, size_t n_prompts,
                    int32_t n_ctx, rp_lint **out, rp_error *err) {
@@ -36,6 +38,19 @@ int rp_schema_lint_file(const rp_model *model, const char *path, const rp_lint_p
     base_free(dir);
     base_buffer_free(&bytes);
     return rc;
+}
+
+int rp_model_lint(const rp_model *model, rp_lint **out, rp_error *err) {
+    if (!model || !out) return base_fail(err, RP_ERR_INVALID, "rp_model_lint: a model and a place for the findings are needed");
+    return pml_lint_model(model, out, err);
+}
+
+int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
+                      rp_template_report **out, rp_error *err) {
+    const char *items[8];
+    template_tokens tokens = {.items = items};
+    if (model) model_template_tokens(model, items, &tokens.n);
+    return template_check(t, json, n, &tokens, options, out, err);
 }
 
 void rp_lint_free(rp_lint *lint) { pml_lint_free(lint); }

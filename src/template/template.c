@@ -96,14 +96,20 @@ static int state_report(const state *s, bool in_template, rp_error *err) {
     return in_template ? base_fail_at(err, (rp_code)s->code, where, 0, "%s", s->message) : base_fail(err, (rp_code)s->code, "%s", s->message);
 }
 
-static void add_tokens(state *s, const char *const *tokens, size_t n) {
-    for (size_t i = 0; i < n && !s->failed; i++)
-        if (!dict_find_text(s, s->variables, tokens[2 * i]))
-            dict_set(s, s->variables, value_text(s, tokens[2 * i]), value_text(s, tokens[2 * i + 1]));
+static void add_tokens(state *s, const template_tokens *tokens) {
+    for (size_t i = 0; i < tokens->n && !s->failed; i++)
+        if (!dict_find_text(s, s->variables, tokens->items[2 * i]))
+            dict_set(s, s->variables, value_text(s, tokens->items[2 * i]), value_text(s, tokens->items[2 * i + 1]));
 }
 
-int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
-                    rp_template_text **out, rp_error *err) {
+static void apply_edit(state *s, const template_edit *edit) {
+    const value *messages = dict_find_text(s, s->variables, "messages");
+    if (messages && messages->type == VALUE_LIST && messages->as.l->n > edit->n_messages) messages->as.l->n = edit->n_messages;
+    if (edit->sets_generation) dict_set(s, s->variables, value_text(s, "add_generation_prompt"), value_bool(edit->generation));
+}
+
+int template_render_edited(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
+                           template_edit *edit, rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
     state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
     builder text = {0};
@@ -115,11 +121,22 @@ int template_render(const rp_template *t, const char *json, size_t n, const char
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
-    if (in_template) add_tokens(&s, tokens, n_tokens);
+    if (in_template) add_tokens(&s, tokens);
+    if (in_template && edit) {
+        apply_edit(&s, edit);
+        s.watched = &text;
+        s.watched_bytes = edit->byte;
+    }
     if (in_template) template_evaluate(&s, t->body, &text);
+    if (edit) edit->line = s.watched_line;
     rc = s.failed ? state_report(&s, in_template, err) : copy_out(&text, out, err);
     arena_free(&s.memory);
     return rc;
+}
+
+int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
+                    rp_template_text **out, rp_error *err) {
+    return template_render_edited(t, json, n, &(template_tokens){tokens, n_tokens}, options, NULL, out, err);
 }
 
 int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out, rp_error *err) {

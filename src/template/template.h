@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "reprise.h"
+#include "reprise_tools.h"
 
 #define TEMPLATE_MAX_SOURCE_BYTES ((size_t)1 << 20)
 #define TEMPLATE_MAX_INPUT_BYTES ((size_t)128 << 20) /* of JSON */
@@ -37,10 +37,21 @@ enum { TEMPLATE_TRUSTED = RP_TEMPLATE_TRUSTED,
        TEMPLATE_FIRST_STRING = RP_TEMPLATE_FIRST_STRING };
 #define TEMPLATE_NO_OFFSET SIZE_MAX
 
+/* More variables, trusted texts: n pairs of name and text. */
+typedef struct template_tokens {
+    const char *const *items;
+    size_t n;
+} template_tokens;
+
+/* rp_template_check with these variables, unless the JSON has them. */
+int template_check(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_check_options *options,
+                   rp_template_report **out, rp_error *err);
+
 /* rp_template_render with n_tokens more variables, trusted texts, unless the JSON has them: pairs of name and text. */
 int template_render(const rp_template *t, const char *json, size_t n, const char *const *tokens, size_t n_tokens, const rp_template_options *options,
                     rp_template_text **out, rp_error *err);
 
-/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c. */
+/* rp_template_new, rp_template_free, rp_template_uses, rp_template_render and rp_template_text_free (reprise.h) are in template.c;
+ * rp_template_report_free (reprise_tools.h) is in template_check.c. */
 
 #endif

@@ -509,6 +509,10 @@ static flow run(frame *f, const template_node *node) {
     f->nested++;
     flow next = run_kind(f, node);
     f->nested--;
+    if (f->out == f->s->watched && f->out->n > f->s->watched_bytes) { /* the innermost statement returns first */
+        f->s->watched_line = node->line;
+        f->s->watched = NULL;
+    }
     return next;
 }
 

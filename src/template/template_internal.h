@@ -272,7 +272,23 @@ typedef struct state {
     uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
     const rp_template_options *options;
+    const builder *watched; /* the text of the rendering, until it has more than watched_bytes bytes; NULL: none */
+    size_t watched_bytes;
+    uint32_t watched_line;  /* of the statement that wrote the next byte; 0: none did */
 } state;
+
+/* A change of the variables before a rendering, and what to find out in it (template_check.c). */
+typedef struct template_edit {
+    size_t n_messages;    /* only the first ones */
+    bool sets_generation; /* add_generation_prompt is `generation` */
+    bool generation;
+    size_t byte;          /* of the text */
+    uint32_t line;        /* result: of the template's statement that wrote it; 0: the text is shorter */
+} template_edit;
+
+/* template_render of changed variables. edit: NULL for none. */
+int template_render_edited(const template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
+                           template_edit *edit, rp_template_text **out, rp_error *err);
 
 /* Positional and keyword arguments of a call. */
 typedef struct arguments {

@@ -55,7 +55,7 @@ int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t mod
     if (base_grow((void **)&x->entries, &x->cap_entries, x->n_entries + 1, RP_LINT_MAX_FINDINGS, sizeof(*x->entries)))
         return base_fail_memory(x->err, sizeof(lint_entry), "a finding");
     lint_entry *e = &x->entries[x->n_entries];
-    *e = (lint_entry){.number = x->n_entries, .of_prompt = place->of_prompt};
+    *e = (lint_entry){.number = x->n_entries, .source = place->source};
     e->f = (rp_lint_finding){.code = code, .severity = severities[code], .line = place->line, .column = place->column};
     e->strings = join_strings(place->document, module > 0 ? pml_path(x->d, module, path, sizeof(path)) : "", message, &e->f);
     if (!e->strings) return base_fail_memory(x->err, sizeof(message), "a finding");
@@ -65,9 +65,9 @@ int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t mod
 
 static int lint_compare(const void *a, const void *b) {
     const lint_entry *p = a, *q = b;
-    if (p->of_prompt != q->of_prompt) return p->of_prompt - q->of_prompt;
-    if (!p->of_prompt && p->f.line != q->f.line) return p->f.line < q->f.line ? -1 : 1;
-    if (!p->of_prompt && p->f.column != q->f.column) return p->f.column < q->f.column ? -1 : 1;
+    if (p->source != q->source) return p->source < q->source ? -1 : 1;
+    if (p->source != LINT_OF_PROMPT && p->f.line != q->f.line) return p->f.line < q->f.line ? -1 : 1;
+    if (p->source != LINT_OF_PROMPT && p->f.column != q->f.column) return p->f.column < q->f.column ? -1 : 1;
     return p->number < q->number ? -1 : 1;
 }
 
@@ -289,7 +289,8 @@ static int lint_check(lint *x, const rp_lint_prompt *prompts, size_t n_prompts) 
         if ((rc = check_node(x, i))) return rc;
     if ((rc = lint_check_context(x)) || (rc = check_beginning(x)) || (rc = check_scope(x))) return rc;
     if ((rc = lint_check_params(x)) || (rc = lint_check_space(x))) return rc;
-    return lint_check_names(x);
+    if ((rc = lint_check_names(x))) return rc;
+    return lint_check_template(x, x->l->model);
 }
 
 static void free_entries(lint_entry *entries, size_t n) {
@@ -340,6 +341,15 @@ int pml_lint(const pml_layout *l, const rp_lint_prompt *prompts, size_t n_prompt
     base_free(x.first);
     base_free(x.last);
     base_free(x.is_grouped);
+    return rc;
+}
+
+int pml_lint_model(const rp_model *model, rp_lint **out, rp_error *err) {
+    lint x = {.err = err};
+    *out = NULL;
+    int rc = lint_check_template(&x, model);
+    if (!rc) rc = lint_hand_over(&x, out);
+    free_entries(x.entries, x.n_entries);
     return rc;
 }
 

@@ -4,6 +4,7 @@
  *
  *   layout --walk--> findings      sizes, unions, positions, scopes (lint.c), text borders (lint_space.c), words (lint_names.c)
  *   prompts --> use --> findings   imports, combinations and arguments (lint_use.c)
+ *   chat template --> findings     text that it changes (lint_template.c)
  *
  * Computes nothing and changes nothing. Each call uses one thread.
  */
@@ -25,6 +26,8 @@
 
 /* l: layout of the schema; n_ctx: positions, > 0. RP_ERR_MEMORY. *out: pml_lint_free. */
 int pml_lint(const pml_layout *l, const rp_lint_prompt *prompts, size_t n_prompts, int32_t n_ctx, rp_lint **out, rp_error *err);
+/* The findings about the model's chat template alone. */
+int pml_lint_model(const rp_model *model, rp_lint **out, rp_error *err);
 void pml_lint_free(rp_lint *made); /* NULL is allowed */
 
 #endif

@@ -5,6 +5,7 @@
  *   lint_use.c    prompts: imports, combinations, arguments
  *   lint_space.c  text borders and indentation
  *   lint_names.c  references to text outside the module
+ *   lint_template.c  the model's chat template
  */
 #ifndef PML_LINT_INTERNAL_H
 #define PML_LINT_INTERNAL_H
@@ -27,10 +28,13 @@ typedef struct lint_use {
     int32_t n_planned;   /* prompts that were planned */
 } lint_use;
 
+/* Which document a finding is in; findings are sorted by it. */
+typedef enum lint_source { LINT_OF_SCHEMA, LINT_OF_PROMPT, LINT_OF_TEMPLATE } lint_source;
+
 typedef struct lint_entry {
     rp_lint_finding f;
     size_t number; /* order of discovery */
-    bool of_prompt;
+    lint_source source;
     char *strings; /* owns the strings of f */
 } lint_entry;
 
@@ -53,14 +57,14 @@ typedef struct lint {
 typedef struct lint_place {
     const char *document;
     int32_t line, column;
-    bool of_prompt;
+    lint_source source;
 } lint_place;
 
 /* Adds a finding; module: a node of the schema, -1: none. Messages are cut at RP_ERROR_MESSAGE_BYTES. RP_ERR_MEMORY. */
 int lint_add_at(lint *x, rp_lint_code code, const lint_place *place, int32_t module, const char *fmt, ...) BASE_PRINTF(5, 6);
 /* At a node of the schema; the module is the node or the one around it. */
 #define lint_add(x, code, node, ...) \
-    lint_add_at(x, code, &(lint_place){(x)->d->name, (x)->d->nodes[node].line, (x)->d->nodes[node].column, false}, \
+    lint_add_at(x, code, &(lint_place){(x)->d->name, (x)->d->nodes[node].line, (x)->d->nodes[node].column, LINT_OF_SCHEMA}, \
                 (x)->d->nodes[node].kind == PML_MODULE ? (node) : pml_holder((x)->d, node), __VA_ARGS__)
 
 /* Whether the module's text attends to the holder's (a module or the schema) when it is prefilled. */
@@ -88,5 +92,7 @@ void lint_use_free(lint_use *use, int32_t n_nodes);
 
 int lint_check_space(lint *x);
 int lint_check_names(lint *x);
+/* Needs no schema. */
+int lint_check_template(lint *x, const rp_model *model);
 
 #endif

@@ -84,7 +84,7 @@ static void count_modules(reader *r, const pml_plan *plan) {
 
 /* The library's error for a prompt becomes a finding, unless it is about this machine. The place is at the end of err->where. */
 static int add_failure(lint *x, const rp_lint_prompt *p, int rc, const rp_error *e) {
-    lint_place place = {p->name, 1, 1, true};
+    lint_place place = {p->name, 1, 1, LINT_OF_PROMPT};
     const char *message = e->message, *column = strrchr(e->where, ':');
     if (rc == RP_ERR_MEMORY || rc == RP_ERR_INTERNAL) {
         if (x->err) *x->err = *e;
@@ -107,7 +107,7 @@ static int read_plan(reader *r, const rp_lint_prompt *p, rp_error *e) {
     if (rc) return add_failure(x, p, rc, e);
     count_modules(r, plan);
     if (plan->end >= x->n_ctx)
-        rc = lint_add_at(x, RP_LINT_CONTEXT, &(lint_place){p->name, r->prompt->nodes[0].line, r->prompt->nodes[0].column, true}, -1,
+        rc = lint_add_at(x, RP_LINT_CONTEXT, &(lint_place){p->name, r->prompt->nodes[0].line, r->prompt->nodes[0].column, LINT_OF_PROMPT}, -1,
                          "the prompt takes %d positions, but the context has %d: import less, or use a larger context", plan->end, x->n_ctx);
     pml_plan_free(plan);
     return rc;

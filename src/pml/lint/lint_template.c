@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lint_template.c: whether the model's chat template changes text of earlier turns, or prints the date: finding `unstable`. Renders a few conversations,
+ * with what makes templates do so: reasoning in its three forms, calls of tools. Owns nothing. One thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "model/model_template.h"
+#include "pml/lint/lint_internal.h"
+#include "template/template.h"
+
+#define TEXT_BYTES 48 /* shown */
+
+#define PROBE(...) "{\"tools\": null, \"documents\": null, \"add_generation_prompt\": false, \"messages\": [" __VA_ARGS__ "]}"
+#define TOOLS \
+    "{\"documents\": null, \"add_generation_prompt\": false, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"look\", \"description\": " \
+    "\"Looks.\", \"parameters\": {\"type\": \"object\", \"properties\": {\"at\": {\"type\": \"string\", \"description\": \"What.\"}}, \"required\": " \
+    "[\"at\"]}}}], \"messages\": ["
+#define SYSTEM "{\"role\": \"system\", \"content\": \"Be brief.\"},"
+#define USER(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define ANSWER(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define REASONED(name, text) "{\"role\": \"assistant\", \"content\": \"" text "\", \"" name "\": \"Let me think.\"}"
+#define CALL \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\": {\"name\": " \
+    "\"look\", \"arguments\": {\"at\": \"sea\"}}}]}"
+#define RESULT "{\"role\": \"tool\", \"name\": \"look\", \"tool_call_id\": \"call00001\", \"content\": \"Blue.\"}"
+
+static const char *const probes[] = {
+    PROBE(USER("Hello!") "," ANSWER("Hello.") "," USER("And now?") "," ANSWER("Goodbye.") "," USER("Why?")),
+    PROBE(SYSTEM USER("Hello!") "," ANSWER("Hello.") "," USER("And now?") "," ANSWER("Goodbye.") "," USER("Why?")),
+    PROBE(USER("Hello!") "," REASONED("reasoning_content", "Hello.") "," USER("And now?") "," REASONED("reasoning_content", "Goodbye.") "," USER("Why?")),
+    PROBE(USER("Hello!") "," REASONED("thinking", "Hello.") "," USER("And now?") "," REASONED("thinking", "Goodbye.") "," USER("Why?")),
+    PROBE(USER("Hello!") "," ANSWER("<think>\\nLet me think.\\n</think>\\n\\nHello.") "," USER("And now?") "," ANSWER("Goodbye.") "," USER("Why?")),
+    TOOLS USER("Which colour?") "," CALL "," RESULT "," ANSWER("It is blue.") "," USER("Why?") "]}",
+};
+
+/* Findings so far, by what makes them the same. */
+typedef struct known_changes {
+    rp_template_change items[32];
+    size_t n;
+} known_changes;
+
+static bool is_known(known_changes *k, const rp_template_change *c) {
+    for (size_t i = 0; i < k->n; i++)
+        if (k->items[i].by_time == c->by_time && k->items[i].line_before == c->line_before && k->items[i].line_after == c->line_after) return true;
+    if (k->n < BASE_ARRAY_LEN(k->items)) k->items[k->n++] = *c;
+    return false;
+}
+
+/* The text from the change on, in one line. */
+static const char *shown(const char *excerpt, const rp_template_change *c, char out[TEXT_BYTES * 2 + 8]) {
+    const char *text = excerpt + (c->byte - c->from);
+    size_t n = 0, k = 0;
+    out[k++] = '\'';
+    for (; text[n] && n < TEXT_BYTES; n++) {
+        if (text[n] == '\n') out[k++] = '\\';
+        out[k++] = text[n] == '\n' ? 'n' : text[n];
+    }
+    while (text[n] && k > 1 && ((unsigned char)text[n] & 0xc0) == 0x80) n--, k--; /* whole characters */
+    memcpy(out + k, text[n] ? "...'" : "'", text[n] ? 5 : 2);
+    return out;
+}
+
+static int add_unstable(lint *x, const rp_template *t, const rp_template_change *c) {
+    char before[TEXT_BYTES * 2 + 8], after[TEXT_BYTES * 2 + 8], place[32];
+    const int32_t line = c->line_before > 0 ? c->line_before : c->line_after;
+    const lint_place at = {"chat template", BASE_MAX(line, 1), 1, LINT_OF_TEMPLATE};
+    const char *advice = rp_template_advice(t, c);
+    shown(c->before, c, before);
+    shown(c->after, c, after);
+    if (c->by_time)
+        return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1, "the template prints the date or the time, here %s: all text after it misses the prefix cache when it changes: %s",
+                           before, advice);
+    snprintf(place, sizeof(place), c->line_after > 0 && c->line_after != line ? " (line %d)" : "", (int)c->line_after);
+    return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
+                       "with %d messages the template writes %s%s in message %d, and with %d messages %s%s: the prefix cache misses from there on: %s",
+                       (int)c->n_before, before, c->opens_answer ? " (generation prompt)" : "", (int)c->message + 1, (int)c->n_after, after, place, advice);
+}
+
+int lint_check_template(lint *x, const rp_model *model) {
+    known_changes known = {.n = 0};
+    const char *items[8];
+    template_tokens tokens = {.items = items};
+    int rc = RP_OK;
+    if (!model->template) return RP_OK;
+    model_template_tokens(model, items, &tokens.n);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(probes) && !rc; i++) {
+        rp_template_report *report = NULL;
+        rc = template_check(model->template, probes[i], strlen(probes[i]), &tokens, NULL, &report, x->err);
+        for (size_t k = 0; !rc && k < report->n_changes; k++)
+            if (!is_known(&known, &report->changes[k])) rc = add_unstable(x, model->template, &report->changes[k]);
+        rp_template_report_free(report);
+    }
+    return rc;
+}
