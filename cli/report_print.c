@@ -104,6 +104,12 @@ static void print_mismatch(const json_t *d) {
     }
 }
 
+/* Of the model's chat template: where it changes, and the cached text. */
+static void print_template_hint(const json_t *hint) {
+    printf(" (line %.0f of the chat template), cached: ", report_number(hint, "line"));
+    report_print_quoted(report_text(hint, "cached"), LINE_CELLS - 40);
+}
+
 static void print_hints(const json_t *hints) {
     if (json_array_size(hints) > 0) printf("\nhints\n");
     for (size_t i = 0; i < json_array_size(hints); i++) {
@@ -111,6 +117,7 @@ static void print_hints(const json_t *hints) {
         printf("  %s in %s%s: ", report_text(hint, "what"), report_text(hint, "message"),
                report_flag(hint, "at_mismatch") ? ", where the prompt differs from the cached prefix" : "");
         report_print_quoted(report_text(hint, "text"), LINE_CELLS - 40);
+        if (json_object_get(hint, "cached")) print_template_hint(hint);
         printf("\n    %s\n", report_text(hint, "do"));
     }
 }

@@ -211,6 +211,7 @@ typedef struct rp_template_check_options {
                      * answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
     bool has_time;  /* false (default): now */
     int64_t time;   /* as in rp_template_options */
+    uint64_t max_steps; /* of a rendering, some 100 million a second; one that takes more is not compared. 0 (default): the limit of all renderings */
 } rp_template_check_options;
 
 RP_API void rp_template_check_options_init(rp_template_check_options *options, uint32_t struct_size);

@@ -111,7 +111,7 @@ static void apply_edit(state *s, const template_edit *edit) {
 int template_render_edited(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
                            template_edit *edit, rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
-    state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
+    state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .max_steps = TEMPLATE_MAX_STEPS, .options = &o};
     builder text = {0};
     if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
     *out = NULL;
@@ -119,6 +119,7 @@ int template_render_edited(const rp_template *t, const char *json, size_t n, con
     if (rc) return rc;
     if (n > TEMPLATE_MAX_INPUT_BYTES)
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
+    if (edit && edit->max_steps > 0) s.max_steps = BASE_MIN(edit->max_steps, TEMPLATE_MAX_STEPS);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
     if (in_template) add_tokens(&s, tokens);

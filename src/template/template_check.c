@@ -46,6 +46,7 @@ typedef struct check {
     size_t n;
     const template_tokens *tokens;
     rp_template_options options; /* a fixed time */
+    uint64_t max_steps;
     const json_t *messages;
     size_t *ends;      /* [n_messages] bytes of the rendering up to each message; SIZE_MAX: refused */
     bool needs_places; /* ends are set */
@@ -91,7 +92,7 @@ const char *rp_template_advice(const rp_template *t, const rp_template_change *c
 
 /* RP_OK with text NULL: the template refuses these messages. */
 static int check_render(check *c, beginning of, const rp_template_options *options, rendering *out) {
-    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .byte = SIZE_MAX};
+    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = SIZE_MAX};
     rp_error err;
     *out = (rendering){.of = of};
     const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &out->text, &err);
@@ -104,12 +105,15 @@ static void rendering_free(rendering *r) {
     *r = (rendering){.text = NULL};
 }
 
-static int32_t line_of(const check *c, beginning of, const rp_template_options *options, size_t byte) {
-    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .byte = byte};
+/* The line that wrote the byte. */
+static int find_line(check *c, beginning of, const rp_template_options *options, size_t byte, int32_t *line) {
+    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = byte};
     template_text *text = NULL;
-    (void)template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &text, NULL);
+    rp_error err;
+    const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &text, &err);
     rp_template_text_free(text);
-    return (int32_t)edit.line;
+    *line = (int32_t)edit.line;
+    return rc == RP_ERR_MEMORY ? base_fail(c->err, RP_ERR_MEMORY, "%s", err.message) : RP_OK;
 }
 
 /* ---- Changes ---- */
@@ -162,8 +166,9 @@ static int add_change(check *c, const rendering *a, const rendering *b, const rp
     x.n_after = (int32_t)b->of.n;
     x.opens_answer = !x.by_time && a->of.generation;
     x.message = message_at(c, x.byte, a->of.n);
-    x.line_before = line_of(c, a->of, &c->options, x.byte);
-    x.line_after = line_of(c, b->of, after, x.byte);
+    int rc = find_line(c, a->of, &c->options, x.byte, &x.line_before);
+    if (!rc) rc = find_line(c, b->of, after, x.byte, &x.line_after);
+    if (rc) return rc;
     x.text_line = 1;
     for (size_t i = 0; i < x.byte; i++) x.text_line += a->text->bytes[i] == '\n';
     x.from = character_start(a->text, x.byte < SHOWN_BEFORE ? 0 : x.byte - SHOWN_BEFORE);
@@ -296,6 +301,7 @@ int template_check(const rp_template *t, const char *json, size_t n, const templ
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     json_t *input = json_loadb(json ? json : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
     check c = {.t = t, .json = json, .n = n, .tokens = tokens, .messages = json_object_get(input, "messages"), .needs_places = !o.last_turn, .err = err};
+    c.max_steps = o.max_steps;
     c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
     const size_t n_messages = json_array_size(c.messages);
     if (n_messages == 0) rc = base_fail(err, RP_ERR_INVALID, "give a JSON object with messages%s%s", input ? "" : ": ", input ? "" : at.text);

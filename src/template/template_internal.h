@@ -267,7 +267,7 @@ typedef struct state {
     int code;                             /* an rp_code */
     char message[RP_ERROR_MESSAGE_BYTES]; /* "TypeError: ..." */
     uint32_t line;                        /* of the statement that runs */
-    uint64_t steps;
+    uint64_t steps, max_steps;
     int depth;
     uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
@@ -282,6 +282,7 @@ typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
     bool sets_generation; /* add_generation_prompt is `generation` */
     bool generation;
+    uint64_t max_steps;   /* 0: TEMPLATE_MAX_STEPS */
     size_t byte;          /* of the text */
     uint32_t line;        /* result: of the template's statement that wrote it; 0: the text is shorter */
 } template_edit;

@@ -80,8 +80,8 @@ void state_fail_memory(state *s) {
 bool state_step(state *s, size_t cost) {
     if (s->failed) return false;
     s->steps += cost + 1;
-    if (s->steps <= TEMPLATE_MAX_STEPS) return true;
-    state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)TEMPLATE_MAX_STEPS);
+    if (s->steps <= s->max_steps) return true;
+    state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)s->max_steps);
     s->code = RP_ERR_LIMIT;
     return false;
 }

@@ -48,17 +48,25 @@ static bool is_known(known_changes *k, const rp_template_change *c) {
     return false;
 }
 
+/* The word or tag in which the texts differ. */
+static size_t word_start(const char *text, size_t at) {
+    while (at > 0 && ((text[at - 1] | 32) >= 'a' && (text[at - 1] | 32) <= 'z')) at--;
+    return at > 0 && strchr("<[|", text[at - 1]) ? at - 1 : at;
+}
+
 /* The text from the change on, in one line. */
 static const char *shown(const char *excerpt, const rp_template_change *c, char out[TEXT_BYTES * 2 + 8]) {
-    const char *text = excerpt + (c->byte - c->from);
+    const char *text = excerpt + word_start(excerpt, c->byte - c->from);
+    const size_t most = c->by_time ? BASE_MIN((size_t)TEXT_BYTES, c->end - c->byte) : TEXT_BYTES;
     size_t n = 0, k = 0;
     out[k++] = '\'';
-    for (; text[n] && n < TEXT_BYTES; n++) {
+    for (; text[n] && n < most; n++) {
         if (text[n] == '\n') out[k++] = '\\';
         out[k++] = text[n] == '\n' ? 'n' : text[n];
     }
     while (text[n] && k > 1 && ((unsigned char)text[n] & 0xc0) == 0x80) n--, k--; /* whole characters */
-    memcpy(out + k, text[n] ? "...'" : "'", text[n] ? 5 : 2);
+    const bool is_cut = text[n] && !c->by_time;
+    memcpy(out + k, is_cut ? "...'" : "'", is_cut ? 5 : 2);
     return out;
 }
 
@@ -70,12 +78,13 @@ static int add_unstable(lint *x, const rp_template *t, const rp_template_change 
     shown(c->before, c, before);
     shown(c->after, c, after);
     if (c->by_time)
-        return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1, "the template prints the date or the time, here %s: all text after it misses the prefix cache when it changes: %s",
+        return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1, "the template prints the date or the time, here %s: when it changes, all text after it misses the prefix cache: %s",
                            before, advice);
     snprintf(place, sizeof(place), c->line_after > 0 && c->line_after != line ? " (line %d)" : "", (int)c->line_after);
     return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
-                       "with %d messages the template writes %s%s in message %d, and with %d messages %s%s: the prefix cache misses from there on: %s",
-                       (int)c->n_before, before, c->opens_answer ? " (generation prompt)" : "", (int)c->message + 1, (int)c->n_after, after, place, advice);
+                       "the template writes %s in message %d%s while the conversation has %d message%s, and %s%s once it has %d: the prefix cache misses from there on: %s",
+                       before, (int)c->message + 1, c->opens_answer ? ", the answer to come," : "", (int)c->n_before, c->n_before == 1 ? "" : "s", after, place,
+                       (int)c->n_after, advice);
 }
 
 int lint_check_template(lint *x, const rp_model *model) {

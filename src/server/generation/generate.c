@@ -12,6 +12,7 @@
 #include "server/prompt/conversation_prompt.h"
 #include "server/prompt/hints.h"
 #include "server/prompt/prompt_tokens.h"
+#include "server/prompt/template_hint.h"
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 #include "server/generation/tools.h"
@@ -432,6 +433,7 @@ static void server_choice_collect(server_choice *c) {
     else {
         count_from_arrival(c);
         report_count(c->x, c);
+        if (c == c->x->choices) template_hint_find(c->x);
     }
 }
 

@@ -49,6 +49,7 @@ void generation_free(generation *gen) {
     base_free(gen->reasonings);
     rp_prompt_free(gen->built);
     json_decref(gen->made);
+    json_decref(gen->template_hint);
     json_decref(gen->guided.owned);
     json_decref(gen->root);
     *gen = (generation){0};

@@ -137,6 +137,13 @@ typedef struct generation_embedding {
     bool returns_documents, raw_scores; /* raw_scores: as the rank head gives them, not from 0 to 1 */
 } generation_embedding;
 
+/* How messages are given to a chat template (chat_rendering.h). */
+typedef struct chat_style {
+    bool text_arguments; /* arguments of calls as JSON text, not as an object */
+    bool short_ids;
+    bool merged;
+} chat_style;
+
 typedef struct generation {
     json_t *root; /* a reference */
     json_t *made; /* an array of values made for it; NULL: none */
@@ -153,6 +160,9 @@ typedef struct generation {
     size_t n_parts, cap_parts;
     bool has_markup;        /* some parts are PML or modules */
     rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
+    chat_style rendered_style;  /* of `rendered` */
+    size_t rendered_first;      /* the first message in it, besides leading system messages */
+    json_t *template_hint;      /* why the prefix cache missed, if the template is the reason (template_hint.h); NULL: another. A reference */
     uint32_t *rendered_sources; /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */
     rp_rendered_turn *rendered_turns; /* [n_rendered_turns] its messages; owned */
     size_t n_rendered_turns;

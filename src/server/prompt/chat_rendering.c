@@ -13,13 +13,6 @@
 
 #define SHORT_ID_DIGITS 9 /* of call ids, for Mistral's templates */
 
-/* How the conversation is written. */
-typedef struct chat_style {
-    bool text_arguments; /* arguments of calls as JSON text, not as an object */
-    bool short_ids;
-    bool merged;
-} chat_style;
-
 bool chat_rendering_applies(const server_request *x) {
     return rp_model_template(x->model->model) && x->gen.n_messages > 0 && !x->gen.has_markup;
 }
@@ -281,9 +274,18 @@ static int merge_messages(generation *gen, server_problem *p) {
 
 /* ---- Rendering ---- */
 
+char *chat_rendering_input(const server_request *x) {
+    json_t *input = input_json(x, x->gen.rendered_style, x->gen.rendered_first);
+    char *json = input ? json_dumps(input, JSON_COMPACT) : NULL;
+    json_decref(input);
+    return json;
+}
+
 /* Renders the messages from `first` on. */
 static int render(server_request *x, chat_style style, size_t first, rp_error *err) {
     generation *gen = &x->gen;
+    gen->rendered_style = style;
+    gen->rendered_first = first;
     json_t *input = input_json(x, style, first);
     char *json = input && number_contents(gen, input, first) ? json_dumps(input, JSON_COMPACT) : NULL;
     json_decref(input);

@@ -110,7 +110,9 @@ static bool is_early(const generation *a, size_t i) {
 json_t *hints_of(const server_request *x) {
     const rp_result *r = x->choices[0].result;
     json_t *array = json_array();
-    divergent at = find_mismatch(&x->gen, &r->mismatch);
+    divergent at = {.is_there = false};
+    if (!x->gen.template_hint) at = find_mismatch(&x->gen, &r->mismatch);
+    else if (array) json_array_append(array, x->gen.template_hint);
     for (size_t i = 0; i < x->gen.n_messages && array; i++)
         if (is_early(&x->gen, i)) hints_examine_message(&x->gen, i, array, &at);
     if (array && at.is_there)
