@@ -133,7 +133,7 @@ static void print_excerpt(const char *word, const char *text) {
 static void print_change(const rp_template *t, const rp_template_change *c) {
     char first[48] = "now:", second[48] = "another time:";
     const char *const place = c->opens_answer ? "in the generation prompt" : "";
-    if (c->by_time) printf("%d messages: the date or the time", (int)c->n_before);
+    if (c->by_time) printf("%d message%s: the date or the time", (int)c->n_before, c->n_before == 1 ? "" : "s");
     else {
         printf("%d and %d messages differ %s%sin message %d", (int)c->n_before, (int)c->n_after, place, place[0] ? ", " : "", (int)c->message + 1);
         snprintf(first, sizeof(first), c->n_before == 1 ? "1 message:" : "%d messages:", (int)c->n_before);

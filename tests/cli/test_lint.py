@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`reprise lint` as its users meet it: what it says of the examples, files of prompts, exit statuses, JSON."""
+"""`reprise lint` as its users meet it: what it says of the examples, files of prompts, exit statuses, JSON, chat templates; `reprise template --check`."""
 import glob
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
 SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "server"))
+import gguf_copy  # pylint: disable=wrong-import-position
+
+TEMPLATES = os.path.join(os.environ.get("REPRISE_TEST_DATA", "/nonexistent"), "templates")
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
 MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
 EXAMPLES = os.path.join(SOURCE, "examples")
@@ -33,6 +38,37 @@ EXPECTED = {
 
 def lint(*arguments, text=None):
     return subprocess.run([PROGRAM, "lint", "-m", MODEL, *arguments], capture_output=True, text=True, check=False, input=text)
+
+
+def check(template, *messages):
+    """`reprise template --check` of a template's text."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+        file.write(template)
+        file.flush()
+        return subprocess.run([PROGRAM, "template", "--template", file.name, "--check"], capture_output=True, text=True, check=False,
+                              input=json.dumps({"messages": [{"role": r, "content": c} for r, c in messages]}))
+
+
+class TemplateCheck(unittest.TestCase):
+    """The same check of a conversation that is given."""
+
+    def test_check(self):
+        turns = [("user", "Hi"), ("assistant", "(Hm)Yes"), ("user", "Why?")]
+        done = check("{% for m in messages %}\n{{ m.content }}\n{% endfor %}", *turns)
+        self.assertEqual((done.returncode, done.stdout), (0, "3 of 3 beginnings of the conversation render, 0 changes\n"))
+        done = check("{% for m in messages %}\n{{ m.content if loop.last else m.content.split(')')[-1] }}\n{% endfor %}", *turns)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout, "2 and 3 messages differ in message 2, at byte 3, line 2, by line 2 of the template:\n"
+                         "  2 messages:   \"Hi\\n(Hm)Yes\\n\"\n  3 messages:   \"Hi\\nYes\\nWhy?\\n\"\n"
+                         "  expect the text from there on to be prefilled again, or give the model a template that keeps it\n"
+                         "3 of 3 beginnings of the conversation render, 1 change\n")
+        done = check("{{ strftime_now('%Y-%m-%d') }} {{ messages[0].content }}", ("user", "Hi"))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"^1 message: the date or the time, at byte 0, line 1, by line 1 of the template:\n  now: +\"\d{4}-\d\d-\d\d Hi")
+        self.assertEqual(check("{{ raise_exception('no') }}", *turns).stdout, "0 of 3 beginnings of the conversation render, 0 changes\n")
+        done = check("x")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("messages", done.stderr)
 
 
 class Lint(unittest.TestCase):
@@ -111,8 +147,43 @@ class Lint(unittest.TestCase):
             self.assertEqual((lint(schema).returncode, lint(schema, "--strict").returncode), (plain, strict), schema)
         self.assertEqual(lint(good, "--ctx", "30").returncode, 1)
         self.assertEqual(lint(self.file("wrong.xml", "<schema/>")).returncode, 1)
-        self.assertEqual(lint().returncode, 2)
+        self.assertEqual(lint("--prompts", good).returncode, 2)
         self.assertEqual(lint(good, "--promts", "x").returncode, 2)
+
+    def of_template(self, template, *arguments):
+        """Findings about a model with this chat template."""
+        model = os.path.join(self.folder.name, "model.gguf")
+        gguf_copy.copy(MODEL, model, {"tokenizer.chat_template": gguf_copy.string(template)})
+        done = subprocess.run([PROGRAM, "lint", "-m", model, "--json", *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["findings"]
+
+    def test_templates(self):
+        stable = "{%- for m in messages %}\n{{- m.role + ': ' + m.content + '\\n' }}\n{%- endfor %}\n{%- if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+        self.assertEqual(self.of_template(stable), [])
+        self.assertEqual(self.of_template("{{ raise_exception('no') }}"), [])
+        found = self.of_template("{%- set day = strftime_now('%d %b %Y') %}\n{{- 'Day: ' + day + '\\n' }}\n" + stable)
+        self.assertEqual([(f["code"], f["severity"], f["document"], f["line"], f["module"]) for f in found], [("unstable", "note", "chat template", 2, "")])
+        self.assertRegex(found[0]["message"], r"^the template prints the date or the time, here '\d\d \w+ \d{4}': ")
+        drops = stable.replace("m.content", "(m.content.split('</think>')[-1] if not loop.last else m.content)")
+        found = self.of_template(drops)
+        self.assertEqual([(f["code"], f["line"]) for f in found], [("unstable", 2)])
+        self.assertIn("in message 2 while the conversation has 2 messages", found[0]["message"])
+        self.assertIn("once it has 3", found[0]["message"])
+        schema = self.file("glued.xml", SCHEMA.replace(" For <", " For<"))
+        self.assertEqual([f["code"] for f in self.of_template(drops, schema)], ["glued", "unstable"])
+
+    @unittest.skipUnless(os.path.isdir(TEMPLATES), "REPRISE_TEST_DATA has no templates")
+    def test_published_templates(self):
+        """By model: the lines that are unstable. docs/templates.md has the list."""
+        found = {}
+        for path in glob.glob(os.path.join(TEMPLATES, "*.jinja")):
+            with open(path, encoding="utf-8") as f:
+                found[os.path.basename(path)[:-len(".jinja")].split("-", 1)[1]] = [one["line"] for one in self.of_template(f.read())]
+        self.assertEqual({name: lines for name, lines in found.items() if lines}, {
+            "ai-DeepSeek-R1-Distill-Llama-8B": [1], "Hermes-3-Llama-3.1-8B-tool_use": [145], "Qwen3-0.6B": [41, 41], "granite-granite-3.3-2B-Instruct": [32],
+            "llama-Llama-3.2-3B-Instruct": [33], "Mistral-Nemo-Instruct-2407": [28, 52], "gpt-oss-120b": [230, 306]}, found)
+        self.assertEqual(len(found), 14)
 
     def test_lines(self):
         schema = self.file("s.xml", SCHEMA.replace(" For <", " For<"))
