@@ -108,7 +108,8 @@ static int lint_show(const lint_options *o, const rp_lint *lint) {
 static int lint_schema(const lint_options *o, const rp_model *model, const lint_prompts *prompts) {
     rp_lint *lint;
     rp_error err;
-    const int rc = o->schema ? rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err) : rp_model_lint(model, &lint, &err);
+    const int rc = o->schema ? rp_schema_lint_file(model, o->schema, prompts->items, prompts->n, o->ctx, &lint, &err)
+                             : rp_model_lint(model, &lint, &err);
     if (rc) return cli_fail_library(&err);
     int status = lint_show(o, lint);
     rp_lint_free(lint);

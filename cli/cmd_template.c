@@ -23,7 +23,7 @@ static const cli_option options[] = {
     {.name = "source", .kind = CLI_FLAG, .offset = AT(source), .help = "print the template itself; reads no input"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print the text and the origin of its parts as JSON"},
     {.name = "tokens", .kind = CLI_FLAG, .offset = AT(tokens), .help = "print token ids; needs --model"},
-    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report where more messages, or the date, change text that the template wrote before"},
+    {.name = "check", .kind = CLI_FLAG, .offset = AT(check), .help = "report text of earlier messages that more messages, or the date, change"},
     {.name = NULL},
 };
 #undef AT
@@ -155,8 +155,9 @@ static int template_check(const template_use *use, const char *json, size_t n) {
     const bool failed = report->n_changes > 0 || report->n_rendered == 0;
     for (size_t i = 0; i < report->n_changes; i++) print_change(use->t, &report->changes[i]);
     if (report->n_left_out > 0) printf("%zu more\n", report->n_left_out);
-    printf("%zu of %zu beginnings of the conversation render, %zu change%s\n", report->n_rendered, report->n_messages, report->n_changes + report->n_left_out,
-           report->n_changes + report->n_left_out == 1 ? "" : "s");
+    const size_t n_changes = report->n_changes + report->n_left_out;
+    printf("%zu of %zu beginnings of the conversation render, %zu change%s\n", report->n_rendered, report->n_messages, n_changes,
+           n_changes == 1 ? "" : "s");
     rp_template_report_free(report);
     const int status = cli_finish_output();
     return status == CLI_OK && failed ? CLI_FAILED : status;

@@ -189,7 +189,7 @@ RP_API int rp_model_lint(const rp_model *model, rp_lint **out, rp_error *err);
 
 /* ---- Chat templates that change earlier text ---------------------------------------------------------------------- */
 
-#define RP_TEMPLATE_MAX_CHANGES 1000
+#define RP_TEMPLATE_MAX_CHANGES 100
 
 /* Two renderings, the second of which does not begin with the first: the prefix cache misses from the first different byte on. */
 typedef struct rp_template_change {
@@ -207,8 +207,8 @@ typedef struct rp_template_change {
 
 typedef struct rp_template_check_options {
     uint32_t struct_size;
-    bool last_turn; /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up to this
-                     * answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
+    bool last_turn; /* compare the whole conversation, as the input asks for it, with the prompt of its last answer and with the conversation up
+                     * to this answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
     bool has_time;  /* false (default): now */
     int64_t time;   /* as in rp_template_options */
     uint64_t max_steps; /* of a rendering, some 100 million a second; one that takes more is not compared. 0 (default): the limit of all renderings */

@@ -158,7 +158,8 @@ RP_LINT_BEHIND = 14
 RP_LINT_BEGINNING = 15
 RP_LINT_SCOPE = 16
 RP_LINT_CROWDED = 17
-RP_N_LINTS = 18
+RP_LINT_UNSTABLE = 18
+RP_N_LINTS = 19
 
 RP_POLICY_LRU = 0
 RP_POLICY_LFU = 1
@@ -1551,6 +1552,73 @@ class rp_lint(Structure):
     ]
 
 
+class rp_template_change(Structure):
+    by_time: bool
+    opens_answer: bool
+    n_before: int
+    n_after: int
+    message: int
+    line_before: int
+    line_after: int
+    byte: int
+    end: int
+    text_line: int
+    from_: int
+    before: Bytes | None
+    after: Bytes | None
+    reserved: Any
+    _fields_ = [
+        ("by_time", c_bool),
+        ("opens_answer", c_bool),
+        ("n_before", c_int32),
+        ("n_after", c_int32),
+        ("message", c_int32),
+        ("line_before", c_int32),
+        ("line_after", c_int32),
+        ("byte", c_size_t),
+        ("end", c_size_t),
+        ("text_line", c_size_t),
+        ("from_", c_size_t),
+        ("before", c_char_p),
+        ("after", c_char_p),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class rp_template_check_options(Structure):
+    struct_size: int
+    last_turn: bool
+    has_time: bool
+    time: int
+    max_steps: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("last_turn", c_bool),
+        ("has_time", c_bool),
+        ("time", c_int64),
+        ("max_steps", c_uint64),
+    ]
+
+
+class rp_template_report(Structure):
+    struct_size: int
+    changes: Any
+    n_changes: int
+    n_left_out: int
+    n_messages: int
+    n_rendered: int
+    n_bytes: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("changes", POINTER(rp_template_change)),
+        ("n_changes", c_size_t),
+        ("n_left_out", c_size_t),
+        ("n_messages", c_size_t),
+        ("n_rendered", c_size_t),
+        ("n_bytes", c_size_t),
+    ]
+
+
 class rp_split_prompt(Structure):
     name: Bytes | None
     messages: Any
@@ -1882,6 +1950,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_schema_lint": (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_char_p, POINTER(rp_lint_prompt), c_size_t, c_int32, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
     "rp_schema_lint_file": (c_int, [c_void_p, c_char_p, POINTER(rp_lint_prompt), c_size_t, c_int32, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
     "rp_lint_free": (None, [POINTER(rp_lint)]),
+    "rp_model_lint": (c_int, [c_void_p, POINTER(POINTER(rp_lint)), POINTER(rp_error)]),
+    "rp_template_check_options_init": (None, [POINTER(rp_template_check_options), c_uint32]),
+    "rp_template_check": (c_int, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(rp_template_check_options), POINTER(POINTER(rp_template_report)), POINTER(rp_error)]),
+    "rp_template_report_free": (None, [POINTER(rp_template_report)]),
+    "rp_template_advice": (c_char_p, [c_void_p, POINTER(rp_template_change)]),
     "rp_split_options_init": (None, [POINTER(rp_split_options), c_uint32]),
     "rp_split": (c_int, [POINTER(rp_split_prompt), c_size_t, POINTER(rp_split_options), POINTER(POINTER(rp_split_result)), POINTER(rp_error)]),
     "rp_split_free": (None, [POINTER(rp_split_result)]),

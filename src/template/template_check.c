@@ -77,7 +77,8 @@ static const struct {
     {"date_string", "set date_string in chat_template_kwargs to a fixed text", true},
     {"preserve_thinking", "set preserve_thinking in chat_template_kwargs to true, and send the reasoning of earlier answers back", false},
     {"clear_thinking", "set clear_thinking in chat_template_kwargs to false, and send the reasoning of earlier answers back", false},
-    {"truncate_history_thinking", "set truncate_history_thinking in chat_template_kwargs to false, and send the reasoning of earlier answers back", false},
+    {"truncate_history_thinking", "set truncate_history_thinking in chat_template_kwargs to false, and send the reasoning of earlier answers back",
+     false},
     {"enable_thinking", "expect the answer to be prefilled again without its reasoning, or set enable_thinking to false", false},
 };
 
@@ -90,9 +91,14 @@ const char *rp_template_advice(const rp_template *t, const rp_template_change *c
 
 /* ---- Renderings ---- */
 
+static template_edit edit_of(const check *c, beginning of, size_t byte) {
+    return (template_edit){
+        .n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = byte};
+}
+
 /* RP_OK with text NULL: the template refuses these messages. */
 static int check_render(check *c, beginning of, const rp_template_options *options, rendering *out) {
-    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = SIZE_MAX};
+    template_edit edit = edit_of(c, of, SIZE_MAX);
     rp_error err;
     *out = (rendering){.of = of};
     const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &out->text, &err);
@@ -107,7 +113,7 @@ static void rendering_free(rendering *r) {
 
 /* The line that wrote the byte. */
 static int find_line(check *c, beginning of, const rp_template_options *options, size_t byte, int32_t *line) {
-    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = byte};
+    template_edit edit = edit_of(c, of, byte);
     template_text *text = NULL;
     rp_error err;
     const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &text, &err);
@@ -178,8 +184,8 @@ static int add_change(check *c, const rendering *a, const rendering *b, const rp
     return x.before && x.after ? RP_OK : base_fail_memory(c->err, SHOWN_BYTES, "a chat template's changes");
 }
 
-/* Bytes of a text that longer ones must have, too: all of a prompt; otherwise up to the last text of the input, since what the template writes after the
- * last message ("</s>") is in no prompt. */
+/* Bytes of a text that longer ones must have, too: all of a prompt; otherwise up to the last text of the input, since what the template writes
+ * after the last message ("</s>") is in no prompt. */
 static size_t kept_bytes(const rendering *r) {
     const template_text *t = r->text;
     size_t n_runs = t->n_runs;
@@ -300,8 +306,8 @@ int template_check(const rp_template *t, const char *json, size_t n, const templ
     if (n > TEMPLATE_MAX_INPUT_BYTES)
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     json_t *input = json_loadb(json ? json : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
-    check c = {.t = t, .json = json, .n = n, .tokens = tokens, .messages = json_object_get(input, "messages"), .needs_places = !o.last_turn, .err = err};
-    c.max_steps = o.max_steps;
+    check c = {.t = t, .json = json, .n = n, .tokens = tokens, .needs_places = !o.last_turn, .max_steps = o.max_steps, .err = err};
+    c.messages = json_object_get(input, "messages");
     c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
     const size_t n_messages = json_array_size(c.messages);
     if (n_messages == 0) rc = base_fail(err, RP_ERR_INVALID, "give a JSON object with messages%s%s", input ? "" : ": ", input ? "" : at.text);

@@ -274,7 +274,7 @@ typedef struct state {
     const rp_template_options *options;
     const builder *watched; /* the text of the rendering, until it has more than watched_bytes bytes; NULL: none */
     size_t watched_bytes;
-    uint32_t watched_line;  /* of the statement that wrote the next byte; 0: none did */
+    uint32_t watched_line; /* of the statement that wrote the next byte; 0: none did */
 } state;
 
 /* A change of the variables before a rendering, and what to find out in it (template_check.c). */
@@ -282,9 +282,9 @@ typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
     bool sets_generation; /* add_generation_prompt is `generation` */
     bool generation;
-    uint64_t max_steps;   /* 0: TEMPLATE_MAX_STEPS */
-    size_t byte;          /* of the text */
-    uint32_t line;        /* result: of the template's statement that wrote it; 0: the text is shorter */
+    uint64_t max_steps; /* 0: TEMPLATE_MAX_STEPS */
+    size_t byte;        /* of the text */
+    uint32_t line;      /* result: of the template's statement that wrote it; 0: the text is shorter */
 } template_edit;
 
 /* template_render of changed variables. edit: NULL for none. */

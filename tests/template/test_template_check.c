@@ -54,7 +54,8 @@ static void stable_templates(void **state) {
     (void)state;
     check_none(STABLE, CONVERSATION);
     check_none("{% for m in messages %}" BODY "{% if not add_generation_prompt %}</s>{% else %}<assistant>{% endif %}", CONVERSATION);
-    check_none("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if loop.last and m.role != 'user' %}<return>{% else %}<end>{% endif %}{% endfor %}",
+    check_none("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if loop.last and m.role != 'user' %}<return>{% else %}<end>{% endif %}"
+               "{% endfor %}",
                CONVERSATION);
     check_none("{% if date is not defined %}{% set date = '1 May' %}{% endif %}{{ date }}" STABLE, CONVERSATION);
     check_none("{% if false %}{{ strftime_now('%Y') }}{% endif %}" STABLE, CONVERSATION);
@@ -81,7 +82,8 @@ static void dropped_reasoning(void **state) {
 
 static void generation_prompt(void **state) {
     (void)state;
-    rp_template_report *r = check("{% for m in messages %}" BODY "{% if add_generation_prompt %}\n{{ '<assistant>' }}<think>{% endif %}", CONVERSATION, NULL);
+    const char *source = "{% for m in messages %}" BODY "{% if add_generation_prompt %}\n{{ '<assistant>' }}<think>{% endif %}";
+    rp_template_report *r = check(source, CONVERSATION, NULL);
     assert_int_equal(r->n_changes, 2);
     assert_true(r->changes[0].opens_answer);
     assert_int_equal(r->changes[0].n_before, 1);
@@ -110,16 +112,19 @@ static void last_turn(void **state) {
 /* Dates of all days and formats: the first byte that changes, and the end. */
 static void dates(void **state) {
     (void)state;
-    static const struct {
-        const char *format, *shown;
-    } formats[] = {{"%d %b %Y", "26 Nov 2026"},   {"%Y-%m-%d", "2026-11-26"}, {"%B %d, %Y", "November 26, 2026"}, {"%H:%M", "10:11"},
-                   {"%A, %d.%m.%y", "Thursday, 26.11.26"}};
+    static const char *const formats[][2] = {
+        {"%d %b %Y", "26 Nov 2026"},
+        {"%Y-%m-%d", "2026-11-26"},
+        {"%B %d, %Y", "November 26, 2026"},
+        {"%H:%M", "10:11"},
+        {"%A, %d.%m.%y", "Thursday, 26.11.26"},
+    };
     rp_template_check_options options = rp_template_check_options_defaults();
     options.has_time = true;
     options.time = 1795687905; /* 26 November 2026, 10:11:45 */
     for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
         char source[512];
-        snprintf(source, sizeof(source), "%s%s%s", "{% set day = strftime_now('", formats[i].format, "') %}\nIt is {{ day }}.\n" STABLE);
+        snprintf(source, sizeof(source), "%s%s%s", "{% set day = strftime_now('", formats[i][0], "') %}\nIt is {{ day }}.\n" STABLE);
         rp_template_report *r = check(source, CONVERSATION, &options);
         assert_int_equal(r->n_changes, 1);
         const rp_template_change *c = &r->changes[0];
@@ -128,8 +133,8 @@ static void dates(void **state) {
         assert_int_equal(c->message, 0);
         assert_int_equal(c->line_before, 2);
         assert_int_equal(c->byte, strlen("It is "));
-        assert_int_equal(c->end, c->byte + strlen(formats[i].shown));
-        assert_memory_equal(c->before + (c->byte - c->from), formats[i].shown, strlen(formats[i].shown));
+        assert_int_equal(c->end, c->byte + strlen(formats[i][1]));
+        assert_memory_equal(c->before + (c->byte - c->from), formats[i][1], strlen(formats[i][1]));
         rp_template_report_free(r);
     }
 }
@@ -149,9 +154,9 @@ static void excerpts(void **state) {
         for (int side = 0; side < 2; side++) {
             const char *text = side ? r->changes[i].after : r->changes[i].before;
             assert_true(((unsigned char)text[0] & 0xc0) != 0x80);
-            const size_t n = strlen(text);
+            const size_t n = strlen(text), last = text[n - 1] == '\xa4' ? 2 : 3;
             assert_in_range(n, 90, 96);
-            assert_memory_equal(text + n - (text[n - 1] == '\xa4' ? 2 : 3), text[n - 1] == '\xa4' ? "\xc3\xa4" : "\xe2\x82\xac", text[n - 1] == '\xa4' ? 2 : 3);
+            assert_memory_equal(text + n - last, last == 2 ? "\xc3\xa4" : "\xe2\x82\xac", last);
         }
     rp_template_report_free(r);
 }
@@ -187,7 +192,8 @@ static void limits(void **state) {
 
 static void refused_input(void **state) {
     (void)state;
-    static const char *const inputs[] = {"", "[]", "{", "{}", "{\"messages\": []}", "{\"messages\": {}}", "{\"messages\": 1}", "{\"messages\": [1]} x"};
+    static const char *const inputs[] = {"", "[]", "{", "{}", "{\"messages\": []}", "{\"messages\": {}}", "{\"messages\": 1}",
+                                         "{\"messages\": [1]} x"};
     rp_template *t;
     assert_int_equal(rp_template_new(&t, STABLE, strlen(STABLE), "t", NULL), RP_OK);
     for (size_t i = 0; i < sizeof(inputs) / sizeof(*inputs); i++) {
@@ -223,8 +229,8 @@ static void failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stable_templates), cmocka_unit_test(dropped_reasoning), cmocka_unit_test(generation_prompt),   cmocka_unit_test(last_turn),
-        cmocka_unit_test(dates),            cmocka_unit_test(excerpts),          cmocka_unit_test(limits),              cmocka_unit_test(refused_input),
+        cmocka_unit_test(stable_templates), cmocka_unit_test(dropped_reasoning), cmocka_unit_test(generation_prompt), cmocka_unit_test(last_turn),
+        cmocka_unit_test(dates), cmocka_unit_test(excerpts), cmocka_unit_test(limits), cmocka_unit_test(refused_input),
         cmocka_unit_test(failing_allocations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

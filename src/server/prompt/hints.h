@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hints.h: hints to the client for a higher hit rate: a template that changes its text (template_hint.h); volatile text
- * (volatile_text.h) early in its prompt, or at the first mismatch with the cached prefix; and the operator's option that moves such text (stable_system). */
+ * (volatile_text.h) early in its prompt, or at the first mismatch with the cached prefix; and the operator's option that
+ * moves such text (stable_system). */
 #ifndef SERVER_HINTS_H
 #define SERVER_HINTS_H
 
