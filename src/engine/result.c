@@ -54,6 +54,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (prompt_logprobs_wanted(&c->prompt_logprobs)) return "logprobs";
     if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
+    if (c->known_elsewhere && c->adapter.adapter && c->switch_at == 0) return "adapter";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
 
@@ -72,8 +73,11 @@ typedef struct stretch {
 static int list_stretches(const rp_job *c, stretch *list) {
     const job_moved *m = &c->moved;
     int n = 0;
-    if (c->n_found > 0)
-        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[c->n_found_steps - 1]};
+    if (c->n_found > 0) {
+        size_t last = c->n_found_steps - 1;
+        while (!c->path.steps[last].span) last--; /* after a turn */
+        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[last]};
+    }
     if (m->n > 0) {
         list[n++] = (stretch){.end = m->pos - m->n_shift_recomputed, .exact = true};
         list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "shifted"};
@@ -473,6 +477,7 @@ int job_describe(rp_job *c, rp_error *err) {
     c->result->bytes_copied = c->copied_bytes;
     c->result->dropped_messages = c->request->dropped;
     c->result->context_shifts = c->shift.n;
+    c->result->adapter_from = c->adapter.adapter ? BASE_MAX(c->adapter.from, 0) : -1;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     describe_reduction(c);
     fill_timings(c);

@@ -26,10 +26,7 @@ static base_key schema_version(const rp_schema *s) {
 }
 
 static void free_schema(rp_schema *s) {
-    for (int i = 0; i < N_FALLBACKS; i++) {
-        if (s->fallbacks[i]) pml_layout_free(s->fallbacks[i]->layout);
-        base_free(s->fallbacks[i]);
-    }
+    engine_schema_forms_free(s);
     pml_layout_free(s->layout);
     pml_document_free(s->document);
     base_free(s->name);
