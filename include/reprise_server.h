@@ -4,7 +4,7 @@
  *   rp_server *server;
  *   rp_server_new(&server, &options, &err);           listens: /livez answers, every other path gets 503 with Retry-After
  *   ... open a model, create an engine ...
- *   rp_server_ready(server, model, engine, &err);     accepts requests
+ *   rp_server_ready(server, model, engine, &err);     accepts requests; rp_server_ready_models for several models
  *   rp_server_run(server);                            until rp_server_stop; then running requests may finish
  *   rp_server_free(server);                           then rp_engine_close, which completes writes to the store
  *
@@ -51,8 +51,8 @@ typedef struct rp_server_options {
     const char *const *host_names; /* allowed values of Host, besides the loopback names, the bound addresses and `host`; requests with others are
                                       refused, except on Unix sockets. NULL: none */
     int32_t n_host_names;       /* 0 to 64 */
-    const char *model_name;     /* model name in the API; NULL: from the model's file */
-    const char *const *aliases; /* other names of the model, which GET /v1/models lists as well. NULL: none */
+    const char *model_name;     /* model name in the API for rp_server_ready; NULL: from the model's file */
+    const char *const *aliases; /* other names, which GET /v1/models lists as well: "NAME", of the first model, or "NAME=MODEL". NULL: none */
     int32_t n_aliases;          /* 0 to 64 */
     bool stable_system;         /* move lines of a system message that vary between requests (dates, ids, headers of programs) to its end, so that
                                    the others hit the prefix cache; the report lists them */
@@ -94,8 +94,28 @@ RP_API int rp_server_new(rp_server **out, const rp_server_options *options, rp_e
 /* The i-th listening address: "http://127.0.0.1:8080", "unix:/run/reprise.sock"; NULL past the end. Belongs to the server. */
 RP_API const char *rp_server_address(const rp_server *server, int i);
 /* Accepts requests from now on, for this model and engine: both are borrowed until rp_server_free. Sets the quotas of the key file, and loads the
- * schemas of schema_dir; failures to load one are logged. RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas), RP_ERR_IO. */
+ * schemas of schema_dir; failures to load one are logged. RP_ERR_INVALID (aliases), RP_ERR_MEMORY, RP_ERR_LIMIT (65,535 tenants with quotas),
+ * RP_ERR_IO. */
 RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine, rp_error *err);
+/* Several models, of which those are loaded that requests use. Strings and infos are borrowed until rp_server_ready_models returns. */
+#define RP_SERVER_MAX_MODELS 64
+typedef struct rp_server_models {
+    uint32_t struct_size;
+    int32_t n;                  /* 1 to RP_SERVER_MAX_MODELS */
+    const char *const *names;   /* [n] in the API, unique. Of a single model, names[0] may be NULL: from the model's file */
+    const rp_model_info *infos; /* [n] from rp_model_describe, for lists of models before their first load. NULL: unknown until then */
+    /* Opens the i-th model and an engine for it. RP_ERR_BUDGET: loaded models have the memory that it needs; the server unloads one of them and calls
+     * again, as long as there is one. Other errors are the replies to the requests that wait for the model; the next request tries again. */
+    int (*load)(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err);
+    /* Closes both. No request uses them. */
+    void (*unload)(void *user, int32_t i, rp_model *model, rp_engine *engine);
+    void *user;
+} rp_server_models;
+/* Like rp_server_ready, with models that the server loads by name (the field `model` of a request; names[0] by default) and unloads, the least
+ * recently used ones first, when another one needs their memory; idle ones before those with running requests, which are waited for. load and unload
+ * are called on one thread at a time: on this one for names[0], which is loaded at once, then on a thread of the server, in rp_server_free for those
+ * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
+RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */
 RP_API void rp_server_count_step(rp_server *server, const rp_step *step);
 /* Waits for rp_server_stop; then refuses new requests (503), lets running ones finish for up to drain_timeout_ms, and ends the rest. */

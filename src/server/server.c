@@ -79,7 +79,6 @@ static int init_locks(rp_server *s, rp_error *err) {
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->log_lock, NULL);
-    pthread_mutex_init(&s->schema_lock, NULL);
     pthread_cond_init(&s->idle, &attributes);
     pthread_condattr_destroy(&attributes);
     s->has_lock = true;
@@ -91,10 +90,7 @@ static int copy_aliases(rp_server *s, const rp_server_options *o, rp_error *err)
     s->aliases = base_calloc((size_t)o->n_aliases, sizeof(*s->aliases));
     if (!s->aliases) return base_fail_memory(err, sizeof(*s), "a server");
     for (int32_t i = 0; i < o->n_aliases; i++) {
-        size_t n = strlen(o->aliases[i]);
-        if (n == 0 || n >= SERVER_MODEL_NAME_BYTES)
-            return base_fail(err, RP_ERR_INVALID, "'%.80s' is no name of a model: give 1 to %d bytes", o->aliases[i], SERVER_MODEL_NAME_BYTES - 1);
-        if (!(s->aliases[i] = base_strdup(o->aliases[i]))) return base_fail_memory(err, n, "a server");
+        if (!(s->aliases[i] = base_strdup(o->aliases[i]))) return base_fail_memory(err, strlen(o->aliases[i]), "a server");
     }
     return RP_OK;
 }
@@ -110,9 +106,9 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
+    if (o->schema_dir && !(s->schema_dir = base_strdup(o->schema_dir))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
-    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = schema_registry_new(&s->registry, err)) ||
-        (o->schema_dir && (rc = schema_folder_new(&s->folder, o->schema_dir, err))) || (rc = content_registry_new(&s->contents, err)) ||
+    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = content_registry_new(&s->contents, err)) ||
         (rc = response_registry_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
@@ -146,21 +142,21 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
 
 const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
 
-int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
+/* rc: of making the pool. */
+static int accept_requests(rp_server *s, int rc) {
     int loading = SERVER_STATE_LOADING;
+    if (!rc) atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
+    return rc;
+}
+
+int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
     if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
-    int rc = api_keys_set_quotas(s->keys, engine, err);
-    if (!rc) rc = rp_store_attach(&s->store, engine, err);
-    if (rc) return rc;
-    s->model = model;
-    s->engine = engine;
-    s->info.struct_size = (uint32_t)sizeof(s->info);
-    rp_model_describe(model, &s->info);
-    s->convention = model_convention_of(model);
-    if (!s->model_name[0]) snprintf(s->model_name, sizeof(s->model_name), "%s", s->info.name[0] ? s->info.name : "reprise");
-    if ((rc = schemas_restore(s, err))) return rc;
-    atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
-    return RP_OK;
+    return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err));
+}
+
+int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_error *err) {
+    if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
+    return accept_requests(s, model_pool_new(&s->models, s, models, err));
 }
 
 void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }
@@ -191,6 +187,7 @@ static void close_down(rp_server *s) {
     atomic_store(&s->state, SERVER_STATE_CLOSED);
     pthread_mutex_unlock(&s->lock);
     watchdog_abandon_all(s->watchdog);
+    model_pool_stop(s->models);
     wait_idle(s, &s->n_suspended, -1);
     listeners_close(&s->listeners);
 }
@@ -202,6 +199,7 @@ void rp_server_run(rp_server *s) {
     atomic_store(&s->state, SERVER_STATE_DRAINING);
     wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
     watchdog_abandon_all(s->watchdog);
+    model_pool_stop(s->models);
     wait_idle(s, &s->n_active, CANCELLED_MS);
     close_down(s);
 }
@@ -218,23 +216,21 @@ void rp_server_free(rp_server *s) {
     listeners_close(&s->listeners);
     work_queue_free(s->work);
     watchdog_free(s->watchdog);
-    schema_registry_free(s->registry);
-    schema_folder_free(s->folder);
+    model_pool_free(s->models);
     content_registry_free(s->contents);
     report_ring_free(s->reports);
     response_registry_free(s->responses);
     api_keys_free(s->keys);
-    rp_store_close(s->store);
     if (s->stop_event >= 0) close(s->stop_event);
     if (s->has_lock) {
         pthread_cond_destroy(&s->idle);
         pthread_mutex_destroy(&s->log_lock);
-        pthread_mutex_destroy(&s->schema_lock);
         pthread_mutex_destroy(&s->lock);
     }
     server_names_free(&s->names);
     for (int32_t i = 0; s->aliases && i < s->options.n_aliases; i++) base_free(s->aliases[i]);
     base_free(s->aliases);
     base_free(s->cors_origin);
+    base_free(s->schema_dir);
     base_free(s);
 }

@@ -12,7 +12,7 @@
 #include "reprise_server.h"
 #include "server/http/api_keys.h"
 #include "server/dialects/content_registry.h"
-#include "server/generation/model_convention.h"
+#include "server/model_pool.h"
 #include "server/http/server_request.h"
 #include "server/http/watchdog.h"
 #include "server/admin/histogram.h"
@@ -20,16 +20,12 @@
 #include "server/admin/report_ring.h"
 #include "server/http/request_origin.h"
 #include "server/dialects/response_registry.h"
-#include "server/prompt/schema_folder.h"
-#include "server/prompt/schema_registry.h"
 #include "server/http/work_queue.h"
 #include "reprise_store.h"
 
 #define SERVER_WORKERS 8
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together */
-#define SERVER_MODEL_NAME_BYTES 128
-#define SERVER_MAX_ALIASES 64
 #define SERVER_N_STATUS_CLASSES 6
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;
@@ -54,13 +50,10 @@ struct rp_server {
     uint64_t drain_until_us; /* base_clock_us; 0: not stopped */
     rp_server_options options; /* without its strings */
     char *cors_origin;
-    char model_name[SERVER_MODEL_NAME_BYTES]; /* written before the state is READY */
-    char **aliases;            /* [options.n_aliases] other names of the model */
-    rp_model *model;
-    rp_engine *engine;
-    rp_store *store; /* attached to the engine; for handlers of /v1/cache */
-    rp_model_info info;
-    model_convention convention; /* of the model */
+    char model_name[SERVER_MODEL_NAME_BYTES]; /* of the options; "": that in the model's file */
+    char **aliases;            /* [options.n_aliases] as in the options */
+    char *schema_dir;          /* NULL: none */
+    model_pool *models;        /* written before the state is READY */
     int64_t created;           /* seconds since 1970 */
     uint64_t seed;             /* for requests without a seed */
 
@@ -73,8 +66,6 @@ struct rp_server {
     api_keys *keys;
     watchdog *watchdog;
     work_queue *work;
-    schema_registry *registry;
-    schema_folder *folder;     /* NULL: uploaded schemas live as long as the process */
     content_registry *contents;
     report_ring *reports;
     response_registry *responses;
@@ -89,17 +80,13 @@ struct rp_server {
     int n_active;        /* requests after their heads, without quick ones */
     int n_suspended;
     pthread_mutex_t log_lock;
-    pthread_mutex_t schema_lock; /* one PUT or DELETE at a time, so that engine, registry and folder agree; above the registry's lock */
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 
-/* Is it a name of the model: its own, an alias, or "default"? Ollama's suffix ":latest" is no part of a name
- * (model_names.c). */
-bool server_has_model(const rp_server *s, const char *name);
-
-/* Loads the schemas of the folder. A schema that cannot be loaded is logged, and its file is kept (schemas_http.c). */
-int schemas_restore(rp_server *s, rp_error *err);
+/* Loads the uploaded schemas of a model that is being loaded: those of an earlier time in this process, else those of the folder. A schema that
+ * cannot be loaded is logged, and kept (schemas_http.c). */
+int schemas_restore(rp_server *s, server_model *m, rp_error *err);
 
 /* The callback of a work queue: runs a request that is QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);

@@ -9,7 +9,6 @@
 
 #include "server/handlers.h"
 #include "server/server_internal.h"
-#include "reprise_tools.h"
 
 #define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and its tenant */
 
@@ -51,13 +50,16 @@ static const struct {
     {"raised", "gauge", "1 if the auditor raised the quality of the schema, else 0.", audit_schema_raised},
 };
 
-static int append_family(base_buffer *b, const rp_audit *a, size_t f) {
+static int append_family(base_buffer *b, const audit_metrics *engines, size_t n, size_t f) {
     char label[LABEL_BYTES];
     int rc = base_buffer_printf(b, "# HELP reprise_audit_%s %s\n# TYPE reprise_audit_%s %s\n", families[f].name, families[f].help,
                                 families[f].name, families[f].type);
-    for (size_t i = 0; i < a->n_schemas && !rc; i++)
-        rc = base_buffer_printf(b, "reprise_audit_%s{schema=\"%s\"} %.6g\n", families[f].name, audit_schema_label_of(&a->schemas[i], label),
-                                families[f].value(&a->schemas[i]));
+    for (size_t e = 0; e < n; e++) {
+        const rp_audit *a = engines[e].audit;
+        for (size_t i = 0; a && i < a->n_schemas && !rc; i++)
+            rc = base_buffer_printf(b, "reprise_audit_%s{%sschema=\"%s\"} %.6g\n", families[f].name, engines[e].label,
+                                    audit_schema_label_of(&a->schemas[i], label), families[f].value(&a->schemas[i]));
+    }
     return rc;
 }
 
@@ -82,35 +84,47 @@ static const struct {
     {"fallback", "gauge", "1 if the auditor replaced the KV format by f16, else 0.", audit_format_fallback},
 };
 
-static int append_format_family(base_buffer *b, const rp_audit *a, size_t family) {
+static int append_format_family(base_buffer *b, const audit_metrics *engines, size_t n, size_t family) {
     char label[LABEL_BYTES];
     const char *name = format_families[family].name;
     int rc = base_buffer_printf(b, "# HELP reprise_audit_format_%s %s\n# TYPE reprise_audit_format_%s %s\n", name, format_families[family].help, name,
                                 format_families[family].type);
-    for (size_t i = 0; i < a->n_formats && !rc; i++) {
-        const rp_audit_format *f = &a->formats[i];
-        const bool of_text = f->schema == RP_AUDIT_TEXT;
-        rc = base_buffer_printf(b, "reprise_audit_format_%s{format=\"%s\"%s%s%s} %.6g\n", name, f->format, of_text ? "" : ",schema=\"",
-                                of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label), of_text ? "" : "\"", format_families[family].value(f));
+    for (size_t e = 0; e < n; e++) {
+        const rp_audit *a = engines[e].audit;
+        for (size_t i = 0; a && i < a->n_formats && !rc; i++) {
+            const rp_audit_format *f = &a->formats[i];
+            const bool of_text = f->schema == RP_AUDIT_TEXT;
+            rc = base_buffer_printf(b, "reprise_audit_format_%s{%sformat=\"%s\"%s%s%s} %.6g\n", name, engines[e].label, f->format,
+                                    of_text ? "" : ",schema=\"", of_text ? "" : audit_schema_label_of(&a->schemas[f->schema], label),
+                                    of_text ? "" : "\"", format_families[family].value(f));
+        }
     }
     return rc;
 }
 
-int audit_append_metrics(base_buffer *b, rp_engine *engine) {
-    rp_audit *a;
-    int rc = rp_engine_audit(engine, &a, NULL);
-    if (rc) return rc;
-    rc = base_buffer_printf(b,
-                            "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
-                            "# TYPE reprise_audit_requests_total counter\n"
-                            "reprise_audit_requests_total{outcome=\"compared\"} %" PRIu64 "\n"
-                            "reprise_audit_requests_total{outcome=\"dropped\"} %" PRIu64 "\n"
-                                "# HELP reprise_audit_waiting Sampled requests that wait for the quality audit.\n"
-                                "# TYPE reprise_audit_waiting gauge\n"
-                                "reprise_audit_waiting %" PRIu64 "\n", a->audited, a->dropped, a->waiting);
-    for (size_t f = 0; f < BASE_ARRAY_LEN(families) && a->n_schemas > 0 && !rc; f++) rc = append_family(b, a, f);
-    for (size_t f = 0; f < BASE_ARRAY_LEN(format_families) && a->n_formats > 0 && !rc; f++) rc = append_format_family(b, a, f);
-    rp_audit_free(a);
+static int append_requests(base_buffer *b, const audit_metrics *engines, size_t n) {
+    int rc = base_buffer_append_str(b, "# HELP reprise_audit_requests_total Requests sampled for the quality audit, by outcome.\n"
+                                       "# TYPE reprise_audit_requests_total counter\n");
+    for (size_t e = 0; e < n && !rc; e++) {
+        const audit_metrics *m = &engines[e];
+        if (m->audit)
+            rc = base_buffer_printf(b, "reprise_audit_requests_total{%soutcome=\"compared\"} %" PRIu64 "\n"
+                                       "reprise_audit_requests_total{%soutcome=\"dropped\"} %" PRIu64 "\n",
+                                    m->label, m->audit->audited, m->label, m->audit->dropped);
+    }
+    return rc;
+}
+
+static bool has_any(const audit_metrics *engines, size_t n, bool formats) {
+    for (size_t e = 0; e < n; e++)
+        if (engines[e].audit && (formats ? engines[e].audit->n_formats : engines[e].audit->n_schemas) > 0) return true;
+    return false;
+}
+
+int audit_append_metrics(base_buffer *b, const audit_metrics *engines, size_t n) {
+    int rc = append_requests(b, engines, n);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(families) && has_any(engines, n, false) && !rc; f++) rc = append_family(b, engines, n, f);
+    for (size_t f = 0; f < BASE_ARRAY_LEN(format_families) && has_any(engines, n, true) && !rc; f++) rc = append_format_family(b, engines, n, f);
     return rc;
 }
 
@@ -166,7 +180,7 @@ static json_t *audit_formats(const rp_audit *a) {
 void handle_audit(server_request *x) {
     rp_audit *a;
     rp_error err;
-    if (rp_engine_audit(x->server->engine, &a, &err)) {
+    if (rp_engine_audit(x->model->engine, &a, &err)) {
         server_fail_library(&x->problem, &err);
         server_request_reply_problem(x);
         return;

@@ -4,9 +4,15 @@
 #define SERVER_AUDIT_HTTP_H
 
 #include "base/buffer.h"
-#include "reprise.h"
+#include "reprise_tools.h"
 
-/* Appends the auditor's families. Errors of base_buffer_printf. */
-int audit_append_metrics(base_buffer *b, rp_engine *engine) BASE_NODISCARD;
+/* Of one engine. label: `model="NAME",`, or "". */
+typedef struct audit_metrics {
+    const char *label;
+    const rp_audit *audit; /* NULL: none */
+} audit_metrics;
+
+/* Appends the auditor's families of n engines. Errors of base_buffer_printf. */
+int audit_append_metrics(base_buffer *b, const audit_metrics *engines, size_t n) BASE_NODISCARD;
 
 #endif

@@ -89,7 +89,7 @@ void handle_cache_entries(server_request *x) {
     take_kind(x, &s);
     take_page(x, &page);
     s.all = true;
-    int rc = x->problem.kind ? 0 : rp_store_list(x->server->store, &s, &page, &l, &err);
+    int rc = x->problem.kind ? 0 : rp_store_list(x->model->store, &s, &page, &l, &err);
     if (rc && rc != RP_ERR_NAME) cache_http_fail(x, &err); /* nothing of that name: an empty list */
     json_t *list = json_pack("{s:s, s:o, s:b}", "object", "list", "data", cache_listing_entries(l), "has_more", l && l->has_more);
     rp_store_listing_free(l);
@@ -100,7 +100,7 @@ void handle_cache_entry(server_request *x) {
     rp_store_selection s = selection_of(x);
     rp_store_listing *l = NULL;
     rp_error err;
-    if (!x->problem.kind && rp_store_list(x->server->store, &s, NULL, &l, &err)) cache_http_fail(x, &err);
+    if (!x->problem.kind && rp_store_list(x->model->store, &s, NULL, &l, &err)) cache_http_fail(x, &err);
     json_t *one = l && l->n_entries > 0 ? cache_entry(&l->entries[0]) : NULL;
     rp_store_listing_free(l);
     cache_http_reply(x, one);
@@ -118,14 +118,14 @@ static void set_ttl(server_request *x, const rp_store_selection *s, const server
     int32_t ttl = 0; /* null: none */
     rp_error err;
     server_field_int(f, "ttl", 1, MOST_TTL_S, &ttl);
-    if (!x->problem.kind && rp_store_set_ttl(x->server->store, s, ttl, changed, &err)) cache_http_fail(x, &err);
+    if (!x->problem.kind && rp_store_set_ttl(x->model->store, s, ttl, changed, &err)) cache_http_fail(x, &err);
 }
 
 static void set_pinned(server_request *x, const rp_store_selection *s, const server_fields *f, rp_store_listing **changed) {
     bool pinned = false;
     rp_error err;
     server_field_bool(f, "pinned", &pinned);
-    if (!x->problem.kind && rp_store_pin(x->server->store, s, pinned, changed, &err)) cache_http_fail(x, &err);
+    if (!x->problem.kind && rp_store_pin(x->model->store, s, pinned, changed, &err)) cache_http_fail(x, &err);
 }
 
 static json_t *cache_count(const char *object, const char *field, const rp_store_listing *l) {
@@ -134,7 +134,7 @@ static json_t *cache_count(const char *object, const char *field, const rp_store
 
 void handle_cache_change(server_request *x) {
     rp_store_selection s = selection_of(x);
-    json_t *root = is_meant(x, &s) ? server_json_parse(x->body.data, x->body.len, &x->problem) : NULL;
+    json_t *root = is_meant(x, &s) ? server_request_json(x) : NULL;
     server_fields f = {root, &x->problem, ""};
     rp_store_listing *changed = NULL;
     if (root && !server_field(&f, "pinned") && !json_object_get(root, "ttl"))
@@ -155,7 +155,7 @@ void handle_cache_remove(server_request *x) {
     rp_store_selection s = selection_of(x);
     rp_store_listing *removed = NULL;
     rp_error err;
-    if (is_meant(x, &s) && rp_store_remove(x->server->store, &s, &removed, &err)) cache_http_fail(x, &err);
+    if (is_meant(x, &s) && rp_store_remove(x->model->store, &s, &removed, &err)) cache_http_fail(x, &err);
     cache_http_reply(x, cache_count("cache.removed", "removed", removed));
     rp_store_listing_free(removed);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models_http.c: the list with the one model, for the clients of OpenAI and Anthropic (/v1/models, one object for
+/* models_http.c: the list of models, for the clients of OpenAI and Anthropic (/v1/models, one object for
  * both) and of Gemini (/v1beta/models). Owns nothing. Runs on workers. */
 #define _POSIX_C_SOURCE 200809L /* gmtime_r */
 
@@ -24,56 +24,77 @@ static json_t *model_info_meta(const rp_model_info *info) {
                      "pooling", info->pooling, "n_scores", (int)info->n_scores);
 }
 
-/* name: the model's own or an alias. */
-static json_t *models_http_model(const rp_server *s, const char *name) {
+/* The description of a model under one of its names, in a dialect's form; made under the pool's lock. */
+typedef struct description {
+    json_t *(*form)(const server_model *m, const char *name, int64_t created);
+    const char *name;
+    int64_t created;
+    json_t *out; /* NULL: out of memory */
+} description;
+
+static json_t *openai_model(const server_model *m, const char *name, int64_t since) {
     char created[TIME_BYTES];
-    models_http_write_time(s->created, created);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", name, "object", "model", "type", "model", "created",
-                     (json_int_t)s->created, "created_at", created, "owned_by", "reprise", "display_name", name, "meta",
-                     model_info_meta(&s->info));
+    models_http_write_time(since, created);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:b, s:o}", "id", name, "object", "model", "type", "model", "created", (json_int_t)since,
+                     "created_at", created, "owned_by", "reprise", "display_name", name, "loaded", m->state == MODEL_LOADED, "meta",
+                     model_info_meta(&m->info));
 }
 
-static json_t *gemini_methods(const rp_server *s) {
-    if (s->info.is_encoder) return json_pack("[s, s]", "embedContent", "batchEmbedContents");
+static json_t *gemini_methods(const server_model *m) {
+    if (m->info.is_encoder) return json_pack("[s, s]", "embedContent", "batchEmbedContents");
     return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents");
 }
 
-static json_t *gemini_model(const rp_server *s, const char *name) {
-    rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_describe(s->engine, &e);
+static json_t *gemini_model(const server_model *m, const char *name, int64_t created) {
+    rp_engine_info e = {.struct_size = sizeof(e), .n_ctx = m->info.n_ctx_train};
+    (void)created;
+    if (m->state == MODEL_LOADED) rp_engine_describe(m->engine, &e);
     return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", name), "version", rp_version(),
                      "displayName", name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
-                     "supportedGenerationMethods", gemini_methods(s));
+                     "supportedGenerationMethods", gemini_methods(m));
+}
+
+static void describe(server_model *m, void *user) {
+    description *d = user;
+    d->out = d->form(m, d->name, d->created);
 }
 
 /* "default" is described under the model's own name. */
-static void reply_model(server_request *x, json_t *(*describe)(const rp_server *s, const char *name)) {
-    if (server_has_model(x->server, x->name)) {
-        server_request_reply_json(x, 200, describe(x->server, strcmp(x->name, "default") == 0 ? x->server->model_name : x->name));
+static void reply_model(server_request *x, json_t *(*form)(const server_model *m, const char *name, int64_t created)) {
+    model_pool *p = x->server->models;
+    server_model *m = model_pool_find(p, x->name);
+    if (m) {
+        description d = {form, strcmp(x->name, "default") == 0 ? m->name : x->name, x->server->created, NULL};
+        model_pool_look(p, m, describe, &d);
+        server_request_reply_json(x, 200, d.out);
         return;
     }
-    server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': this server has '%s'", x->name, x->server->model_name);
+    model_pool_fail(p, &x->problem, x->name);
     server_request_reply_problem(x);
 }
 
-/* The model under each of its names. NULL: out of memory. */
-static json_t *list_models(const rp_server *s, json_t *(*describe)(const rp_server *s, const char *name)) {
+/* Each model under each of its names. NULL: out of memory. */
+static json_t *list_models(rp_server *s, json_t *(*form)(const server_model *m, const char *name, int64_t created)) {
     json_t *list = json_array();
-    for (int32_t i = -1; i < s->options.n_aliases && list; i++)
-        if (json_array_append_new(list, describe(s, i < 0 ? s->model_name : s->aliases[i]))) return json_decref(list), NULL;
+    description d = {form, NULL, s->created, NULL};
+    server_model *m;
+    for (int32_t i = 0; (d.name = model_pool_name(s->models, i, &m)) && list; i++) {
+        model_pool_look(s->models, m, describe, &d);
+        if (json_array_append_new(list, d.out)) return json_decref(list), NULL;
+    }
     return list;
 }
 
 void handle_models(server_request *x) {
-    const rp_server *s = x->server;
-    int32_t n = s->options.n_aliases;
-    json_t *list = list_models(s, models_http_model);
+    json_t *list = list_models(x->server, openai_model);
+    const char *first = json_string_value(json_object_get(json_array_get(list, 0), "id"));
+    const char *last = json_string_value(json_object_get(json_array_get(list, json_array_size(list) - 1), "id"));
     server_request_reply_json(x, 200,
-                        json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", s->model_name, "last_id",
-                                  n > 0 ? s->aliases[n - 1] : s->model_name));
+                        json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0, "first_id", first ? first : "",
+                                  "last_id", last ? last : ""));
 }
 
-void handle_model(server_request *x) { reply_model(x, models_http_model); }
+void handle_model(server_request *x) { reply_model(x, openai_model); }
 
 void handle_gemini_models(server_request *x) {
     server_request_reply_json(x, 200, json_pack("{s:o}", "models", list_models(x->server, gemini_model)));

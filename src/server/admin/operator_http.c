@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/admin/audit_http.h"
+#include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
@@ -21,13 +21,19 @@ static void reply_word(server_request *x, int status, const char *word) {
 
 void handle_livez(server_request *x) { reply_word(x, 200, "alive\n"); }
 
+/* Stops at a model whose store is degraded. */
+static int find_degraded(server_model *m, void *user) {
+    rp_store_stats *t = user;
+    rp_engine_store_stats(m->engine, t);
+    return t->disk_state > RP_STORE_WORKS;
+}
+
 void handle_readyz(server_request *x) {
     static const char *const words[] = {"loading\n", "ready\n", "draining\n", "closed\n"};
     server_state state = server_get_state(x->server);
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
-    if (state == SERVER_STATE_READY) rp_engine_store_stats(x->server->engine, &t);
-    bool is_degraded = t.disk_state > RP_STORE_WORKS; /* it answers all the same */
+    bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
              is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
@@ -129,83 +135,6 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
-static int append_degraded(base_buffer *b, const rp_store_stats *t) {
-    bool is = t->disk_state > RP_STORE_WORKS;
-    return base_buffer_printf(b, "# HELP reprise_store_degraded Degradation of the store's disk tier, by reason: 0 "
-                                 "none, 1 the last write failed, 2 read-only, 3 unusable.\n"
-                                 "# TYPE reprise_store_degraded gauge\n"
-                                 "reprise_store_degraded{reason=\"%s\"} %d\n",
-                              is ? t->disk_trouble : "none", is ? (int)t->disk_state - RP_STORE_WORKS : 0);
-}
-
-static int append_lag(base_buffer *b, const rp_store_stats *t) {
-    return base_buffer_printf(b, "# HELP reprise_store_disk_lag_seconds Age of the oldest span that waits to be written to disk, except text used "
-                                 "once; limited to about 6 s for text.\n"
-                                 "# TYPE reprise_store_disk_lag_seconds gauge\n"
-                                 "reprise_store_disk_lag_seconds %.6f\n", (double)t->disk_lag_us / 1e6);
-}
-
-static int append_store(base_buffer *b, rp_server *s) {
-    rp_store_stats t = {.struct_size = sizeof(t)};
-    rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_store_stats(s->engine, &t);
-    rp_engine_describe(s->engine, &e);
-    const metric list[] = {
-        {"requests_running", "gauge", "Requests running in the engine.", (uint64_t)BASE_MAX(e.running, 0)},
-        {"requests_waiting", "gauge", "Requests waiting in the engine's queue.", (uint64_t)BASE_MAX(e.waiting, 0)},
-        {"store_spans", "gauge", "Spans in the store's RAM tier.", t.spans},
-        {"store_bytes", "gauge", "KV bytes of spans in the store's RAM tier.", t.bytes},
-        {"store_used_bytes", "gauge", "KV cache in use in RAM: spans of the store and KV of running requests, in bytes.", t.used_bytes},
-        {"store_budget_bytes", "gauge", "Limit of the KV cache in RAM, in bytes.", t.budget_bytes},
-        {"store_hits_total", "counter", "Store lookups that hit.", t.hits},
-        {"store_misses_total", "counter", "Store lookups that missed.", t.misses},
-        {"store_inserts_total", "counter", "Spans inserted into the store.", t.inserts},
-        {"store_evictions_total", "counter", "Spans evicted from RAM and disk.", t.evictions},
-        {"store_expired_total", "counter", "Spans removed because their time to live expired.", t.expired},
-        {"store_disk_spans", "gauge", "Records in the store's disk tier.", t.disk_spans},
-        {"store_disk_bytes", "gauge", "Size of the store's disk tier in bytes.", t.disk_bytes},
-        {"store_disk_budget_bytes", "gauge", "Limit of the store's disk tier, in bytes.", t.disk_budget_bytes},
-        {"store_disk_reads_total", "counter", "Records read from the disk tier.", t.disk_reads},
-        {"store_disk_read_bytes_total", "counter", "Bytes read from the disk tier.", t.disk_read_bytes},
-        {"store_disk_writes_total", "counter", "Records written to the disk tier.", t.disk_writes},
-        {"store_disk_write_bytes_total", "counter", "Bytes written to the disk tier.", t.disk_write_bytes},
-        {"store_disk_evictions_total", "counter", "Records evicted from the disk tier.", t.disk_evictions},
-        {"store_disk_unwritten_total", "counter", "Spans not written to disk: no space, an I/O error, or evicted from RAM before the write.", t.disk_unwritten},
-        {"store_disk_skipped_total", "counter", "Spans of text used once not written because the disk tier has no free space.",
-         t.disk_skipped},
-        {"store_disk_late_total", "counter",
-         "Spans of text whose write did not begin in time on a slow disk: they are written when nothing else is due.", t.disk_late},
-        {"store_disk_waiting_spans", "gauge", "Spans that wait to be written to disk.", t.disk_waiting},
-        {"store_disk_waiting_bytes", "gauge", "KV bytes that wait to be written to disk.", t.disk_waiting_bytes},
-        {"store_disk_once_bytes", "gauge", "KV bytes of text used once that wait to be written to disk, at the lowest priority.",
-         t.disk_once_bytes},
-        {"store_disk_faults_total", "counter", "Disk records that failed to load.", t.disk_faults},
-    };
-    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
-    if (!rc) rc = append_lag(b, &t);
-    if (!rc) rc = append_degraded(b, &t);
-    return rc ? rc : audit_append_metrics(b, s->engine);
-}
-
-static int append_scaffolds(base_buffer *b, rp_server *s) {
-    rp_scaffold_stats t = {.struct_size = sizeof(t)};
-    rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_scaffold_stats(s->engine, &t);
-    rp_engine_describe(s->engine, &e);
-    const metric list[] = {
-        {"background_tasks", "gauge", "Background tasks queued or running in the engine.", (uint64_t)BASE_MAX(e.background, 0)},
-        {"scaffolds_known", "gauge", "Module combinations tracked for learned scaffolds.", t.known},
-        {"scaffolds_prefilled", "gauge", "Module combinations with a prefilled learned scaffold.", t.prefilled},
-        {"scaffolds_pending", "gauge", "Module combinations that wait for the prefill of a learned scaffold.", t.pending},
-        {"scaffold_bytes", "gauge", "KV bytes of learned scaffolds.", t.bytes},
-        {"scaffold_budget_bytes", "gauge", "Limit for the KV of learned scaffolds, in bytes.", t.budget_bytes},
-        {"scaffold_hits_total", "counter", "Requests that hit a learned scaffold and are exact.", t.hits},
-        {"scaffold_misses_total", "counter", "Requests of quality scaffold without a learned scaffold, composed from modules.", t.misses},
-        {"scaffolds_dropped_total", "counter", "Learned scaffolds evicted.", t.dropped},
-    };
-    return append_metrics(b, list, BASE_ARRAY_LEN(list));
-}
-
 /* Metrics of the program that runs the server. */
 static int append_program(base_buffer *b, rp_server *s) {
     char text[RP_SERVER_METRICS_BYTES] = "";
@@ -217,7 +146,7 @@ static int append_program(base_buffer *b, rp_server *s) {
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
     int failed = append_server(&text, x->server) || append_program(&text, x->server);
-    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = append_store(&text, x->server) || append_scaffolds(&text, x->server);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
@@ -226,7 +155,7 @@ void handle_metrics(server_request *x) {
 
 void handle_cache(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
-    rp_engine_store_stats(x->server->engine, &t);
+    rp_engine_store_stats(x->model->engine, &t);
     server_request_reply_json(x, 200,
                         json_pack("{s:s, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:I}", "object", "cache", "ram", "spans",
                                   (json_int_t)t.spans, "bytes", (json_int_t)t.bytes, "used_bytes", (json_int_t)t.used_bytes, "budget_bytes",

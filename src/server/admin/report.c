@@ -19,8 +19,8 @@ static int32_t count_reasoning(const server_choice *c) {
     size_t at = 0, range = 0;
     for (int32_t i = 0; c->result && i < c->result->n_tokens && range < f->n_reasoned; i++) {
         size_t bytes = 0, name = 0;
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], false, &bytes);
-        rp_token_bytes(c->x->server->model, c->result->tokens[i], true, &name);
+        rp_token_bytes(c->x->model->model, c->result->tokens[i], false, &bytes);
+        rp_token_bytes(c->x->model->model, c->result->tokens[i], true, &name);
         while (range < f->n_reasoned && at >= f->reasoned[range].end) range++;
         n += range < f->n_reasoned && at >= f->reasoned[range].begin;
         at += c->x->gen.special_text ? name : bytes;

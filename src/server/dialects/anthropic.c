@@ -200,7 +200,7 @@ static json_t *anthropic_message(const server_request *x, json_t *content, const
     char id[SERVER_ID_BYTES + 8];
     snprintf(id, sizeof(id), "msg_%s", x->id);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
-                     x->server->model_name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
+                     x->model->name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
 }
 
 static json_t *anthropic_whole(server_request *x) {
@@ -244,7 +244,7 @@ static const server_form form = {anthropic_parse, anthropic_whole, anthropic_ope
 void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 
 void handle_anthropic_count(server_request *x) {
-    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = server_request_json(x);
     if (root) generation_parse(&x->gen, root, anthropic_parse_count, &x->problem);
     json_decref(root);
     size_t n = 0;

@@ -94,14 +94,14 @@ static int64_t read_expiry(const server_fields *f, int64_t now, int64_t default_
 
 /* ---- reports ---- */
 
-static json_t *cached_contents_http_resource(const server_request *x, const registry_content *c) {
+static json_t *cached_contents_http_resource(const registry_content *c) {
     char created[TIME_BYTES], updated[TIME_BYTES], expires[TIME_BYTES], name[SERVER_CONTENT_ID_BYTES + sizeof(PREFIX)];
     char model[SERVER_MODEL_NAME_BYTES + 8];
     cached_contents_http_write_time(c->created, created);
     cached_contents_http_write_time(c->updated, updated);
     cached_contents_http_write_time(c->expires, expires);
     snprintf(name, sizeof(name), PREFIX "%s", c->id);
-    snprintf(model, sizeof(model), "models/%s", x->server->model_name);
+    snprintf(model, sizeof(model), "models/%s", c->model);
     return json_pack("{s:s, s:s, s:s*, s:s, s:s, s:s, s:{s:I}}", "name", name, "model", model, "displayName",
                      c->display_name[0] ? c->display_name : NULL, "createTime", created, "updateTime", updated, "expireTime", expires,
                      "usageMetadata", "totalTokenCount", (json_int_t)c->n_tokens);
@@ -113,7 +113,7 @@ static void reply_unknown(server_request *x, const char *id) {
 }
 
 static json_t *cached_contents_http_body_of(server_request *x) {
-    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = server_request_json(x);
     if (!root) server_request_reply_problem(x);
     return root;
 }
@@ -154,10 +154,11 @@ static json_t *created(server_request *x) {
     server_field_text(&f, "displayName", &display);
     snprintf(c.id, sizeof(c.id), "%s", x->id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
+    snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);
     int rc = text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
     free(text); /* jansson's */
-    return rc ? NULL : report_unknown(x, cached_contents_http_resource(x, &c));
+    return rc ? NULL : report_unknown(x, cached_contents_http_resource(&c));
 }
 
 static const server_form form = {.parse = gemini_parse_content, .whole = created};
@@ -192,7 +193,7 @@ void handle_contents_create(server_request *x) {
 void handle_contents_get(server_request *x) {
     registry_content c;
     if (content_registry_get(x->server->contents, x->key->tenant, x->name, now_ms(), &c, NULL)) reply_unknown(x, x->name);
-    else server_request_reply_json(x, 200, cached_contents_http_resource(x, &c));
+    else server_request_reply_json(x, 200, cached_contents_http_resource(&c));
 }
 
 void handle_contents_patch(server_request *x) {
@@ -203,7 +204,7 @@ void handle_contents_patch(server_request *x) {
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else if (content_registry_extend(x->server->contents, x->key->tenant, x->name, now, expires, &c)) reply_unknown(x, x->name);
-    else server_request_reply_json(x, 200, cached_contents_http_resource(x, &c));
+    else server_request_reply_json(x, 200, cached_contents_http_resource(&c));
 }
 
 void handle_contents_delete(server_request *x) {
@@ -221,11 +222,11 @@ static uint64_t query_number(server_request *x, const char *name, uint64_t most,
     return n;
 }
 
-static json_t *page_of(const server_request *x, const registry_content *list, size_t n, bool more) {
+static json_t *page_of(const registry_content *list, size_t n, bool more) {
     json_t *found = json_array(), *all;
     char token[24];
     for (size_t i = 0; i < n && found; i++)
-        if (json_array_append_new(found, cached_contents_http_resource(x, &list[i]))) break;
+        if (json_array_append_new(found, cached_contents_http_resource(&list[i]))) break;
     all = json_pack("{s:o}", "cachedContents", found);
     snprintf(token, sizeof(token), "%" PRIu64, n > 0 ? list[n - 1].number : 0);
     if (all && more) json_object_set_new(all, "nextPageToken", json_string(token));
@@ -241,7 +242,7 @@ void handle_contents_list(server_request *x) {
     if (x->problem.kind) server_request_reply_problem(x);
     else {
         n = content_registry_list(x->server->contents, x->key->tenant, after, now_ms(), list, n, &more);
-        server_request_reply_json(x, 200, page_of(x, list, n, more));
+        server_request_reply_json(x, 200, page_of(list, n, more));
     }
     base_free(list);
 }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "server/http/problem.h"
+#include "server/http/routing.h"
 
 #define SERVER_MAX_CONTENTS 4096                        /* of all tenants */
 #define SERVER_MAX_TENANT_CONTENTS 256
@@ -24,6 +24,7 @@ typedef struct registry_content {
     uint64_t number;                        /* rising: the order of creation */
     char id[SERVER_CONTENT_ID_BYTES];
     char display_name[SERVER_CONTENT_NAME_BYTES]; /* "" none */
+    char model[SERVER_MODEL_NAME_BYTES];    /* that computed it */
     int64_t created, updated, expires;
     int64_t n_tokens;
 } registry_content;

@@ -149,7 +149,7 @@ static json_t *gemini_usage(const server_request *x) {
 }
 
 static json_t *gemini_response(const server_request *x, json_t *candidates) {
-    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->server->model_name, "responseId", x->id);
+    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->model->name, "responseId", x->id);
 }
 
 static json_t *gemini_whole(server_request *x) {
@@ -207,7 +207,7 @@ static void check_stream(server_request *x) {
 }
 
 static void gemini_embed(server_request *x, const server_form *embed) {
-    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = server_request_json(x);
     if (root) generation_parse(&x->gen, root, embed->parse, &x->problem);
     json_decref(root);
     x->gen.model = x->name;
@@ -231,7 +231,7 @@ void handle_gemini(server_request *x) {
         server_fail(&x->problem, SERVER_NOT_FOUND, NULL,
                     "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents after the model name");
     if (streams) check_stream(x);
-    json_t *root = x->problem.kind ? NULL : server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = x->problem.kind ? NULL : server_request_json(x);
     if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);
     json_decref(root);
     x->gen.model = x->name;

@@ -16,7 +16,7 @@
 
 /* The parsed body, or NULL after an error reply. */
 static json_t *llamacpp_tools_body_of(server_request *x) {
-    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = server_request_json(x);
     if (!root) server_request_reply_problem(x);
     return root;
 }
@@ -55,7 +55,7 @@ void handle_llamacpp_tokenize(server_request *x) {
     server_field_bool(&f, "parse_special", &parse);
     server_field_bool(&f, "with_pieces", &pieces);
     if (!content) server_fail(&x->problem, SERVER_INVALID, "content", "'content' is missing: give a string");
-    if (!x->problem.kind && rp_tokenize(x->server->model, content, strlen(content), parse, special, &tokens, &n, &err))
+    if (!x->problem.kind && rp_tokenize(x->model->model, content, strlen(content), parse, special, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     json_t *list = x->problem.kind ? NULL : llamacpp_tools_token_list(x, tokens, n, pieces);
     rp_free(tokens);
@@ -70,9 +70,9 @@ static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, b
         const json_t *one = json_array_get(tokens, i);
         int64_t id = json_is_integer(one) ? (int64_t)json_integer_value(one) : -1;
         int32_t token = (int32_t)id;
-        if (id < 0 || id >= x->server->info.n_vocab)
-            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->server->info.n_vocab - 1);
-        else if (prompt_tokens_text(x->server->model, &token, 1, out)) server_fail_memory(&x->problem);
+        if (id < 0 || id >= x->model->info.n_vocab)
+            server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->model->info.n_vocab - 1);
+        else if (prompt_tokens_text(x->model->model, &token, 1, out)) server_fail_memory(&x->problem);
     }
 }
 
@@ -98,9 +98,9 @@ static json_t *llamacpp_tools_render(server_request *x) {
     rp_error err;
     json_t *prompt = NULL;
     if (x->gen.rendered) prompt = server_json_text(x->gen.rendered->bytes, x->gen.rendered->n);
-    else if (rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
+    else if (rp_tokenize_messages(x->model->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
-    else if (prompt_tokens_text(x->server->model, tokens, n, &text)) server_fail_memory(&x->problem);
+    else if (prompt_tokens_text(x->model->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = server_json_text(text.data, text.len);
     rp_free(tokens);
     base_buffer_free(&text);
@@ -125,19 +125,20 @@ void handle_llamacpp_template(server_request *x) {
 /* ---- the server ---- */
 
 void handle_llamacpp_props(server_request *x) {
-    const rp_server *s = x->server;
+    const server_model *m = x->model;
     rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_describe(s->engine, &e);
+    rp_engine_describe(m->engine, &e);
     server_request_reply_json(
         x, 200,
         json_pack("{s:{s:i}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
-                  (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", s->model_name, "chat_format", s->info.chat_format,
-                  "fingerprint", s->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)s->info.n_ctx_train,
+                  (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", m->name, "chat_format", m->info.chat_format,
+                  "fingerprint", m->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)m->info.n_ctx_train,
                   "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences, "max_queue", (int)e.max_queue, "running",
                   (int)e.running, "waiting", (int)e.waiting));
 }
 
 typedef struct slot_list {
+    const server_model *model;
     json_t *list;
     int n_ctx;
 } slot_list;
@@ -146,7 +147,7 @@ static void add_slots(server_request *x, void *user) {
     static const char *const states[] = {"waiting", "prefill", "decode", "done"};
     slot_list *slots = user;
     pthread_mutex_lock(&x->lock);
-    for (int32_t i = 0; i < x->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
+    for (int32_t i = 0; x->model == slots->model && i < x->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
         rp_job_status status = {.state = RP_JOB_DONE};
         if (x->choices[i].call) rp_job_get_status(x->choices[i].call, &status);
         if (status.state == RP_JOB_DONE) continue;
@@ -162,8 +163,8 @@ static void add_slots(server_request *x, void *user) {
 
 void handle_llamacpp_slots(server_request *x) {
     rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_describe(x->server->engine, &e);
-    slot_list slots = {json_array(), e.n_ctx};
+    rp_engine_describe(x->model->engine, &e);
+    slot_list slots = {x->model, json_array(), e.n_ctx};
     watchdog_visit(x->server->watchdog, add_slots, &slots);
     server_request_reply_json(x, 200, slots.list);
 }

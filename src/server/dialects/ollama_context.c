@@ -28,7 +28,7 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n) {
 /* The prompt's tokens, once more: the engine keeps none. */
 static int tokenize_prompt(const server_request *x, id_list *out) {
     const generation *gen = &x->gen;
-    const rp_model *m = x->server->model;
+    const rp_model *m = x->model->model;
     if (gen->n_prompts > 0) return rp_tokenize(m, gen->prompts[0].text, strlen(gen->prompts[0].text), false, true, &out->ids, &out->n, NULL);
     if (gen->rendered) return rp_tokenize_rendered(m, gen->rendered, &out->ids, &out->n, NULL);
     return rp_tokenize_messages(m, gen->messages, gen->n_messages, gen->continues_last, &out->ids, &out->n, NULL);
@@ -53,7 +53,7 @@ json_t *ollama_context(const server_request *x, const server_choice *c) {
  * the former begin with the latter; else those of the messages alone. */
 static int tail_of(const server_request *x, id_list *out, size_t *from, rp_error *err) {
     const generation *gen = &x->gen;
-    const rp_model *m = x->server->model;
+    const rp_model *m = x->model->model;
     rp_message *messages = base_calloc(gen->n_messages + 2, sizeof(*messages));
     id_list begun = {NULL, 0};
     if (!messages) return RP_ERR_MEMORY;
@@ -77,10 +77,10 @@ static int tail_of(const server_request *x, id_list *out, size_t *from, rp_error
 static int check_ids(server_request *x, const json_t *context) {
     for (size_t i = 0; i < json_array_size(context) && !x->problem.kind; i++) {
         const json_t *one = json_array_get(context, i);
-        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= x->server->info.n_vocab)
+        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= x->model->info.n_vocab)
             server_fail(&x->problem, SERVER_INVALID, "context",
                         "'context[%zu]' is not an id from 0 to %d: give the context of an answer of this model", i,
-                        (int)x->server->info.n_vocab - 1);
+                        (int)x->model->info.n_vocab - 1);
     }
     return (int)x->problem.kind;
 }

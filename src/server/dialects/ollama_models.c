@@ -35,18 +35,18 @@ json_t *ollama_model_name(const char *name) { return strchr(name, ':') ? json_st
 #define DIGEST_BYTES (2 * BASE_KEY_BYTES + 1)
 
 /* The fingerprint; until it is computed, a hash of the description: clients need something to compare and to cut. */
-static void write_digest(const rp_server *s, char out[DIGEST_BYTES]) {
+static void write_digest(const rp_model_info *i, char out[DIGEST_BYTES]) {
     base_hash h;
     base_key key;
-    if (s->info.fingerprint[0]) {
-        snprintf(out, DIGEST_BYTES, "%s", s->info.fingerprint);
+    if (i->fingerprint[0]) {
+        snprintf(out, DIGEST_BYTES, "%s", i->fingerprint);
         return;
     }
     base_hash_init(&h, "reprise ollama digest");
-    base_hash_bytes(&h, s->info.architecture, strlen(s->info.architecture));
-    base_hash_bytes(&h, s->info.weights, strlen(s->info.weights));
-    base_hash_bytes(&h, &s->info.parameters, sizeof(s->info.parameters));
-    base_hash_bytes(&h, &s->info.weight_bytes, sizeof(s->info.weight_bytes));
+    base_hash_bytes(&h, i->architecture, strlen(i->architecture));
+    base_hash_bytes(&h, i->weights, strlen(i->weights));
+    base_hash_bytes(&h, &i->parameters, sizeof(i->parameters));
+    base_hash_bytes(&h, &i->weight_bytes, sizeof(i->weight_bytes));
     base_hash_final(&h, &key);
     base_key_hex(&key, out, DIGEST_BYTES - 1);
 }
@@ -64,19 +64,18 @@ static json_t *details_of(const rp_model_info *i) {
                      "parameter_size", parameter_size(i->parameters), "quantization_level", i->weights);
 }
 
-static json_t *model_of(const rp_server *s, const char *name) {
+static json_t *model_of(const server_model *m, const char *name, int64_t created) {
     char digest[DIGEST_BYTES], since[OLLAMA_TIME_BYTES];
-    write_digest(s, digest);
-    write_time(s->created, 0, since);
+    write_digest(&m->info, digest);
+    write_time(created, 0, since);
     return json_pack("{s:o, s:o, s:s, s:I, s:s, s:o}", "name", ollama_model_name(name), "model", ollama_model_name(name), "modified_at", since,
-                     "size",
-                     (json_int_t)s->info.weight_bytes, "digest", digest, "details", details_of(&s->info));
+                     "size", (json_int_t)m->info.weight_bytes, "digest", digest, "details", details_of(&m->info));
 }
 
-static json_t *running_model_of(const rp_server *s, const char *name) {
+static json_t *running_model_of(const server_model *m, const char *name, int64_t created) {
     rp_engine_info e = {.struct_size = sizeof(e)};
-    json_t *all = model_of(s, name), *more;
-    rp_engine_describe(s->engine, &e);
+    json_t *all = model_of(m, name, created), *more;
+    rp_engine_describe(m->engine, &e);
     more = json_pack("{s:s, s:i, s:i}", "expires_at", NEVER, "size_vram", 0, "context_length", (int)e.n_ctx);
     int failed = !all || !more || json_object_update(all, more);
     json_decref(more);
@@ -85,23 +84,36 @@ static json_t *running_model_of(const rp_server *s, const char *name) {
     return NULL;
 }
 
-/* The model under its first n names. */
-static void reply_models(server_request *x, int32_t n_aliases, json_t *(*describe)(const rp_server *s, const char *name)) {
-    const rp_server *s = x->server;
-    json_t *list = json_array();
-    int failed = !list;
-    for (int32_t i = -1; i < n_aliases && !failed; i++) failed = json_array_append_new(list, describe(s, i < 0 ? s->model_name : s->aliases[i]));
-    if (!failed) server_request_reply_json(x, 200, json_pack("{s:o}", "models", list));
+/* A list of models in the making, under the pool's lock. */
+typedef struct model_list {
+    const char *name; /* of the next one */
+    int64_t created;
+    bool running; /* loaded models only, under their own names */
+    json_t *models;
+    int failed;
+} model_list;
+
+static void add_model(server_model *m, void *user) {
+    model_list *l = user;
+    if (l->running && (m->state != MODEL_LOADED || strcmp(l->name, m->name) != 0)) return;
+    l->failed |= json_array_append_new(l->models, (l->running ? running_model_of : model_of)(m, l->name, l->created));
+}
+
+static void reply_models(server_request *x, bool running) {
+    server_model *m;
+    model_list l = {.created = x->server->created, .running = running, .models = json_array()};
+    for (int32_t i = 0; l.models && (l.name = model_pool_name(x->server->models, i, &m)); i++) model_pool_look(x->server->models, m, add_model, &l);
+    if (l.models && !l.failed) server_request_reply_json(x, 200, json_pack("{s:o}", "models", l.models));
     else {
-        json_decref(list);
+        json_decref(l.models);
         server_fail_memory(&x->problem);
         server_request_reply_problem(x);
     }
 }
 
-void handle_ollama_tags(server_request *x) { reply_models(x, x->server->options.n_aliases, model_of); }
+void handle_ollama_tags(server_request *x) { reply_models(x, false); }
 
-void handle_ollama_ps(server_request *x) { reply_models(x, 0, running_model_of); }
+void handle_ollama_ps(server_request *x) { reply_models(x, true); }
 
 void handle_ollama_version(server_request *x) {
     server_request_reply_json(x, 200, json_pack("{s:s, s:s}", "version", OLLAMA_VERSION, "reprise", rp_version()));
@@ -116,8 +128,7 @@ static int set_number(json_t *object, const char *architecture, const char *key,
 }
 
 /* The keys of the model's file that clients read, under the names that they have in it. */
-static json_t *keys_of(const rp_server *s) {
-    const rp_model_info *i = &s->info;
+static json_t *keys_of(const rp_model_info *i) {
     const char *a = i->architecture;
     json_t *all = json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name", server_json_text(i->name, strlen(i->name)),
                             "general.parameter_count",
@@ -131,18 +142,26 @@ static json_t *keys_of(const rp_server *s) {
     return NULL;
 }
 
-static json_t *show_of(const rp_server *s) {
+/* Under the pool's lock. */
+typedef struct shown_model {
+    int64_t created;
+    json_t *out;
+} shown_model;
+
+static void show_model(server_model *m, void *user) {
+    shown_model *shown = user;
+    const rp_model_info *i = &m->info;
     char since[OLLAMA_TIME_BYTES];
-    write_time(s->created, 0, since);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "", "template", s->info.chat_format,
-                     "license", "",
-                     "details", details_of(&s->info), "model_info", keys_of(s), "capabilities", "completion", "tools", "modified_at", since);
+    write_time(shown->created, 0, since);
+    shown->out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s], s:s}", "modelfile", "", "parameters", "", "template", i->chat_format, "license",
+                           "",
+                           "details", details_of(i), "model_info", keys_of(i), "capabilities", "completion", "tools", "modified_at", since);
 }
 
 /* The name in the field `model`, or `name`, as older clients have it; owned by *root. NULL: a problem is set. */
 static const char *asked_model(server_request *x, json_t **root) {
     const char *name = NULL;
-    *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    *root = server_request_json(x);
     server_fields f = {*root, &x->problem, ""};
     if (!*root) return NULL;
     server_field_text(&f, "name", &name);
@@ -153,11 +172,14 @@ static const char *asked_model(server_request *x, json_t **root) {
 
 void handle_ollama_show(server_request *x) {
     json_t *root = NULL;
+    shown_model shown = {x->server->created, NULL};
     const char *name = asked_model(x, &root);
-    if (name && !server_has_model(x->server, name)) server_fail(&x->problem, SERVER_MODEL, "model", "model '%.80s' not found", name);
+    server_model *m = name ? model_pool_find(x->server->models, name) : NULL;
+    if (name && !m) server_fail(&x->problem, SERVER_MODEL, "model", "model '%.80s' not found", name);
     json_decref(root);
+    if (m) model_pool_look(x->server->models, m, show_model, &shown);
     if (x->problem.kind) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, show_of(x->server));
+    else server_request_reply_json(x, 200, shown.out);
 }
 
 /* ---- what this server does not do ---- */
@@ -166,7 +188,7 @@ void handle_ollama_show(server_request *x) {
 void handle_ollama_pull(server_request *x) {
     json_t *root = NULL;
     const char *name = asked_model(x, &root);
-    if (name && !server_has_model(x->server, name))
+    if (name && !model_pool_find(x->server->models, name))
         server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, "model",
                     "model '%.80s' is not here, and this server pulls none: start it with another model file", name);
     json_decref(root);

@@ -82,13 +82,13 @@ int openai_fail(server_request *x, const server_problem *p) { return server_requ
 
 json_t *openai_token_text(const server_request *x, int32_t token) {
     size_t n = 0;
-    const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
+    const char *bytes = rp_token_bytes(x->model->model, token, true, &n);
     return server_json_text(bytes, bytes ? n : 0);
 }
 
 json_t *openai_token_bytes(const server_request *x, int32_t token) {
     size_t n = 0;
-    const char *bytes = rp_token_bytes(x->server->model, token, true, &n);
+    const char *bytes = rp_token_bytes(x->model->model, token, true, &n);
     json_t *list = json_array();
     for (size_t i = 0; bytes && i < n && list; i++)
         if (json_array_append_new(list, json_integer((unsigned char)bytes[i]))) {

@@ -57,7 +57,7 @@ typedef struct columns {
 static void add_row(columns *c, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
     size_t n = 0;
     json_t *likeliest = json_object();
-    rp_token_bytes(x->server->model, token, false, &n);
+    rp_token_bytes(x->model->model, token, false, &n);
     for (int32_t i = 0; i < n_top; i++) {
         json_t *text = openai_token_text(x, top[i].token);
         if (text && !json_object_get(likeliest, json_string_value(text))) /* of tokens with one text, the most likely one */
@@ -89,8 +89,8 @@ static size_t echoed_bytes(const server_request *x, const server_choice *choice,
     const server_prompt *prompt = &x->gen.prompts[choice->index / x->gen.n];
     const rp_result *r = choice->result;
     size_t n = 0, before = 0;
-    const char *bytes = rp_token_bytes(x->server->model, r->prompt_ids[i], prompt->ids != NULL, &n);
-    for (int32_t k = 0; k < i && before == 0; k++) rp_token_bytes(x->server->model, r->prompt_ids[k], prompt->ids != NULL, &before);
+    const char *bytes = rp_token_bytes(x->model->model, r->prompt_ids[i], prompt->ids != NULL, &n);
+    for (int32_t k = 0; k < i && before == 0; k++) rp_token_bytes(x->model->model, r->prompt_ids[k], prompt->ids != NULL, &before);
     return n - (!prompt->ids && before == 0 && n > 0 && bytes[0] == ' ' && prompt->text[0] != ' ');
 }
 
@@ -134,7 +134,7 @@ static json_t *openai_text_head(const server_request *x, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "cmpl-%s", x->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)openai_created(x),
-                     "model", x->server->model_name, "system_fingerprint", "reprise", "choices", choices);
+                     "model", x->model->name, "system_fingerprint", "reprise", "choices", choices);
 }
 
 static json_t *openai_text_choice_of(const server_request *x, const server_choice *c) {

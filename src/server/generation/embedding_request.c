@@ -59,14 +59,14 @@ void embedding_rerank(generation *gen, const server_fields *f, const char *docum
 
 /* ---- before the jobs ---- */
 
-static bool has_rank_head(const server_request *x) { return x->server->info.n_scores > 0; }
+static bool has_rank_head(const server_request *x) { return x->model->info.n_scores > 0; }
 
 /* Pairs instead of texts: the query leaves the list of prompts. */
 static int make_pairs(server_request *x) {
     generation *gen = &x->gen;
-    if (x->server->info.n_scores > 1)
+    if (x->model->info.n_scores > 1)
         return server_fail(&x->problem, SERVER_UNSUPPORTED, "model", "the model's head gives %d scores a pair, not one: use a reranker",
-                           (int)x->server->info.n_scores);
+                           (int)x->model->info.n_scores);
     gen->embedding.pooling = RP_POOLING_RANK;
     for (size_t i = 0; i + 1 < gen->n_prompts; i++)
         gen->prompts[i] = (server_prompt){.text = gen->embedding.query, .second = gen->prompts[i + 1].text};
@@ -77,7 +77,7 @@ static int make_pairs(server_request *x) {
 static int tokenize(server_request *x, server_prompt *prompt, size_t most) {
     rp_error err;
     const char *second = prompt->second;
-    if (rp_tokenize_embedding(x->server->model, prompt->text, strlen(prompt->text), second, second ? strlen(second) : 0, most, &prompt->tokens,
+    if (rp_tokenize_embedding(x->model->model, prompt->text, strlen(prompt->text), second, second ? strlen(second) : 0, most, &prompt->tokens,
                               &prompt->n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     return SERVER_FINE;
@@ -87,11 +87,11 @@ static int tokenize(server_request *x, server_prompt *prompt, size_t most) {
 int embedding_prepare(server_request *x) {
     generation *gen = &x->gen;
     rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_engine_describe(x->server->engine, &e);
+    rp_engine_describe(x->model->engine, &e);
     if (gen->embedding.query && has_rank_head(x)) make_pairs(x);
-    if (gen->embedding.dimensions > x->server->info.n_embd)
+    if (gen->embedding.dimensions > x->model->info.n_embd)
         server_fail(&x->problem, SERVER_INVALID, "dimensions", "'dimensions' is %d: the model's embeddings have %d values",
-                    (int)gen->embedding.dimensions, (int)x->server->info.n_embd);
+                    (int)gen->embedding.dimensions, (int)x->model->info.n_embd);
     for (size_t i = 0; i < gen->n_prompts && !x->problem.kind; i++) {
         server_prompt *prompt = &gen->prompts[i];
         const bool is_text = prompt->ids == NULL;

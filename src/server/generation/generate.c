@@ -243,7 +243,7 @@ static int generate_submit(server_request *x, server_choice *c, rp_job **call, r
     q.sampling.seed = x->seed + (uint64_t)(c->index % x->gen.n);
     q.user = c;
     c->submitted_us = base_clock_us();
-    int rc = rp_engine_submit(x->server->engine, &q, call, err);
+    int rc = rp_engine_submit(x->model->engine, &q, call, err);
     if (!rc) atomic_fetch_add(&x->server->counts.jobs_open, 1);
     return rc;
 }
@@ -278,9 +278,9 @@ static tool_reasoning reasoning_of(const generation *gen) {
 
 static void set_convention(server_request *x) {
     generation *gen = &x->gen;
-    gen->convention = x->server->convention.convention;
+    gen->convention = x->model->convention.convention;
     gen->splits_reasoning = x->form->reasoning != NULL;
-    gen->special_text = x->server->convention.special_text && needs_finder(gen);
+    gen->special_text = x->model->convention.special_text && needs_finder(gen);
     if (!gen->continues_last || gen->n_messages == 0) return;
     const rp_message *last = &gen->messages[gen->n_messages - 1];
     gen->reasoning_open = tool_convention_opens_reasoning(&gen->convention, last->text, last->n);
@@ -342,12 +342,11 @@ int generate_check_fields(server_request *x) {
 }
 
 /* A name that no model here has: with one model there is no other that it could mean, so --strict alone refuses it
- * (docs/decisions/0041-agents.md). */
+ * (docs/decisions/0041-agents.md); with several the request was refused before. */
 static int check_model(server_request *x) {
     const char *name = x->gen.model;
-    if (!name || server_has_model(x->server, name)) return SERVER_FINE;
-    if (x->server->options.strict)
-        return server_fail(&x->problem, SERVER_MODEL, "model", "unknown model '%.80s': give '%s' or 'default'", name, x->server->model_name);
+    if (!name || model_pool_find(x->server->models, name)) return SERVER_FINE;
+    if (x->server->options.strict) return model_pool_fail(x->server->models, &x->problem, name);
     generation_ignore(&x->gen, &x->problem, "unknown model '%.80s'", name);
     return (int)x->problem.kind;
 }
@@ -386,7 +385,7 @@ void generate_begin(server_request *x, const server_form *form) {
     x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     set_convention(x);
     int kind = check_ask(x);
-    if (!kind) kind = prompt_tokens_fill(&x->gen, x->server->model, &x->problem);
+    if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
     if (!kind && is_embedding(x)) kind = embedding_prepare(x);
     if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
     if (!kind) kind = tools_check(&x->gen, &x->problem);
@@ -406,7 +405,7 @@ void generate_begin(server_request *x, const server_form *form) {
 }
 
 void generate_handle(server_request *x, const server_form *form) {
-    json_t *root = server_json_parse(x->body.data, x->body.len, &x->problem);
+    json_t *root = server_request_json(x);
     if (root) generation_parse(&x->gen, root, form->parse, &x->problem);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);

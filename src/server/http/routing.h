@@ -20,10 +20,21 @@ typedef enum server_right {
     SERVER_PRIORITY = 1 << 4, /* requests with a priority above 0 */
 } server_right;
 
+#define SERVER_MODEL_NAME_BYTES 128 /* of a model's name in the API, with its NUL */
+
+/* Where a request names the model that its handler needs, if there are several (model_pool.h). */
+typedef enum server_model_place {
+    SERVER_NO_MODEL,       /* the handler needs none */
+    SERVER_MODEL_IN_BODY,  /* the field `model` of a JSON body */
+    SERVER_MODEL_IN_PATH,  /* the segment at {}, up to its last colon */
+    SERVER_MODEL_IN_QUERY, /* ?model=NAME */
+} server_model_place;
+
 typedef struct server_route {
     const char *method; /* GET answers HEAD too */
     const char *path;   /* "/v1/schemas/{}/layout": {} is one segment, server_request.name */
     unsigned right;     /* one of server_right */
+    server_model_place model;
     bool is_quick;      /* handled by the I/O thread at once, also while the server loads or drains */
     json_t *(*problem)(const server_problem *p); /* the dialect of its errors */
     void (*handle)(struct server_request *x);

@@ -43,10 +43,17 @@ void server_request_drop_body(server_request *x) {
     }
     x->body_is_counted = false;
     base_buffer_free(&x->body);
+    json_decref(x->root);
+    x->root = NULL;
+}
+
+json_t *server_request_json(server_request *x) {
+    return x->root ? json_incref(x->root) : server_json_parse(x->body.data, x->body.len, &x->problem);
 }
 
 void server_request_free(server_request *x) {
     x->server->answers->free(x);
+    model_pool_leave(x);
     generation_free(&x->gen);
     server_request_drop_body(x);
     base_buffer_free(&x->reply);
@@ -207,7 +214,7 @@ static void server_request_handle(server_request *x, bool gone) {
     if (gone) {
         server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
         server_request_reply_problem(x);
-    } else x->route->handle(x);
+    } else if (model_pool_enter(x)) x->route->handle(x);
 }
 
 void server_run_work(server_work *work) {

@@ -92,6 +92,9 @@ typedef struct server_request {
         int64_t prompt_tokens, cached_tokens, answer_tokens;
     } answer; /* of a finished answer, for on_request */
 
+    struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
+    struct server_request *next_waiting; /* of those that wait for the model */
+    json_t *root;              /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
     generation gen;
     const struct server_form *form; /* the dialect's renderer of answers */
     struct server_choice *choices;
@@ -137,6 +140,9 @@ void server_request_release(server_request *x);
 
 /* Frees the body and its share of the server's limit. The owner of the request. */
 void server_request_drop_body(server_request *x);
+
+/* The body as JSON, which the caller decrefs; NULL: a problem. */
+json_t *server_request_json(server_request *x);
 
 /* The tenant of the request's KV: that of its key; with a `cache_salt`, one per value, written to `salted`. */
 const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);

@@ -21,11 +21,11 @@ typedef struct chat_style {
 } chat_style;
 
 bool chat_rendering_applies(const server_request *x) {
-    return rp_model_template(x->server->model) && x->gen.n_messages > 0 && !x->gen.has_markup;
+    return rp_model_template(x->model->model) && x->gen.n_messages > 0 && !x->gen.has_markup;
 }
 
 bool chat_rendering_has_tools(const server_request *x) {
-    return chat_rendering_applies(x) && rp_template_uses(rp_model_template(x->server->model), "tools");
+    return chat_rendering_applies(x) && rp_template_uses(rp_model_template(x->model->model), "tools");
 }
 
 /* ---- Messages as JSON ---- */
@@ -161,7 +161,7 @@ static bool add_variables(const generation *gen, json_t *input) {
 static json_t *input_json(const server_request *x, chat_style style, size_t first) {
     const generation *gen = &x->gen;
     const bool has_tools = tools_are_on(gen) && chat_rendering_has_tools(x);
-    chat_json c = {.gen = gen, .t = rp_model_template(x->server->model), .style = style};
+    chat_json c = {.gen = gen, .t = rp_model_template(x->model->model), .style = style};
     json_t *input = json_object();
     if (input && set(input, "tools", json_null()) && set(input, "documents", json_null()) && add_variables(gen, input) &&
         (!has_tools || set(input, "tools", tools_json(gen))) && set(input, "messages", messages_json(&c, first)) &&
@@ -289,7 +289,7 @@ static int render(server_request *x, chat_style style, size_t first, rp_error *e
     json_decref(input);
     if (!json) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_text *text = NULL;
-    const int rc = rp_model_render(x->server->model, json, strlen(json), NULL, &text, err);
+    const int rc = rp_model_render(x->model->model, json, strlen(json), NULL, &text, err);
     free(json); /* jansson's */
     rp_template_text_free(gen->rendered);
     gen->rendered = text;
@@ -361,7 +361,7 @@ static void leave_out_last(generation *gen) {
 static int count_rendered(server_request *x, size_t *n) {
     int32_t *tokens = NULL;
     rp_error err;
-    if (rp_tokenize_rendered(x->server->model, x->gen.rendered, &tokens, n, &err)) return server_fail_library(&x->problem, &err);
+    if (rp_tokenize_rendered(x->model->model, x->gen.rendered, &tokens, n, &err)) return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
 }
@@ -393,7 +393,7 @@ static int truncate_oldest(server_request *x, chat_style style) {
     const generation *gen = &x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
     size_t n = 0, n_users = 0;
-    rp_engine_describe(x->server->engine, &info);
+    rp_engine_describe(x->model->engine, &info);
     const int32_t wanted = gen->max_tokens >= 0 ? gen->max_tokens : x->server->options.default_max_tokens;
     const int64_t answer = BASE_MIN(BASE_MAX(wanted, 1), info.n_ctx / PIECES), piece = BASE_MAX(info.n_ctx / PIECES, 1);
     if (count_rendered(x, &n)) return (int)x->problem.kind;

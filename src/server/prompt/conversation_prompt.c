@@ -49,7 +49,7 @@ static bool is_module(const conversation *c, const server_part *part) {
     const generation *gen = &c->x->gen;
     if (part->kind == SERVER_PART_MODULE || part->kind == SERVER_PART_PML) return true;
     return gen->modular && c->n_modules < RP_MAX_DOCUMENTS && may_be_document(gen, (size_t)(part - gen->parts)) &&
-           is_long(c->x->server->model, gen->messages[part->message].text + part->begin, part->end - part->begin);
+           is_long(c->x->model->model, gen->messages[part->message].text + part->begin, part->end - part->begin);
 }
 
 static void conversation_append_module(conversation *c, const server_part *part, const rp_message *m) {
@@ -124,7 +124,7 @@ static void add_document(conversation *c, rendered_documents *l, size_t begin, s
     const char *bytes = c->x->gen.rendered->bytes;
     for (size_t i = 0; i < l->n; i++) /* a second equal document is text */
         if (l->items[i].end - l->items[i].begin == end - begin && memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0) return;
-    if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->server->model, bytes + begin, end - begin)) return;
+    if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->model->model, bytes + begin, end - begin)) return;
     if (base_grow((void **)&l->items, &l->cap, l->n + 1, RP_MAX_DOCUMENTS, sizeof(*l->items))) server_fail_memory(&c->x->problem);
     else l->items[l->n++] = (rendered_document){begin, end};
 }
@@ -155,8 +155,8 @@ static size_t leading_bos(const conversation *c) {
     const rp_template_text *text = c->x->gen.rendered;
     int32_t *tokens = NULL;
     size_t n_tokens = 0, n = 0;
-    if (rp_tokenize(c->x->server->model, "", 0, false, true, &tokens, &n_tokens, NULL) || n_tokens == 0) return 0;
-    const char *bos = rp_token_bytes(c->x->server->model, tokens[0], true, &n);
+    if (rp_tokenize(c->x->model->model, "", 0, false, true, &tokens, &n_tokens, NULL) || n_tokens == 0) return 0;
+    const char *bos = rp_token_bytes(c->x->model->model, tokens[0], true, &n);
     rp_free(tokens);
     return n > 0 && text->n_runs > 0 && text->runs[0].end >= n && text->runs[0].origin == RP_TEMPLATE_TRUSTED && memcmp(text->bytes, bos, n) == 0 ? n : 0;
 }
@@ -188,7 +188,7 @@ static int conversation_build(server_request *x) {
     generation *gen = &x->gen;
     conversation c = {.x = x};
     const char *schema;
-    if (!gen->has_markup && !(gen->modular && x->server->info.movable && (gen->n_parts > 0 || gen->rendered))) return SERVER_FINE;
+    if (!gen->has_markup && !(gen->modular && x->model->info.movable && (gen->n_parts > 0 || gen->rendered))) return SERVER_FINE;
     if (gen->has_markup && gen->modular)
         return server_fail(&x->problem, SERVER_INVALID, "reuse", "'reuse' modular makes a schema from the parts: leave it out if messages use modules");
     if (conversation_schema(gen, &schema, &x->problem)) return (int)x->problem.kind;
@@ -211,7 +211,7 @@ int conversation_prompt_build(server_request *x) {
     generation *gen = &x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
     choose_reuse(x);
-    if (!chat_rendering_has_tools(x) && tools_write(gen, x->server->info.chat_format, &x->problem)) return (int)x->problem.kind;
+    if (!chat_rendering_has_tools(x) && tools_write(gen, x->model->info.chat_format, &x->problem)) return (int)x->problem.kind;
     if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;
     return conversation_build(x);
 }
@@ -222,7 +222,7 @@ static int conversation_count_built(server_request *x, size_t *n_tokens) {
     char salted[SERVER_SALTED_BYTES];
     rp_inspection *all;
     rp_error err;
-    if (rp_engine_inspect_prompt(x->server->engine, server_request_tenant(x, salted), x->gen.built, "messages", &all, &err))
+    if (rp_engine_inspect_prompt(x->model->engine, server_request_tenant(x, salted), x->gen.built, "messages", &all, &err))
         return server_fail_library(&x->problem, &err);
     for (int32_t i = 0; i < all->n_tiles; i++) *n_tokens += (size_t)all->tiles[i].n_tokens;
     rp_inspection_free(all);
@@ -235,7 +235,7 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
     *n_tokens = 0;
     if (conversation_prompt_build(x)) return (int)x->problem.kind;
     if (x->gen.built) return conversation_count_built(x, n_tokens);
-    if (x->gen.rendered ? rp_tokenize_rendered(x->server->model, x->gen.rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->server->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
+    if (x->gen.rendered ? rp_tokenize_rendered(x->model->model, x->gen.rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->model->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
@@ -273,7 +273,7 @@ static int count_beginning(const server_request *x, size_t n, int32_t **tokens, 
     text.runs = runs;
     text.n_runs = k + 1;
     text.n = n;
-    const int rc = rp_tokenize_rendered(x->server->model, &text, tokens, n_tokens, NULL);
+    const int rc = rp_tokenize_rendered(x->model->model, &text, tokens, n_tokens, NULL);
     base_free(runs);
     return rc;
 }
@@ -284,7 +284,7 @@ size_t conversation_prompt_count_marked(const server_request *x) {
     size_t n = 0;
     int rc = RP_ERR_INVALID;
     if (gen->rendered) rc = count_beginning(x, rendered_marked(gen), &tokens, &n);
-    else if (gen->n_marked > 0) rc = rp_tokenize_messages(x->server->model, gen->messages, gen->n_marked, true, &tokens, &n, NULL);
+    else if (gen->n_marked > 0) rc = rp_tokenize_messages(x->model->model, gen->messages, gen->n_marked, true, &tokens, &n, NULL);
     rp_free(tokens);
     return rc ? 0 : n;
 }

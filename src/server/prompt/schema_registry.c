@@ -116,6 +116,16 @@ bool schema_registry_remove(schema_registry *s, const char *tenant, const char *
     return item != NULL;
 }
 
+void schema_registry_visit(schema_registry *s, void (*visit)(void *user, const char *tenant, const char *name, const char *text, size_t n),
+                           void *user) {
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n; i++) {
+        const registry_item *item = &s->items[i];
+        visit(user, item->tenant[0] ? item->tenant : NULL, item->name, item->text, item->n);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 json_t *schema_registry_names(schema_registry *s, const char *tenant) {
     json_t *names = json_array();
     int failed = names == NULL;

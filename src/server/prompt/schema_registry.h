@@ -25,6 +25,9 @@ int schema_registry_put(schema_registry *s, const char *tenant, const char *name
 /* Appends a copy of the text. RP_ERR_NAME, RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int schema_registry_get(schema_registry *s, const char *tenant, const char *name, base_buffer *out);
 bool schema_registry_remove(schema_registry *s, const char *tenant, const char *name);
+/* Calls `visit` for each schema; strings are borrowed during the callback, which must not call this registry. tenant NULL: the operator. */
+void schema_registry_visit(schema_registry *s, void (*visit)(void *user, const char *tenant, const char *name, const char *text, size_t n),
+                           void *user);
 /* The names of the tenant's schemas, as a JSON array; NULL: out of memory. */
 json_t *schema_registry_names(schema_registry *s, const char *tenant);
 

@@ -50,7 +50,7 @@ static json_t *layout_of(const rp_inspection *i) {
 void handle_schema_layout(server_request *x) {
     rp_inspection *inspection;
     rp_error err;
-    if (rp_engine_inspect(x->server->engine, x->key->tenant, x->name, NULL, NULL, &inspection, &err)) {
+    if (rp_engine_inspect(x->model->engine, x->key->tenant, x->name, NULL, NULL, &inspection, &err)) {
         server_fail_library(&x->problem, &err);
         server_request_reply_problem(x);
         return;
@@ -65,13 +65,13 @@ void handle_schema_layout(server_request *x) {
 void handle_schema_list(server_request *x) {
     const char *tenant = schema_tenant(x);
     if (x->problem.kind) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->server->registry, tenant)));
+    else server_request_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->model->registry, tenant)));
 }
 
 void handle_schema_get(server_request *x) {
     base_buffer pml = BASE_BUFFER(SERVER_REPLY_BYTES);
     const char *tenant = schema_tenant(x);
-    int rc = x->problem.kind ? RP_ERR_INVALID : schema_registry_get(x->server->registry, tenant, x->name, &pml);
+    int rc = x->problem.kind ? RP_ERR_INVALID : schema_registry_get(x->model->registry, tenant, x->name, &pml);
     if (rc == 0) {
         server_request_reply_text(x, 200, "application/xml", &pml);
         return;
@@ -84,19 +84,19 @@ void handle_schema_get(server_request *x) {
 
 /* Locked. */
 static int remove_schema(server_request *x) {
-    rp_server *s = x->server;
+    server_model *m = x->model;
     const char *tenant = schema_tenant(x);
     rp_error err;
     if (x->problem.kind) return (int)x->problem.kind;
-    schema_registry_remove(s->registry, tenant, x->name);
-    if (s->folder && schema_folder_remove(s->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
-    return rp_schema_unload(s->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
+    schema_registry_remove(m->registry, tenant, x->name);
+    if (m->folder && schema_folder_remove(m->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
+    return rp_schema_unload(m->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
 }
 
 void handle_schema_delete(server_request *x) {
-    pthread_mutex_lock(&x->server->schema_lock);
+    pthread_mutex_lock(&x->model->schema_lock);
     remove_schema(x);
-    pthread_mutex_unlock(&x->server->schema_lock);
+    pthread_mutex_unlock(&x->model->schema_lock);
     if (x->problem.kind) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
 }
@@ -113,19 +113,40 @@ static void log_line(rp_server *s, const char *schema, const rp_error *why) {
     json_decref(line);
 }
 
-static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
-    rp_server *s = user;
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name, .kv_format = api_keys_kv_format(s->keys, tenant)};
-    rp_error err;
-    int rc = rp_schema_parse(s->engine, pml, n, name, NULL, &options, NULL, &err);
-    if (!rc && (rc = schema_registry_put(s->registry, tenant, name, pml, n)))
-        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
-    if (rc) log_line(s, name, &err);
+/* A model that is being loaded. */
+typedef struct restoring {
+    rp_server *server;
+    server_model *model;
+} restoring;
+
+static int parse_again(const restoring *r, const char *tenant, const char *name, const char *pml, size_t n, rp_error *err) {
+    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name, .kv_format = api_keys_kv_format(r->server->keys, tenant)};
+    return rp_schema_parse(r->model->engine, pml, n, name, NULL, &options, NULL, err);
 }
 
-static void on_bad(void *user, const rp_error *err) { log_line(user, "", err); }
+static void on_kept(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
+    const restoring *r = user;
+    rp_error err;
+    if (parse_again(r, tenant, name, pml, n, &err)) log_line(r->server, name, &err);
+}
 
-int schemas_restore(rp_server *s, rp_error *err) { return s->folder ? schema_folder_visit(s->folder, on_found, on_bad, s, err) : RP_OK; }
+static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
+    const restoring *r = user;
+    rp_error err;
+    int rc = parse_again(r, tenant, name, pml, n, &err);
+    if (!rc && (rc = schema_registry_put(r->model->registry, tenant, name, pml, n)))
+        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
+    if (rc) log_line(r->server, name, &err);
+}
+
+static void on_bad(void *user, const rp_error *err) { log_line(((const restoring *)user)->server, "", err); }
+
+int schemas_restore(rp_server *s, server_model *m, rp_error *err) {
+    restoring r = {s, m};
+    if (m->n_loads == 0) return m->folder ? schema_folder_visit(m->folder, on_found, on_bad, &r, err) : RP_OK;
+    schema_registry_visit(m->registry, on_kept, &r);
+    return RP_OK;
+}
 
 /* ---- PUT ---- */
 
@@ -134,35 +155,35 @@ static int schemas_http_parse(server_request *x, const char *tenant, const char 
     rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = x->name, .kv_format = api_keys_kv_format(x->server->keys, tenant)};
     char document[SERVER_NAME_BYTES + 16];
     snprintf(document, sizeof(document), "%s.xml", x->name);
-    return rp_schema_parse(x->server->engine, pml, n, document, NULL, &options, NULL, err);
+    return rp_schema_parse(x->model->engine, pml, n, document, NULL, &options, NULL, err);
 }
 
 /* Locked. A schema that could not be kept is not loaded either: the one before it is again, if there was one. */
 static void schemas_http_take_back(server_request *x, const char *tenant, const base_buffer *old) {
     rp_error err;
-    schema_registry_remove(x->server->registry, tenant, x->name);
+    schema_registry_remove(x->model->registry, tenant, x->name);
     bool kept = old->len > 0 && !schemas_http_parse(x, tenant, old->data, old->len, &err) &&
-                !schema_registry_put(x->server->registry, tenant, x->name, old->data, old->len);
-    if (!kept) (void)rp_schema_unload(x->server->engine, tenant, x->name, &err);
+                !schema_registry_put(x->model->registry, tenant, x->name, old->data, old->len);
+    if (!kept) (void)rp_schema_unload(x->model->engine, tenant, x->name, &err);
 }
 
 /* Caller holds the lock. Registry and folder. */
 static int schemas_http_keep(server_request *x, const char *tenant) {
-    rp_server *s = x->server;
+    server_model *m = x->model;
     rp_error err;
-    if (schema_registry_put(s->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
-    if (!s->folder || !schema_folder_put(s->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
+    if (schema_registry_put(m->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
+    if (!m->folder || !schema_folder_put(m->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
 }
 
 /* Caller holds the lock. All three hold the schema, or none does and the problem has the reason. */
 static int schemas_http_load(server_request *x, const char *tenant) {
-    rp_server *s = x->server;
+    server_model *m = x->model;
     rp_error err;
     base_buffer old = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
     if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
-    if (schema_registry_check(s->registry, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
-    int rc = schema_registry_get(s->registry, tenant, x->name, &old);
+    if (schema_registry_check(m->registry, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
+    int rc = schema_registry_get(m->registry, tenant, x->name, &old);
     if (rc && rc != RP_ERR_NAME) return server_fail_memory(&x->problem);
     rc = schemas_http_parse(x, tenant, x->body.data, x->body.len, &err);
     if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
@@ -192,7 +213,7 @@ static void schemas_http_prefill(server_request *x, const char *tenant) {
     rp_error err;
     rp_job *call;
     rp_result *none;
-    if (rp_schema_submit(x->server->engine, tenant, x->name, schemas_http_on_progress, x, &call, &err)) {
+    if (rp_schema_submit(x->model->engine, tenant, x->name, schemas_http_on_progress, x, &call, &err)) {
         server_fail_library(&x->problem, &err);
         return;
     }
@@ -245,9 +266,9 @@ void handle_schema_put(server_request *x) {
     const char *tenant = schema_tenant(x);
     bool may = !x->problem.kind && (!prefills || begin_prefill(x));
     if (may) {
-        pthread_mutex_lock(&s->schema_lock);
+        pthread_mutex_lock(&x->model->schema_lock);
         schemas_http_load(x, tenant);
-        pthread_mutex_unlock(&s->schema_lock);
+        pthread_mutex_unlock(&x->model->schema_lock);
     }
     if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
         if (!x->problem.kind && prefills) schemas_http_prefill(x, tenant);
