@@ -186,7 +186,7 @@ RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progre
 /* A LoRA adapter (Hu et al., 2022) for a model: low-rank additions to its matrices, applied to the tokens of the requests that name it
  * (rp_request.adapter); requests with different adapters share steps. An activated adapter (aLoRA; Greenewald et al., 2025) has invocation
  * tokens: it is switched on at the last place where a prompt has them, and what is before them is the base model's, KV included. Immutable;
- * any thread. docs/adapters.md */
+ * any thread. docs/lora.md */
 typedef struct rp_adapter rp_adapter;
 
 /* Opens a GGUF file as llama.cpp's convert_lora_to_gguf writes it. It may be removed or replaced afterwards. The model is borrowed.

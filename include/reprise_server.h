@@ -78,6 +78,9 @@ typedef struct rp_server_options {
     void (*on_request)(void *user, const rp_server_request *request); /* each request; any thread, several at once: it must not wait. NULL: none */
     void (*on_metrics)(void *user, char *text, size_t size); /* writes more lines of /metrics, NUL-terminated, each with its line feed; any
                                 thread. NULL: none */
+    const char *const *adapters; /* LoRA adapters (rp_adapter_open): "NAME=FILE", of the first model, or "NAME@MODEL=FILE". A request whose model is
+                                NAME uses the adapter. Opened with their model. NULL: none */
+    int32_t n_adapters;         /* 0 to 64 */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 

@@ -37,6 +37,7 @@ static int32_t find_invocation(const rp_adapter *a, const int32_t *tokens, int32
 }
 
 static void do_without(rp_job *c) {
+    c->is_inactive = true;
     adapter_unref(c->adapter.adapter);
     c->adapter = (adapter_use){.adapter = NULL};
 }

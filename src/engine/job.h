@@ -104,6 +104,7 @@ struct rp_job {
     scaffold_form other; /* the form of the prompt that is not in use */
     span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
     adapter_use adapter; /* what its tokens are computed with */
+    bool is_inactive;    /* an activated adapter was given, and the prompt does not have its invocation tokens */
     int32_t switch_at;   /* > 0: the first of the tokens below that is, as earlier ones are the base model's; */
     base_key switch_key; /* and the key of the root of those from there on */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */

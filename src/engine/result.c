@@ -442,7 +442,7 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens - c->shift.n_dropped;
     int32_t trained = c->engine->model->hp.n_ctx_train;
-    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained);
+    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + c->is_inactive;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
@@ -451,7 +451,9 @@ static int describe_warnings(rp_job *c, rp_error *err) {
         snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
                                                     "for %d: output beyond them may be wrong",
                  (long long)end, trained);
-    warn_of_missing(c, n - (end > trained));
+    if (c->is_inactive)
+        snprintf(next_warning(r, n), WARNING_BYTES, "the prompt does not have the adapter's invocation tokens: the base model computed all of it");
+    warn_of_missing(c, n - (end > trained) - c->is_inactive);
     return RP_OK;
 }
 

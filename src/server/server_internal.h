@@ -52,6 +52,7 @@ struct rp_server {
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* of the options; "": that in the model's file */
     char **aliases;            /* [options.n_aliases] as in the options */
+    char **adapters;           /* [options.n_adapters] likewise */
     char *schema_dir;          /* NULL: none */
     model_pool *models;        /* written before the state is READY */
     int64_t created;           /* seconds since 1970 */

@@ -344,6 +344,8 @@ static void test_activated(void **state) {
     q = request_of(plain_tokens, N_PROMPT, activated);
     run = ask(e, &q);
     assert_int_equal(run.result->adapter_from, -1);
+    assert_int_equal(run.result->n_warnings, 1);
+    assert_non_null(strstr(run.result->warnings[0], "invocation tokens"));
     oracle_run_free(&run);
     q.adapter = NULL;
     assert_int_equal(check(e, &q, NULL, "not invoked: the base's"), N_PROMPT - 1);
