@@ -333,7 +333,8 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1, .lora_scale = 1};
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1,
+                     .lora_scale = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -953,6 +953,7 @@ typedef struct rp_plan_item {
                              "new"      never cached, as far as is known and visible to the request's tenant
                              "evicted"  was cached, and was evicted or has expired
                              "scope"    is cached after other modules
+                             "adapter"  is cached with another adapter, or without one (rp_request.adapter)
                              "memory"   is on disk, but RAM had no capacity to load it
                              "window"   is cached, but without the KV that sliding-window layers need
                              "uncached" the module has cache="false", or it is an argument

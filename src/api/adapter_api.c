@@ -17,8 +17,16 @@ void rp_adapter_close(rp_adapter *adapter) { adapter_unref(adapter); }
 
 int rp_adapter_describe(const rp_adapter *a, rp_adapter_info *out) {
     if (!a || base_sized_check(out, "rp_adapter_info", NULL)) return RP_ERR_INVALID;
-    const rp_adapter_info info = {.name = a->name, .fingerprint = a->key_hex, .rank = a->max_rank, .alpha = a->alpha, .n_tensors = a->n_tensors,
-                                  .bytes = a->bytes, .invocation_tokens = a->invocation, .n_invocation_tokens = a->n_invocation};
+    const rp_adapter_info info = {
+        .name = a->name,
+        .fingerprint = a->key_hex,
+        .rank = a->max_rank,
+        .alpha = a->alpha,
+        .n_tensors = a->n_tensors,
+        .bytes = a->bytes,
+        .invocation_tokens = a->invocation,
+        .n_invocation_tokens = a->n_invocation,
+    };
     base_sized_write(out, &info, sizeof(info));
     return RP_OK;
 }

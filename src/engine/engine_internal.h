@@ -194,8 +194,8 @@ void engine_schemas_free(rp_engine *e);
 /* ---- fallback.c ---- */
 
 /* Exchanges a reference to a schema for one to the form that requests use now: another one, if its KV formats were found too
- * inexact, or if modules are computed with an adapter: one without invocation tokens; NULL: none. On failure the reference is released, and *s is NULL.
- * RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
+ * inexact, or if modules are computed with an adapter: one without invocation tokens; NULL: none. On failure the reference is
+ * released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
 int engine_use_schema(rp_engine *e, rp_schema **s, const adapter_use *adapter, rp_error *err);
 void engine_schema_forms_free(rp_schema *s);
 

@@ -98,7 +98,8 @@ int32_t job_most_found(const rp_job *c) {
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_pool *pool = c->engine->pool;
     const bool focuses = c->focus.most > 0; /* chosen tokens begin a new span, and attend to any token before them: windows are kept */
-    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c) + (c->switch_at > 0); /* a span ends at the switch */
+    const bool switches = c->switch_at > 0;
+    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c) + switches;
     const int64_t copied = reduction_blocks(c) + context_shift_blocks(c);
     if (c->blend.most > 0)
         return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + more_runs, 0, true);

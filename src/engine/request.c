@@ -322,7 +322,8 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
         (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
-        (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
+        (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
+        (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
         (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;

@@ -181,7 +181,9 @@ static int bind_pair(const opening *o, const gguf_tensor *ta, const gguf_tensor 
         m->a = shared;
         m->factor = a->alpha != 0 ? a->alpha / (float)ta->dims[1] : 1.0f;
     }
-    if (!shared.data) return fail_tensor(o, ta, RP_ERR_UNSUPPORTED, "changes a tensor that is no matrix of a linear layer: adapters of embeddings and norms are not supported");
+    if (!shared.data)
+        return fail_tensor(o, ta, RP_ERR_UNSUPPORTED,
+                           "changes a tensor that is no matrix of a linear layer: adapters of embeddings and norms are not supported");
     a->max_rank = BASE_MAX(a->max_rank, (int32_t)ta->dims[1]);
     a->n_tensors++;
     return RP_OK;
@@ -196,7 +198,9 @@ static int bind_tensor(const opening *o, const gguf_tensor *t) {
     if (!other) return fail_tensor(o, t, RP_ERR_FORMAT, is_a ? "has no lora_b: the file is incomplete" : "has no lora_a: the file is incomplete");
     if (!is_a) return RP_OK; /* with its lora_a */
     const gguf_tensor *base = find_other(m->file, t->name, "");
-    if (!base) return fail_tensor(o, t, RP_ERR_CONFLICT, "changes a tensor that the model does not have: use the model that the adapter was trained on");
+    if (!base)
+        return fail_tensor(o, t, RP_ERR_CONFLICT,
+                           "changes a tensor that the model does not have: use the model that the adapter was trained on");
     if (base->data == m->embedding.data)
         return fail_tensor(o, t, RP_ERR_UNSUPPORTED, "changes the embeddings, which is not supported: train the adapter without token_embd");
     int rc = check_pair(o, t, other, base);

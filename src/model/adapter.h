@@ -35,19 +35,19 @@ typedef struct adapter_matrix {
 
 struct rp_adapter {
     atomic_int refs;
-    const rp_model *model;     /* borrowed */
-    adapter_matrix *matrices;  /* [model_n_matrices] */
-    char **blocks;             /* [n_blocks]: their bytes */
+    const rp_model *model;    /* borrowed */
+    adapter_matrix *matrices; /* [model_n_matrices] */
+    char **blocks;            /* [n_blocks]: their bytes */
     size_t n_blocks, cap_blocks;
-    uint64_t bytes;            /* of the blocks */
-    int side;                  /* of the packed rows: kernel_table.side */
+    uint64_t bytes;              /* of the blocks */
+    int side;                    /* of the packed rows: kernel_table.side */
     int32_t max_rank, n_tensors; /* n_tensors: of the base, that it changes */
     float alpha;
-    int32_t *invocation;       /* [n_invocation]; NULL: the adapter is on in the whole prompt */
+    int32_t *invocation; /* [n_invocation]; NULL: the adapter is on in the whole prompt */
     int32_t n_invocation;
-    base_key key;              /* a hash of all headers and tensors of the file */
+    base_key key; /* a hash of all headers and tensors of the file */
     char key_hex[2 * BASE_KEY_BYTES + 1];
-    char *name;                /* general.name, or "" */
+    char *name; /* general.name, or "" */
 };
 
 /* Opens an adapter for a model, which is borrowed until the last reference is released; one reference is the caller's. level: of the
@@ -64,7 +64,7 @@ typedef struct adapter_use {
     rp_adapter *adapter; /* a reference; NULL: none */
     float scale;
     int32_t from;
-    base_key key;        /* of the adapter and the scale: part of the keys of all KV that is computed with them */
+    base_key key; /* of the adapter and the scale: part of the keys of all KV that is computed with them */
 } adapter_use;
 
 /* Takes a reference, for the whole text. */

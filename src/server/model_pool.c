@@ -50,7 +50,8 @@ static server_model *find_exact(model_pool *p, const char *name, size_t n) {
     for (int32_t i = 0; i < p->n_aliases; i++)
         if (is_name(p->aliases[i].name, name, n)) return &p->models[p->aliases[i].model];
     const server_adapter *a = find_adapter(p, name, n);
-    return a ? &p->models[a->model] : is_name("default", name, n) ? &p->models[0] : NULL;
+    return a ? &p->models[a->model] : is_name("default", name, n) ? &p->models[0]
+                                                                  : NULL;
 }
 
 /* The length of a name without Ollama's suffix; its whole length, if it has none. */
@@ -81,8 +82,10 @@ int32_t model_pool_count(const model_pool *p) { return p->n; }
 const char *model_pool_name(model_pool *p, int32_t i, server_model **model) {
     const int32_t alias = i - p->n, adapter = alias - p->n_aliases;
     if (i < 0 || adapter >= p->n_adapters) return NULL;
-    *model = &p->models[alias < 0 ? i : adapter < 0 ? p->aliases[alias].model : p->adapters[adapter].model];
-    return alias < 0 ? p->models[i].name : adapter < 0 ? p->aliases[alias].name : p->adapters[adapter].name;
+    *model = &p->models[alias < 0 ? i : adapter < 0 ? p->aliases[alias].model
+                                                    : p->adapters[adapter].model];
+    return alias < 0 ? p->models[i].name : adapter < 0 ? p->aliases[alias].name
+                                                       : p->adapters[adapter].name;
 }
 
 int model_pool_fail(model_pool *p, server_problem *problem, const char *name) {

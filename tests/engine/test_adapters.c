@@ -54,7 +54,8 @@ static lora_shape activated_shape(void) {
     return s;
 }
 
-static const lora_shape shape_one = {.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = 1}, shape_two = {.rank = 9, .alpha = 9, .type = KERNEL_F16, .seed = 2};
+static const lora_shape shape_one = {.rank = 4, .alpha = 8, .type = KERNEL_F32, .seed = 1};
+static const lora_shape shape_two = {.rank = 9, .alpha = 9, .type = KERNEL_F16, .seed = 2};
 
 static int setup(void **state) {
     rp_error err = {0};
@@ -252,7 +253,8 @@ static rp_request modular(rp_adapter *a, rp_quality_mode mode, int32_t amount) {
 }
 
 static void test_modules(void **state) {
-    static const rp_quality qualities[] = {{RP_QUALITY_REUSE, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_SCAFFOLD, 0}, {RP_QUALITY_EXACT, 0}};
+    static const rp_quality qualities[] = {
+        {RP_QUALITY_REUSE, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_SCAFFOLD, 0}, {RP_QUALITY_EXACT, 0}};
     rp_error err = {0};
     rp_engine *e = open_engine(model, 64, NULL);
     (void)state;
@@ -431,7 +433,8 @@ static void test_activated_modules(void **state) {
             oracle_run run = ask(e, &q);
             assert_true(run.result->adapter_from > 0);
             for (int32_t i = 0; i < run.result->n_plan; i++)
-                if (strncmp(run.result->plan[i].module, "prompt", 6) != 0) assert_true(run.result->plan[i].is_view && run.result->plan[i].tier[0] == 'r');
+                if (strncmp(run.result->plan[i].module, "prompt", 6) != 0)
+                    assert_true(run.result->plan[i].is_view && run.result->plan[i].tier[0] == 'r');
             oracle_run_free(&run);
             check(e, &q, NULL, "activated after documents");
             q.quality = (rp_quality){RP_QUALITY_BLEND, 30};
@@ -527,10 +530,17 @@ static void test_interface(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),          cmocka_unit_test(test_keys),           cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_modules),        cmocka_unit_test(test_merged_modules), cmocka_unit_test(test_activated),
-        cmocka_unit_test(test_activated_gives), cmocka_unit_test(test_activated_on_disk), cmocka_unit_test(test_activated_modules),
-        cmocka_unit_test(test_families),       cmocka_unit_test(test_interface),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_merged_modules),
+        cmocka_unit_test(test_activated),
+        cmocka_unit_test(test_activated_gives),
+        cmocka_unit_test(test_activated_on_disk),
+        cmocka_unit_test(test_activated_modules),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_interface),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -98,7 +98,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
-        if (!s->span) continue; /* a turn */
+        if (!s->span) continue;                  /* a turn */
         BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);

@@ -28,7 +28,7 @@ typedef struct adapter_group {
 typedef struct adapter_part {
     const adapter_group *group;
     const adapter_matrix *matrix;
-    float *low;            /* [n_rows][rank] */
+    float *low; /* [n_rows][rank] */
     backend_buffer *dst;
     int64_t first_a, first_b; /* first task of either product */
 } adapter_part;

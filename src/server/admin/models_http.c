@@ -34,13 +34,13 @@ typedef struct description {
     json_t *out; /* NULL: out of memory */
 } description;
 
-/* parent, root: as vLLM lists adapters. */
+/* parent: as vLLM lists adapters. */
 static json_t *openai_model(const server_model *m, const char *name, bool is_adapter, int64_t since) {
     char created[TIME_BYTES];
     models_http_write_time(since, created);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created", (json_int_t)since,
-                     "created_at", created, "owned_by", "reprise", "display_name", name, "parent", is_adapter ? m->name : NULL, "loaded", m->state == MODEL_LOADED, "meta",
-                     model_info_meta(&m->info));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created",
+                     (json_int_t)since, "created_at", created, "owned_by", "reprise", "display_name", name, "parent",
+                     is_adapter ? m->name : NULL, "loaded", m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
 }
 
 static json_t *gemini_methods(const server_model *m) {
@@ -121,8 +121,8 @@ void handle_llamacpp_adapters(server_request *x) {
     for (int32_t i = 0; list && (a = model_pool_adapter_of(x->server->models, x->model, i)); i++) {
         rp_adapter_info info = {.struct_size = sizeof(info)};
         rp_adapter_describe(a->adapter, &info);
-        json_t *one = json_pack("{s:i, s:s, s:f, s:s, s:i, s:o}", "id", (int)i, "path", a->name, "scale", 0.0, "fingerprint", info.fingerprint, "rank",
-                                (int)info.rank, "alora_invocation_tokens", invocation_of(&info));
+        json_t *one = json_pack("{s:i, s:s, s:f, s:s, s:i, s:o}", "id", (int)i, "path", a->name, "scale", 0.0, "fingerprint",
+                                info.fingerprint, "rank", (int)info.rank, "alora_invocation_tokens", invocation_of(&info));
         if (json_array_append_new(list, one)) json_decref(list), list = NULL;
     }
     server_request_reply_json(x, 200, list);
