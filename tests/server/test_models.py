@@ -38,7 +38,8 @@ def first_of(paths):
 def need_of(paths):
     """What one of the models takes of --ram with a KV cache of KV bytes, in bytes: the server says it at the start."""
     server = Server("--kv-ram", str(KV), "--log", "off", *options_of(paths), model=first_of(paths)).wait_ready()
-    said = server.said()
+    while " MiB" not in (said := server.said()):
+        time.sleep(0.01)  # lines are written by a thread of their own
     server.stop()
     return (int(said.split(" MiB")[0].rsplit(" ", 1)[1]) + 1) << 20
 
