@@ -197,7 +197,6 @@ void engine_schemas_free(rp_engine *e);
  * inexact, or if modules are computed with an adapter: one without invocation tokens; NULL: none. On failure the reference is
  * released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
 int engine_use_schema(rp_engine *e, rp_schema **s, const adapter_use *adapter, rp_error *err);
-void engine_schema_forms_free(rp_schema *s);
 
 /* ---- prompts.c: rp_prompt ---- */
 

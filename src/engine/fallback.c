@@ -17,23 +17,12 @@ static int make_form(rp_engine *e, rp_schema *s, const pml_formats *formats, con
     return rc;
 }
 
+/* One that is not linked: another thread was first. Linked ones are freed with their schema. */
 static void free_form(rp_schema *f) {
     if (!f) return;
-    for (rp_schema *a = f->adapted, *next; a; a = next) {
-        next = a->next_adapted;
-        free_form(a);
-    }
     adapter_unref(f->adapter.adapter);
     pml_layout_free(f->layout);
     base_free(f);
-}
-
-void engine_schema_forms_free(rp_schema *s) {
-    for (int i = 0; i < N_FALLBACKS; i++) free_form(s->fallbacks[i]);
-    for (rp_schema *a = s->adapted, *next; a; a = next) {
-        next = a->next_adapted;
-        free_form(a);
-    }
 }
 
 /* *s, which has a reference, in the form for a fallback. */
@@ -53,7 +42,7 @@ static int use_fallback(rp_engine *e, rp_schema **s, engine_fallback fallback, r
     }
     *s = of->fallbacks[fallback];
     pthread_mutex_unlock(&e->lock);
-    free_form(own); /* another thread was first */
+    free_form(own);
     return RP_OK;
 }
 
@@ -95,7 +84,7 @@ static int use_adapted(rp_engine *e, rp_schema **s, const adapter_use *adapter, 
     }
     *s = known;
     pthread_mutex_unlock(&e->lock);
-    free_form(own); /* another thread was first */
+    free_form(own);
     return RP_OK;
 }
 
