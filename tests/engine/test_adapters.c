@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "support/forward_run.h"
 #include "support/gguf_variant.h"
 #include "support/golden.h"
@@ -281,6 +282,45 @@ static void test_modules(void **state) {
     rp_engine_free(e);
 }
 
+#define HALF "The river runs slowly past the old mill, and a grey horse stands there in the rain. People say that its lamp is green. "
+#define LONG HALF HALF HALF HALF
+static const char long_schema[] =
+    "<schema name='s'>Here is what is known. <module name='a'>" LONG "</module><module name='b'>It was built by <param name='who' len='8'/>. " LONG
+    "</module></schema>";
+
+/* Reduced KV of modules: of the base and of an adapter, side by side. */
+static oracle_run reduced_run(bool base_first) {
+    rp_error err = {0};
+    rp_engine *e = NULL;
+    rp_engine_options o = rp_engine_options_defaults();
+    o.keep_share = "50%";
+    o.n_threads = 1;
+    must(rp_engine_new(&e, model, &o, &err), &err);
+    must(rp_schema_parse(e, long_schema, strlen(long_schema), "schema", NULL, NULL, NULL, &err), &err);
+    for (int i = !base_first; i < 2; i++) {
+        rp_request q = modular(i ? one : NULL, RP_QUALITY_REUSE, 0);
+        for (int again = 0; again < 2; again++) {
+            rp_result_free(tiny_model_answer(e, &q));
+            assert_true(rp_engine_drain(e, -1));
+        }
+    }
+    rp_request q = modular(one, RP_QUALITY_REUSE, 0);
+    oracle_run run = ask(e, &q);
+    rp_engine_free(e);
+    return run;
+}
+
+static void test_reduced_modules(void **state) {
+    oracle_run alone = reduced_run(false), after = reduced_run(true);
+    bool is_reduced = false;
+    (void)state;
+    for (int32_t i = 0; i < alone.result->n_plan; i++) is_reduced |= alone.result->plan[i].kept < 1;
+    assert_true(is_reduced);
+    assert_true(oracle_run_same(&alone, &after));
+    oracle_run_free(&alone);
+    oracle_run_free(&after);
+}
+
 /* The model with the merged weights, over the same modules. */
 static const lora_shape *merged;
 static void merge(const char *name, float *x, int64_t n_rows, int64_t width) {
@@ -489,6 +529,45 @@ static void test_families(void **state) {
     golden_close(g);
 }
 
+/* ---- failures ---- */
+
+/* Every allocation fails once, or from then on: an error, or the answer. */
+static void test_allocations(void **state) {
+    rp_error err = {0};
+    char file[64];
+    int failed = 0, answered = 0;
+    (void)state;
+    const lora_shape s = activated_shape();
+    lora_file_write(path, &s, file);
+    rp_request q = request_of(tokens, N_PROMPT, activated);
+    oracle_run wanted = cold(model, &q, NULL);
+    rp_engine *e = open_engine(model, 64, NULL);
+    must(rp_schema_parse(e, schema, strlen(schema), "schema", NULL, NULL, NULL, &err), &err);
+    must(rp_engine_prepare(e, NULL, NULL, &err), &err);
+    for (uint64_t n = 1; answered < 3; n++) {
+        rp_adapter *a = NULL;
+        rp_result *r = NULL, *m = NULL;
+        rp_request of_modules = modular(one, RP_QUALITY_REUSE, 0);
+        of_modules.adapter_scale = 1 + (float)n; /* another form of the schema */
+        base_alloc_fail_at(n, n % 3 == 0);
+        int rc = rp_adapter_open(&a, model, file, &err);
+        q.adapter = a;
+        if (!rc) rc = rp_engine_run(e, &q, &r, &err);
+        if (!rc) rc = rp_engine_run(e, &of_modules, &m, &err);
+        base_alloc_fail_at(0, 0);
+        if (r) assert_memory_equal(r->tokens, wanted.result->tokens, (size_t)r->n_tokens * sizeof *r->tokens);
+        failed += rc != 0;
+        answered = rc ? 0 : answered + 1;
+        rp_result_free(r);
+        rp_result_free(m);
+        rp_adapter_close(a);
+    }
+    assert_true(failed > 50);
+    rp_engine_free(e);
+    oracle_run_free(&wanted);
+    unlink(file);
+}
+
 /* ---- the interface ---- */
 
 static void test_interface(void **state) {
@@ -541,6 +620,8 @@ int main(void) {
         cmocka_unit_test(test_activated_modules),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_interface),
+        cmocka_unit_test(test_reduced_modules),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
