@@ -78,6 +78,8 @@ typedef struct rp_server_options {
     void (*on_request)(void *user, const rp_server_request *request); /* each request; any thread, several at once: it must not wait. NULL: none */
     void (*on_metrics)(void *user, char *text, size_t size); /* writes more lines of /metrics, NUL-terminated, each with its line feed; any
                                 thread. NULL: none */
+    const char *split_documents; /* regular expression (PCRE2) of separators: where documents are modules, the texts between its matches in a message
+                                    are documents of their own, the last one the question. NULL: texts are not split */
     const char *const *adapters; /* LoRA adapters (rp_adapter_open): "NAME=FILE", of the first model, or "NAME@MODEL=FILE". A request whose model is
                                 NAME uses the adapter. Opened with their model. NULL: none */
     int32_t n_adapters;         /* 0 to 64 */
