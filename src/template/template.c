@@ -108,6 +108,14 @@ static void apply_edit(state *s, const template_edit *edit) {
     if (edit->sets_generation) dict_set(s, s->variables, value_text(s, "add_generation_prompt"), value_bool(edit->generation));
 }
 
+static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
+    edit->lines = base_alloc((s->n_lines + 1) * sizeof(*edit->lines));
+    if (!edit->lines) return base_fail_memory(err, s->n_lines * sizeof(*edit->lines), "lines of a chat template");
+    if (s->n_lines > 0) memcpy(edit->lines, s->lines, s->n_lines * sizeof(*edit->lines));
+    edit->n_lines = s->n_lines;
+    return RP_OK;
+}
+
 int template_render_edited(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
                            template_edit *edit, rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
@@ -126,11 +134,13 @@ int template_render_edited(const rp_template *t, const char *json, size_t n, con
     if (in_template && edit) {
         apply_edit(&s, edit);
         s.watched = &text;
-        s.watched_bytes = edit->byte;
     }
     if (in_template) template_evaluate(&s, t->body, &text);
-    if (edit) edit->line = s.watched_line;
     rc = s.failed ? state_report(&s, in_template, err) : copy_out(&text, out, err);
+    if (!rc && edit && (rc = copy_lines(&s, edit, err))) {
+        rp_template_text_free(*out);
+        *out = NULL;
+    }
     arena_free(&s.memory);
     return rc;
 }

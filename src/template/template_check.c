@@ -26,8 +26,9 @@
 #define SHOWN_BYTES 96
 #define MOST_TIME_BYTES 64 /* a text by time is that long; if there are several, they are not one */
 
-/* Each digit and each name of a day and a month differs between them: 13 February 2021 04:05:06, 28 November 1997 13:47:59, 1 June 2039 22:30:40. */
-static const int64_t other_times[] = {1613189106, 880724879, 2190580240};
+/* Their first and last letters and digits differ in each form of a date, so that one of them differs from any third: 13 February 2021 04:05:06,
+ * 28 November 1997 13:47:59. */
+static const int64_t other_times[] = {1613189106, 880724879};
 
 /* How a part of the conversation is rendered. */
 typedef struct beginning {
@@ -38,6 +39,8 @@ typedef struct beginning {
 typedef struct rendering {
     beginning of;
     template_text *text; /* NULL: refused */
+    written_line *lines; /* [n_lines] */
+    size_t n_lines;
 } rendering;
 
 typedef struct check {
@@ -91,35 +94,29 @@ const char *rp_template_advice(const rp_template *t, const rp_template_change *c
 
 /* ---- Renderings ---- */
 
-static template_edit edit_of(const check *c, beginning of, size_t byte) {
-    return (template_edit){
-        .n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps, .byte = byte};
-}
-
 /* RP_OK with text NULL: the template refuses these messages. */
 static int check_render(check *c, beginning of, const rp_template_options *options, rendering *out) {
-    template_edit edit = edit_of(c, of, SIZE_MAX);
+    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps};
     rp_error err;
     *out = (rendering){.of = of};
     const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &out->text, &err);
     if (rc == RP_ERR_MEMORY) return base_fail(c->err, RP_ERR_MEMORY, "%s", err.message);
+    out->lines = edit.lines;
+    out->n_lines = edit.n_lines;
     return RP_OK;
 }
 
 static void rendering_free(rendering *r) {
     rp_template_text_free(r->text);
+    base_free(r->lines);
     *r = (rendering){.text = NULL};
 }
 
-/* The line that wrote the byte. */
-static int find_line(check *c, beginning of, const rp_template_options *options, size_t byte, int32_t *line) {
-    template_edit edit = edit_of(c, of, byte);
-    template_text *text = NULL;
-    rp_error err;
-    const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &text, &err);
-    rp_template_text_free(text);
-    *line = (int32_t)edit.line;
-    return rc == RP_ERR_MEMORY ? base_fail(c->err, RP_ERR_MEMORY, "%s", err.message) : RP_OK;
+/* The line of the template that wrote the byte; 0: the text is shorter. */
+static int32_t line_at(const rendering *r, size_t byte) {
+    for (size_t i = 0; i < r->n_lines; i++)
+        if (byte < r->lines[i].end) return (int32_t)r->lines[i].line;
+    return 0;
 }
 
 /* ---- Changes ---- */
@@ -160,7 +157,7 @@ static int32_t message_at(const check *c, size_t byte, size_t n_before) {
 }
 
 /* Adds the change from a to b; x has the fields that its kind sets. */
-static int add_change(check *c, const rendering *a, const rendering *b, const rp_template_options *after, rp_template_change x) {
+static int add_change(check *c, const rendering *a, const rendering *b, rp_template_change x) {
     rp_template_report *r = c->report;
     if (r->n_changes == RP_TEMPLATE_MAX_CHANGES) {
         r->n_left_out++;
@@ -172,9 +169,8 @@ static int add_change(check *c, const rendering *a, const rendering *b, const rp
     x.n_after = (int32_t)b->of.n;
     x.opens_answer = !x.by_time && a->of.generation;
     x.message = message_at(c, x.byte, a->of.n);
-    int rc = find_line(c, a->of, &c->options, x.byte, &x.line_before);
-    if (!rc) rc = find_line(c, b->of, after, x.byte, &x.line_after);
-    if (rc) return rc;
+    x.line_before = line_at(a, x.byte);
+    x.line_after = line_at(b, x.byte);
     x.text_line = 1;
     for (size_t i = 0; i < x.byte; i++) x.text_line += a->text->bytes[i] == '\n';
     x.from = character_start(a->text, x.byte < SHOWN_BEFORE ? 0 : x.byte - SHOWN_BEFORE);
@@ -201,13 +197,13 @@ static int check_beginning(check *c, const rendering *a, const rendering *b) {
     if (!a->text || !b->text) return RP_OK;
     const size_t byte = common_beginning(a->text, b->text);
     if (byte >= kept_bytes(a) || (last && last->byte == byte && (size_t)last->n_after == b->of.n)) return RP_OK;
-    return add_change(c, a, b, &c->options, (rp_template_change){.byte = byte, .end = byte + 1});
+    return add_change(c, a, b, (rp_template_change){.byte = byte, .end = byte + 1});
 }
 
 /* The rendering now, and those at other times. */
 static int check_times(check *c, const rendering *now) {
     rendering first = {.text = NULL};
-    rp_template_options at = c->options, of_first = c->options;
+    rp_template_options at = c->options;
     rp_template_change x = {.by_time = true, .byte = SIZE_MAX};
     int rc = RP_OK;
     if (!now->text || !rp_template_uses(c->t, "strftime_now")) return RP_OK;
@@ -221,13 +217,12 @@ static int check_times(check *c, const rendering *now) {
         if (differs) x.end = BASE_MAX(x.end, now->text->n - common_ending(now->text, other.text, shorter - byte));
         if (differs && byte < x.byte) {
             x.byte = byte;
-            of_first = at;
             rendering_free(&first);
             first = other;
         } else rendering_free(&other);
     }
     x.end = BASE_MIN(BASE_MAX(x.end, x.byte + 1), x.byte + MOST_TIME_BYTES);
-    if (!rc && first.text) rc = add_change(c, now, &first, &of_first, x);
+    if (!rc && first.text) rc = add_change(c, now, &first, x);
     rendering_free(&first);
     return rc;
 }

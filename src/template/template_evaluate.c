@@ -503,16 +503,22 @@ static flow run_kind(frame *f, const template_node *node) {
     return FLOW_NEXT;
 }
 
+/* What a statement wrote is noted when it ends: the innermost ends first, and leaves nothing to those around it. */
+static void note_line(state *s, size_t end, uint32_t line) {
+    written_line *last = s->n_lines > 0 ? &s->lines[s->n_lines - 1] : NULL;
+    if (end == (last ? last->end : 0)) return;
+    if (last && last->line == line) last->end = end;
+    else if (state_grow(s, (void **)&s->lines, &s->cap_lines, s->n_lines + 1, sizeof(*s->lines)))
+        s->lines[s->n_lines++] = (written_line){end, line};
+}
+
 static flow run(frame *f, const template_node *node) {
     if (!deeper(f)) return FLOW_BREAK;
     if (node->kind != NODE_BODY) f->s->line = node->line;
     f->nested++;
     flow next = run_kind(f, node);
     f->nested--;
-    if (f->out == f->s->watched && f->out->n > f->s->watched_bytes) { /* the innermost statement returns first */
-        f->s->watched_line = node->line;
-        f->s->watched = NULL;
-    }
+    if (f->out == f->s->watched) note_line(f->s, f->out->n, node->line);
     return next;
 }
 

@@ -260,6 +260,12 @@ typedef struct builder {
     size_t n_runs, cap_runs;
 } builder;
 
+/* Bytes of a text, from the end of those before, that a statement in this line of the template wrote. */
+typedef struct written_line {
+    size_t end;
+    uint32_t line;
+} written_line;
+
 typedef struct state {
     const template *t;
     arena memory;
@@ -272,9 +278,9 @@ typedef struct state {
     uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
     const rp_template_options *options;
-    const builder *watched; /* the text of the rendering, until it has more than watched_bytes bytes; NULL: none */
-    size_t watched_bytes;
-    uint32_t watched_line; /* of the statement that wrote the next byte; 0: none did */
+    const builder *watched; /* the text whose lines are noted; NULL: none */
+    written_line *lines;    /* [n_lines] by rising end */
+    size_t n_lines, cap_lines;
 } state;
 
 /* A change of the variables before a rendering, and what to find out in it (template_check.c). */
@@ -282,9 +288,9 @@ typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
     bool sets_generation; /* add_generation_prompt is `generation` */
     bool generation;
-    uint64_t max_steps; /* 0: TEMPLATE_MAX_STEPS */
-    size_t byte;        /* of the text */
-    uint32_t line;      /* result: of the template's statement that wrote it; 0: the text is shorter */
+    uint64_t max_steps;  /* 0: TEMPLATE_MAX_STEPS */
+    written_line *lines; /* result: [n_lines], base_free; NULL if it fails */
+    size_t n_lines;
 } template_edit;
 
 /* template_render of changed variables. edit: NULL for none. */

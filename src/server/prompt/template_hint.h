@@ -6,10 +6,9 @@
 
 #include "server/http/server_request.h"
 
-/* Limits, since up to 9 renderings may run on an I/O thread: longer conversations, and templates that take more steps (some 10 ms), are not
- * examined. */
-#define SERVER_MAX_CHECKED_BYTES ((size_t)256 << 10)
-#define SERVER_MAX_CHECKED_STEPS ((uint64_t)1 << 20)
+/* Limits, since up to 5 renderings may run on an I/O thread: longer conversations, and templates that take more steps, are not examined. */
+#define SERVER_MAX_CHECKED_BYTES ((size_t)128 << 10)
+#define SERVER_MAX_CHECKED_STEPS ((uint64_t)1 << 19)
 
 /* Sets gen->template_hint, if the first choice's mismatch is where the template changes its text: {"what": "template", "message": "assistant 1",
  * "text": what the template writes now, "cached": what it wrote before, "line": of the template, "at_mismatch": true, "do": "..."}. */
