@@ -84,6 +84,21 @@ class TemplateHints(unittest.TestCase):
         reports = [json.loads(data)["reprise"] for _, data in reply.frames if data != "[DONE]" and "reprise" in json.loads(data)]
         self.assertEqual([h["message"] for h in self.hints({"reprise": reports[-1]})], ["assistant 1"])
 
+    def test_anthropic(self):
+        server = self.serve(DROPS)
+        fields = {"model": "default", "max_tokens": 40, "temperature": 0, "thinking": {"type": "enabled", "budget_tokens": 20}}
+        first = server.post("/v1/messages", {"messages": TURNS[:1], "grammar": THOUGHT, **fields}).json["content"]
+        answer = server.post("/v1/messages", {"messages": [TURNS[0], {"role": "assistant", "content": first}, TURNS[2]], **fields}).json
+        self.assertEqual([(h["message"], h["line"]) for h in self.hints(answer)], [("assistant 1", 6)])
+
+    def test_limit(self):
+        """A long request is not examined: its report would keep others waiting."""
+        for n_bytes, n_hints in ((1000, 1), (140000, 0)):
+            server = self.serve(DROPS)
+            said = self.ask(server, TURNS[:1], grammar=THOUGHT)["choices"][0]["message"]
+            answer = self.ask(server, [TURNS[0], {**said, "tool_calls": []}, TURNS[2]], metadata={"a": "x" * n_bytes})
+            self.assertEqual(len(self.hints(answer)), n_hints, n_bytes)
+
     def test_variable_that_keeps_it(self):
         _, _, hints = self.two_turns(KEEPS)
         self.assertIn("preserve_thinking", hints[0]["do"])

@@ -72,7 +72,7 @@ static const char *shown(const char *excerpt, const rp_template_change *c, char 
 }
 
 static int add_unstable(lint *x, const rp_template *t, const rp_template_change *c) {
-    char before[TEXT_BYTES * 2 + 8], after[TEXT_BYTES * 2 + 8], place[32];
+    char before[TEXT_BYTES * 2 + 8], after[TEXT_BYTES * 2 + 8], place[32] = "";
     const int32_t line = c->line_before > 0 ? c->line_before : c->line_after;
     const lint_place at = {"chat template", BASE_MAX(line, 1), 1, LINT_OF_TEMPLATE};
     const char *advice = rp_template_advice(t, c);
@@ -82,7 +82,7 @@ static int add_unstable(lint *x, const rp_template *t, const rp_template_change 
         return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
                            "the template prints the date or the time, here %s: when it changes, all text after it misses the prefix cache: %s",
                            before, advice);
-    snprintf(place, sizeof(place), c->line_after > 0 && c->line_after != line ? " (line %d)" : "", (int)c->line_after);
+    if (c->line_after > 0 && c->line_after != line) snprintf(place, sizeof(place), " (line %d)", (int)c->line_after);
     return lint_add_at(x, RP_LINT_UNSTABLE, &at, -1,
                        "the template writes %s in message %d%s while the conversation has %d message%s, and %s%s once it has %d: the prefix cache "
                        "misses from there on: %s",
