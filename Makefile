@@ -158,6 +158,11 @@ soak: SECONDS = 3600
 soak: all ## soak test under mixed load: memory must stay flat and answers unchanged: make soak SECONDS=3600
 	@build/reprise bench -m $(SOAK_MODEL) --load soak --seconds $(SECONDS) --kv-ram 64M $(OPTIONS)
 
+.PHONY: soak-models
+soak-models: SECONDS = 600
+soak-models: all ## soak test of three models in one server with memory for two, all APIs mixed: make soak-models SECONDS=600
+	@tools/soak_models --seconds $(SECONDS) $(OPTIONS)
+
 soak-disk: SECONDS = 3600
 soak-disk: DIR = build/soak-store
 soak-disk: all ## soak test with a store on disk, measured from outside: within budget, no growth: make soak-disk SECONDS=3600

@@ -15,9 +15,9 @@
 
 #include "common/command.h"
 #include "common/console.h"
-#include "common/loader.h"
 #include "reprise_tools.h"
 #include "reprise_server.h"
+#include "serve_models.h"
 #include "serve_notify.h"
 #include "serve_otlp.h"
 #include "serve_reload.h"
@@ -26,8 +26,8 @@
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
-    const char *model, *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp;
-    cli_list schemas, host_names, aliases;
+    const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp;
+    cli_list models, schemas, host_names, aliases;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
@@ -45,8 +45,9 @@ static const char *const reuse_names[] = {"on", "modular", NULL};
 #define TIMEOUT(option, at, text) \
     {.name = option, .kind = CLI_INT, .value = "MS", .offset = AT(at), .min = 1, .max = 86400000, .help = text}
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model),
-     .help = "model file (GGUF); required"},
+    {.name = "model", .letter = 'm', .kind = CLI_LIST, .value = "[NAME=]FILE", .offset = AT(models),
+     .help = "model file (GGUF); required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
+             "the least recently used one unloaded when --ram is full"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML), shared by all tenants; may be repeated"},
     {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir),
@@ -66,8 +67,9 @@ static const cli_option options[] = {
     {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "CORS: allow web pages of this origin; '*': all"},
     {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "disable the web page at /"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
-     .help = "model name in the API (the name in the model file)"},
-    {.name = "alias", .kind = CLI_LIST, .value = "NAME", .offset = AT(aliases), .help = "another name of the model in the API; may be repeated"},
+     .help = "name of a single model in the API (the name in the model file)"},
+    {.name = "alias", .kind = CLI_LIST, .value = "NAME[=MODEL]", .offset = AT(aliases),
+     .help = "another name of a model in the API, of the first one by default; may be repeated"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
      .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names,
@@ -128,7 +130,7 @@ static int serve_serve_main(int argc, char **argv);
 const cli_command cli_command_serve = {
     .name = "serve",
     .summary = "serve the APIs of OpenAI, Anthropic, Gemini, Ollama and llama.cpp over HTTP",
-    .synopsis = "-m MODEL [--store DIR] [OPTIONS]",
+    .synopsis = "-m [NAME=]MODEL... [--store DIR] [OPTIONS]",
     .notes = "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reloads the --schema files.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
@@ -190,7 +192,6 @@ static rp_server_options server_options(const serve_options *o) {
     s.host_names = o->host_names.items;
     s.n_host_names = (int32_t)o->host_names.n;
     s.no_page = o->no_page;
-    s.model_name = o->name;
     s.aliases = o->aliases.items;
     s.n_aliases = (int32_t)o->aliases.n;
     s.stable_system = o->stable_system;
@@ -210,7 +211,7 @@ static rp_server_options server_options(const serve_options *o) {
     return s;
 }
 
-static int serve_load(cli_loaded *l, const serve_options *o) {
+static serve_models_options models_options(const serve_options *o) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
     engine.max_queue = o->queue;
@@ -221,9 +222,7 @@ static int serve_load(cli_loaded *l, const serve_options *o) {
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
-    int status = cli_load_model(l, o->model, o->chat_format);
-    if (status == CLI_OK) status = cli_load_engine(l, &engine, &o->schemas);
-    return status == CLI_OK ? cli_prepare_engine(l, &engine) : status;
+    return (serve_models_options){&o->models, o->name, o->chat_format, &o->schemas, engine};
 }
 
 /* Programs that start a server parse these lines. */
@@ -232,16 +231,14 @@ static int serve_print(const char *line, const char *what) {
     return cli_finish_output();
 }
 
-static int serve_serve(rp_server *server, cli_loaded *l, const serve_options *o) {
+static int serve_serve(rp_server *server, serve_models *models, const serve_options *o) {
     int status = CLI_OK;
     for (int i = 0; rp_server_address(server, i) != NULL && status == CLI_OK; i++)
         status = serve_print("listening on %s\n", rp_server_address(server, i));
-    if (status == CLI_OK) status = serve_load(l, o);
+    if (status == CLI_OK) status = serve_models_ready(models, server);
     if (status != CLI_OK) return status;
-    rp_error err;
-    if (rp_server_ready(server, l->model, l->engine, &err) != RP_OK) return cli_fail_library(&err);
     serve_reload reload = {0};
-    status = serve_reload_start(&reload, l->engine, &o->schemas);
+    status = serve_reload_start(&reload, models, &o->schemas);
     if (status == CLI_OK) status = serve_print("ready%s\n", "");
     if (status == CLI_OK) {
         serve_notify("READY=1");
@@ -262,11 +259,10 @@ static void raise_descriptors(const serve_options *o) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve_serve_with(const serve_options *o) {
+static int serve_serve_with(const serve_options *o, serve_models *models) {
     rp_server_options s = server_options(o);
     rp_server *server = NULL;
     serve_otlp *otlp = NULL;
-    cli_loaded loaded = {0};
     rp_error err;
     raise_descriptors(o);
     (void)rp_log_start(); /* on failure, lines are written synchronously */
@@ -285,13 +281,10 @@ static int serve_serve_with(const serve_options *o) {
     }
     catch_signals(server);
     count_steps(server);
-    int status = serve_serve(server, &loaded, o);
-    int64_t left_ms = rp_server_drain_left_ms(server);
+    int status = serve_serve(server, models, o);
     count_steps(NULL);
     rp_server_free(server);
     serve_otlp_stop(otlp);
-    loaded.close_ms = &left_ms;
-    cli_loaded_free(&loaded);
     rp_log_stop(LOG_STOP_MS);
     return status;
 }
@@ -314,8 +307,13 @@ static int hash_key(void) {
 
 static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
-    if (o->model == NULL) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
-    return serve_serve_with(o);
+    if (o->models.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
+    serve_models_options of_models = models_options(o);
+    serve_models *models;
+    int status = serve_models_new(&models, &of_models);
+    if (status == CLI_OK) status = serve_serve_with(o, models);
+    serve_models_free(models);
+    return status;
 }
 
 static int serve_serve_main(int argc, char **argv) {

@@ -34,11 +34,12 @@ CLI_PRINTF(1, 2) static void reload_log(const char *format, ...) {
     rp_log_line(line);
 }
 
-static void serve_reload_reload(const serve_reload *r) {
+static void serve_reload_reload(void *user, rp_engine *engine) {
+    const serve_reload *r = user;
     size_t n = 0;
     for (size_t i = 0; i < r->schemas->n; i++) {
         rp_error err;
-        if (rp_schema_load(r->engine, r->schemas->items[i], NULL, NULL, &err) == RP_OK) n++;
+        if (rp_schema_load(engine, r->schemas->items[i], NULL, NULL, &err) == RP_OK) n++;
         else reload_log("reprise: %s", err.message);
     }
     reload_log("reloaded %zu of %zu schemas", n, r->schemas->n);
@@ -48,12 +49,12 @@ static void *serve_reload_run(void *user) {
     serve_reload *r = user;
     sigset_t set = serve_reload_hangup();
     int number;
-    while (sigwait(&set, &number) == 0 && !atomic_load(&r->ends)) serve_reload_reload(r);
+    while (sigwait(&set, &number) == 0 && !atomic_load(&r->ends)) serve_models_visit(r->models, serve_reload_reload, r);
     return NULL;
 }
 
-int serve_reload_start(serve_reload *r, rp_engine *engine, const cli_list *schemas) {
-    r->engine = engine;
+int serve_reload_start(serve_reload *r, serve_models *models, const cli_list *schemas) {
+    r->models = models;
     r->schemas = schemas;
     r->started = pthread_create(&r->thread, NULL, serve_reload_run, r) == 0;
     return r->started ? CLI_OK : cli_fail(CLI_FAILED, "cannot start a thread: end other programs and try again");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_reload.h: on SIGHUP, reloads the files of --schema while the server runs. Unchanged modules keep their KV; a
- * file that cannot be read leaves its schema unchanged.
+/* serve_reload.h: on SIGHUP, reloads the files of --schema into the engines of all loaded models while the server runs.
+ * Unchanged modules keep their KV; a file that cannot be read leaves its schema unchanged.
  *
  * Call serve_reload_block before any thread is created. Each reload logs a line "reloaded 2 of 3 schemas".
  */
@@ -12,10 +12,10 @@
 #include <stdbool.h>
 
 #include "common/options.h"
-#include "reprise.h"
+#include "serve_models.h"
 
 typedef struct serve_reload {
-    rp_engine *engine;
+    serve_models *models;
     const cli_list *schemas;
     pthread_t thread;
     bool started;
@@ -24,8 +24,8 @@ typedef struct serve_reload {
 
 /* Blocks SIGHUP, so that it does not end the program; it stays pending until the reload thread takes it. */
 void serve_reload_block(void);
-/* Borrows engine and schemas until serve_reload_stop. Returns an exit status. */
-int serve_reload_start(serve_reload *r, rp_engine *engine, const cli_list *schemas);
+/* Borrows models and schemas until serve_reload_stop. Returns an exit status. */
+int serve_reload_start(serve_reload *r, serve_models *models, const cli_list *schemas);
 /* Also valid on one that was not started. */
 void serve_reload_stop(serve_reload *r);
 

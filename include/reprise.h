@@ -429,6 +429,7 @@ typedef struct rp_engine_options {
     const char *kv_keep;         /* rp_request.kv_keep of requests that name none; it yields to quality focus, and where the KV budget cannot hold
                                     it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */
     const char *kv_method;       /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv. Borrowed likewise */
+    uint64_t kv_min_bytes;       /* RP_ERR_BUDGET if ram_bytes leaves less for KV; 0: 1 MiB */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -492,6 +493,7 @@ typedef struct rp_memory {
     uint64_t kv;           /* KV allocated so far */
     uint64_t kv_limit;     /* rp_engine_options.kv_budget_bytes, in whole blocks */
     uint64_t weights_file; /* of `file`: repacked weights that are mapped from weights_dir; then `weights` is 0 */
+    uint64_t most;         /* what a program with this engine takes at most, as ram_bytes counts it: with kv_limit for KV */
 } rp_memory;
 /* RP_ERR_INVALID (struct_size is not set). */
 RP_API int rp_engine_memory(rp_engine *engine, rp_memory *out);

@@ -102,7 +102,7 @@ RP_API int rp_server_ready(rp_server *server, rp_model *model, rp_engine *engine
 typedef struct rp_server_models {
     uint32_t struct_size;
     int32_t n;                  /* 1 to RP_SERVER_MAX_MODELS */
-    const char *const *names;   /* [n] in the API, unique */
+    const char *const *names;   /* [n] in the API, unique. Of a single model, names[0] may be NULL: from the model's file */
     const rp_model_info *infos; /* [n] from rp_model_describe, for lists of models before their first load. NULL: unknown until then */
     /* Opens the i-th model and an engine for it. RP_ERR_BUDGET: loaded models have the memory that it needs; the server unloads one of them and calls
      * again, as long as there is one. Other errors are the replies to the requests that wait for the model; the next request tries again. */

@@ -60,7 +60,8 @@ rp_engine_options cli_engine_options(const cli_engine_args *args) {
 }
 
 /* Checked before the model is opened: a wrong name is a usage error for every model. */
-static int check_chat_format(const char *name) {
+int cli_check_chat_format(const char *name) {
+    if (name == NULL) return CLI_OK;
     cli_nearest nearest = cli_nearest_start(name);
     char all[512] = "";
     for (int i = 0; rp_chat_format_name(i) != NULL; i++) {
@@ -94,28 +95,34 @@ static void meet_sigbus(int number) {
 
 /* weights_dir: NULL, or a folder with files that are mapped, too. */
 static void watch_maps(const char *model, const char *weights_dir) {
+    static const char *first; /* borrowed, as cli_loaded.path */
     struct sigaction action = {.sa_handler = meet_sigbus};
+    if (first == NULL) first = model;
+    const bool is_only = strcmp(first, model) == 0;
     int n = snprintf(truncated_line, sizeof truncated_line,
-                     "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably the model "
-                     "'%.800s'%s%.800s%s: replace models by rename (write a new file, then mv), never in place\n",
-                     model, weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
+                     "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably %s%.800s%s%s%.800s%s: "
+                     "replace models by rename (write a new file, then mv), never in place\n",
+                     is_only ? "the model '" : "one of the models", is_only ? model : "", is_only ? "'" : "",
+                     weights_dir != NULL ? ", or its repacked weights in '" : "", weights_dir != NULL ? weights_dir : "",
                      weights_dir != NULL ? "'" : "");
     truncated_bytes = n > 0 && (size_t)n < sizeof truncated_line ? (size_t)n : 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
 }
 
-int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
+static int open_model(cli_loaded *l, const char *path, const char *chat_format, rp_error *err) {
     rp_model_options options = rp_model_options_defaults();
     options.chat_format = chat_format;
-    if (chat_format != NULL) {
-        int status = check_chat_format(chat_format);
-        if (status != CLI_OK) return status;
-    }
-    rp_error err;
     l->path = path;
     watch_maps(path, NULL);
-    return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+    return rp_model_open(&l->model, path, &options, err);
+}
+
+int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
+    rp_error err;
+    int status = cli_check_chat_format(chat_format);
+    if (status != CLI_OK) return status;
+    return open_model(l, path, chat_format, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
 int cli_load_vocabulary(cli_loaded *l, const char *path) {
@@ -125,18 +132,22 @@ int cli_load_vocabulary(cli_loaded *l, const char *path) {
     return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
-int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
-    rp_error err;
+static int open_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas, bool warns, rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
     if (options->weights_dir != NULL) watch_maps(l->path, options->weights_dir);
-    if (rp_engine_new(&l->engine, l->model, options, &err) != RP_OK) return cli_fail_library(&err);
+    int rc = rp_engine_new(&l->engine, l->model, options, err);
+    if (rc != RP_OK) return rc;
     rp_model_describe(l->model, &info);
-    if (options->n_ctx > info.n_ctx_train)
+    if (warns && options->n_ctx > info.n_ctx_train)
         cli_warn("--ctx %d: the model was trained for %d positions; output beyond them may be wrong", (int)options->n_ctx,
                  (int)info.n_ctx_train);
-    for (size_t i = 0; i < schemas->n; i++)
-        if (rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, &err) != RP_OK) return cli_fail_library(&err);
-    return CLI_OK;
+    for (size_t i = 0; i < schemas->n && rc == RP_OK; i++) rc = rp_schema_load(l->engine, schemas->items[i], NULL, &l->schema, err);
+    return rc;
+}
+
+int cli_load_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas) {
+    rp_error err;
+    return open_engine(l, options, schemas, true, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
 typedef struct prepare_state {
@@ -171,12 +182,25 @@ static const char *prepare_dir(const cli_loaded *l, const rp_engine_options *o) 
     return !o->store_read_only && info.weight_bytes >= min && info.weight_bytes <= limit ? o->weights_dir : NULL;
 }
 
-int cli_prepare_engine(cli_loaded *l, const rp_engine_options *options) {
+static int prepare_engine(cli_loaded *l, const rp_engine_options *options, rp_error *err) {
     prepare_state state = {.dir = prepare_dir(l, options)};
-    rp_error err;
-    int rc = rp_engine_prepare(l->engine, loader_on_progress, &state, &err);
+    int rc = rp_engine_prepare(l->engine, loader_on_progress, &state, err);
     cli_progress_clear(&state.bar);
-    return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
+    return rc;
+}
+
+int cli_prepare_engine(cli_loaded *l, const rp_engine_options *options) {
+    rp_error err;
+    return prepare_engine(l, options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+}
+
+int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options, const cli_list *schemas,
+             bool shows_progress, rp_error *err) {
+    int rc = open_model(l, path, chat_format, err);
+    if (rc == RP_OK) rc = open_engine(l, options, schemas, shows_progress, err);
+    if (rc == RP_OK) rc = shows_progress ? prepare_engine(l, options, err) : rp_engine_prepare(l->engine, NULL, NULL, err);
+    if (rc != RP_OK) cli_loaded_free(l);
+    return rc;
 }
 
 void cli_loaded_free(cli_loaded *l) {

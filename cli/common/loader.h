@@ -77,6 +77,13 @@ rp_engine_options cli_engine_options(const cli_engine_args *args);
  * there is none, or its path is too long. */
 const char *cli_weights_dir(const char *store);
 
+/* CLI_OK for NULL and a known name; else an exit status, after its error line. */
+int cli_check_chat_format(const char *name);
+/* Opens model, engine and schemas and prepares the weights, without error lines. chat_format: checked; NULL: the model's. shows_progress: with a
+ * progress bar and warnings. Returns an rp_code; on an error nothing is open. */
+int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_engine_options *options, const cli_list *schemas,
+             bool shows_progress, rp_error *err);
+
 /* Opens the model. chat_format: a name, or NULL. Returns an exit status; an unknown chat format is CLI_WRONG_USE. */
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format);
 /* Opens a model for its vocabulary only; files without weights are accepted. Returns an exit status. */

@@ -423,6 +423,7 @@ class rp_engine_options(Structure):
     keep_method: Bytes | None
     kv_keep: Bytes | None
     kv_method: Bytes | None
+    kv_min_bytes: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -454,6 +455,7 @@ class rp_engine_options(Structure):
         ("keep_method", c_char_p),
         ("kv_keep", c_char_p),
         ("kv_method", c_char_p),
+        ("kv_min_bytes", c_uint64),
     ]
 
 
@@ -497,6 +499,7 @@ class rp_memory(Structure):
     kv: int
     kv_limit: int
     weights_file: int
+    most: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("weights", c_uint64),
@@ -506,6 +509,7 @@ class rp_memory(Structure):
         ("kv", c_uint64),
         ("kv_limit", c_uint64),
         ("weights_file", c_uint64),
+        ("most", c_uint64),
     ]
 
 

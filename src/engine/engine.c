@@ -131,24 +131,27 @@ const char *rp_store_state_name(rp_store_state state) {
 }
 
 /* Memory besides weights, file, activations and KV: the program and its libraries, stacks, the vocabulary, buffers of
- * steps; and a share of the KV budget for the tables of spans. Measured, rounded up. */
+ * steps. Measured, rounded up. */
 #define PROGRAM_BYTES ((uint64_t)24 << 20)
 #define TOKEN_BYTES 256
-#define TABLE_SHARE 64
 
 /* Bytes for the KV cache: as set in the options, within what the rest leaves. */
-static int kv_budget(const rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
+static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp_error *err) {
     uint64_t n_vocab = (uint64_t)e->model->hp.n_vocab;
     uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
     rp_memory m = {0};
     *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
-    if (o->ram_bytes == 0) return RP_OK;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
-    uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / TABLE_SHARE * (TABLE_SHARE - 1) : 0;
+    e->other_bytes = rest;
+    if (o->ram_bytes == 0) return RP_OK;
+    uint64_t left = o->ram_bytes > rest ? (o->ram_bytes - rest) / ENGINE_TABLE_SHARE * (ENGINE_TABLE_SHARE - 1) : 0;
     *out = BASE_MIN(*out, left);
-    if (left >= MIN_KV_BYTES) return RP_OK;
+    if (left >= MIN_KV_BYTES && left >= o->kv_min_bytes) return RP_OK;
+    if (left >= MIN_KV_BYTES)
+        return base_fail(err, RP_ERR_BUDGET, "ram_bytes (%llu MiB) leaves %llu MiB for the KV cache, kv_min_bytes is %llu MiB: raise ram_bytes",
+                         (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
                      "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,

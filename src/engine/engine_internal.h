@@ -76,6 +76,8 @@ typedef struct engine_status {
     int32_t background; /* tasks that have not ended */
 } engine_status;
 
+#define ENGINE_TABLE_SHARE 64 /* share of the KV budget that the tables of spans take. Measured, rounded up */
+
 struct rp_engine {
     rp_model *model;
     int32_t n_threads, n_ctx, chunk_tokens, max_sequences, max_queue;
@@ -85,6 +87,7 @@ struct rp_engine {
     backend *backend;
     model_forward *forward;
     kv_pool *pool;
+    uint64_t other_bytes;   /* of memory besides KV and its tables, at most */
     weights_cache *weights; /* NULL: repacked weights are not kept */
     record_cipher *cipher; /* NULL: records are not encrypted */
     pml_formats formats;  /* KV formats of text and of modules, as it was created; */

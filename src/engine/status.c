@@ -8,7 +8,8 @@
 
 void engine_publish(rp_engine *e) {
     kv_pool_stats states = kv_pool_get_stats(e->pool);
-    rp_memory memory = {.kv = states.slab_bytes, .kv_limit = states.budget_bytes};
+    rp_memory memory = {.kv = states.slab_bytes, .kv_limit = states.budget_bytes,
+                        .most = e->other_bytes + states.budget_bytes / (ENGINE_TABLE_SHARE - 1) * ENGINE_TABLE_SHARE};
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     e->backend->ops->usage(e->backend, &memory);
     span_store_stats(e->store, &stats);

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
@@ -114,8 +115,9 @@ static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
 /* ---- descriptions ---- */
 
 /* Offsets of the texts that belong to the model: the pool has copies, which outlive it. Other texts are static. */
-static const size_t info_texts[] = {offsetof(rp_model_info, name), offsetof(rp_model_info, architecture), offsetof(rp_model_info, weights),
-                                    offsetof(rp_model_info, chat_format), offsetof(rp_model_info, fingerprint), offsetof(rp_model_info, chat_template)};
+#define TEXT(field) offsetof(rp_model_info, field)
+static const size_t info_texts[] = {TEXT(name), TEXT(architecture), TEXT(weights), TEXT(chat_format), TEXT(fingerprint), TEXT(chat_template)};
+#undef TEXT
 
 static const char **info_text(rp_model_info *info, size_t i) { return (const char **)(void *)((char *)info + info_texts[i]); }
 
@@ -391,11 +393,7 @@ static int open_schemas(model_pool *p, server_model *m, rp_error *err) {
     if (rc || !dir) return rc;
     int n = snprintf(path, sizeof(path), "%s%s%s", dir, p->n > 1 ? "/" : "", p->n > 1 ? m->name : "");
     if (n < 0 || (size_t)n >= sizeof(path)) return base_fail(err, RP_ERR_INVALID, "the path of the schema folder is too long: '%.80s'", dir);
-    if (p->n > 1) {
-        schema_folder *parent = NULL; /* makes it */
-        if ((rc = schema_folder_new(&parent, dir, err))) return rc;
-        schema_folder_free(parent);
-    }
+    if ((rc = base_io_mkdirs(dir, err))) return rc;
     return schema_folder_new(&m->folder, path, err);
 }
 
@@ -413,14 +411,22 @@ static int pool_make(model_pool **out, rp_server *server, int32_t n, rp_error *e
     return p->has_lock ? RP_OK : base_fail_memory(err, sizeof(*p), "the models");
 }
 
-/* The names of the pool's models are set. */
+static int name_by_file(model_pool *p, rp_error *err) {
+    const char *name = p->models[0].info.name;
+    int rc = set_name(p, 0, name[0] && is_plain(name) && strlen(name) < SERVER_MODEL_NAME_BYTES ? name : "reprise", err);
+    return rc ? rc : add_aliases(p, err);
+}
+
+/* Names are set, except that of a single model which is named by its file. */
 static int pool_open(model_pool *p, rp_error *err) {
-    int rc = add_aliases(p, err);
+    const bool is_named = p->models[0].name[0] != '\0';
+    int rc = is_named ? add_aliases(p, err) : RP_OK;
     for (int32_t i = 0; i < p->n && !rc; i++) rc = open_schemas(p, &p->models[i], err);
     if (rc) return rc;
     pthread_mutex_lock(&p->lock);
     rc = load_or_fail(p, &p->models[0], err);
     pthread_mutex_unlock(&p->lock);
+    if (!rc && !is_named) rc = name_by_file(p, err);
     if (rc || p->n == 1) return rc;
     int failed = base_thread_start(&p->loader, loader_run, p);
     p->has_loader = failed == 0;
@@ -434,7 +440,7 @@ static int pool_fill(model_pool *p, const rp_server_models *models, rp_error *er
     p->source.infos = NULL;
     for (int32_t i = 0; i < p->n && !rc; i++) {
         p->models[i].info.struct_size = sizeof(p->models[i].info);
-        rc = set_name(p, i, models->names[i], err);
+        if (p->n > 1 || models->names[i]) rc = set_name(p, i, models->names[i], err);
         if (!rc && models->infos) rc = info_copy(&p->models[i].info, &models->infos[i], err);
     }
     return rc ? rc : pool_open(p, err);
@@ -455,18 +461,13 @@ int model_pool_new(model_pool **out, rp_server *server, const rp_server_models *
 }
 
 int model_pool_new_single(model_pool **out, rp_server *server, rp_model *model, rp_engine *engine, rp_error *err) {
-    rp_model_info info = {.struct_size = sizeof(info)};
-    const char *name = server->model_name;
     int rc = pool_make(out, server, 1, err);
-    rp_model_describe(model, &info);
     if (!rc) {
         server_model *m = &(*out)->models[0];
         m->info.struct_size = sizeof(m->info);
         m->model = model;
         m->engine = engine;
-        rc = set_name(*out, 0, name[0] ? name : info.name[0] ? info.name
-                                                             : "reprise",
-                      err);
+        if (server->model_name[0]) rc = set_name(*out, 0, server->model_name, err);
     }
     if (!rc) rc = pool_open(*out, err);
     if (!rc) return rc;
