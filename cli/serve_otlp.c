@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "common/command.h"
@@ -318,7 +319,8 @@ static void otlp_back_off(serve_otlp *o, int64_t ms) {
 
 static void *otlp_run(void *user) {
     serve_otlp *o = user;
-    bool gives_up = false; /* at the end, after a failure */
+    bool gives_up = false;      /* at the end, after a failure */
+    prctl(PR_SET_NAME, "otlp"); /* tools/bench_otlp, `top -H` */
     size_t n;
     while ((n = otlp_take(o)) > 0) {
         otlp_outcome outcome = OTLP_LATER;
