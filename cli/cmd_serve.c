@@ -26,7 +26,7 @@
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
-    const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp;
+    const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp, *split_documents;
     cli_list models, schemas, host_names, aliases;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
@@ -75,6 +75,8 @@ static const cli_option options[] = {
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names,
      .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool "
              "definitions and system blocks of conversations are modules, too (on)"},
+    {.name = "split-documents", .kind = CLI_TEXT, .value = "REGEX", .offset = AT(split_documents),
+     .help = "with reuse modular: the texts between matches of this regular expression in a message are documents of their own"},
     {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
      .help = "reject requests with unknown fields, unknown model names or unsupported tools; without it reprise.warnings of the answer names them"},
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
@@ -199,6 +201,7 @@ static rp_server_options server_options(const serve_options *o) {
     s.stable_system = o->stable_system;
     s.modular = o->reuse == REUSE_MODULAR;
     s.strict = o->strict;
+    s.split_documents = o->split_documents;
     s.default_max_tokens = o->max_tokens;
     s.max_connections = o->connections;
     s.max_connections_per_address = o->address_connections;

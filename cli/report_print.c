@@ -126,6 +126,7 @@ void report_print(const json_t *report) {
            report_number(ms, "queue"), report_number(ms, "module_prefill"), report_number(ms, "plan"), report_number(ms, "prompt_prefill"));
     if (json_object_get(ms, "saved") != NULL) printf("saved        about %.1f ms\n", report_number(ms, "saved"));
     print_reduction(json_object_get(report, "kv_reduction"));
+    if (report_number(report, "split_parts") > 0) printf("split        %.0f parts between separators\n", report_number(report, "split_parts"));
     putchar('\n');
     print_mosaic(parts, tokens);
     print_parts(parts);

@@ -78,6 +78,8 @@ typedef struct rp_server_options {
     void (*on_request)(void *user, const rp_server_request *request); /* each request; any thread, several at once: it must not wait. NULL: none */
     void (*on_metrics)(void *user, char *text, size_t size); /* writes more lines of /metrics, NUL-terminated, each with its line feed; any
                                 thread. NULL: none */
+    const char *split_documents; /* regular expression (PCRE2) of separators: where documents are modules, the texts between its matches in a message
+                                    are documents of their own, the last one the question. NULL: texts are not split */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 

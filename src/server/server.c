@@ -106,6 +106,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
+    if (o->split_documents && (rc = document_split_new(&s->split, o->split_documents, err))) return rc;
     if (o->schema_dir && !(s->schema_dir = base_strdup(o->schema_dir))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = content_registry_new(&s->contents, err)) ||
@@ -132,7 +133,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->stop_event = -1;
     s->options = o;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
-    s->options.schema_dir = NULL;
+    s->options.schema_dir = s->options.split_documents = NULL;
     s->options.host_names = s->options.aliases = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
@@ -232,5 +233,6 @@ void rp_server_free(rp_server *s) {
     base_free(s->aliases);
     base_free(s->cors_origin);
     base_free(s->schema_dir);
+    document_split_free(s->split);
     base_free(s);
 }

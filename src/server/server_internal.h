@@ -13,6 +13,7 @@
 #include "server/http/api_keys.h"
 #include "server/dialects/content_registry.h"
 #include "server/model_pool.h"
+#include "server/prompt/document_split.h"
 #include "server/http/server_request.h"
 #include "server/http/watchdog.h"
 #include "server/admin/histogram.h"
@@ -53,6 +54,7 @@ struct rp_server {
     char model_name[SERVER_MODEL_NAME_BYTES]; /* of the options; "": that in the model's file */
     char **aliases;            /* [options.n_aliases] as in the options */
     char *schema_dir;          /* NULL: none */
+    document_split *split;     /* NULL: texts are not split */
     model_pool *models;        /* written before the state is READY */
     int64_t created;           /* seconds since 1970 */
     uint64_t seed;             /* for requests without a seed */

@@ -120,12 +120,13 @@ static bool is_hashable(value v, int depth) {
 
 bool value_is_hashable(value v) { return is_hashable(v, 0); }
 
-/* The slot of the key, or of the free place for it. */
+/* The slot of the key, or of the free place for it; any slot if the state fails. Each slot looked at is a step: the hash has no secret, so a client
+ * can choose keys that share slots. */
 static uint32_t *dict_slot(state *s, const dict *d, value key, uint64_t hash) {
     uint64_t mixed = (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
     for (size_t i = (size_t)(mixed >> 20) & (d->cap_index - 1);; i = (i + 1) & (d->cap_index - 1)) {
         uint32_t *slot = &d->index[i];
-        if (*slot == 0) return slot;
+        if (*slot == 0 || !state_step(s, 0)) return slot;
         const dict_entry *e = &d->entries[*slot - 1];
         if (e->hash == hash && value_equal(s, e->key, key)) return slot;
     }

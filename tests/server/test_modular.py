@@ -59,6 +59,58 @@ class Modular(unittest.TestCase):
             finally:
                 server.stop()
 
+    def test_split(self):
+        server = Server("--reuse", "modular", "--split-documents", r"^### Rules \d+\n|^Question: ").wait_ready()
+        plain = Server("--reuse", "modular").wait_ready()
+        self.addCleanup(server.stop)
+        self.addCleanup(plain.stop)
+
+        def text(order, question):
+            return "".join(f"### Rules {n}\n{DOCUMENTS[i]}\n" for n, i in enumerate(order)) + f"Question: {question}"
+
+        def ask(server, content, **more):
+            reply = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}], "max_tokens": 2, **more})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply
+        first = ask(server, text((0, 1, 2), "Who?"))
+        self.assertEqual(([part["reused"] for part in modules(first)], first.json["reprise"]["split_parts"]), ([False] * 3, 4))
+        again = ask(server, text((2, 0, 1), "Who may take some?"))
+        self.assertEqual([part["reused"] for part in modules(again)], [True] * 3)  # whatever their numbers
+        usage = again.json["usage"]
+        self.assertGreater(usage["prompt_tokens_details"]["cached_tokens"], 0.8 * usage["prompt_tokens"])
+        # the text is that of the message: tokens differ where a document begins or ends at most
+        whole = ask(plain, text((2, 0, 1), "Who may take some?"))
+        self.assertEqual(modules(whole), [])
+        self.assertLessEqual(abs(whole.json["usage"]["prompt_tokens"] - usage["prompt_tokens"]), 8)
+        shown = subprocess.run([PROGRAM, "explain", "--url", server.addresses[0], again.json["reprise"]["request"]], capture_output=True, text=True, check=True)
+        self.assertIn("split        4 parts between separators", shown.stdout)
+        # in a text part, in a system message, beside parts of the client; not in an answer, not without a separator, not with reuse on
+        parts = [{"type": "text", "text": text((0, 1), "")[:-len("Question: ")]}, {"type": "text", "text": "Who?"}]
+        self.assertEqual([part["reused"] for part in modules(ask(server, parts))], [True, True])
+        self.assertEqual(len(modules(ask(server, text((0, 1), "Who?"), reuse="on"))), 0)
+        unsplit = ask(server, DOCUMENTS[0] + " Who?")
+        self.assertEqual((modules(unsplit), unsplit.json["reprise"]["split_parts"]), ([], 0))
+        messages = [{"role": "system", "content": text((1, 2), "")[:-len("Question: ")]}, {"role": "user", "content": "Who?"},
+                    {"role": "assistant", "content": text((0,), "x")}, {"role": "user", "content": "And?"}]
+        reply = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 2})
+        self.assertEqual(([part["reused"] for part in modules(reply)], reply.json["reprise"]["split_parts"]), ([True, True], 2))
+        messages = server.post("/v1/messages", {"model": "default", "max_tokens": 2, "messages": [{"role": "user", "content": text((0, 2), "Who?")}]})
+        self.assertEqual([part["reused"] for part in modules(messages)], [True, True])
+
+    def test_split_limits(self):
+        for regex, line in (("(", "byte 2 of '('"), ("a*", "'a*' matches the empty text"), ("x" * 5000, "more than 4096 bytes")):
+            done = subprocess.run([PROGRAM, "serve", "-m", "none.gguf", "--port", "0", "--split-documents", regex], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(line, done.stderr)
+        server = Server("--reuse", "modular", "--split-documents", "(a|aa|a?b)+c|---").wait_ready()  # exponential for a matcher without a limit
+        self.addCleanup(server.stop)
+        hostile = {"messages": [{"role": "user", "content": DOCUMENTS[0] + "---" + "a" * 400 + "---" + DOCUMENTS[1]}], "max_tokens": 1}
+        reply = server.post("/v1/chat/completions", hostile)
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.json["reprise"]["warnings"], ["the rest of a text, on which split_documents takes too long: ignored"])
+        many = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x---" * 70000}], "max_tokens": 1})
+        self.assertEqual((many.status, many.json["error"]["code"]), (400, "context_length_exceeded"))
+
     def test_of_no_key(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
             f.write("0" * 64 + " reuse=off\n")

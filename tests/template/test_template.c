@@ -15,6 +15,7 @@
 #include <jansson.h>
 
 #include "base/compiler.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "template/template.h"
 
@@ -361,6 +362,25 @@ static void limits_end_a_rendering(void **state) {
     check_failure("{% set n = namespace(l=[1]) %}{% for i in range(100) %}{% set n.l = n.l + n.l %}{% endfor %}", "{}", RP_ERR_LIMIT, "");
 }
 
+/* Keys that share 256 slots of the table of a dictionary (dict_slot of template_values.c): without a limit each of them takes longer. */
+static void chosen_keys_are_limited(void **state) {
+    (void)state;
+    enum { N = 24000,
+           KEY_BYTES = 24 };
+    char *json = malloc(N * KEY_BYTES + 16);
+    size_t used = (size_t)sprintf(json, "{\"d\": {");
+    for (unsigned number = 0, n = 0; n < N; number++) {
+        char key[KEY_BYTES];
+        size_t length = (size_t)sprintf(key, "%u", number);
+        uint64_t hash = base_table_hash(key, length), mixed = (hash ^ hash >> 29) * UINT64_C(0x9e3779b97f4a7c15);
+        if ((mixed >> 20 & 0x3ffff) >= 256) continue;
+        used += (size_t)sprintf(json + used, "%s\"%s\": 0", n++ > 0 ? ", " : "", key);
+    }
+    sprintf(json + used, "}}");
+    check_failure("{{ d|length }}", json, RP_ERR_LIMIT, "steps");
+    free(json);
+}
+
 static void depth_is_limited(void **state) {
     (void)state;
     check_failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{}", RP_ERR_LIMIT, "RecursionError");
@@ -562,6 +582,7 @@ int main(void) {
         cmocka_unit_test(usual_roles_and_tokens_are_trusted_at_their_place_only),
         cmocka_unit_test(limits_end_a_rendering),
         cmocka_unit_test(depth_is_limited),
+        cmocka_unit_test(chosen_keys_are_limited),
         cmocka_unit_test(nested_sources_and_inputs_end),
         cmocka_unit_test(a_small_stack_suffices),
         cmocka_unit_test(malformed_input_is_an_error),

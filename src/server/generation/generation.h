@@ -151,6 +151,7 @@ typedef struct generation {
     size_t n_marked;        /* messages up to the last one with cache_control (Anthropic); 0: none */
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
+    int32_t n_split;        /* of them: between separators (document_split.h) */
     bool has_markup;        /* some parts are PML or modules */
     rp_template_text *rendered; /* the messages, written by the model's template (chat_rendering.h); NULL: they have the built-in format. Owned */
     uint32_t *rendered_sources; /* [n_messages] the numbers that its origins have for their contents; 0: left out (truncation). Owned */

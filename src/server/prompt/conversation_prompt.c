@@ -211,6 +211,7 @@ int conversation_prompt_build(server_request *x) {
     generation *gen = &x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
     choose_reuse(x);
+    if (gen->modular && x->server->split && !gen->has_markup && document_split_apply(x->server->split, gen, &x->problem)) return (int)x->problem.kind;
     if (!chat_rendering_has_tools(x) && tools_write(gen, x->model->info.chat_format, &x->problem)) return (int)x->problem.kind;
     if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;
     return conversation_build(x);
