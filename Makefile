@@ -102,10 +102,7 @@ test-container: ## build the Containerfile with buildah from the packages of mak
 tarball: all ## create build/reprise-VERSION-linux-MACHINE.tar.gz: the program with its libraries, for any Linux with glibc 2.36 or newer
 	@tools/make_tarball
 
-test-test-container: ## build the Containerfile with buildah from the packages of make deb, and run the server and its health check (root; Debian's buildah)
-	@tools/test_container
-
-tarball: all ## create the tarball and run it in another folder and, as root, in an empty file system (a minute)
+test-tarball: all ## create the tarball and run it in another folder and, as root, in an empty file system (a minute)
 	@tools/test_tarball
 
 site: ## build the documentation as a site with search: build/site/index.html
