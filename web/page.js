@@ -4,7 +4,7 @@
 import { byId } from './dom.js';
 import { ask, getKey, onKeyNeeded, setKey } from './api.js';
 import { showCache } from './cachepage.js';
-import { startChat } from './chat.js';
+import { startChat, updateModels } from './chat.js';
 import { startInstrument } from './instrument.js';
 import { showLive, startLive } from './livepage.js';
 import { showModules, startModules } from './modules.js';
@@ -50,6 +50,7 @@ async function watchServer() {
     if (await isReady()) {
       const model = (await ask('GET', '/v1/models')).data[0];
       tellServer('ready', model.id);
+      await updateModels();
       byId('server').title =
         `${model.meta.architecture}, ${(model.meta.n_params / 1e6).toFixed(0)} million parameters, context ${model.meta.n_ctx_train}`;
       byId('key-button').hidden = !getKey();
