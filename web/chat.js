@@ -365,6 +365,7 @@ function startAnew() {
 export function startChat() {
   defaults = settings();
   byId('chats').open = wide();
+  if (!wide()) Object.assign(byId('chat-text'), { rows: 1, placeholder: 'Message' });
   byId('chat-form').addEventListener('submit', submit);
   byId('chat-text').addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);

@@ -241,7 +241,8 @@ function draw() {
   const show = (tile, words) => {
     detail.textContent = tile ? [tileWords(tile), words].filter(Boolean).join('; ') : hint;
   };
-  const width = Math.max(panel().clientWidth - 36, 240);
+  const { paddingLeft, paddingRight } = getComputedStyle(panel());
+  const width = Math.max(panel().clientWidth - Number.parseFloat(paddingLeft) - Number.parseFloat(paddingRight), 240);
   put(
     panel(),
     h('div', { class: 'bar' }, h('h2', {}, 'Prompt plan'), h('span', { class: 'soft clip', dir: 'auto' }, run.title)),

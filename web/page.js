@@ -2,7 +2,7 @@
 // page.js: where the page begins: which view is shown, the server's state, colours, the API key.
 
 import { byId } from './dom.js';
-import { ask, getKey, onKeyNeeded, setKey } from './api.js';
+import { ask, getKey, onKeyNeeded, onUnreachable, setKey } from './api.js';
 import { showCache } from './cachepage.js';
 import { startChat, updateModels } from './chat.js';
 import { startInstrument } from './instrument.js';
@@ -45,6 +45,15 @@ async function isReady() {
   return response.ok;
 }
 
+let watching = 0; // a timer
+
+// A request got no answer: looks until the server is ready again.
+function lookAgain() {
+  tellServer('gone', 'unreachable');
+  clearTimeout(watching);
+  watching = setTimeout(watchServer, STATE_MS);
+}
+
 async function watchServer() {
   try {
     if (await isReady()) {
@@ -64,7 +73,8 @@ async function watchServer() {
     }
     tellServer('gone', 'unreachable');
   }
-  setTimeout(watchServer, STATE_MS);
+  clearTimeout(watching);
+  watching = setTimeout(watchServer, STATE_MS);
 }
 
 // ---- colours
@@ -124,6 +134,7 @@ function startKey() {
   });
 }
 
+onUnreachable(lookAgain);
 startKey();
 startChat();
 startModules();
