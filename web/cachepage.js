@@ -268,20 +268,21 @@ function open(wanted) {
 const sizeWords = (group) => `${bytes(group.bytes)}, ${count(group.n)} ${group.n === 1 ? 'entry' : 'entries'}`;
 
 function groupItem(group, size = group.bytes) {
+  const { name } = group;
+  const others = group.children.slice(MOST_INNER);
   return {
     size,
     group: true,
     id: group.id,
-    label: group.name,
-    short: group.name,
-    detail: sizeWords(group),
-    words: `${group.name}: ${sizeWords(group)}. Opens the group`,
-    children: group.children.length > 1 ? group.children.slice(0, MOST_INNER).map(innerItem).filter((item) => item.size > 0) : null,
+    heads: [`${name} · ${sizeWords(group)}`, `${name} · ${bytes(group.bytes)}, ${count(group.n)}`, `${name} ${bytes(group.bytes)}`, name],
+    words: `${name}: ${sizeWords(group)}. Opens the group`,
+    children: group.children.slice(0, MOST_INNER).map(innerItem).filter((item) => item.size > 0),
+    others: { n: others.length, size: others.reduce((sum, node) => sum + node.bytes, 0) },
     act: () => open([...here().slice(1).map((g) => g.id), group.id]),
   };
 }
 
-// What a group shows of itself; the last one stands for all others.
+// What a group shows of itself.
 function innerItem(node, i, all) {
   if (isGroup(node)) return { size: node.bytes, kind: tierOf(entriesOf(node)[0]), short: node.name };
   return { size: node.bytes, kind: tierOf(node), short: shortOf(node, all) };

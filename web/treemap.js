@@ -5,6 +5,7 @@
 import { s, rove } from './dom.js';
 
 const CHARACTER = 6.8; // of a label, about
+const BOLD = 7.4; // of a group's
 const HEAD = 20; // height of a group's name
 const EDGE = 4; // of a group, around its items
 const MIN_AREA = 26 * 26; // of a tile: a finger finds it
@@ -73,8 +74,8 @@ const restSize = (bytes, shown, area) => Math.max(Math.min(bytes, shown * REST),
 const cut = (text, fits) => (text.length > fits ? `${text.slice(0, fits - 1)}…` : text);
 
 // The first of the words that fit in a width, or the last of them, cut.
-function label(words, x, y, width) {
-  const fits = Math.floor((width - 10) / CHARACTER);
+function label(words, x, y, width, character = CHARACTER) {
+  const fits = Math.floor((width - 10) / character);
   if (fits < 3) return null;
   const text = words.find((word) => word.length <= fits) ?? words.at(-1);
   return s('text', { x: x + 6, y: y + 15, 'aria-hidden': 'true' }, cut(text, fits));
@@ -98,10 +99,16 @@ function drawEntry(item, r) {
   ];
 }
 
-function drawInner(items, box) {
-  const { n, rest } = fitting(items.map((item) => item.size), box.width, box.height, MIN_INNER_AREA);
+// others: {n, size} of the children that are not among the items.
+function drawInner(items, others, box) {
+  const { n } = fitting(items.map((item) => item.size), box.width, box.height, MIN_INNER_AREA);
   const shown = items.slice(0, n);
-  if (rest) shown.push({ size: rest, kind: 'rest', short: `${items.length - n} more` });
+  const sum = (list) => list.reduce((size, item) => size + item.size, 0);
+  const hidden = items.length - n + others.n;
+  if (hidden > 0) {
+    const size = restSize(sum(items.slice(n)) + others.size, sum(shown), box.width * box.height);
+    shown.push({ size, kind: 'rest', short: `${hidden} more` });
+  }
   shown.sort((a, b) => b.size - a.size);
   return squarify(shown.map((item) => item.size), box.width, box.height).map((r, i) => {
     const at = { ...r, x: r.x + box.x, y: r.y + box.y };
@@ -119,12 +126,13 @@ function drawGroup(item, r) {
     height: Math.max(r.height - 2, 0.5),
     rx: 3,
   });
-  const words = [`${item.label} · ${item.detail}`, item.label, item.short];
-  return [frame, label(words, r.x, r.y, r.width), box.width > 12 && box.height > 12 && item.children && drawInner(item.children, box)];
+  const inner = item.children && box.width > 12 && box.height > 12;
+  return [frame, label(item.heads, r.x, r.y, r.width, BOLD), inner && drawInner(item.children, item.others, box)];
 }
 
-// items: {size, label, short (where that does not fit), words, kind (its class), id, chosen, pinned, act()}, descending by size; a group
-// also has `group`, detail (its size and count) and children (items), if they are to be seen. leave(): Escape or Backspace.
+// items: {size, label, short (where that does not fit), words, kind (its class), id, chosen, pinned, act()}, descending by size. A group
+// has `group`, heads (its name with size and count, the longest first), children (items) and others instead of label, short and kind.
+// leave(): Escape or Backspace.
 export function drawTreemap(items, width, height, name, leave) {
   const rects = squarify(
     items.map((item) => item.size),

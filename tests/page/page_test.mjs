@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { keyFile, openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
+import { keyFile, openBrowser, openPage, removeFolder, serve, serveModels, temporaryFolder } from './served.mjs';
 import { lowContrast } from './contrast.mjs';
 import { PHONES, TABLES, TELEPHONE, runPrompt, saveSchema, send, waitForReduced } from './steps.mjs';
 
@@ -609,7 +609,7 @@ pageTest('the oldest of 200 conversations is removed', 'chat', {}, async (page) 
 });
 
 test('a conversation has its model', { timeout: 120000 }, async () => {
-  const several = await serve('--alias', 'second');
+  const several = await serveModels('first', 'second');
   const { page, faults, close } = await openPage(browser, several, 'chat');
   const asked = [];
   page.on('request', (request) => {
@@ -617,7 +617,7 @@ test('a conversation has its model', { timeout: 120000 }, async () => {
   });
   try {
     await page.locator('#chat-model').waitFor({ state: 'visible' });
-    assert.deepEqual(await page.locator('#chat-model option').allInnerTexts(), ['reprise-mini', 'second']);
+    assert.deepEqual(await page.locator('#chat-model option').allInnerTexts(), ['first', 'second']);
     await send(page, 'For the first.');
     await page.locator('#chats-list li .name').waitFor();
     await page.click('#chat-new');
@@ -626,15 +626,18 @@ test('a conversation has its model', { timeout: 120000 }, async () => {
     await page.locator('#chats-list li').nth(1).waitFor();
     await page.reload();
     await page.locator('#chat-model').waitFor({ state: 'visible' });
-    for (const [title, name] of [['For the second.', 'second'], ['For the first.', 'reprise-mini']]) {
+    for (const [title, name] of [['For the second.', 'second'], ['For the first.', 'first']]) {
       await page.locator('#chats-list .name', { hasText: title }).click();
       assert.equal(await page.inputValue('#chat-model'), name);
     }
     await send(page, 'Again.');
-    assert.deepEqual(asked, ['reprise-mini', 'second', 'reprise-mini']);
+    assert.deepEqual(asked, ['first', 'second', 'first']);
     await openView(page, 'cache');
     await page.locator('#view-cache .model-chooser').selectOption('second');
     await page.locator('#cache-table tbody tr').first().waitFor();
+    await openView(page, 'live');
+    await page.locator('[role="meter"]').first().waitFor();
+    assert.match(await text(page, '#view-live .budgets'), /[\d.]+ .iB of 4\.00 GiB/); // both models' caches
     assert.deepEqual(faults, []);
   } finally {
     await close();
