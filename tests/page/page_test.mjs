@@ -636,7 +636,7 @@ test('a conversation has its model', { timeout: 120000 }, async () => {
     await page.locator('#view-cache .model-chooser').selectOption('second');
     await page.locator('#cache-table tbody tr').first().waitFor();
     await openView(page, 'live');
-    await page.locator('[role="meter"]').first().waitFor();
+    await page.locator('#view-live [role="meter"]').first().waitFor();
     assert.match(await text(page, '#view-live .budgets'), /[\d.]+ .iB of 4\.00 GiB/); // both models' caches
     assert.deepEqual(faults, []);
   } finally {
