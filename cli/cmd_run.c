@@ -16,11 +16,12 @@
 #include "common/text.h"
 
 typedef struct run_options {
-    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method;
+    const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method, *lora;
     cli_list schemas, prompts, texts;
     cli_engine_args engine;
     cli_sampling_args sampling;
     int32_t max_tokens, reuse, repeat, draft, shifted_reuse;
+    float lora_scale;
     bool ignore_eos, context_shift, json, verbose, explain;
 } run_options;
 
@@ -64,6 +65,10 @@ static const cli_option options[] = {
     {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
      .help = "after an edit inside a cached prompt, reuse the suffix at its new positions and recompute its first K "
              "tokens; approximate; -1: off (-1)"},
+    {.name = "lora", .kind = CLI_TEXT, .value = "FILE", .offset = AT(lora),
+     .help = "LoRA adapter (GGUF); an activated one is on from its invocation tokens on"},
+    {.name = "lora-scale", .kind = CLI_REAL, .value = "X", .offset = AT(lora_scale), .min = -1000, .max = 1000,
+     .help = "with --lora: factor of what the adapter adds (1)"},
     {.name = "tenant", .kind = CLI_TEXT, .value = "NAME", .offset = AT(tenant),
      .help = "tenant of the prompts: no other tenant can hit the KV of their text and answers; schemas are shared (the operator)"},
     CLI_ENGINE_ROWS(run_options, engine, 't'),
@@ -106,6 +111,7 @@ typedef struct run_state {
     rp_quality quality;
     const run_options *options;
     cli_loaded loaded;
+    rp_adapter *adapter; /* NULL: none */
     double load_ms;
     rp_logit_bias *bias;
     int32_t n_bias;
@@ -156,6 +162,7 @@ static int run_check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
     if (o->prompts.n + o->texts.n == 0)
         return cli_fail(CLI_WRONG_USE, "'reprise run' needs a prompt: give --prompt FILE or --text STRING");
+    if (o->lora_scale != 1 && o->lora == NULL) return cli_fail(CLI_WRONG_USE, "--lora-scale needs an adapter: give --lora FILE, too");
     if (o->grammar_trigger != NULL && o->grammar == NULL)
         return cli_fail(CLI_WRONG_USE, "--grammar-trigger needs a grammar: give --grammar FILE, too");
     if (o->tenant != NULL && strlen(o->tenant) > RP_MAX_TENANT_BYTES)
@@ -206,6 +213,8 @@ static int load(run_state *s) {
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_sampling_bias(&o->sampling, s->loaded.model, &s->bias, &s->n_bias);
     if (status != CLI_OK) return status;
+    rp_error err;
+    if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK) return cli_fail_library(&err);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(&s->loaded, &engine, &o->schemas);
     if (status == CLI_OK) status = cli_prepare_engine(&s->loaded, &engine);
@@ -231,6 +240,8 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;
     r.context_shift = o->context_shift;
+    r.adapter = s->adapter;
+    r.adapter_scale = o->lora_scale;
     r.n_draft = o->draft;
     r.shifted_reuse = o->shifted_reuse;
     r.on_logits = s->dump != NULL ? run_on_logits : NULL;
@@ -312,6 +323,7 @@ static int run_with(const run_options *o) {
         int closed = cli_close_output(s.dump, o->dump_logits);
         if (status == CLI_OK) status = closed;
     }
+    rp_adapter_close(s.adapter);
     cli_loaded_free(&s.loaded);
     for (size_t i = 0; i < s.n_inputs; i++) free(s.inputs[i].document);
     free(s.inputs);
@@ -321,7 +333,8 @@ static int run_with(const run_options *o) {
 }
 
 static int run_main(int argc, char **argv) {
-    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1};
+    run_options o = {.max_tokens = rp_request_defaults().max_tokens, .shifted_reuse = -1, .sampling = cli_sampling_defaults(), .repeat = 1,
+                     .lora_scale = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_run, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -27,7 +27,7 @@
 
 typedef struct serve_options {
     const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp, *split_documents;
-    cli_list models, schemas, host_names, aliases;
+    cli_list models, schemas, host_names, aliases, loras;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
@@ -70,6 +70,8 @@ static const cli_option options[] = {
      .help = "name of a single model in the API (the name in the model file)"},
     {.name = "alias", .kind = CLI_LIST, .value = "NAME[=MODEL]", .offset = AT(aliases),
      .help = "another name of a model in the API, of the first one by default; may be repeated"},
+    {.name = "lora", .kind = CLI_LIST, .value = "NAME[@MODEL]=FILE", .offset = AT(loras),
+     .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be repeated"},
     {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
      .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names,
@@ -196,6 +198,8 @@ static rp_server_options server_options(const serve_options *o) {
     s.no_page = o->no_page;
     s.aliases = o->aliases.items;
     s.n_aliases = (int32_t)o->aliases.n;
+    s.adapters = o->loras.items;
+    s.n_adapters = (int32_t)o->loras.n;
     s.stable_system = o->stable_system;
     s.modular = o->reuse == REUSE_MODULAR;
     s.strict = o->strict;

@@ -153,6 +153,7 @@ int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine
     cli_json_set(object, "kv_bytes", json_integer((json_int_t)r->kv_bytes));
     cli_json_set(object, "kv_reduction", reduction_object(&r->kv_reduction));
     cli_json_set(object, "context_shifts", json_integer(r->context_shifts));
+    cli_json_set(object, "adapter_from", json_integer(r->adapter_from));
     cli_json_set(object, "timings", timings_object(&r->timings, load_ms));
     cli_json_set(object, "memory", run_report_memory_object(engine));
     cli_json_set(object, "quality", quality_object(&r->quality));
@@ -196,6 +197,7 @@ void run_report_summary(FILE *to, const rp_result *r) {
     print_quality(to, &r->quality);
     print_reduction(to, &r->kv_reduction);
     if (r->context_shifts > 0) fprintf(to, "context shifts: %d\n", (int)r->context_shifts);
+    if (r->adapter_from >= 0) fprintf(to, "adapter: on from position %d\n", (int)r->adapter_from);
 }
 
 /* A short text of a document, on one line. */

@@ -181,6 +181,36 @@ RP_API int rp_model_describe(const rp_model *model, rp_model_info *out);
  * RP_ERR_IO (a file was changed in place since the model was opened), RP_ERR_MEMORY. */
 RP_API int rp_model_fingerprint(rp_model *model, int32_t n_threads, rp_on_progress on_progress, void *user, const char **out, rp_error *err);
 
+/* ---- LoRA adapters ---- */
+
+/* A LoRA adapter (Hu et al., 2022) for a model: low-rank additions to its matrices, applied to the tokens of the requests that name it
+ * (rp_request.adapter); requests with different adapters share steps. An activated adapter (aLoRA; Greenewald et al., 2025) has invocation
+ * tokens: it is switched on at the last place where a prompt has them, and what is before them is the base model's, KV included. Immutable;
+ * any thread. docs/lora.md */
+typedef struct rp_adapter rp_adapter;
+
+/* Opens a GGUF file as llama.cpp's convert_lora_to_gguf writes it. It may be removed or replaced afterwards. The model is borrowed.
+ * RP_ERR_IO, RP_ERR_FORMAT (corrupt), RP_ERR_UNSUPPORTED (not a LoRA; adapters of embeddings, norms and experts; a tensor type; the model has
+ * its vocabulary only), RP_ERR_CONFLICT (it was trained for another model), RP_ERR_MEMORY. */
+RP_API int rp_adapter_open(rp_adapter **out, const rp_model *model, const char *path, rp_error *err);
+/* Any time; jobs and schemas that use it keep it in memory. Before the model is closed, close the adapter and free all engines. */
+RP_API void rp_adapter_close(rp_adapter *adapter);
+
+/* Properties of an adapter. The strings and tokens belong to it. */
+typedef struct rp_adapter_info {
+    uint32_t struct_size;
+    const char *name;        /* general.name, or "" */
+    const char *fingerprint; /* 64 hexadecimal digits: BLAKE2b of all headers and tensors of the file */
+    int32_t rank;            /* the largest of its matrices */
+    float alpha;             /* adapter.lora.alpha; 0: none */
+    int32_t n_tensors;       /* of the model, that it changes */
+    uint64_t bytes;          /* of memory */
+    const int32_t *invocation_tokens; /* [n_invocation_tokens]; NULL: not an activated adapter */
+    int32_t n_invocation_tokens;
+} rp_adapter_info;
+/* RP_ERR_INVALID (struct_size is not set). */
+RP_API int rp_adapter_describe(const rp_adapter *adapter, rp_adapter_info *out);
+
 /* The name of the i-th chat format, NULL past the end. Static. */
 RP_API const char *rp_chat_format_name(int i);
 
@@ -896,6 +926,10 @@ typedef struct rp_request {
     int32_t n_prompt_logprobs; /* > 0: report log-probabilities of the prompt's tokens, and of the n most likely ones at each position
                                 (rp_result.prompt_logprobs); up to RP_MAX_LOGPROBS. Cached KV has no logits: the whole prompt is computed
                                 again. With modules only at quality exact (RP_ERR_CONFLICT). 0: none (default) */
+    rp_adapter *adapter;     /* compute prompt and answer with this adapter; borrowed during submission. Their KV has keys of its own, modules
+                                included. Of an activated adapter: from its invocation tokens on (rp_result.adapter_from); RP_ERR_UNSUPPORTED
+                                (a module after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL: none (default) */
+    float adapter_scale;     /* factor of what the adapter adds, besides the adapter's own; 0: as without an adapter; default 1 */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
@@ -919,6 +953,7 @@ typedef struct rp_plan_item {
                              "new"      never cached, as far as is known and visible to the request's tenant
                              "evicted"  was cached, and was evicted or has expired
                              "scope"    is cached after other modules
+                             "adapter"  is cached with another adapter, or without one (rp_request.adapter)
                              "memory"   is on disk, but RAM had no capacity to load it
                              "window"   is cached, but without the KV that sliding-window layers need
                              "uncached" the module has cache="false", or it is an argument
@@ -1056,6 +1091,8 @@ typedef struct rp_result {
     float *prompt_logprobs;    /* [prompt_tokens]: each token's log-probability after those before it; a NaN for the first one, which has none */
     int32_t *prompt_ranks;     /* [prompt_tokens]: 1 for a token with the largest logit; 0 for the first token */
     rp_token_logprob *prompt_top_logprobs; /* [prompt_tokens][n_prompt_top]: most likely tokens per position, in order; {-1, NaN} for the first one */
+    int32_t adapter_from;    /* first position that was computed with rp_request.adapter; -1: none: there is no adapter, its scale is 0, or the
+                                prompt does not have its invocation tokens */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

@@ -80,6 +80,9 @@ typedef struct rp_server_options {
                                 thread. NULL: none */
     const char *split_documents; /* regular expression (PCRE2) of separators: where documents are modules, the texts between its matches in a message
                                     are documents of their own, the last one the question. NULL: texts are not split */
+    const char *const *adapters; /* LoRA adapters (rp_adapter_open): "NAME=FILE", of the first model, or "NAME@MODEL=FILE". A request whose model is
+                                NAME uses the adapter. Opened with their model. NULL: none */
+    int32_t n_adapters;         /* 0 to 64 */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 

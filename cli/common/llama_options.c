@@ -20,7 +20,7 @@ typedef struct llama_option {
 #define CONVERSATION "each prompt is answered once; 'reprise serve' serves conversations"
 #define DOWNLOAD "Reprise does not download models: give a file with -m"
 #define TLS "TLS is not supported: put a reverse proxy in front of the server"
-#define LORA "adapters are not supported: merge them into the model"
+#define CONTROL "control vectors are not supported: leave it out"
 #define SYSTEM "write a <system> element in a prompt document, or give 'reprise serve' a system message"
 
 static const llama_option table[] = {
@@ -37,7 +37,10 @@ static const llama_option table[] = {
     {"--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
      "--yarn-beta-fast -gan --grp-attn-n -gaw --grp-attn-w --override-kv --pooling --attention --swa-full",
      NULL, METADATA},
-    {"--lora --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range --lora-init-without-apply", NULL, LORA},
+    {"--lora", "lora", NULL},
+    {"--lora-scaled", "lora", "and --lora-scale; in requests to 'reprise serve', the field lora"},
+    {"--lora-init-without-apply", NULL, "'reprise serve' applies adapters to the requests that name them: leave it out"},
+    {"--control-vector --control-vector-scaled --control-vector-layer-range", NULL, CONTROL},
     {"--mmproj -mm --mmproj-url -mmu --image --audio", NULL, "only text is supported: leave it out"},
     {"-mu --model-url -hf -hfr --hf-repo -hff --hf-file -hft --hf-token --offline -dr --docker-repo", NULL, DOWNLOAD},
     /* context and KV cache */

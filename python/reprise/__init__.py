@@ -17,7 +17,7 @@ from .client import AsyncClient, Client
 from .engine import Engine, explain
 from .errors import Error
 from .job import AsyncStream, Job, Stream
-from .model import Model
+from .model import Lora, Model
 from .programs import Arg, Document, Library, Program, ProgramError, assistant, library, module, program, scaffold
 from .programs import system, text, tool, use, user
 from .prompt import Markup, Prompt
@@ -37,6 +37,7 @@ __all__ = [
     "Error",
     "Job",
     "Library",
+    "Lora",
     "Markup",
     "Model",
     "PlanItem",

@@ -263,6 +263,29 @@ class rp_model_info(Structure):
     ]
 
 
+class rp_adapter_info(Structure):
+    struct_size: int
+    name: Bytes | None
+    fingerprint: Bytes | None
+    rank: int
+    alpha: float
+    n_tensors: int
+    bytes: int
+    invocation_tokens: Any
+    n_invocation_tokens: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("name", c_char_p),
+        ("fingerprint", c_char_p),
+        ("rank", c_int32),
+        ("alpha", c_float),
+        ("n_tensors", c_int32),
+        ("bytes", c_uint64),
+        ("invocation_tokens", POINTER(c_int32)),
+        ("n_invocation_tokens", c_int32),
+    ]
+
+
 class rp_message(Structure):
     role: int
     text: Bytes | None
@@ -681,6 +704,8 @@ class rp_request(Structure):
     pooling: int
     raw_embedding: bool
     n_prompt_logprobs: int
+    adapter: int | None
+    adapter_scale: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -732,6 +757,8 @@ class rp_request(Structure):
         ("pooling", c_int),
         ("raw_embedding", c_bool),
         ("n_prompt_logprobs", c_int32),
+        ("adapter", c_void_p),
+        ("adapter_scale", c_float),
     ]
 
 
@@ -892,6 +919,7 @@ class rp_result(Structure):
     prompt_logprobs: Any
     prompt_ranks: Any
     prompt_top_logprobs: Any
+    adapter_from: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -930,6 +958,7 @@ class rp_result(Structure):
         ("prompt_logprobs", POINTER(c_float)),
         ("prompt_ranks", POINTER(c_int32)),
         ("prompt_top_logprobs", POINTER(rp_token_logprob)),
+        ("adapter_from", c_int32),
     ]
 
 
@@ -1778,6 +1807,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_close": (None, [c_void_p]),
     "rp_model_describe": (c_int, [c_void_p, POINTER(rp_model_info)]),
     "rp_model_fingerprint": (c_int, [c_void_p, c_int32, rp_on_progress, c_void_p, POINTER(c_char_p), POINTER(rp_error)]),
+    "rp_adapter_open": (c_int, [POINTER(c_void_p), c_void_p, c_char_p, POINTER(rp_error)]),
+    "rp_adapter_close": (None, [c_void_p]),
+    "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
     "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
     "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),

@@ -496,6 +496,7 @@ _REASONS = {
     "new": "not cached before",
     "evicted": "was evicted or has expired",
     "scope": "is cached after other modules",
+    "adapter": "is cached with another adapter, or without one",
     "memory": "is on disk, and RAM had no capacity for it",
     "window": "is cached without KV that sliding-window layers need",
     "uncached": "is never cached: an argument, or cache=False",

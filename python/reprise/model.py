@@ -169,3 +169,32 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.path}>" if not self.handle.is_closed else f"<Model {self.path}, closed>"
+
+
+class Lora:
+    """A LoRA adapter (GGUF) of a model: `engine.run(prompt, adapter=lora)`. Closing it again: nothing; requests that run go on.
+
+    Threads: any number. FileError, FormatError, UnsupportedError, ConflictError (it was trained for another model).
+    """
+
+    def __init__(self, model: Model, path: str | os.PathLike[str]) -> None:
+        self.handle = Handle(f"adapter {os.fspath(path)}", has_threads=False)
+        self.path = os.fspath(path)
+        with model.handle as pointer:
+            call(lib.rp_adapter_open, ctypes.byref(self.handle.cell), pointer, encoded(self.path))
+
+    def close(self) -> None:
+        self.handle.close(lib.rp_adapter_close)
+
+    def __enter__(self) -> Lora:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "path") and not self.handle.is_freed:
+            finalize(self.close)
+
+    def __repr__(self) -> str:
+        return f"<Lora {self.path}>" if not self.handle.is_closed else f"<Lora {self.path}, closed>"

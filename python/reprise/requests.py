@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast
 from . import _abi
 from ._library import call, encoded, lib, set_field
 from .errors import InvalidError
-from .model import c_messages
+from .handle import Handle
+from .model import Lora, c_messages
 from .prompt import ROLES, Document, Markup, Message, Module, Part, Prompt, Text
 
 PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Sequence[int]
@@ -21,7 +22,7 @@ PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Se
 
 _REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
-_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs")  # fmt: skip
+_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale")  # fmt: skip
 _STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method")
 
 
@@ -63,6 +64,8 @@ class RequestOptions(TypedDict, total=False):
     n_kept_shares: int
     pooling: Literal["model", "mean", "cls", "last", "rank"] | None
     raw_embedding: bool
+    adapter: Lora | None
+    adapter_scale: float
     logits: bool
 
 
@@ -95,6 +98,7 @@ class Request:
 
     def __init__(self, prompt: PromptLike, options: Mapping[str, Any]) -> None:
         self.built: Any = None  # an rp_prompt
+        self.used: list[Handle] = []  # of an adapter, until the library has a reference of its own
         self.c: Any = _abi.rp_request()
         self.kept: list[Any] = []
         self.logits: LogitsCollector | None = None
@@ -116,6 +120,8 @@ class Request:
         built, self.built = self.built, None  # no call between these lines: no exception comes between them
         if built is not None:
             lib.rp_prompt_free(built)
+        while self.used:
+            self.used.pop().__exit__()
 
     def __del__(self) -> None:
         if hasattr(self, "built"):
@@ -154,6 +160,10 @@ class Request:
                 pooling = ctypes.c_int()
                 call(lib.rp_pooling_parse, encoded(value), ctypes.byref(pooling))
                 c.pooling = pooling.value
+        elif name == "adapter":
+            if value is not None:
+                c.adapter = value.handle.__enter__()
+                self.used.append(value.handle)
         elif name == "n_draft":
             set_field(c, name, _abi.RP_DRAFT_AUTO if value == "auto" else value)
         elif name == "stop":

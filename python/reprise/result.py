@@ -245,6 +245,11 @@ class Result:
         return int(self._c.dropped_messages)
 
     @property
+    def adapter_from(self) -> int:
+        """First position that was computed with the adapter; -1: none."""
+        return int(self._c.adapter_from)
+
+    @property
     def context_shifts(self) -> int:
         return int(self._c.context_shifts)
 

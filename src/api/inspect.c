@@ -170,7 +170,7 @@ static int inspect_parse(rp_engine *e, const base_key *salt, const inspected *wh
     int rc = what->prompt ? pml_prompt_parse(&o->prompt, what->prompt, strlen(what->prompt), what->name, err) : RP_OK;
     if (rc) return rc;
     rc = what->schema ? engine_find_schema(e, salt, what->schema, &o->held, err) : engine_find_schema_of(e, salt, o->prompt, &o->held, err);
-    if (!rc) rc = engine_use_schema(e, &o->held, err);
+    if (!rc) rc = engine_use_schema(e, &o->held, NULL, err);
     if (rc || !what->prompt || strcmp(o->prompt->nodes[0].name, o->held->name) == 0) return rc;
     return pml_fail(err, RP_ERR_NAME, o->prompt, 0, "the prompt is for schema '%s', not for '%s'", o->prompt->nodes[0].name, o->held->name);
 }
@@ -180,7 +180,7 @@ static int inspect_build(rp_engine *e, const base_key *salt, const inspected *wh
     int rc = engine_prompt_check(what->built, err);
     if (!rc) rc = schema ? engine_find_schema(e, salt, schema, &o->held, err)
                          : engine_prompt_make_schema(what->built, e, salt, what->name, NULL, &o->held, err);
-    if (!rc) rc = engine_use_schema(e, &o->held, err);
+    if (!rc) rc = engine_use_schema(e, &o->held, NULL, err);
     return rc ? rc : engine_prompt_build(what->built, o->held->document, what->name, &o->prompt, err);
 }
 

@@ -32,6 +32,9 @@ struct rp_schema {
     int refs; /* guarded by the engine's lock; of all its forms together */
     rp_schema *of;             /* a form for a fallback: the registered schema, which has the document and the name; else NULL */
     rp_schema *fallbacks[N_FALLBACKS]; /* its forms, made when they are first used; guarded by the lock, then immutable */
+    rp_schema *adapted;        /* of this form or fallback: forms for adapters, likewise: a list, */
+    rp_schema *next_adapted;   /* of which this is one: */
+    adapter_use adapter;       /* its modules are computed with this; zeros: with none */
     base_key salt; /* its tenant's; part of the key of each of its spans */
     base_key version; /* a hash of its content, for the auditor; zero: a request's own schema */
     char *name;
@@ -191,8 +194,9 @@ void engine_schemas_free(rp_engine *e);
 /* ---- fallback.c ---- */
 
 /* Exchanges a reference to a schema for one to the form that requests use now: another one, if its KV formats were found too
- * inexact. On failure the reference is released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
-int engine_use_schema(rp_engine *e, rp_schema **s, rp_error *err);
+ * inexact, or if modules are computed with an adapter: one without invocation tokens; NULL: none. On failure the reference is
+ * released, and *s is NULL. RP_ERR_MEMORY, RP_ERR_LIMIT. Any thread. */
+int engine_use_schema(rp_engine *e, rp_schema **s, const adapter_use *adapter, rp_error *err);
 
 /* ---- prompts.c: rp_prompt ---- */
 

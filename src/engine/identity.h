@@ -4,6 +4,8 @@
  *   fingerprint   model, KV format, long-rope, arithmetic, and     in each record, and in the index
  *                 the layers in f16, if there are any
  *   salt          the fingerprint and a tenant                     part of every key
+ *   adapter       a hash of its file, and its scale                part of the keys of KV that is computed with it: in the salt of
+ *                                                                  modules (fallback.c), in the root of text (adapters.c)
  *
  * With a store, the model is identified by a hash of all bytes of its files (model_fingerprint). Without one, keys are
  * used by this process only, for one opened model, and a hash of its header is enough; if the fingerprint is already

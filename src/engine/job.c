@@ -88,6 +88,7 @@ static void job_free_plan(rp_job *c) {
     answer_close(&c->answer);
     embedding_close(&c->embedding);
     prompt_logprobs_close(&c->prompt_logprobs);
+    adapter_unref(c->adapter.adapter);
     pml_plan_free(c->plan);
     pml_document_free(c->request->document);
     if (c->request->schema) engine_schema_unref(c->engine, c->request->schema);

@@ -103,6 +103,10 @@ struct rp_job {
     kv_format format;  /* of its own tokens: the engine's for text when it was planned */
     scaffold_form other; /* the form of the prompt that is not in use */
     span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
+    adapter_use adapter; /* what its tokens are computed with */
+    bool is_inactive;    /* an activated adapter was given, and the prompt does not have its invocation tokens */
+    int32_t switch_at;   /* > 0: the first of the tokens below that is, as earlier ones are the base model's; */
+    base_key switch_key; /* and the key of the root of those from there on */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
@@ -153,6 +157,15 @@ struct rp_job {
 
 /* Copies, parses, plans and checks a request into a new job. Errors as rp_engine_submit. */
 int job_plan(rp_job *c, const rp_request *request, rp_error *err);
+/* ---- adapters.c ---- */
+
+/* Takes the request's adapter, before it is planned. RP_ERR_INVALID, RP_ERR_CONFLICT. */
+int job_take_adapter(rp_job *c, const rp_request *o, rp_error *err);
+/* The plan is final: finds the invocation of an activated adapter, or does without it. RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
+int job_activate_adapter(rp_job *c, rp_error *err);
+/* The tokens were listed: their roots are those of the adapter. */
+void job_adapt_roots(rp_job *c);
+
 /* ---- job_tokens.c ---- */
 
 /* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
@@ -163,6 +176,8 @@ void job_list_runs(rp_job *c);
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
+/* The root of its tokens from switch_at on. */
+static inline span_root job_switch_root(const rp_job *c) { return (span_root){.salt = c->root.salt, .key = c->switch_key}; }
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */

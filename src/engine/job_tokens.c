@@ -68,14 +68,17 @@ void job_list_runs(rp_job *c) {
     list_runs(c->plan, c->tokens, c->positions);
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
+    job_adapt_roots(c);
 }
 
 int job_list_flat(rp_job *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
     c->root.key = name_root(c);
     int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
-    if (!rc) c->n_runs = job_count_runs(c->positions, c->n_prompt);
-    return rc;
+    if (rc) return rc;
+    c->n_runs = job_count_runs(c->positions, c->n_prompt);
+    job_adapt_roots(c);
+    return RP_OK;
 }
 
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
@@ -95,7 +98,8 @@ int32_t job_most_found(const rp_job *c) {
 int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const kv_pool *pool = c->engine->pool;
     const bool focuses = c->focus.most > 0; /* chosen tokens begin a new span, and attend to any token before them: windows are kept */
-    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c);
+    const bool switches = c->switch_at > 0;
+    const int32_t most = n + c->focus.most, more_runs = focuses + context_shift_runs(c) + switches;
     const int64_t copied = reduction_blocks(c) + context_shift_blocks(c);
     if (c->blend.most > 0)
         return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + more_runs, 0, true);

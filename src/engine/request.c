@@ -12,7 +12,7 @@
 #define DEFAULT_MAX_TOKENS 128
 
 void rp_request_init(rp_request *request, uint32_t struct_size) {
-    rp_request own = {.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults()};
+    rp_request own = {.max_tokens = DEFAULT_MAX_TOKENS, .shifted_reuse = -1, .sampling = rp_sampling_defaults(), .adapter_scale = 1};
     base_sized_init(request, struct_size, &own, sizeof(own));
 }
 
@@ -64,7 +64,7 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, rendered, tokens and text are used before. */
+ * kv_method, messages, rendered, tokens, text and adapter are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
@@ -76,6 +76,7 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->built = NULL;
     own->tokens = NULL;
     own->stops = NULL;
+    own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
         !copy_items((void **)&q->forced, o->forced, o->n_forced, sizeof(*q->forced)) || !copy_stops(q, o))
         return base_fail_memory(err, sizeof(*o), "a request");
@@ -93,7 +94,7 @@ static int request_find_schema(rp_job *c, const rp_request *o, const char *name,
     const rp_schema_options options = {.kv_format = o->kv_format};
     int rc = o->schema ? engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
                        : engine_find_schema(c->engine, &c->root.salt, name, schema, err);
-    if (!rc) rc = engine_use_schema(c->engine, schema, err);
+    if (!rc) rc = engine_use_schema(c->engine, schema, &c->adapter, err);
     if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
 }
@@ -115,7 +116,7 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
         return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
     else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, o->kv_format, &job_draft(c)->schema, err);
-    if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, err);
+    if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, &c->adapter, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
 
@@ -320,8 +321,9 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc;
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
-        (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = make_plan(c, o, err)) || (rc = check_plan(c, err)) ||
-        (rc = context_shift_check(c, err)) || (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
+        (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
+        (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
+        (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
         (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
         (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
         return rc;

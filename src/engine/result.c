@@ -54,6 +54,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
     if (prompt_logprobs_wanted(&c->prompt_logprobs)) return "logprobs";
     if (c->reduction.asked && c->found_end == SPAN_END_ALL && c->n_found == job_most_found(c)) return "kv_keep";
     if (first + n == c->plan->end && n == 1 && c->n_found == c->n_prompt - 1) return "last";
+    if (c->known_elsewhere && c->adapter.adapter && c->switch_at == 0) return "adapter";
     return c->known_elsewhere ? "scope" : by_end[c->found_end];
 }
 
@@ -72,8 +73,11 @@ typedef struct stretch {
 static int list_stretches(const rp_job *c, stretch *list) {
     const job_moved *m = &c->moved;
     int n = 0;
-    if (c->n_found > 0)
-        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[c->n_found_steps - 1]};
+    if (c->n_found > 0) {
+        size_t last = c->n_found_steps - 1;
+        while (!c->path.steps[last].span) last--; /* after a turn */
+        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[last]};
+    }
     if (m->n > 0) {
         list[n++] = (stretch){.end = m->pos - m->n_shift_recomputed, .exact = true};
         list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "shifted"};
@@ -438,7 +442,7 @@ static int describe_warnings(rp_job *c, rp_error *err) {
     result_owner *owner = r->owner;
     int64_t end = (int64_t)c->plan->end + r->n_tokens - c->shift.n_dropped;
     int32_t trained = c->engine->model->hp.n_ctx_train;
-    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained);
+    int32_t n = (int32_t)BASE_MIN(c->plan->n_missing, (size_t)INT32_MAX / 2) + (end > trained) + c->is_inactive;
     if (n == 0) return RP_OK;
     r->warnings = base_calloc(RP_MAX_WARNINGS, sizeof(*r->warnings));
     owner->warnings = base_calloc(RP_MAX_WARNINGS, WARNING_BYTES);
@@ -447,7 +451,9 @@ static int describe_warnings(rp_job *c, rp_error *err) {
         snprintf(next_warning(r, n), WARNING_BYTES, "prompt and answer take %lld positions, but the model was trained "
                                                     "for %d: output beyond them may be wrong",
                  (long long)end, trained);
-    warn_of_missing(c, n - (end > trained));
+    if (c->is_inactive)
+        snprintf(next_warning(r, n), WARNING_BYTES, "the prompt does not have the adapter's invocation tokens: the base model computed all of it");
+    warn_of_missing(c, n - (end > trained) - c->is_inactive);
     return RP_OK;
 }
 
@@ -473,6 +479,7 @@ int job_describe(rp_job *c, rp_error *err) {
     c->result->bytes_copied = c->copied_bytes;
     c->result->dropped_messages = c->request->dropped;
     c->result->context_shifts = c->shift.n;
+    c->result->adapter_from = c->adapter.adapter ? BASE_MAX(c->adapter.from, 0) : -1;
     c->result->kv_bytes = kv_context_bytes(&c->seq.context);
     describe_reduction(c);
     fill_timings(c);

@@ -25,11 +25,26 @@ static base_key schema_version(const rp_schema *s) {
     return key;
 }
 
-static void free_schema(rp_schema *s) {
-    for (int i = 0; i < N_FALLBACKS; i++) {
-        if (s->fallbacks[i]) pml_layout_free(s->fallbacks[i]->layout);
-        base_free(s->fallbacks[i]);
+/* The forms of a schema, or of its form, for adapters: they have no forms. */
+static void free_adapted(rp_schema *s) {
+    for (rp_schema *a = s->adapted, *next; a; a = next) {
+        next = a->next_adapted;
+        adapter_unref(a->adapter.adapter);
+        pml_layout_free(a->layout);
+        base_free(a);
     }
+}
+
+static void free_form(rp_schema *f) {
+    if (!f) return;
+    free_adapted(f);
+    pml_layout_free(f->layout);
+    base_free(f);
+}
+
+static void free_schema(rp_schema *s) {
+    for (int i = 0; i < N_FALLBACKS; i++) free_form(s->fallbacks[i]);
+    free_adapted(s);
     pml_layout_free(s->layout);
     pml_document_free(s->document);
     base_free(s->name);

@@ -46,6 +46,18 @@ static sequence *sequence_of(const step_part *p) { return p->job ? &p->job->seq 
 
 /* ---- composing rows ---- */
 
+/* KV that is computed with an adapter begins a span of its own. */
+static void close_at_switch(rp_job *c, int32_t token) {
+    if (c->switch_at > 0 && token == c->switch_at && !c->seq.context.scatters) kv_context_close(&c->seq.context);
+}
+
+static void choose_adapter(const step_part *p, model_row *row) {
+    const adapter_use *u = p->job ? &p->job->adapter : &p->prefill->schema->adapter;
+    if (!adapter_use_is_on(u, row->pos)) return;
+    row->adapter = u->adapter;
+    row->adapter_scale = u->scale;
+}
+
 /* Appends n tokens of a sequence from seq->done on, and drafts after them. */
 static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, int32_t n_drafts) {
     rp_engine *e = s->e;
@@ -56,9 +68,11 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
     for (int32_t i = 0; i < n + n_drafts && !rc; i++) {
         model_row *row = &e->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
+        if (p->job) close_at_switch(p->job, p->job->n_found + k);
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;
+        if (!rc) choose_adapter(p, row);
         if (p->prefill && !rc) segment_prefill_observe(p->prefill, k, row);
         if (p->job && !rc) embedding_prepare_row(p->job, p->job->n_found + k, row);
         if (p->job && !rc) reduction_prepare_row(p->job, p->job->n_found + k, row);

@@ -97,7 +97,7 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
     job_draft(c)->options.user = user;
     if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) job_draft(c)->flow = c->root.salt;
     if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &job_draft(c)->schema, err)) ||
-        (rc = engine_use_schema(e, &job_draft(c)->schema, err))) {
+        (rc = engine_use_schema(e, &job_draft(c)->schema, NULL, err))) {
         job_free(c);
         *out = NULL;
     }

@@ -13,6 +13,7 @@
 #define MODEL_BACKEND_H
 
 #include "kv/context.h"
+#include "model/adapter.h"
 #include "model/attention_observer.h"
 #include "model/model.h"
 
@@ -31,6 +32,8 @@ typedef struct model_row {
     query_record *queries;
     /* chooses the slots that its attention sees (slot_bounds.h); borrowed; NULL: all */
     const struct slot_bounds *bounds;
+    const rp_adapter *adapter; /* it is computed with, times adapter_scale (adapter.h); borrowed; NULL: none */
+    float adapter_scale;
 } model_row;
 
 typedef struct model_step {
@@ -70,6 +73,11 @@ typedef struct backend_ops {
      * data is absent */
     void (*linear)(backend *b, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
                    const model_weight *const *biases, backend_buffer *const *dst);
+    /* After linear, of the same src, rows and dst: dst[i] += what the rows' adapters add to weights[i]. indices: row r of src is row
+     * indices[r] of the step; NULL: row r. Only in a step with adapters: has_adapters */
+    void (*adapt)(backend *b, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
+                  backend_buffer *const *dst);
+    bool (*has_adapters)(const backend *b); /* of the step that began last */
     /* Rotates each row's keys to its position and stores keys and values into its slot of this layer. */
     void (*store)(backend *b, int32_t layer, backend_buffer *keys, const backend_buffer *values);
     /* Encodes the KV of a complete span into one of an encoded format that kv_span_new_like made of it. RP_ERR_MEMORY. */

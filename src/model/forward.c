@@ -71,6 +71,14 @@ void model_forward_free(model_forward *f) {
 
 typedef const model_weight *const weights[];
 
+/* dst[i] = weights[i] * in + biases[i], with the rows' adapters. indices: as in backend_ops.adapt */
+static void model_forward_linear(model_forward *f, const backend_buffer *in, const int32_t *indices, int32_t rows, int32_t n,
+                                 const model_weight *const *matrices, const model_weight *const *biases, backend_buffer *const *dst) {
+    const backend_ops *op = f->backend->ops;
+    op->linear(f->backend, in, rows, n, matrices, biases, dst);
+    if (op->has_adapters(f->backend)) op->adapt(f->backend, in, indices, rows, n, matrices, dst);
+}
+
 /* KV of earlier tokens may still be loading from disk; layers are loaded in the order of their use. */
 static void wait_for_kv(const model_step *step, const model_layer *l) {
     for (int32_t i = 0; i < step->n_contexts; i++) kv_context_wait(step->contexts[i], l->states + 1);
@@ -85,7 +93,7 @@ static void model_forward_project(model_forward *f, int32_t layer, const backend
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
     float limit = f->model->hp.qkv_limit;
-    op->linear(b, in, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
+    model_forward_linear(f, in, NULL, rows, end - first, matrices + (first - Q), biases + (first - Q), buf + first);
     for (int i = first; i < end; i++) {
         const model_norm *norm = norms[i - Q];
         if (limit > 0) op->clamp(b, buf[i], limit, rows);
@@ -106,7 +114,7 @@ static void model_forward_attention(model_forward *f, const model_step *step, in
     if (stores) op->store(b, layer, buf[K], buf[V]);
     wait_for_kv(step, l);
     op->attend(b, layer, buf[Q], buf[ATTENDED]);
-    op->linear(b, buf[ATTENDED], rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
+    model_forward_linear(f, buf[ATTENDED], NULL, rows, 1, (weights){&l->o}, (weights){&l->o_bias}, &buf[PROJECTED]);
 }
 
 /* dst = down(act(gate(in)) * up(in)), or down(act(up(in))) */
@@ -114,10 +122,10 @@ static void model_forward_dense(model_forward *f, const model_ffn *ffn, const ba
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer *gate = f->buffers[GATE], *up = f->buffers[UP], *mixed = ffn->gate.data ? gate : up;
-    op->linear(b, in, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate}, (weights){&ffn->up_bias, &ffn->gate_bias},
-               (backend_buffer *[]){up, gate});
+    model_forward_linear(f, in, NULL, rows, ffn->gate.data ? 2 : 1, (weights){&ffn->up, &ffn->gate},
+                         (weights){&ffn->up_bias, &ffn->gate_bias}, (backend_buffer *[]){up, gate});
     op->act(b, f->model->arch->act, mixed, ffn->gate.data ? up : NULL, rows);
-    op->linear(b, mixed, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
+    model_forward_linear(f, mixed, NULL, rows, 1, (weights){&ffn->down}, (weights){&ffn->down_bias}, &dst);
 }
 
 /* MIXED = weighted outputs of the selected experts, plus the shared expert's output if the model has one */
@@ -126,11 +134,11 @@ static void model_forward_mixture(model_forward *f, int32_t layer, const backend
     backend *b = f->backend;
     const backend_ops *op = b->ops;
     backend_buffer **buf = f->buffers;
-    op->linear(b, in, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->router}, (weights){&l->router_bias}, &buf[ROUTES]);
     op->experts(b, layer, in, buf[ROUTES], rows, buf[MIXED]);
     if (!l->shared.up.data) return;
     model_forward_dense(f, &l->shared, in, rows, buf[SHARED]);
-    op->linear(b, in, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
+    model_forward_linear(f, in, NULL, rows, 1, (weights){&l->shared_gate}, NULL, &buf[GATES]);
     op->gate_rows(b, buf[SHARED], buf[GATES], rows);
     op->add(b, buf[MIXED], buf[SHARED], 1.0f, rows);
 }
@@ -186,10 +194,10 @@ static void model_forward_head(model_forward *f, const model_step *step, float *
     backend_buffer *head = f->buffers[HEAD], *out = f->buffers[LOGITS];
     model_forward_hidden(f, n, head);
     if (m->head.data) {
-        b->ops->linear(b, head, n, 1, (weights){&m->head}, (weights){&m->head_bias}, &f->buffers[PROJECTED]);
+        model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->head}, (weights){&m->head_bias}, &f->buffers[PROJECTED]);
         b->ops->soft_cap(b, head = f->buffers[PROJECTED], 1.0f, n); /* tanh */
     }
-    b->ops->linear(b, head, n, 1, (weights){&m->output}, (weights){&m->output_bias}, &out);
+    model_forward_linear(f, head, f->wanted, n, 1, (weights){&m->output}, (weights){&m->output_bias}, &out);
     if (m->hp.logit_scale != 1.0f) b->ops->scale(b, out, m->hp.logit_scale, n);
     if (m->hp.logit_cap > 0) b->ops->soft_cap(b, out, m->hp.logit_cap, n);
     b->ops->buffer_read(b, out, n, logits);

@@ -64,6 +64,7 @@ void handle_llamacpp_tokenize(server_request *x);
 void handle_llamacpp_detokenize(server_request *x);
 void handle_llamacpp_template(server_request *x);
 void handle_llamacpp_props(server_request *x);
+void handle_llamacpp_adapters(server_request *x);
 void handle_llamacpp_slots(server_request *x);
 
 /* ollama.c, ollama_models.c */

@@ -26,6 +26,8 @@ struct model_pool {
     int32_t n;
     pool_alias *aliases; /* [n_aliases] */
     int32_t n_aliases;
+    server_adapter *adapters; /* [n_adapters] */
+    int32_t n_adapters;
     pthread_mutex_t lock;   /* above the work queue's */
     pthread_cond_t changed; /* a request waits, a model has no users, or the pool stops */
     bool has_lock, has_loader, stops;
@@ -36,35 +38,63 @@ struct model_pool {
 
 static bool is_name(const char *own, const char *name, size_t n) { return strlen(own) == n && memcmp(own, name, n) == 0; }
 
+static server_adapter *find_adapter(model_pool *p, const char *name, size_t n) {
+    for (int32_t i = 0; i < p->n_adapters; i++)
+        if (is_name(p->adapters[i].name, name, n)) return &p->adapters[i];
+    return NULL;
+}
+
 static server_model *find_exact(model_pool *p, const char *name, size_t n) {
     for (int32_t i = 0; i < p->n; i++)
         if (is_name(p->models[i].name, name, n)) return &p->models[i];
     for (int32_t i = 0; i < p->n_aliases; i++)
         if (is_name(p->aliases[i].name, name, n)) return &p->models[p->aliases[i].model];
-    return is_name("default", name, n) ? &p->models[0] : NULL;
+    const server_adapter *a = find_adapter(p, name, n);
+    return a ? &p->models[a->model] : is_name("default", name, n) ? &p->models[0]
+                                                                  : NULL;
+}
+
+/* The length of a name without Ollama's suffix; its whole length, if it has none. */
+static size_t length_before_suffix(const char *name) {
+    static const char latest[] = ":latest";
+    const size_t n = strlen(name), suffix = sizeof(latest) - 1;
+    return n <= suffix || strcmp(name + n - suffix, latest) != 0 ? n : n - suffix;
 }
 
 server_model *model_pool_find(model_pool *p, const char *name) {
-    static const char latest[] = ":latest";
-    size_t n = strlen(name), suffix = sizeof(latest) - 1;
-    server_model *m = find_exact(p, name, n);
-    return m || n <= suffix || strcmp(name + n - suffix, latest) != 0 ? m : find_exact(p, name, n - suffix);
+    server_model *m = find_exact(p, name, strlen(name));
+    return m ? m : find_exact(p, name, length_before_suffix(name));
+}
+
+server_adapter *model_pool_adapter(model_pool *p, const char *name) {
+    server_adapter *a = find_adapter(p, name, strlen(name));
+    return a ? a : find_adapter(p, name, length_before_suffix(name));
+}
+
+server_adapter *model_pool_adapter_of(model_pool *p, const server_model *m, int32_t i) {
+    for (int32_t k = 0; k < p->n_adapters; k++)
+        if (&p->models[p->adapters[k].model] == m && i-- == 0) return &p->adapters[k];
+    return NULL;
 }
 
 int32_t model_pool_count(const model_pool *p) { return p->n; }
 
 const char *model_pool_name(model_pool *p, int32_t i, server_model **model) {
-    if (i < 0 || i >= p->n + p->n_aliases) return NULL;
-    *model = i < p->n ? &p->models[i] : &p->models[p->aliases[i - p->n].model];
-    return i < p->n ? p->models[i].name : p->aliases[i - p->n].name;
+    const int32_t alias = i - p->n, adapter = alias - p->n_aliases;
+    if (i < 0 || adapter >= p->n_adapters) return NULL;
+    *model = &p->models[alias < 0 ? i : adapter < 0 ? p->aliases[alias].model
+                                                    : p->adapters[adapter].model];
+    return alias < 0 ? p->models[i].name : adapter < 0 ? p->aliases[alias].name
+                                                       : p->adapters[adapter].name;
 }
 
 int model_pool_fail(model_pool *p, server_problem *problem, const char *name) {
     char known[400] = "";
     server_model *m;
-    for (int32_t i = 0; i < p->n + p->n_aliases; i++) {
+    const char *one;
+    for (int32_t i = 0; (one = model_pool_name(p, i, &m)) != NULL; i++) {
         size_t used = strlen(known);
-        snprintf(known + used, sizeof(known) - used, "%s'%s'", i > 0 ? ", " : "", model_pool_name(p, i, &m));
+        snprintf(known + used, sizeof(known) - used, "%s'%s'", i > 0 ? ", " : "", one);
     }
     return server_fail(problem, SERVER_MODEL, "model", "unknown model '%.80s': this server has %s", name, known);
 }
@@ -100,6 +130,35 @@ static bool is_plain(const char *name) {
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || strchr("=\"\\\x7f", *c)) return false;
     return true;
+}
+
+/* "NAME=FILE", of the first model, or "NAME@MODEL=FILE". */
+static int add_adapter(model_pool *p, const char *text, rp_error *err) {
+    server_adapter *a = &p->adapters[p->n_adapters];
+    char model[SERVER_MODEL_NAME_BYTES] = "";
+    const char *equals = strchr(text, '='), *at = equals ? memchr(text, '@', (size_t)(equals - text)) : NULL;
+    const size_t n = equals ? (size_t)((at ? at : equals) - text) : 0, n_model = at ? (size_t)(equals - at - 1) : 0;
+    if (n == 0 || n >= SERVER_MODEL_NAME_BYTES || n_model >= SERVER_MODEL_NAME_BYTES || !equals[1])
+        return base_fail(err, RP_ERR_INVALID, "adapter '%.80s': give NAME=FILE, or NAME@MODEL=FILE", text);
+    memcpy(a->name, text, n);
+    if (at) memcpy(model, at + 1, n_model);
+    const server_model *m = at ? model_pool_find(p, model) : &p->models[0];
+    if (!m) return base_fail(err, RP_ERR_INVALID, "adapter '%.80s': there is no model '%.80s'", a->name, model);
+    if (!is_plain(a->name) || find_exact(p, a->name, n))
+        return base_fail(err, RP_ERR_INVALID, "adapter '%.80s': the name is in use, or has control characters: give another one", a->name);
+    a->path = equals + 1;
+    a->model = (int32_t)(m - p->models);
+    p->n_adapters++;
+    return RP_OK;
+}
+
+static int add_adapters(model_pool *p, rp_error *err) {
+    const rp_server *s = p->server;
+    int rc = RP_OK;
+    if (s->options.n_adapters > 0 && !(p->adapters = base_calloc((size_t)s->options.n_adapters, sizeof(*p->adapters))))
+        return base_fail_memory(err, (uint64_t)s->options.n_adapters * sizeof(*p->adapters), "adapters");
+    for (int32_t i = 0; i < s->options.n_adapters && !rc; i++) rc = add_adapter(p, s->adapters[i], err);
+    return rc;
 }
 
 static int set_name(model_pool *p, int32_t i, const char *name, rp_error *err) {
@@ -141,8 +200,24 @@ static int info_copy(rp_model_info *out, const rp_model_info *in, rp_error *err)
 
 /* ---- loading ---- */
 
+static void close_adapters(model_pool *p, const server_model *m) {
+    server_adapter *a;
+    for (int32_t i = 0; (a = model_pool_adapter_of(p, m, i)); i++) {
+        rp_adapter_close(a->adapter);
+        a->adapter = NULL;
+    }
+}
+
+static int open_adapters(model_pool *p, const server_model *m, rp_error *err) {
+    server_adapter *a;
+    int rc = RP_OK;
+    for (int32_t i = 0; !rc && (a = model_pool_adapter_of(p, m, i)); i++) rc = rp_adapter_open(&a->adapter, m->model, a->path, err);
+    return rc;
+}
+
 static void unload(model_pool *p, server_model *m) {
     rp_store_close(m->store);
+    close_adapters(p, m);
     if (p->source.unload && m->engine) p->source.unload(p->source.user, (int32_t)(m - p->models), m->model, m->engine);
     m->store = NULL;
     m->engine = NULL;
@@ -154,6 +229,7 @@ static int prepare(model_pool *p, server_model *m, rp_model_info *info, rp_error
     rp_model_info now = {.struct_size = sizeof(now)};
     int rc = api_keys_set_quotas(p->server->keys, m->engine, err);
     if (!rc) rc = rp_store_attach(&m->store, m->engine, err);
+    if (!rc) rc = open_adapters(p, m, err);
     if (rc) return rc;
     rp_model_describe(m->model, &now);
     m->convention = model_convention_of(m->model);
@@ -420,7 +496,8 @@ static int name_by_file(model_pool *p, rp_error *err) {
 /* Names are set, except that of a single model which is named by its file. */
 static int pool_open(model_pool *p, rp_error *err) {
     const bool is_named = p->models[0].name[0] != '\0';
-    int rc = is_named ? add_aliases(p, err) : RP_OK;
+    int rc = is_named ? add_aliases(p, err) : RP_OK; /* else they follow its name */
+    if (!rc) rc = add_adapters(p, err);
     for (int32_t i = 0; i < p->n && !rc; i++) rc = open_schemas(p, &p->models[i], err);
     if (rc) return rc;
     pthread_mutex_lock(&p->lock);
@@ -501,6 +578,7 @@ void model_pool_free(model_pool *p) {
     }
     for (int32_t i = 0; i < p->n_aliases; i++) base_free(p->aliases[i].name);
     base_free(p->aliases);
+    base_free(p->adapters);
     base_free(p->models);
     if (p->has_lock) pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);

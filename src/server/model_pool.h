@@ -22,6 +22,15 @@
 #include "server/prompt/schema_registry.h"
 
 #define SERVER_MAX_ALIASES 64
+#define SERVER_MAX_ADAPTERS 64
+
+/* A LoRA adapter, under a name of its own. */
+typedef struct server_adapter {
+    char name[SERVER_MODEL_NAME_BYTES];
+    const char *path;    /* of its file; the server's */
+    int32_t model;       /* index of its model */
+    rp_adapter *adapter; /* for users of the model; NULL: it is not loaded */
+} server_adapter;
 
 typedef enum model_state { MODEL_UNLOADED,
                            MODEL_LOADING,
@@ -63,10 +72,15 @@ void model_pool_free(model_pool *p);
 /* Requests that wait are queued with a problem, and no model is loaded any more. */
 void model_pool_stop(model_pool *p);
 
-/* The model with that name or alias, "default" for the first; Ollama's suffix ":latest" is no part of a name. NULL: none. */
+/* The model with that name or alias, or whose adapter has it; "default" for the first; Ollama's suffix ":latest" is no part of a name. NULL:
+ * none. */
 server_model *model_pool_find(model_pool *p, const char *name);
 int32_t model_pool_count(const model_pool *p);
-/* The i-th name in the order of lists, models before aliases, and its model; NULL past the end. */
+/* The adapter with that name; NULL: the name is a model's, or unknown. */
+server_adapter *model_pool_adapter(model_pool *p, const char *name);
+/* The i-th adapter of a model; NULL past the end. */
+server_adapter *model_pool_adapter_of(model_pool *p, const server_model *m, int32_t i);
+/* The i-th name in the order of lists, models before aliases before adapters, and its model; NULL past the end. */
 const char *model_pool_name(model_pool *p, int32_t i, server_model **model);
 /* Records that a name is unknown, with those that are known. */
 int model_pool_fail(model_pool *p, server_problem *problem, const char *name);

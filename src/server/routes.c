@@ -56,6 +56,7 @@ static const server_route routes[] = {
     {"POST", "/detokenize", SERVER_REQUEST, BODY, false, LLAMACPP, handle_llamacpp_detokenize},
     {"POST", "/apply-template", SERVER_REQUEST, BODY, false, LLAMACPP, handle_llamacpp_template},
     {"GET", "/props", SERVER_REQUEST, QUERY, false, LLAMACPP, handle_llamacpp_props},
+    {"GET", "/lora-adapters", SERVER_REQUEST, QUERY, false, LLAMACPP, handle_llamacpp_adapters},
     {"GET", "/slots", SERVER_OPERATE, QUERY, false, LLAMACPP, handle_llamacpp_slots},
     {"POST", "/v1/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},
     {"POST", "/v1/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_count},

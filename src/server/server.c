@@ -67,6 +67,8 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu", (unsigned long long)SERVER_MAX_BODIES_BYTES);
     if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
         return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
+    if (o->n_adapters < 0 || o->n_adapters > SERVER_MAX_ADAPTERS)
+        return base_fail(err, RP_ERR_INVALID, "n_adapters is %d: give 0 to %d", o->n_adapters, SERVER_MAX_ADAPTERS);
     if (o->reply_buffer_bytes == 0) return base_fail(err, RP_ERR_INVALID, "reply_buffer_bytes: give 1 at least");
     return RP_OK;
 }
@@ -85,20 +87,26 @@ static int init_locks(rp_server *s, rp_error *err) {
     return RP_OK;
 }
 
-static int copy_aliases(rp_server *s, const rp_server_options *o, rp_error *err) {
-    if (o->n_aliases == 0) return RP_OK;
-    s->aliases = base_calloc((size_t)o->n_aliases, sizeof(*s->aliases));
-    if (!s->aliases) return base_fail_memory(err, sizeof(*s), "a server");
-    for (int32_t i = 0; i < o->n_aliases; i++) {
-        if (!(s->aliases[i] = base_strdup(o->aliases[i]))) return base_fail_memory(err, strlen(o->aliases[i]), "a server");
-    }
+static int copy_strings(char ***out, const char *const *strings, int32_t n, rp_error *err) {
+    if (n == 0) return RP_OK;
+    char **copies = *out = base_calloc((size_t)n, sizeof(*copies));
+    if (!copies) return base_fail_memory(err, (uint64_t)n * sizeof(*copies), "a server");
+    for (int32_t i = 0; i < n; i++)
+        if (!(copies[i] = base_strdup(strings[i]))) return base_fail_memory(err, strlen(strings[i]), "a server");
     return RP_OK;
+}
+
+static void free_strings(char **strings, int32_t n) {
+    for (int32_t i = 0; strings && i < n; i++) base_free(strings[i]);
+    base_free(strings);
 }
 
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
-    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) || (rc = copy_aliases(s, o, err))) return rc;
+    if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) || (rc = copy_strings(&s->aliases, o->aliases, o->n_aliases, err)) ||
+        (rc = copy_strings(&s->adapters, o->adapters, o->n_adapters, err)))
+        return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     s->routes = server_all_routes();
@@ -134,7 +142,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options = o;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = s->options.split_documents = NULL;
-    s->options.host_names = s->options.aliases = NULL;
+    s->options.host_names = s->options.aliases = s->options.adapters = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -229,8 +237,8 @@ void rp_server_free(rp_server *s) {
         pthread_mutex_destroy(&s->lock);
     }
     server_names_free(&s->names);
-    for (int32_t i = 0; s->aliases && i < s->options.n_aliases; i++) base_free(s->aliases[i]);
-    base_free(s->aliases);
+    free_strings(s->aliases, s->options.n_aliases);
+    free_strings(s->adapters, s->options.n_adapters);
     base_free(s->cors_origin);
     base_free(s->schema_dir);
     document_split_free(s->split);

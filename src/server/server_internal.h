@@ -53,6 +53,7 @@ struct rp_server {
     char *cors_origin;
     char model_name[SERVER_MODEL_NAME_BYTES]; /* of the options; "": that in the model's file */
     char **aliases;            /* [options.n_aliases] as in the options */
+    char **adapters;           /* [options.n_adapters] likewise */
     char *schema_dir;          /* NULL: none */
     document_split *split;     /* NULL: texts are not split */
     model_pool *models;        /* written before the state is READY */

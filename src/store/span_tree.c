@@ -321,7 +321,7 @@ static int span_path_follow(span_path *p, const reading *r, size_t *done, span_e
 static void respect_windows(span_path *p, const reading *r) {
     for (size_t i = 1; i < p->n_steps; i++) {
         int32_t next = p->n_tokens < r->n ? pos_of(r, p->n_tokens) : pos_of(r, r->n - 1) + 1;
-        if (kv_span_readable_from(p->steps[i].span) <= next) continue;
+        if (!p->steps[i].span || kv_span_readable_from(p->steps[i].span) <= next) continue;
         while (p->n_steps > i) pop_step(p);
         p->end = SPAN_END_WINDOW;
         i = 0; /* the previous steps are now followed by an earlier position */
@@ -341,6 +341,25 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
     else rc = span_path_follow(path, &r, &done, &path->end, err);
     if (!rc) respect_windows(path, &r);
     return rc;
+}
+
+int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, rp_error *err) {
+    reading r = {.tokens = tokens, .positions = positions, .n = n};
+    size_t done = path->n_tokens;
+    span_node *node = NULL;
+    int rc = take_root(path->tree, root, &node, err);
+    if (rc) return rc;
+    rc = push_step(path, node, NULL, false, 0, err);
+    if (rc) prune_root(path->tree, node);
+    else rc = span_path_follow(path, &r, &done, &path->end, err);
+    if (!rc) respect_windows(path, &r);
+    return rc;
+}
+
+bool span_path_has_turn(const span_path *path) {
+    for (size_t i = 1; i < path->n_steps; i++)
+        if (is_root(path->steps[i].node)) return true;
+    return false;
 }
 
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,

@@ -55,12 +55,12 @@ typedef enum span_end {
 /* Tokens of a path: slots [first_slot, first_slot + n_tokens) of a span. */
 typedef struct span_step {
     span_node *node; /* referenced */
-    kv_span *span;   /* a reference; NULL for the root */
+    kv_span *span;   /* a reference; NULL for a root */
     bool from_disk;  /* it was not in RAM at the lookup */
     int32_t first_slot, n_tokens;
 } span_step;
 
-/* A path from a root downwards: steps[0] is the root. */
+/* A path from a root downwards: steps[0] is the root; after a turn, another step is. */
 typedef struct span_path {
     span_tree *tree;
     span_step *steps;
@@ -77,6 +77,11 @@ void span_tree_free(span_tree *t); /* before its store; no path is open */
  * errors too. RP_ERR_MEMORY. */
 int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, span_path *path,
                     rp_error *err);
+/* Continues a path that has matched all of its tokens so far from another root: tokens from path->n_tokens on, up to n, of KV that is computed
+ * in another way than the tokens before them, which the root's key names. The path then has a step of that root, without a span.
+ * RP_ERR_MEMORY. */
+int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, rp_error *err);
+bool span_path_has_turn(const span_path *path);
 /* Calls fn with the keys of the spans of such a match, in order, until it returns false; fn NULL: counts only. Takes
  * no references and counts no use. Returns the number of matched tokens: a match may have fewer, if a record is
  * unreadable or a window needs freed KV. */

@@ -37,6 +37,8 @@ void forward_run_feed(forward_run *r, const int32_t *tokens, int32_t first, int3
             row[i] = (model_row){.token = tokens[done + i], .pos = first + done + i, .wants_logits = done + i >= n - rows};
             row[i].observer = r->observer;
             row[i].queries = r->queries;
+            row[i].adapter = r->adapter;
+            row[i].adapter_scale = 1;
             must(kv_context_append(&r->context, row[i].pos, &row[i].span, &row[i].slot, &err), &err);
             wanted += row[i].wants_logits;
         }

@@ -19,6 +19,7 @@ typedef struct forward_run {
     int32_t chunk;
     attention_observer *observer; /* of all rows that are fed; borrowed; NULL: none */
     query_record *queries;        /* the same */
+    const rp_adapter *adapter;    /* likewise; its scale is 1 */
 } forward_run;
 
 /* n_ctx: context length, which selects the factors of long-rope; chunk: rows of a step. The model is borrowed. */

@@ -179,7 +179,7 @@ static void auditor_count(auditor *a, uint64_t *what, int waiting) {
 static void audit_look(rp_job *c, const float *logits) {
     auditor *a = c->engine->auditor;
     audit_case formats = {.taken = false};
-    if (!a) return;
+    if (!a || c->adapter.adapter) return; /* schemas and formats are judged by the base model */
     take_formats(&formats, c);
     const bool is_reused = is_modular(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
     if (!is_reused && !(is_formatted && is_whole(c))) return;

@@ -61,6 +61,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     scaffold_form *f = &c->other;
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
+    if (c->adapter.adapter) return RP_OK; /* combinations are the base model's */
     *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = job_text_root(c->engine, &c->root.salt, c->format), .exact = true};
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));

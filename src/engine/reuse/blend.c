@@ -63,8 +63,10 @@ static model_row blend_row_of(const rp_job *c, const blend_token *t) {
     const segment_need *need = &c->needs.items[t->need];
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[need->view.segment];
-    return (model_row){.token = pml_segment_tokens(l, s)[t->slot], .pos = s->pos + t->slot + need->view.shift,
-                       .span = need->spans[t->slot / KV_SPAN_TOKENS], .slot = t->slot % KV_SPAN_TOKENS};
+    const int32_t pos = s->pos + t->slot + need->view.shift;
+    return (model_row){.token = pml_segment_tokens(l, s)[t->slot], .pos = pos, .span = need->spans[t->slot / KV_SPAN_TOKENS],
+                       .slot = t->slot % KV_SPAN_TOKENS, .adapter = adapter_use_is_on(&c->adapter, pos) ? c->adapter.adapter : NULL,
+                       .adapter_scale = c->adapter.scale};
 }
 
 int blend_probe(rp_engine *e, rp_job *c, int32_t n, rp_error *err) {

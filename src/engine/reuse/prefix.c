@@ -14,17 +14,29 @@
 
 /* ---- lookup ---- */
 
+/* Tokens that the base model computes, of a job that switches an adapter on. */
+static int32_t before_switch(const rp_job *c) { return c->switch_at > 0 ? c->switch_at : INT32_MAX; }
+
 /* Length of the common prefix of two jobs. */
 static int32_t common_tokens(const rp_job *a, const rp_job *b) {
     int32_t most = BASE_MIN(job_most_found(a), b->n_tokens), n = 0;
     if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* the keys of two tenants always differ */
     while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
-    return n;
+    const bool same = a->switch_at == b->switch_at && base_key_equal(&a->switch_key, &b->switch_key);
+    return same ? n : BASE_MIN(n, BASE_MIN(before_switch(a), before_switch(b)));
+}
+
+/* The path goes on from the root of the tokens after the switch. */
+static int prefix_turn(rp_job *c, int32_t n, rp_error *err) {
+    const span_root root = job_switch_root(c);
+    return span_path_turn(&c->path, &root, c->tokens, c->positions, (size_t)n, err);
 }
 
 static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
+    const int32_t n = job_most_found(c), first = BASE_MIN(n, before_switch(c));
     span_path_release(&c->path);
-    int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)job_most_found(c), &c->path, err);
+    int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)first, &c->path, err);
+    if (!rc && first < n && c->path.n_tokens == (size_t)first) rc = prefix_turn(c, n, err);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
     c->n_found_steps = c->path.n_steps;
     c->found_end = c->path.end;
@@ -86,6 +98,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
+        if (!s->span) continue;                  /* a turn */
         BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
@@ -121,7 +134,8 @@ void prefix_give(rp_job *c, bool all) {
         bool last = c->first_own_view + 1 == context->n_views, kept;
         int32_t n = kv_span_tokens(span);
         if (last && n < KV_SPAN_TOKENS && !all) return;
-        if (!(c->shares = may_extend(c, span))) return;
+        if (c->n_given == c->switch_at && c->switch_at > 0 && !span_path_has_turn(&c->path) && prefix_turn(c, c->n_given, NULL)) c->shares = false;
+        if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
         uint64_t cost_us = cost_model_tokens_us(&c->engine->cost, n, kv_span_position(span));
         if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;

@@ -19,6 +19,7 @@ static void free_backend(backend *self) {
     cpu_backend *b = cpu(self);
     cpu_attention_free(b);
     cpu_choices_free(b);
+    cpu_adapters_free(b);
     cpu_experts_free(b);
     cpu_pack_free(b);
     base_threads_free(b->threads);
@@ -69,6 +70,7 @@ static int begin(backend *self, const model_step *step, rp_error *err) {
     if (rc) return rc;
     cpu(self)->step = step;
     rc = cpu_choices_begin(cpu(self), err);
+    if (!rc) rc = cpu_adapters_begin(cpu(self), err);
     return rc ? rc : cpu_attention_begin(cpu(self), err);
 }
 
@@ -240,6 +242,8 @@ static const backend_ops ops = {
     .embed = embed,
     .norm = norm,
     .linear = linear,
+    .adapt = cpu_adapt,
+    .has_adapters = cpu_adapters_are_on,
     .store = cpu_store,
     .encode = cpu_encode,
     .read_head = cpu_read_head,

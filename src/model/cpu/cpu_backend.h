@@ -4,6 +4,7 @@
  *   cpu_backend.c          opening, buffers, embeddings, element-wise and row-wise operations
  *   cpu_pack.c             repacked weights
  *   cpu_linear.c           linear layers
+ *   cpu_adapters.c         what LoRA adapters add to them
  *   cpu_experts.c          mixtures of experts
  *   cpu_attention.c        storing KV into blocks, attention over views
  *   cpu_slot_bounds.c      slots that rows choose anew
@@ -112,6 +113,7 @@ typedef struct cpu_linear_part {
 } cpu_linear_part;
 
 typedef struct cpu_experts cpu_experts;
+typedef struct cpu_adapters cpu_adapters; /* private to cpu_adapters.c */
 typedef struct cpu_choices cpu_choices; /* private to cpu_slot_bounds.c */
 
 typedef struct cpu_backend {
@@ -144,6 +146,8 @@ typedef struct cpu_backend {
     float *inverse_norms;          /* [max_rows]: 1 / norm of each row's input of the current layer's attention, for them */
     bool is_chosen;                /* rows of the step choose slots; */
     cpu_choices *choices;          /* NULL: none ever did */
+    bool is_adapted;               /* rows of the step have adapters; */
+    cpu_adapters *adapters;        /* NULL: none ever had */
     uint64_t n_divided;    /* attentions with tasks divided among threads, since opening: for tests */
 } cpu_backend;
 
@@ -195,6 +199,13 @@ static inline const model_weight *cpu_packed(const cpu_backend *b, const model_w
 int cpu_linear_open(cpu_backend *b, int32_t max_rows, rp_error *err);
 /* Runs all parts over the first `rows` rows of src. */
 void cpu_linear(cpu_backend *b, const backend_buffer *src, int32_t rows, cpu_linear_part *parts, int32_t n_parts);
+
+/* Whether rows of the step have adapters, and scratch for them. RP_ERR_MEMORY. */
+int cpu_adapters_begin(cpu_backend *b, rp_error *err);
+bool cpu_adapters_are_on(const backend *self);
+void cpu_adapt(backend *self, const backend_buffer *src, const int32_t *indices, int32_t rows, int32_t n, const model_weight *const *weights,
+               backend_buffer *const *dst);
+void cpu_adapters_free(cpu_backend *b);
 
 /* Allocates scratch for a model with experts and steps of at most max_rows rows. RP_ERR_MEMORY. */
 int cpu_experts_open(cpu_backend *b, int32_t max_rows, rp_error *err);

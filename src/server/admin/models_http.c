@@ -24,20 +24,23 @@ static json_t *model_info_meta(const rp_model_info *info) {
                      "pooling", info->pooling, "n_scores", (int)info->n_scores);
 }
 
-/* The description of a model under one of its names, in a dialect's form; made under the pool's lock. */
+/* The description of a model, or of its adapter, under one of its names, in a dialect's form; made under the pool's lock. */
+typedef json_t *(*description_form)(const server_model *m, const char *name, bool is_adapter, int64_t created);
 typedef struct description {
-    json_t *(*form)(const server_model *m, const char *name, int64_t created);
+    description_form form;
     const char *name;
+    bool is_adapter;
     int64_t created;
     json_t *out; /* NULL: out of memory */
 } description;
 
-static json_t *openai_model(const server_model *m, const char *name, int64_t since) {
+/* parent: as vLLM lists adapters. */
+static json_t *openai_model(const server_model *m, const char *name, bool is_adapter, int64_t since) {
     char created[TIME_BYTES];
     models_http_write_time(since, created);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:b, s:o}", "id", name, "object", "model", "type", "model", "created", (json_int_t)since,
-                     "created_at", created, "owned_by", "reprise", "display_name", name, "loaded", m->state == MODEL_LOADED, "meta",
-                     model_info_meta(&m->info));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created",
+                     (json_int_t)since, "created_at", created, "owned_by", "reprise", "display_name", name, "parent",
+                     is_adapter ? m->name : NULL, "loaded", m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
 }
 
 static json_t *gemini_methods(const server_model *m) {
@@ -45,9 +48,10 @@ static json_t *gemini_methods(const server_model *m) {
     return json_pack("[s, s, s, s, s]", "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents");
 }
 
-static json_t *gemini_model(const server_model *m, const char *name, int64_t created) {
+static json_t *gemini_model(const server_model *m, const char *name, bool is_adapter, int64_t created) {
     rp_engine_info e = {.struct_size = sizeof(e), .n_ctx = m->info.n_ctx_train};
     (void)created;
+    (void)is_adapter;
     if (m->state == MODEL_LOADED) rp_engine_describe(m->engine, &e);
     return json_pack("{s:o, s:s, s:s, s:i, s:i, s:o}", "name", json_sprintf("models/%s", name), "version", rp_version(),
                      "displayName", name, "inputTokenLimit", (int)e.n_ctx, "outputTokenLimit", (int)e.n_ctx,
@@ -56,15 +60,15 @@ static json_t *gemini_model(const server_model *m, const char *name, int64_t cre
 
 static void describe(server_model *m, void *user) {
     description *d = user;
-    d->out = d->form(m, d->name, d->created);
+    d->out = d->form(m, d->name, d->is_adapter, d->created);
 }
 
 /* "default" is described under the model's own name. */
-static void reply_model(server_request *x, json_t *(*form)(const server_model *m, const char *name, int64_t created)) {
+static void reply_model(server_request *x, description_form form) {
     model_pool *p = x->server->models;
     server_model *m = model_pool_find(p, x->name);
     if (m) {
-        description d = {form, strcmp(x->name, "default") == 0 ? m->name : x->name, x->server->created, NULL};
+        description d = {form, strcmp(x->name, "default") == 0 ? m->name : x->name, model_pool_adapter(p, x->name) != NULL, x->server->created, NULL};
         model_pool_look(p, m, describe, &d);
         server_request_reply_json(x, 200, d.out);
         return;
@@ -73,12 +77,13 @@ static void reply_model(server_request *x, json_t *(*form)(const server_model *m
     server_request_reply_problem(x);
 }
 
-/* Each model under each of its names. NULL: out of memory. */
-static json_t *list_models(rp_server *s, json_t *(*form)(const server_model *m, const char *name, int64_t created)) {
+/* Each model under each of its names, then the adapters. NULL: out of memory. */
+static json_t *list_models(rp_server *s, description_form form) {
     json_t *list = json_array();
-    description d = {form, NULL, s->created, NULL};
+    description d = {form, NULL, false, s->created, NULL};
     server_model *m;
     for (int32_t i = 0; (d.name = model_pool_name(s->models, i, &m)) && list; i++) {
+        d.is_adapter = model_pool_adapter(s->models, d.name) != NULL;
         model_pool_look(s->models, m, describe, &d);
         if (json_array_append_new(list, d.out)) return json_decref(list), NULL;
     }
@@ -101,3 +106,24 @@ void handle_gemini_models(server_request *x) {
 }
 
 void handle_gemini_model(server_request *x) { reply_model(x, gemini_model); }
+
+static json_t *invocation_of(const rp_adapter_info *info) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < info->n_invocation_tokens && list; i++)
+        if (json_array_append_new(list, json_integer(info->invocation_tokens[i]))) return json_decref(list), NULL;
+    return list;
+}
+
+/* llama.cpp's list. The path is a name here: clients need not know the server's files. */
+void handle_llamacpp_adapters(server_request *x) {
+    json_t *list = json_array();
+    const server_adapter *a;
+    for (int32_t i = 0; list && (a = model_pool_adapter_of(x->server->models, x->model, i)); i++) {
+        rp_adapter_info info = {.struct_size = sizeof(info)};
+        rp_adapter_describe(a->adapter, &info);
+        json_t *one = json_pack("{s:i, s:s, s:f, s:s, s:i, s:o}", "id", (int)i, "path", a->name, "scale", 0.0, "fingerprint",
+                                info.fingerprint, "rank", (int)info.rank, "alora_invocation_tokens", invocation_of(&info));
+        if (json_array_append_new(list, one)) json_decref(list), list = NULL;
+    }
+    server_request_reply_json(x, 200, list);
+}

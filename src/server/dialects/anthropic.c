@@ -200,7 +200,7 @@ static json_t *anthropic_message(const server_request *x, json_t *content, const
     char id[SERVER_ID_BYTES + 8];
     snprintf(id, sizeof(id), "msg_%s", x->id);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
-                     x->model->name, "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
+                     server_request_model(x), "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
 }
 
 static json_t *anthropic_whole(server_request *x) {

@@ -48,7 +48,7 @@ static json_t *openai_embeddings_whole(server_request *x) {
         json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding", embedding_values(x, &x->choices[i]));
         if (json_array_append_new(data, one)) return json_decref(data), NULL;
     }
-    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", x->model->name, "usage",
+    return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", server_request_model(x), "usage",
                                     usage_of_texts(x)));
 }
 
@@ -204,7 +204,7 @@ static json_t *rerank_results(const server_request *x) {
 }
 
 static json_t *rerank_whole(server_request *x) {
-    json_t *all = with_report(x, json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", x->id, "object", "list", "model", x->model->name, "results",
+    json_t *all = with_report(x, json_pack("{s:s, s:s, s:s, s:o, s:o}", "id", x->id, "object", "list", "model", server_request_model(x), "results",
                                            rerank_results(x), "usage", usage_of_texts(x)));
     if (all && json_object_set_new(json_object_get(all, "reprise"), "scored_by", json_string(embedding_scored_by(x)))) return json_decref(all), NULL;
     return all;

@@ -149,7 +149,7 @@ static json_t *gemini_usage(const server_request *x) {
 }
 
 static json_t *gemini_response(const server_request *x, json_t *candidates) {
-    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", x->model->name, "responseId", x->id);
+    return json_pack("{s:o, s:s, s:s}", "candidates", candidates, "modelVersion", server_request_model(x), "responseId", x->id);
 }
 
 static json_t *gemini_whole(server_request *x) {

@@ -127,7 +127,7 @@ static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, 
     const char *type = report_finish(r) == SERVER_FINISH_LENGTH ? "limit" : r->stop ? "word" : "eos";
     json_t *word = json_string(r->stop ? r->stop : "");
     json_t *all = json_pack("{s:i, s:o, s:i, s:b, s:s, s:i, s:i, s:i, s:b, s:s, s:o, s:o, s:o}", "index", (int)c->index, "content", content,
-                            "id_slot", 0, "stop", 1, "model", x->model->name, "tokens_predicted", (int)r->n_tokens,
+                            "id_slot", 0, "stop", 1, "model", server_request_model(x), "tokens_predicted", (int)r->n_tokens,
                             "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
                             0, "stop_type", type, "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
     if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));

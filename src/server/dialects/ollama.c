@@ -206,7 +206,7 @@ static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     char now[OLLAMA_TIME_BYTES];
     ollama_write_time(now);
     bool chat = is_chat(x);
-    const char *name = x->gen.model ? x->gen.model : x->model->name; /* as Ollama does: the client's words */
+    const char *name = x->gen.model ? x->gen.model : server_request_model(x); /* as Ollama does: the client's words */
     json_t *answer = chat ? message_of(a) : a.content;
     return json_pack("{s:s, s:s, s:o, s:o*, s:b}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
                      chat ? NULL : a.thinking, "done", done);

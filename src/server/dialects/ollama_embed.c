@@ -35,7 +35,7 @@ int ollama_parse_embeddings(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static const char *embed_model(const server_request *x) { return x->gen.model ? x->gen.model : x->model->name; }
+static const char *embed_model(const server_request *x) { return x->gen.model ? x->gen.model : server_request_model(x); }
 
 static json_t *ollama_embed_whole(server_request *x) {
     json_t *all = json_array();

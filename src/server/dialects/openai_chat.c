@@ -145,7 +145,7 @@ static json_t *openai_chat_head(const server_request *x, const char *object, jso
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)openai_created(x), "model",
-                     x->model->name, "system_fingerprint", "reprise", "choices", choices);
+                     server_request_model(x), "system_fingerprint", "reprise", "choices", choices);
 }
 
 static json_t *openai_chat_whole(server_request *x) {

@@ -96,7 +96,7 @@ json_t *responses_object(const server_request *x, const char *status) {
     snprintf(id, sizeof(id), "resp_%s", x->id);
     json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
                             (json_int_t)openai_created(x), "status", status, "error", "incomplete_details",
-                            is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", x->model->name, "output",
+                            is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
                             is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
     json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "instructions",
                              responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),

@@ -225,6 +225,10 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.special_text = a->special_text;
     q.pooling = a->embedding.pooling;
     q.raw_embedding = a->embedding.raw;
+    if (x->adapter) {
+        q.adapter = x->adapter->adapter;
+        q.adapter_scale = x->adapter_scale;
+    }
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
@@ -351,8 +355,31 @@ static int check_model(server_request *x) {
     return (int)x->problem.kind;
 }
 
+/* One of llama.cpp's {"id": 0, "scale": 1.0}. A scale of 0 is as good as none. */
+static int take_lora(server_request *x, const json_t *one) {
+    const json_t *id = json_object_get(one, "id"), *scale = json_object_get(one, "scale");
+    const json_int_t i = json_integer_value(id);
+    if (!json_is_integer(id) || !json_is_number(scale))
+        return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora' must be a list of {\"id\": 0, \"scale\": 1.0}");
+    const server_adapter *a = i >= 0 && i < SERVER_MAX_ADAPTERS ? model_pool_adapter_of(x->server->models, x->model, (int32_t)i) : NULL;
+    if (!a) return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora': there is no adapter with id %lld: see GET /lora-adapters", (long long)i);
+    if (json_number_value(scale) == 0) return SERVER_FINE;
+    if (x->adapter) return server_fail(&x->problem, SERVER_UNSUPPORTED, "lora", "'lora' has several adapters: give one with a scale that is not 0");
+    x->adapter = a;
+    x->adapter_scale = (float)json_number_value(scale);
+    return SERVER_FINE;
+}
+
+/* The adapter whose name is the request's model, or that `lora` names instead. */
+static int choose_adapter(server_request *x) {
+    x->adapter = !x->gen.lora && x->gen.model ? model_pool_adapter(x->server->models, x->gen.model) : NULL;
+    x->adapter_scale = 1;
+    for (size_t i = 0; i < json_array_size(x->gen.lora) && !x->problem.kind; i++) take_lora(x, json_array_get(x->gen.lora, i));
+    return (int)x->problem.kind;
+}
+
 static int check_ask(server_request *x) {
-    if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
+    if (generate_check_fields(x) || check_model(x) || choose_adapter(x)) return (int)x->problem.kind;
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
                            "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");

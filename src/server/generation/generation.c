@@ -532,6 +532,7 @@ void generation_extras(generation *gen, const server_fields *f) {
         server_fail(f->problem, SERVER_INVALID, "truncation", "'truncation' is '%.40s': give auto or disabled", truncation);
     server_field_bool(f, "context_shift", &gen->context_shift);
     server_field_text(f, "cache_salt", &gen->cache_salt);
+    gen->lora = server_field_array(f, "lora");
     parse_grammar(gen, f);
     guided_parse(gen, f);
     parse_quality(gen, f);

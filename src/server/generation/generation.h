@@ -37,7 +37,7 @@ typedef struct server_prompt {
 /* Fields that Reprise adds to every dialect (generation_extras), for generation_known. */
 #define SERVER_EXTRA_FIELDS \
     "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
-    "kv_keep kv_method kept_shares truncation context_shift cache_salt grammar grammar_trigger enable_thinking reasoning_effort " \
+    "kv_keep kv_method kept_shares truncation context_shift cache_salt lora grammar grammar_trigger enable_thinking reasoning_effort " \
     "chat_template_kwargs include_reasoning " SERVER_GUIDED_FIELDS
 
 /* vLLM's (guided.h). */
@@ -204,6 +204,7 @@ typedef struct generation {
 
     const char *model;      /* NULL: any */
     const char *cache_salt; /* NULL: none */
+    const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
     int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
@@ -279,7 +280,7 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
- * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, grammar, grammar_trigger,
+ * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar, grammar_trigger,
  * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, and SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 

@@ -47,6 +47,8 @@ void server_request_drop_body(server_request *x) {
     x->root = NULL;
 }
 
+const char *server_request_model(const server_request *x) { return x->adapter ? x->adapter->name : x->model->name; }
+
 json_t *server_request_json(server_request *x) {
     return x->root ? json_incref(x->root) : server_json_parse(x->body.data, x->body.len, &x->problem);
 }

@@ -93,6 +93,8 @@ typedef struct server_request {
     } answer; /* of a finished answer, for on_request */
 
     struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
+    const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
+    float adapter_scale;
     struct server_request *next_waiting; /* of those that wait for the model */
     json_t *root;              /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
     generation gen;
@@ -143,6 +145,9 @@ void server_request_drop_body(server_request *x);
 
 /* The body as JSON, which the caller decrefs; NULL: a problem. */
 json_t *server_request_json(server_request *x);
+
+/* The name that answers give as their model: the adapter's, else the model's. */
+const char *server_request_model(const server_request *x);
 
 /* The tenant of the request's KV: that of its key; with a `cache_salt`, one per value, written to `salted`. */
 const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);

@@ -50,7 +50,7 @@ static json_t *prompts_http_report(const server_request *x) {
     json_t *answers = json_array();
     for (int32_t i = 0; i < x->n_choices && answers; i++)
         if (json_array_append_new(answers, prompts_http_answer(x, &x->choices[i]))) return json_decref(answers), NULL;
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", x->model->name, "answers", answers,
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "object", "prompt", "id", x->id, "model", server_request_model(x), "answers", answers,
                      "usage", prompts_http_usage(x), "reprise", report_reprise(x));
 }
 
