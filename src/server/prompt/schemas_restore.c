@@ -28,7 +28,8 @@ typedef struct restoring {
 } restoring;
 
 static int parse_again(const restoring *r, const char *tenant, const char *name, const char *pml, size_t n, rp_error *err) {
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name, .kv_format = api_keys_kv_format(r->server->keys, tenant)};
+    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name};
+    options.kv_format = api_keys_kv_format(r->server->keys, tenant);
     return rp_schema_parse(r->model->engine, pml, n, name, NULL, &options, NULL, err);
 }
 
