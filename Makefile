@@ -89,15 +89,21 @@ coverage: ## measure line and branch coverage of the tests, by folder (gcc, gcov
 mutations: packages ## mutation test: break ten invariants and require that an assertion or a test fails (about ten minutes)
 	@tools/check-mutations $(NAMES)
 
-.PHONY: deb test-deb tarball site
+.PHONY: deb test-deb test-container tarball test-tarball site
 deb: ## build Debian packages into build/deb and check them with lintian (ten minutes)
 	@tools/make_deb
 
 test-deb: ## build the packages and use them in a clean Debian 12: install, service, manual, Python, removal (root; fifteen minutes)
 	@tools/test_deb
 
+test-container: ## build the Containerfile with buildah from the packages of make deb, and run the server and its health check (root; Debian's buildah)
+	@tools/test_container
+
 tarball: all ## create build/reprise-VERSION-linux-MACHINE.tar.gz: the program with its libraries, for any Linux with glibc 2.36 or newer
 	@tools/make_tarball
+
+test-tarball: all ## create the tarball and run it in another folder and, as root, in an empty file system (a minute)
+	@tools/test_tarball
 
 site: ## build the documentation as a site with search: build/site/index.html
 	@tools/make_site

@@ -31,7 +31,7 @@ typedef struct serve_options {
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
-    float max_divergence;
+    float max_divergence, otlp_sample;
     uint64_t body, reply_buffers, scaffold_ram;
     bool hash_key, no_tcp, no_page, stable_system, strict, audit_raise;
     cli_config config;
@@ -110,6 +110,8 @@ static const cli_option options[] = {
              "messages: REPRISE_LOG=off, error, warn, info or debug"},
     {.name = "otlp", .kind = CLI_TEXT, .value = "URL", .offset = AT(otlp),
      .help = "send a trace of each request to this OpenTelemetry collector (OTLP/HTTP, JSON), such as http://127.0.0.1:4318"},
+    {.name = "otlp-sample", .kind = CLI_REAL, .value = "RATIO", .offset = AT(otlp_sample), .min = 0, .max = 1,
+     .help = "with --otlp: the share of traces to send, of requests without a traceparent, whose sampled flag decides otherwise (1)"},
     {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
      .help = "read options from this file: lines 'name = value' with the names of these options, comments after '#'; the command line overrides it"},
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
@@ -275,7 +277,7 @@ static int serve_serve_with(const serve_options *o, serve_models *models) {
     (void)rp_log_start(); /* on failure, lines are written synchronously */
     serve_reload_block();
     if (o->otlp != NULL) {
-        int started = serve_otlp_start(&otlp, o->otlp);
+        int started = serve_otlp_start(&otlp, o->otlp, o->otlp_sample);
         if (started != CLI_OK) return started;
         s.user = otlp;
         s.on_request = serve_otlp_add;
@@ -315,6 +317,7 @@ static int hash_key(void) {
 static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
     if (o->models.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
+    if (o->otlp == NULL && o->otlp_sample != 1) return cli_fail(CLI_WRONG_USE, "--otlp-sample: needs --otlp URL, the collector");
     serve_models_options of_models = models_options(o);
     serve_models *models;
     int status = serve_models_new(&models, &of_models);
@@ -325,7 +328,7 @@ static int serve_parsed(const serve_options *o) {
 
 static int serve_serve_main(int argc, char **argv) {
     serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20,
-                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000};
+                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "common/command.h"
@@ -26,8 +27,9 @@
 #define OTLP_RETRY_MS 1000  /* after the first failure; doubled for each further one */
 #define OTLP_RETRY_MAX_MS 30000
 #define OTLP_TIMEOUT_MS 10000L
-#define OTLP_LAST_MS 2000L /* timeout of the attempt at the end */
+#define OTLP_LAST_MS 2000L /* at the end, for the attempt under way, or for the last one */
 #define TEXT_BYTES 160
+#define RANDOM_BITS 56 /* of a trace id, its last ones: W3C Trace Context, level 2 */
 #define PARTS 5
 
 typedef struct otlp_record {
@@ -36,7 +38,8 @@ typedef struct otlp_record {
     int64_t prompt_tokens, cached_tokens, answer_tokens;
     int32_t status;
     bool has_answer;
-    char id[40], method[16], route[64], traceparent[56], error[TEXT_BYTES];
+    char trace[33], parent[17]; /* hex digits; parent: "" for the root of a trace */
+    char id[40], method[16], route[64], error[TEXT_BYTES];
 } otlp_record;
 
 static const char *const part_names[PARTS] = {"queue", "module prefill", "plan", "prompt prefill", "decode"};
@@ -48,6 +51,8 @@ struct serve_otlp {
     otlp_record *ring;
     size_t first, n; /* oldest record, number */
     bool stopping;
+    double stop_ms;                         /* since when */
+    uint64_t threshold;                     /* of sampling: see otlp_is_sampled */
     _Atomic uint64_t sent, dropped, failed; /* requests; requests; POSTs */
     http_target target;
     http_transfer transfer;
@@ -66,13 +71,31 @@ static uint64_t otlp_clock_ns(void) {
 
 static void otlp_copy(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
 
-static bool otlp_is_unsampled(const char *traceparent) {
-    return traceparent[0] != '\0' && strchr("02468ace", traceparent[54]) != NULL;
+static void otlp_random_id(char *hex, size_t n_bytes) {
+    unsigned char bytes[16];
+    randombytes_buf(bytes, n_bytes);
+    sodium_bin2hex(hex, 2 * n_bytes + 1, bytes, n_bytes);
+}
+
+/* The trace and the parent of a request, and whether its trace is exported. OpenTelemetry's TraceIdRatioBased rule: the
+ * last 56 bits of a trace id, which are random, are not below the threshold (1 - ratio) * 2^56. All services with the
+ * same ratio choose the same traces, and those of a smaller ratio are some of those of a larger one. */
+static bool otlp_is_sampled(const serve_otlp *o, const char *traceparent, char trace[33], char parent[17]) {
+    if (traceparent[0] != '\0') {
+        snprintf(trace, 33, "%.32s", traceparent + 3);
+        snprintf(parent, 17, "%.16s", traceparent + 36);
+        return strchr("13579bdf", traceparent[54]) != NULL;
+    }
+    otlp_random_id(trace, 16);
+    parent[0] = '\0';
+    return strtoull(trace + 32 - RANDOM_BITS / 4, NULL, 16) >= o->threshold;
 }
 
 void serve_otlp_add(void *user, const rp_server_request *q) {
     serve_otlp *o = user;
-    if (strcmp(q->method, "GET") == 0 || otlp_is_unsampled(q->traceparent)) return; /* scrapes and health checks */
+    char trace[33], parent[17];
+    if (strcmp(q->method, "GET") == 0) return; /* scrapes and health checks */
+    if (!otlp_is_sampled(o, q->traceparent, trace, parent)) return;
     uint64_t now = otlp_clock_ns();
     pthread_mutex_lock(&o->lock);
     bool fits = o->n < OTLP_RING;
@@ -92,7 +115,8 @@ void serve_otlp_add(void *user, const rp_server_request *q) {
         otlp_copy(r->id, sizeof r->id, q->id);
         otlp_copy(r->method, sizeof r->method, q->method);
         otlp_copy(r->route, sizeof r->route, q->route);
-        otlp_copy(r->traceparent, sizeof r->traceparent, q->traceparent);
+        otlp_copy(r->trace, sizeof r->trace, trace);
+        otlp_copy(r->parent, sizeof r->parent, parent);
         otlp_copy(r->error, sizeof r->error, q->error);
         if (o->n == 1 || o->n == OTLP_BATCH) pthread_cond_signal(&o->changed);
     }
@@ -118,12 +142,6 @@ void serve_otlp_metrics(void *user, char *text, size_t size) {
 }
 
 /* ---- spans as JSON ---- */
-
-static void otlp_random_id(char *hex, size_t n_bytes) {
-    unsigned char bytes[16];
-    randombytes_buf(bytes, n_bytes);
-    sodium_bin2hex(hex, 2 * n_bytes + 1, bytes, n_bytes);
-}
 
 static json_t *otlp_text(const char *key, const char *value) {
     json_t *text = json_string(value);
@@ -171,16 +189,11 @@ static void otlp_add_attributes(json_t *span, const otlp_record *r) {
 
 /* Appends the spans of a request. */
 static void otlp_add_spans(json_t *spans, const otlp_record *r) {
-    char trace[33], root[17], id[17], name[96];
-    bool has_parent = r->traceparent[0] != '\0';
-    if (has_parent) snprintf(trace, sizeof trace, "%.32s", r->traceparent + 3);
-    else otlp_random_id(trace, 16);
-    char parent[17];
-    snprintf(parent, sizeof parent, "%.16s", has_parent ? r->traceparent + 36 : "");
+    char root[17], id[17], name[96];
     otlp_random_id(root, 8);
     snprintf(name, sizeof name, "%s %s", r->method, r->route);
     uint64_t start = r->end_ns - (uint64_t)(r->total_ms * 1e6);
-    json_t *span = otlp_span(trace, root, has_parent ? parent : NULL, name, 2, start, r->end_ns);
+    json_t *span = otlp_span(r->trace, root, r->parent[0] != '\0' ? r->parent : NULL, name, 2, start, r->end_ns);
     otlp_add_attributes(span, r);
     json_array_append_new(spans, span);
     double at_ms = r->receive_ms;
@@ -188,7 +201,7 @@ static void otlp_add_spans(json_t *spans, const otlp_record *r) {
         uint64_t at = start + (uint64_t)(at_ms * 1e6);
         at_ms += r->part_ms[i];
         otlp_random_id(id, 8);
-        json_array_append_new(spans, otlp_span(trace, id, root, part_names[i], 1, at, start + (uint64_t)(at_ms * 1e6)));
+        json_array_append_new(spans, otlp_span(r->trace, id, root, part_names[i], 1, at, start + (uint64_t)(at_ms * 1e6)));
     }
 }
 
@@ -220,11 +233,20 @@ static bool otlp_is_stopping(serve_otlp *o) {
     return stopping;
 }
 
-/* libcurl's progress: the end does not wait for a slow attempt, but for one of its own. */
+/* The end waits no longer. */
+static bool otlp_is_over(serve_otlp *o) {
+    pthread_mutex_lock(&o->lock);
+    bool over = o->stopping && cli_now_ms() > o->stop_ms + OTLP_LAST_MS;
+    pthread_mutex_unlock(&o->lock);
+    return over;
+}
+
+/* libcurl's progress. The end does not cut off an attempt at once: the collector may have its spans already, and would
+ * get them twice. */
 static int otlp_on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now) {
     serve_otlp *o = user;
     (void)total, (void)now, (void)up_total, (void)up_now;
-    return !o->is_last && otlp_is_stopping(o);
+    return !o->is_last && otlp_is_over(o);
 }
 
 typedef enum otlp_outcome { OTLP_SENT,
@@ -297,7 +319,8 @@ static void otlp_back_off(serve_otlp *o, int64_t ms) {
 
 static void *otlp_run(void *user) {
     serve_otlp *o = user;
-    bool gives_up = false; /* at the end, after a failure */
+    bool gives_up = false;      /* at the end, after a failure */
+    prctl(PR_SET_NAME, "otlp"); /* tools/bench_otlp, `top -H` */
     size_t n;
     while ((n = otlp_take(o)) > 0) {
         otlp_outcome outcome = OTLP_LATER;
@@ -305,8 +328,8 @@ static void *otlp_run(void *user) {
         while (outcome == OTLP_LATER && !gives_up) {
             o->is_last = otlp_is_stopping(o);
             outcome = otlp_send(o, n);
-            gives_up = o->is_last && outcome == OTLP_LATER;
-            if (outcome == OTLP_LATER && !o->is_last) otlp_back_off(o, delay);
+            gives_up = outcome == OTLP_LATER && (o->is_last || otlp_is_over(o));
+            if (outcome == OTLP_LATER && !gives_up) otlp_back_off(o, delay);
             delay = delay < OTLP_RETRY_MAX_MS / 2 ? 2 * delay : OTLP_RETRY_MAX_MS;
         }
         if (outcome != OTLP_SENT) atomic_fetch_add(&o->dropped, n);
@@ -325,9 +348,10 @@ static void otlp_free(serve_otlp *o) {
     free(o);
 }
 
-int serve_otlp_start(serve_otlp **out, const char *url) {
+int serve_otlp_start(serve_otlp **out, const char *url, double sample) {
     pthread_condattr_t attributes;
     serve_otlp *o = cli_alloc(sizeof *o);
+    o->threshold = (uint64_t)((1 - sample) * (double)(UINT64_C(1) << RANDOM_BITS));
     int status = http_target_read(&o->target, "--otlp", url, NULL, getenv("OTEL_EXPORTER_OTLP_CERTIFICATE"));
     pthread_mutex_init(&o->lock, NULL);
     pthread_condattr_init(&attributes);
@@ -351,6 +375,7 @@ void serve_otlp_stop(serve_otlp *o) {
     if (o == NULL) return;
     pthread_mutex_lock(&o->lock);
     o->stopping = true;
+    o->stop_ms = cli_now_ms();
     pthread_cond_signal(&o->changed);
     pthread_mutex_unlock(&o->lock);
     pthread_join(o->thread, NULL);

@@ -8,8 +8,8 @@
  *   POST /v1/chat/completions                   SERVER; child of the request's traceparent
  *     |- queue |- module prefill |- plan |- prompt prefill |- decode        INTERNAL, one after the other
  *
- * A traceparent that is not sampled exports nothing. Without one a request begins a trace. serve_otlp_add and
- * serve_otlp_metrics: any thread.
+ * Sampling is OpenTelemetry's parent-based one by trace id: a traceparent's sampled flag decides for its trace, and of
+ * the traces that begin here --otlp-sample of them is exported. serve_otlp_add and serve_otlp_metrics: any thread.
  */
 #ifndef CLI_SERVE_OTLP_H
 #define CLI_SERVE_OTLP_H
@@ -18,9 +18,9 @@
 
 typedef struct serve_otlp serve_otlp;
 
-/* url: the collector, to which /v1/traces is added. Starts the thread; the collector need not run yet. Returns an exit
- * status. */
-int serve_otlp_start(serve_otlp **out, const char *url);
+/* url: the collector, to which /v1/traces is added. sample: 0 to 1, the share of traces without a parent. Starts the
+ * thread; the collector need not run yet. Returns an exit status. */
+int serve_otlp_start(serve_otlp **out, const char *url, double sample);
 /* For rp_server_options.on_request and on_metrics; user: the serve_otlp. */
 void serve_otlp_add(void *user, const rp_server_request *request);
 void serve_otlp_metrics(void *user, char *text, size_t size);

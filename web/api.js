@@ -13,11 +13,16 @@ export class Refused extends Error {
   }
 }
 
+let tellUnreachable = () => {};
 let askForKey = async () => null; // -> a key, or null where there is none
 let asking = null; // the question that is open
 
 export const onKeyNeeded = (ask) => {
   askForKey = ask;
+};
+
+export const onUnreachable = (tell) => {
+  tellUnreachable = tell;
 };
 
 export function getKey() {
@@ -68,6 +73,9 @@ async function send(method, path, options = {}) {
       body: options.json !== undefined ? JSON.stringify(options.json) : options.body,
       signal: options.signal,
       cache: 'no-store',
+    }).catch((error) => {
+      if (error instanceof TypeError) tellUnreachable();
+      throw error;
     });
     if (response.ok) return response;
     const problem = await refusal(response);
@@ -130,5 +138,5 @@ async function* frames(body) {
 export function problemWords(error) {
   if (error.name === 'AbortError') return 'stopped';
   if (error instanceof Refused) return error.message;
-  return error instanceof TypeError ? 'the server is unreachable' : error.message;
+  return error instanceof TypeError ? 'the server is unreachable: check that it runs, then try again' : error.message;
 }

@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// cachepage.js: what the server keeps, as a treemap by bytes and as a table; pin and remove.
+// cachepage.js: the cache's entries, as a treemap of groups and as a table of the entries in the open group; pin and remove.
 
 import { byId, h, put } from './dom.js';
 import { ask, problemWords } from './api.js';
 import { budgetBar } from './budget.js';
-import { drawTreemap } from './treemap.js';
-import { ago, bytes, count, duration, shortName, tokens } from './words.js';
+import { entriesOf, groupsAlong, groupsOf, isGroup, newGroup, restOf } from './cachegroups.js';
+import { listModels, modelChooser } from './models.js';
+import { drawTreemap, fitting } from './treemap.js';
+import { ago, bytes, count, duration, documentName, shortName, tokens } from './words.js';
 
 const PATH = '/v1/cache/entries';
-const MOST = 1000; // entries that are asked for, the largest
-const MOST_TILES = 150; // of the treemap; the rest is one tile
+const BATCH = 1000; // entries of a request
+const MOST = 20000; // entries that are asked for in the order of keys, if there are more than a batch
+const MOST_INNER = 60; // items that a group shows of itself
 const PAGE = 25;
-const MAP_HEIGHT = 260;
+const MAP_HEIGHT = 300;
 
 let counts = null; // totals from the server
 let entries = [];
 let hasMore = false;
+let root = newGroup('', '');
+let path = []; // ids of the open groups
+let models = []; // names, if there are several
+let model = ''; // the chosen one
 let chosen = null; // a key
 let problem = '';
 let refused = ''; // why there is nothing to see
@@ -26,38 +33,68 @@ let kind = '';
 let page = 0;
 
 const tierOf = (entry) => (entry.tiers.includes('ram') ? 'ram' : 'disk');
-const nameOf = (entry) => entry.label || `${entry.kind} ${entry.key.slice(0, 8)}`;
+const nameOf = (entry) => (entry.label ? entry.label.split('/').map(documentName).join('/') : `${entry.kind} ${entry.key.slice(0, 8)}`);
 const costOf = (entry) => (entry.cost_ms > 0 ? duration(entry.cost_ms) : '–');
 const pinWords = (entry) => (entry.pinned ? ', pinned' : '');
 
 // ---- asking
 
+const query = (words) => `?${[...words, ...(model ? [`model=${encodeURIComponent(model)}`] : [])].join('&')}`;
+
+// The largest entries; where there are more than a batch, all in the order of keys, up to a limit.
+async function listEntries() {
+  const largest = await ask('GET', PATH + query([`limit=${BATCH}`, 'sort=bytes']));
+  const found = new Map(largest.data.map((entry) => [entry.key, entry]));
+  let list = largest;
+  for (let asked = 0, after = ''; list.has_more && asked < MOST; asked += BATCH) {
+    list = await ask('GET', PATH + query([`limit=${BATCH}`, ...(after ? [`after=${after}`] : [])]));
+    for (const entry of list.data) found.set(entry.key, entry);
+    after = list.data.at(-1)?.key;
+    tellLoading(found.size);
+  }
+  hasMore = list.has_more;
+  return [...found.values()];
+}
+
+function tellLoading(n) {
+  const words = byId('cache-words');
+  if (words) words.textContent = `loading, ${count(n)} entries`;
+}
+
 async function load() {
   problem = refused = '';
   try {
-    counts = await ask('GET', '/v1/cache');
-    const list = await ask('GET', `${PATH}?limit=${MOST}&sort=bytes`);
-    entries = list.data;
-    hasMore = list.has_more;
+    models = await listModels();
+    if (!models.includes(model)) model = '';
+    counts = await ask('GET', `/v1/cache${query([])}`);
+    entries = await listEntries();
   } catch (error) {
     entries = [];
     if (error.status === 403) refused = 'This API key lacks the right “operate”, which the cache page requires.';
     else if (error.status === 404) refused = 'This server does not list its cache entries.';
     else problem = problemWords(error);
   }
+  arrange();
+}
+
+function arrange() {
+  root = groupsOf(entries, Date.now() / 1000);
   if (!entries.some((entry) => entry.key === chosen)) chosen = null;
   draw();
 }
 
+// An entry is changed on the server, and then here.
 async function change(method, entry, json) {
   problem = '';
   try {
-    await ask(method, `${PATH}/${entry.key}`, { json });
-    await load();
+    await ask(method, `${PATH}/${entry.key}${query([])}`, { json });
+    if (method === 'DELETE') entries = entries.filter((other) => other !== entry);
+    else entry.pinned = json.pinned;
+    counts = await ask('GET', `/v1/cache${query([])}`);
   } catch (error) {
     problem = problemWords(error);
-    draw();
   }
+  arrange();
 }
 
 async function setPin(entry) {
@@ -82,16 +119,19 @@ const COLUMNS = [
   { id: 'cost_ms', name: 'Cost', of: (e) => e.cost_ms ?? 0, show: costOf },
 ];
 
+const collator = new Intl.Collator('en');
+const here = () => groupsAlong(root, path);
+
+// Those in the open group that match the filter, in the table's order.
 function visibleEntries() {
   const wanted = filter.toLowerCase();
   const column = COLUMNS.find((c) => c.id === sortBy);
   const way = descending ? -1 : 1;
-  return entries
-    .filter((e) => (!kind || e.kind === kind) && `${nameOf(e)} ${e.key}`.toLowerCase().includes(wanted))
-    .sort((a, b) => {
-      const [x, y] = [column.of(a), column.of(b)];
-      return way * (column.text ? x.localeCompare(y) : x - y) || a.key.localeCompare(b.key);
-    });
+  return entriesOf(here().at(-1))
+    .filter((e) => (!kind || e.kind === kind) && (!wanted || `${nameOf(e)} ${e.label} ${e.key}`.toLowerCase().includes(wanted)))
+    .map((e) => [column.of(e), e])
+    .sort(([x, a], [y, b]) => way * (column.text ? collator.compare(x, y) : x - y) || (a.key < b.key ? -1 : 1))
+    .map(([, e]) => e);
 }
 
 function sort(column) {
@@ -121,7 +161,7 @@ function cell(column, entry) {
     return h(
       'th',
       { scope: 'row' },
-      h('span', { class: 'entry-name', title: entry.key }, nameOf(entry)),
+      h('span', { class: 'entry-name', title: entry.label ? `${entry.label}, ${entry.key}` : entry.key }, nameOf(entry)),
       entry.pinned && h('span', { class: 'pinned' }, 'pinned'),
     );
   }
@@ -176,7 +216,7 @@ function pager(n) {
     h(
       'span',
       { class: 'soft' },
-      `page ${page + 1} of ${last + 1}, ${count(n)} of ${count(entries.length)} entries${hasMore ? ', and more on the server' : ''}`,
+      `page ${page + 1} of ${last + 1}, ${count(n)} of ${count(entries.length)} entries${hasMore ? ', more on the server' : ''}`,
     ),
     h('button', { type: 'button', class: 'quiet small', disabled: page >= last, onclick: () => go(page + 1) }, 'Next'),
   );
@@ -198,52 +238,112 @@ function drawTable() {
       ),
     ),
     visible.length === 0
-      ? h('p', { class: 'soft' }, entries.length ? 'No entry matches the filter.' : 'The cache is empty.')
+      ? h('p', { class: 'soft' }, entries.length ? 'No entry matches the filter.' : problem ? '' : 'The cache is empty: send a prompt, or save a schema.')
       : pager(visible.length),
   );
 }
 
 // ---- the map
 
+const tileOf = (id) => byId('cache-map').querySelector(`[data-id="${CSS.escape(id)}"]`);
+
 function choose(entry) {
   chosen = chosen === entry.key ? null : entry.key;
   filter = kind = '';
   page = Math.max(Math.floor(visibleEntries().findIndex((e) => e.key === entry.key) / PAGE), 0);
   draw();
-  byId('cache-map').querySelector(`[data-key="${entry.key}"]`)?.focus();
+  tileOf(entry.key)?.focus();
   byId('cache-table').querySelector('tr.chosen')?.scrollIntoView({ block: 'nearest' });
 }
 
-function drawMap() {
-  const sorted = entries.filter((e) => e.bytes > 0).sort((a, b) => b.bytes - a.bytes);
-  const shown = sorted.slice(0, MOST_TILES);
-  const rest = sorted.slice(MOST_TILES);
-  const items = shown.map((entry) => ({
+// Opens the group with this path; the focus goes to its first tile, or to the tile of the group that was left.
+function open(wanted) {
+  const left = wanted.length < path.length ? path[wanted.length] : null;
+  path = wanted;
+  page = 0;
+  draw();
+  (left && tileOf(left) ? tileOf(left) : byId('cache-map').querySelector('.tile'))?.focus();
+}
+
+const sizeWords = (group) => `${bytes(group.bytes)}, ${count(group.n)} ${group.n === 1 ? 'entry' : 'entries'}`;
+
+function groupItem(group, size = group.bytes) {
+  const { name } = group;
+  const others = group.children.slice(MOST_INNER);
+  return {
+    size,
+    group: true,
+    id: group.id,
+    heads: [`${name} · ${sizeWords(group)}`, `${name} · ${bytes(group.bytes)}, ${count(group.n)}`, `${name} ${bytes(group.bytes)}`, name],
+    words: `${name}: ${sizeWords(group)}. Opens the group`,
+    children: group.children.slice(0, MOST_INNER).map(innerItem).filter((item) => item.size > 0),
+    others: { n: others.length, size: others.reduce((sum, node) => sum + node.bytes, 0) },
+    act: () => open([...here().slice(1).map((g) => g.id), group.id]),
+  };
+}
+
+// What a group shows of itself.
+function innerItem(node, i, all) {
+  if (isGroup(node)) return { size: node.bytes, kind: tierOf(entriesOf(node)[0]), short: node.name };
+  return { size: node.bytes, kind: tierOf(node), short: shortOf(node, all) };
+}
+
+// A module's spans have the same label: their keys tell them apart.
+function shortOf(entry, siblings) {
+  if (!entry.label) return entry.key.slice(0, 8);
+  const same = siblings.filter((other) => other.label === entry.label).length > 1;
+  return same ? `${shortName(entry.label)} ${entry.key.slice(0, 4)}` : shortName(entry.label);
+}
+
+function entryItem(entry, siblings) {
+  const short = shortOf(entry, siblings);
+  return {
     size: entry.bytes,
-    label: nameOf(entry),
-    short: shortName(nameOf(entry)),
+    label: short,
+    short,
     kind: tierOf(entry),
     chosen: entry.key === chosen,
     pinned: entry.pinned,
-    key: entry.key,
+    id: entry.key,
     words: `${nameOf(entry)}: ${bytes(entry.bytes)}, ${tokens(entry.tokens)}, in ${entry.tiers.join(' and ')}${pinWords(entry)}`,
-    choose: () => choose(entry),
-  }));
-  if (rest.length) {
-    const size = rest.reduce((sum, e) => sum + e.bytes, 0);
-    items.push({
-      size,
-      label: `${count(rest.length)} others`,
-      short: count(rest.length),
-      kind: 'rest',
-      words: `${count(rest.length)} others: ${bytes(size)}`,
-      choose: () => {},
-    });
-    items.sort((a, b) => b.size - a.size);
-  }
+    act: () => choose(entry),
+  };
+}
+
+function crumbs(along) {
+  return h(
+    'nav',
+    { class: 'crumbs', 'aria-label': 'Open group' },
+    along.map((group, i) =>
+      h(
+        'button',
+        { type: 'button', class: 'quiet small', 'aria-current': i === along.length - 1 ? 'true' : null, onclick: () => open(path.slice(0, i)) },
+        group.name,
+      ),
+    ),
+    h('span', { class: 'soft' }, sizeWords(along.at(-1))),
+  );
+}
+
+function drawMap() {
+  const along = here();
+  const group = along.at(-1);
+  path = along.slice(1).map((g) => g.id);
   const width = Math.max(byId('cache-map').clientWidth, 240);
-  const map = items.length ? drawTreemap(items, width, MAP_HEIGHT, 'Cache contents by size. Use the arrow keys to move between entries.') : '';
-  put(byId('cache-map'), map);
+  const nodes = group.children.filter((node) => node.bytes > 0);
+  if (nodes.length === 0) return put(byId('cache-map'));
+  const { n, rest } = fitting(
+    nodes.map((node) => node.bytes),
+    width,
+    MAP_HEIGHT,
+  );
+  const shown = nodes.slice(0, n);
+  const items = shown.map((node) => (isGroup(node) ? groupItem(node) : entryItem(node, shown)));
+  if (rest) items.push(groupItem(restOf(group, n), rest));
+  items.sort((a, b) => b.size - a.size);
+  const words = `${group.name} by size. Arrow keys move, Enter opens a group or selects an entry, Escape leaves the group.`;
+  put(byId('cache-map'), crumbs(along), drawTreemap(items, width, MAP_HEIGHT, words, () => path.length && open(path.slice(0, -1))));
+  return null;
 }
 
 // ---- the view
@@ -272,6 +372,7 @@ function tools() {
     { 'aria-label': 'Kind' },
     h('option', { value: '' }, 'all kinds'),
     h('option', { value: 'module' }, 'modules'),
+    h('option', { value: 'reduced' }, 'reduced modules'),
     h('option', { value: 'text' }, 'texts'),
   );
   kinds.value = kind;
@@ -285,16 +386,25 @@ function tools() {
     { class: 'bar' },
     field,
     kinds,
-    h('span', { class: 'push' }),
     h('button', { type: 'button', id: 'cache-reload', onclick: load }, 'Reload'),
+    h('span', { class: 'soft', id: 'cache-words', role: 'status' }),
   );
+}
+
+// A model has a cache of its own.
+function chooser() {
+  return modelChooser(models, model || models[0], (name) => {
+    model = name;
+    path = [];
+    load();
+  });
 }
 
 function draw() {
   const parts = refused ? [h('p', { class: 'note' }, refused)] : [h('div', { id: 'cache-map' }), tools(), h('div', { id: 'cache-table' })];
   put(
     byId('view-cache'),
-    h('div', { class: 'bar' }, h('h2', {}, 'Cache contents')),
+    h('div', { class: 'bar' }, h('h2', {}, 'Cache contents'), models.length > 1 && chooser()),
     budgets(),
     problem && h('p', { class: 'wrong', role: 'alert' }, problem),
     parts,

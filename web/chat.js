@@ -7,17 +7,20 @@ import { ask, events, problemWords } from './api.js';
 import { drawChats, onChats, tellChats } from './chatlist.js';
 import { newId, saveConversation } from './conversations.js';
 import { markdown } from './markdown.js';
+import { listModels, modelOptions } from './models.js';
 import { drawStrip } from './mosaic.js';
 import { KEPT_SHARES, addRun, chooseRun, onMeasured, waited, withoutReuse } from './runs.js';
 import { count, duration, nameDocuments, tokens } from './words.js';
 
 const PATH = '/v1/chat/completions';
+const DOCUMENT_TOKENS = 32; // a shorter text part stays plain text (docs/server.md)
 const TITLE = 60; // characters of a message in the list of runs, and of a conversation's title
 
 let turns = []; // {role, content, reasoning, node, run}
 let sending = null; // AbortController of the answer under way
 let conversation = null; // {id, title, at}: of these turns, once it is kept
 let defaults = {}; // values of the form's fields
+let models = []; // names, of which the chooser shows several
 
 // ---- what is asked
 
@@ -48,6 +51,7 @@ function request(messages) {
   const system = systemMessage();
   const reuse = byId('chat-reuse').value;
   return {
+    model: models.length > 1 ? byId('chat-model').value : undefined,
     messages: [system, ...messages.map(({ role, content }) => ({ role, content }))].filter(Boolean),
     temperature: numberOf('chat-temperature'),
     top_p: numberOf('chat-top-p'),
@@ -91,9 +95,7 @@ async function copyTurn(button, turn) {
 
 // The message goes back into the form, and the turns from it on are removed.
 function edit(turn) {
-  if (sending) return;
-  const at = turns.indexOf(turn);
-  while (turns.length > at) removeTurn(turns.at(-1));
+  if (sending || !removeFrom(turn)) return;
   byId('chat-text').value = turn.content;
   byId('chat-text').focus();
   setSending(null);
@@ -101,10 +103,14 @@ function edit(turn) {
 
 // Answers again from this answer on.
 function retry(turn) {
-  if (sending) return;
+  if (!sending && removeFrom(turn)) answer();
+}
+
+// False: it is no turn of the conversation.
+function removeFrom(turn) {
   const at = turns.indexOf(turn);
-  while (turns.length > at) removeTurn(turns.at(-1));
-  answer();
+  while (at >= 0 && turns.length > at) removeTurn(turns.at(-1));
+  return at >= 0;
 }
 
 function turnTools(turn) {
@@ -135,7 +141,7 @@ function drawSoon(turn) {
 }
 
 function addTurn(role, content, reasoning = '') {
-  const text = h('div', { class: role === 'user' ? 'said' : 'said marked' });
+  const text = h('div', { class: role === 'user' ? 'said' : 'said marked', dir: 'auto' });
   const foot = h('div', { class: 'foot' });
   const node = h('article', { class: `turn ${role}`, 'aria-label': role === 'user' ? 'You' : 'Answer' }, text, foot);
   const turn = { role, content, reasoning, node, text, foot };
@@ -150,11 +156,28 @@ function addTurn(role, content, reasoning = '') {
 
 // ---- what is kept
 
-const fields = () => byId('chat-settings').querySelectorAll('input, select, textarea');
+const fields = () => byId('chat-form').querySelectorAll('#chat-settings :is(input, select, textarea), #chat-model');
 const settings = () => Object.fromEntries([...fields()].map((field) => [field.id, field.value]));
 
 function setSettings(values) {
   for (const field of fields()) field.value = values[field.id] ?? defaults[field.id];
+  drawModels(values['chat-model']);
+}
+
+// The chooser: several names only. A conversation keeps the name of its model, even one that this server does not have.
+function drawModels(wanted) {
+  const field = byId('chat-model');
+  const chosen = wanted || field.value || models[0];
+  const names = models.includes(chosen) || !chosen ? models : [...models, chosen];
+  field.replaceChildren(...modelOptions(names, chosen));
+  field.value = chosen ?? '';
+  if (!models.includes(chosen) && models.length > 0) field.lastChild.textContent = `${chosen} (not on this server)`;
+  byId('chat-model-label').hidden = models.length < 2;
+}
+
+export async function updateModels() {
+  models = await listModels();
+  drawModels();
 }
 
 const firstWords = () => (turns.find((turn) => turn.role === 'user')?.content ?? '').replace(/\s+/g, ' ').trim().slice(0, TITLE);
@@ -173,12 +196,15 @@ async function keep() {
   drawChats(conversation.id);
 }
 
+const wide = () => matchMedia('(min-width: 1001px)').matches; // as in parts.css
+
 // Shows a conversation of the list; null: a new one.
 function show(chosen) {
   sending?.abort();
   turns = [];
   conversation = chosen && { id: chosen.id, title: chosen.title, at: chosen.at };
   byId('chat-log').replaceChildren(chosen ? '' : welcome());
+  if (!wide()) byId('chats').open = false; // it covers the conversation
   if (chosen) setSettings(chosen.settings ?? {});
   for (const turn of chosen?.turns ?? []) addTurn(turn.role, turn.content, turn.reasoning);
   setSending(null);
@@ -236,6 +262,9 @@ function welcome() {
 
 // ---- sending
 
+// The texts that the server makes modules of, where they are long enough.
+const partsOf = (body) => (Array.isArray(body.messages[0].content) ? body.messages[0].content.map((part) => part.text) : []);
+
 function setSending(controller) {
   sending = controller;
   byId('chat-send').disabled = Boolean(controller);
@@ -243,8 +272,20 @@ function setSending(controller) {
   byId('chat-again').disabled = Boolean(controller) || turns.length === 0;
 }
 
-function finish(turn, body, report, usage) {
-  nameDocuments(report, documentsOf());
+// The server makes no module of a short text.
+async function nameParts(report, body) {
+  const texts = partsOf(body);
+  if (nameDocuments(report, texts)) return;
+  const asked = texts.map((content) => ask('POST', '/tokenize', { json: { content, model: body.model } }));
+  const lengths = (await Promise.all(asked)).map((answer) => answer.tokens.length);
+  nameDocuments(
+    report,
+    texts.filter((_, i) => lengths[i] >= DOCUMENT_TOKENS),
+  );
+}
+
+async function finish(turn, body, report, usage) {
+  await nameParts(report, body).catch(() => {}); // then they have the names that the server gave them
   const title =
     turns
       .findLast((other) => other.role === 'user')
@@ -257,6 +298,7 @@ function finish(turn, body, report, usage) {
 async function answer() {
   const controller = new AbortController();
   const body = request(turns);
+  byId('chat-log').querySelectorAll('.dropped').forEach((node) => node.remove());
   const turn = addTurn('assistant', '');
   turn.node.setAttribute('aria-busy', 'true');
   setSending(controller);
@@ -268,7 +310,7 @@ async function answer() {
       turn.reasoning += choice?.delta?.reasoning_content ?? '';
       drawSoon(turn);
       if (choice?.finish_reason === 'length') turn.note = 'ended at max tokens';
-      if (data.reprise) finish(turn, body, data.reprise, data.usage);
+      if (data.reprise) await finish(turn, body, data.reprise, data.usage);
       scrollDown();
     }
   } catch (error) {
@@ -286,9 +328,17 @@ function tellProblem(turn, error) {
   const stopped = error.name === 'AbortError';
   turn.foot.append(h('p', { class: stopped ? 'soft' : 'wrong', role: stopped ? null : 'alert' }, problemWords(error)));
   if (turn.content || !turns.includes(turn)) return;
-  turns = turns.filter((other) => other !== turn); // the conversation continues without it
-  if (stopped || byId('chat-text').value) return;
-  byId('chat-text').value = turns.pop()?.content ?? '';
+  drop(turn); // the conversation continues without it
+  if (stopped || byId('chat-text').value || turns.at(-1)?.role !== 'user') return;
+  byId('chat-text').value = turns.at(-1).content;
+  drop(turns.at(-1));
+}
+
+// Takes a turn out of the conversation; it is shown until the next answer.
+function drop(turn) {
+  turns = turns.filter((other) => other !== turn);
+  turn.node.classList.add('dropped');
+  turn.node.querySelector('.tools').remove();
 }
 
 function submit(event) {
@@ -314,7 +364,8 @@ function startAnew() {
 
 export function startChat() {
   defaults = settings();
-  byId('chats').open = matchMedia('(min-width: 1001px)').matches;
+  byId('chats').open = wide();
+  if (!wide()) Object.assign(byId('chat-text'), { rows: 1, placeholder: 'Message' });
   byId('chat-form').addEventListener('submit', submit);
   byId('chat-text').addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);

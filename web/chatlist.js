@@ -65,7 +65,7 @@ export async function drawChats(id) {
   const all = await listConversations();
   const words = byId('chats-search').value.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = all.filter((conversation) => matches(conversation, words)).map(row);
-  const none = h('li', { class: 'soft' }, all.length ? 'None matches.' : 'None yet.');
+  const none = h('li', { class: 'soft' }, all.length ? 'No conversation matches.' : 'No conversations yet.');
   byId('chats-list').replaceChildren(...(rows.length ? rows : [none]));
 }
 

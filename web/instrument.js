@@ -9,9 +9,12 @@ import { chooseRun, chosenRun, measure, onRuns, runs, waited, withoutReuse } fro
 import { problemWords } from './api.js';
 import { SOURCES, count, duration, percent, rate } from './words.js';
 
+const SMALL = '(max-width: 1000px)'; // as in frame.css
+
 const panel = () => byId('instrument');
 let measuring = null; // the run that is being measured
 let problem = '';
+let unfolded = false; // the details, in a small window
 
 // ---- the head: three figures
 
@@ -27,7 +30,7 @@ function figures(run) {
     { class: 'figures' },
     figure(duration(waited(report)), 'first token'),
     figure(percent(report.cached_tokens, report.prompt_tokens), `of ${count(report.prompt_tokens)} tokens reused`),
-    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)}x`, `faster first token, ${full.measured ? 'measured' : 'estimated'}`),
+    full && figure(`${(full.ms / Math.max(waited(report), 0.001)).toFixed(1)}x`, `faster, ${full.measured ? 'measured' : 'estimated'}`),
   );
 }
 
@@ -215,6 +218,15 @@ function drawEmpty() {
   );
 }
 
+// What a small window folds: there the mosaic and the conversation share the screen.
+function more(children) {
+  const open = unfolded || !matchMedia(SMALL).matches;
+  return h('details', { class: 'plan-more', open, ontoggle: (event) => matchMedia(SMALL).matches && (unfolded = event.target.open) }, [
+    h('summary', {}, 'Details'),
+    children,
+  ]);
+}
+
 function draw() {
   const run = chosenRun();
   if (!run) {
@@ -224,25 +236,28 @@ function draw() {
   const focused = panel().contains(document.activeElement)
     ? [...panel().querySelectorAll('button.run')].indexOf(document.activeElement)
     : -1;
-  const hint = 'Point at a part, or select it with Tab and the arrow keys.';
+  const hint = matchMedia(SMALL).matches ? '' : 'Point at a part, or select it with Tab and the arrow keys.';
   const detail = h('p', { class: 'detail' }, hint);
   const show = (tile, words) => {
     detail.textContent = tile ? [tileWords(tile), words].filter(Boolean).join('; ') : hint;
   };
-  const width = Math.max(panel().clientWidth - 36, 240);
+  const { paddingLeft, paddingRight } = getComputedStyle(panel());
+  const width = Math.max(panel().clientWidth - Number.parseFloat(paddingLeft) - Number.parseFloat(paddingRight), 240);
   put(
     panel(),
-    h('div', { class: 'bar' }, h('h2', {}, 'Prompt plan'), h('span', { class: 'soft clip' }, run.title)),
+    h('div', { class: 'bar' }, h('h2', {}, 'Prompt plan'), h('span', { class: 'soft clip', dir: 'auto' }, run.title)),
     figures(run),
     drawMosaic(run.report, width, show),
     detail,
-    bars(run),
-    legend(run),
-    reduction(run),
-    mismatch(run),
-    hints(run),
-    h('h3', {}, 'Recent prompts'),
-    h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),
+    more([
+      bars(run),
+      legend(run),
+      reduction(run),
+      mismatch(run),
+      hints(run),
+      h('h3', {}, 'Recent prompts'),
+      h('ol', { class: 'runs', id: 'runs' }, runs().map(row)),
+    ]),
   );
   if (focused >= 0) panel().querySelectorAll('button.run')[Math.min(focused, runs().length - 1)]?.focus();
 }

@@ -42,7 +42,7 @@ export function lineChart({ name, values, overall, capacity, show, most, span, w
   const top = most ?? niceCeiling(Math.max(...there, 0));
   const x = (i) => LEFT + ((width - LEFT - 4) * (capacity - values.length + i)) / (capacity - 1);
   const y = (v) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.min(v / top, 1));
-  const last = there.length ? show(there[there.length - 1]) : overall !== null ? `${show(overall)} so far` : '–';
+  const last = there.length ? show(there[there.length - 1]) : overall !== null ? `${show(overall)} since start` : '–';
   const words = there.length
     ? `${name}: last ${last}, least ${show(Math.min(...there))}, most ${show(Math.max(...there))}`
     : `${name}: nothing yet`;

@@ -18,12 +18,12 @@ let timer = 0;
 let problem = '';
 let shown = false;
 
-// "reprise_name 3" -> {name: 3}; those with labels are not drawn.
+// "reprise_name 3" -> {name: 3}; of several models their sum. Those with other labels are not drawn.
 function parse(text) {
   const found = {};
   for (const line of text.split('\n')) {
-    const match = /^reprise_([a-z_]+) ([-+.\de]+)$/.exec(line);
-    if (match) found[match[1]] = Number(match[2]);
+    const match = /^reprise_([a-z_]+)(?:\{model="[^"]*"\})? ([-+.\de]+)$/.exec(line);
+    if (match) found[match[1]] = (found[match[1]] ?? 0) + Number(match[2]);
   }
   return found;
 }

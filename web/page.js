@@ -2,9 +2,9 @@
 // page.js: where the page begins: which view is shown, the server's state, colours, the API key.
 
 import { byId } from './dom.js';
-import { ask, getKey, onKeyNeeded, setKey } from './api.js';
+import { ask, getKey, onKeyNeeded, onUnreachable, setKey } from './api.js';
 import { showCache } from './cachepage.js';
-import { startChat } from './chat.js';
+import { startChat, updateModels } from './chat.js';
 import { startInstrument } from './instrument.js';
 import { showLive, startLive } from './livepage.js';
 import { showModules, startModules } from './modules.js';
@@ -45,11 +45,21 @@ async function isReady() {
   return response.ok;
 }
 
+let watching = 0; // a timer
+
+// A request got no answer: looks until the server is ready again.
+function lookAgain() {
+  tellServer('gone', 'unreachable');
+  clearTimeout(watching);
+  watching = setTimeout(watchServer, STATE_MS);
+}
+
 async function watchServer() {
   try {
     if (await isReady()) {
       const model = (await ask('GET', '/v1/models')).data[0];
       tellServer('ready', model.id);
+      await updateModels();
       byId('server').title =
         `${model.meta.architecture}, ${(model.meta.n_params / 1e6).toFixed(0)} million parameters, context ${model.meta.n_ctx_train}`;
       byId('key-button').hidden = !getKey();
@@ -63,7 +73,8 @@ async function watchServer() {
     }
     tellServer('gone', 'unreachable');
   }
-  setTimeout(watchServer, STATE_MS);
+  clearTimeout(watching);
+  watching = setTimeout(watchServer, STATE_MS);
 }
 
 // ---- colours
@@ -123,6 +134,7 @@ function startKey() {
   });
 }
 
+onUnreachable(lookAgain);
 startKey();
 startChat();
 startModules();

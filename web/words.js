@@ -77,7 +77,7 @@ const REASONS = {
 export const reasonWords = (reason) => REASONS[reason] ?? reason;
 
 // The module that the server makes of a document (reuse: modular) is called by a hash of its text.
-const DOCUMENT = /^d([0-9a-f]{4})[0-9a-f]{17}$/;
+export const DOCUMENT = /^d([0-9a-f]{4})[0-9a-f]{16}$/;
 
 const documents = new Map(); // name of a document's module -> its first words
 
@@ -86,14 +86,16 @@ const opening = (text) => {
   return words.length > 32 ? `${words.slice(0, 32).replace(/\s\S*$/, '')}…` : words;
 };
 
-// Names the documents of a report by their texts: both are in the order of the prompt.
+// Names the documents of a report by their texts: both are in the order of the prompt. False: their numbers differ.
 export function nameDocuments(report, texts) {
   const names = [...new Set(report.parts.map((part) => part.module).filter((name) => DOCUMENT.test(name)))];
   const different = [...new Set(texts)];
-  if (names.length === different.length) names.forEach((name, i) => documents.set(name, opening(different[i])));
+  if (names.length !== different.length) return false;
+  names.forEach((name, i) => documents.set(name, opening(different[i])));
+  return true;
 }
 
-const documentName = (name) => documents.get(name) ?? name.replace(DOCUMENT, 'document $1');
+export const documentName = (name) => documents.get(name) ?? name.replace(DOCUMENT, 'document $1');
 
 export function moduleName(name) {
   if (name === '') return 'text of the schema';

@@ -88,10 +88,10 @@ struct rp_server {
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 
 /* Loads the uploaded schemas of a model that is being loaded: those of an earlier time in this process, else those of the folder. A schema that
- * cannot be loaded is logged, and kept (schemas_http.c). */
+ * cannot be loaded is logged, and kept (schemas_restore.c). */
 int schemas_restore(rp_server *s, server_model *m, rp_error *err);
 
-/* The callback of a work queue: runs a request that is QUEUED, FINISHING or CLOSED. */
+/* The callback of a work queue (request_work.c): runs a request that is QUEUED, FINISHING or CLOSED. */
 void server_run_work(server_work *work);
 
 /* libmicrohttpd's callbacks, with the server as cls (http_io.c): passed to listeners_start. */

@@ -1,65 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Codex and Claude Code, with their default settings but for the address and the key, in sessions of two turns.
+// Codex and Claude Code, with their default settings but for the address and the key, in sessions of two turns: with a scripted model, with the
+// bundled model, and with a context that is too small for them.
 import assert from "node:assert/strict";
 import {spawn} from "node:child_process";
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
 import {join} from "node:path";
-import {after, before, test} from "node:test";
+import {test} from "node:test";
 
 import {ANSWER, KEY, Server} from "./reprise_server.mjs";
 
 const CODEX = join(process.env.REPRISE_AGENTS ?? "", "node_modules", "@openai", "codex", "bin", "codex.js");
 const CLAUDE = join(process.env.REPRISE_AGENTS ?? "", "node_modules", "@anthropic-ai", "claude-code", "cli-wrapper.cjs");
+const CODEX_TURNS = [["exec", "--skip-git-repo-check", "Say hello"], ["exec", "resume", "--last", "--skip-git-repo-check", "Say it again"]];
+const CLAUDE_TURNS = [["-p", "Say hello"], ["-p", "--continue", "Say it again"]];
 const skipped = (program) => existsSync(program) ? false : "npm has not installed it";
-let server, folder, env;
 
-before(async () => {
-    server = await Server.startScripted();
-    folder = mkdtempSync(join(tmpdir(), "reprise-agents-"));
-    mkdirSync(join(folder, ".codex"));
-    mkdirSync(join(folder, "work"));
-    writeFileSync(join(folder, ".codex", "config.toml"),
-                  `model_provider = "reprise"\n[model_providers.reprise]\nname = "Reprise"\nbase_url = "${server.url}/v1"\nenv_key = "REPRISE_KEY"\n`);
-    // IS_SANDBOX: Claude Code as root, in containers
-    env = {PATH: process.env.PATH, HOME: folder, REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: server.url, ANTHROPIC_API_KEY: KEY, IS_SANDBOX: "1"};
-});
-after(async () => {
-    assert.equal(await server.stop(), 0);
-    rmSync(folder, {recursive: true, force: true});
-});
+/** A user's home folder and a project in it. The agents know the server, and its key, and nothing else. */
+class User {
+    constructor(server) {
+        this.server = server;
+        this.home = mkdtempSync(join(tmpdir(), "reprise-agents-"));
+        mkdirSync(join(this.home, ".codex"));
+        mkdirSync(join(this.home, "work"));
+        writeFileSync(join(this.home, ".codex", "config.toml"), `model_provider = "reprise"\n[model_providers.reprise]\nname = "Reprise"\n` +
+                      `base_url = "${server.url}/v1"\nenv_key = "REPRISE_KEY"\n`);
+        // IS_SANDBOX: Claude Code as root, in containers
+        this.env = {PATH: process.env.PATH, HOME: this.home, REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: server.url, ANTHROPIC_API_KEY: KEY, IS_SANDBOX: "1"};
+    }
 
-/** Standard output of a program that ends well. */
-function run(program, ...args) {
-    return new Promise((resolve, reject) => {
-        const child = spawn(process.execPath, [program, ...args], {cwd: join(folder, "work"), env, stdio: ["ignore", "pipe", "pipe"]});
-        let out = "", errors = "";
-        child.stdout.on("data", (bytes) => out += bytes);
-        child.stderr.on("data", (bytes) => errors += bytes);
-        child.on("exit", (status) => status === 0 ? resolve(out.trim()) : reject(new Error(`exit status ${status}: ${out}${errors}`)));
+    /** Exit status, standard output and standard error of a program. */
+    run(program, ...args) {
+        return new Promise((resolve) => {
+            const child = spawn(process.execPath, [program, ...args], {cwd: join(this.home, "work"), env: this.env, stdio: ["ignore", "pipe", "pipe"]});
+            let out = "", errors = "";
+            child.stdout.on("data", (bytes) => out += bytes);
+            child.stderr.on("data", (bytes) => errors += bytes);
+            child.on("close", (status) => resolve({status, out: out.trim(), errors}));
+        });
+    }
+
+    /** Standard output of a program that ends well. */
+    async answer(program, ...args) {
+        const {status, out, errors} = await this.run(program, ...args);
+        assert.equal(status, 0, out + errors);
+        return out;
+    }
+
+    /** The requests of a route, the last one first. */
+    async requestsOf(route) {
+        const reply = await fetch(this.server.url + "/v1/requests", {headers: {Authorization: "Bearer " + KEY}});
+        return (await reply.json()).data.filter((r) => r.route === route);
+    }
+
+    async checkTurns(route) {
+        const [second, first, ...others] = await this.requestsOf(route);
+        assert.equal(others.length, 0, "a request a turn: none was repeated");
+        assert.ok(first.prompt_tokens > 10000, "the agent's tools and instructions are in the prompt");
+        assert.ok(second.prompt_tokens > first.prompt_tokens, "the second turn has the first one in it");
+        assert.ok(second.cached_tokens > 0.9 * second.prompt_tokens, `${second.cached_tokens} of ${second.prompt_tokens} tokens were cached`);
+        return `${second.cached_tokens} of ${second.prompt_tokens} prompt tokens of the second turn cached; TTFT ${first.first_token_ms.toFixed(0)} ms, ` +
+            `then ${second.first_token_ms.toFixed(0)} ms; answers of ${first.answer_tokens} and ${second.answer_tokens} tokens`;
+    }
+
+    async end() {
+        assert.equal(await this.server.stop(), 0);
+        rmSync(this.home, {recursive: true, force: true});
+    }
+}
+
+/** A test whose user and server end with it. */
+function session(name, program, start, body) {
+    test(name, {skip: skipped(program)}, async (context) => {
+        const user = new User(await start());
+        try {
+            await body(user, context);
+        } finally {
+            await user.end();
+        }
     });
 }
 
-/** The requests of a route, the last one first. */
-async function requestsOf(route) {
-    const reply = await fetch(server.url + "/v1/requests", {headers: {Authorization: "Bearer " + KEY}});
-    return (await reply.json()).data.filter((r) => r.route === route);
+for (const [name, program, turns, route] of [["codex", CODEX, CODEX_TURNS, "/v1/responses"], ["claude code", CLAUDE, CLAUDE_TURNS, "/v1/messages"]]) {
+    session(name, program, () => Server.startScripted(), async (user) => {
+        for (const turn of turns) assert.equal(await user.answer(program, ...turn), ANSWER);
+        await user.checkTurns(route);
+    });
+
+    // 2,000 positions are what this model was trained for: what it says after tens of thousands is noise, of a random length.
+    session(name + ": the bundled model", program, () => Server.startDefault("--ctx", "131072"), async (user, context) => {
+        for (const turn of turns) await user.answer(program, ...turn);
+        context.diagnostic(await user.checkTurns(route));
+    });
 }
 
-async function checkTurns(route) {
-    const [second, first] = await requestsOf(route);
-    assert.ok(first.prompt_tokens > 10000, "the agent's tools and instructions are in the prompt");
-    assert.ok(second.cached_tokens > 0.9 * second.prompt_tokens, `${second.cached_tokens} of ${second.prompt_tokens} tokens were cached`);
-}
-
-test("codex", {skip: skipped(CODEX)}, async () => {
-    assert.equal(await run(CODEX, "exec", "--skip-git-repo-check", "Say hello"), ANSWER);
-    assert.equal(await run(CODEX, "exec", "resume", "--last", "--skip-git-repo-check", "Say it again"), ANSWER);
-    await checkTurns("/v1/responses");
+session("codex: a context that is too small", CODEX, () => Server.startDefault(), async (user) => {
+    const first = await user.run(CODEX, ...CODEX_TURNS[0]);
+    assert.equal(first.status, 1);
+    assert.match(first.errors, /ran out of room in the model's context window/);
+    const second = await user.run(CODEX, ...CODEX_TURNS[1]);
+    assert.match(second.errors, /Context window exceeded while compacting/, "it compacts the conversation before the next turn");
 });
 
-test("claude code", {skip: skipped(CLAUDE)}, async () => {
-    assert.equal(await run(CLAUDE, "-p", "Say hello"), ANSWER);
-    assert.equal(await run(CLAUDE, "-p", "--continue", "Say it again"), ANSWER);
-    await checkTurns("/v1/messages");
+session("claude code: a context that is too small", CLAUDE, () => Server.startDefault(), async (user) => {
+    const {status, out} = await user.run(CLAUDE, ...CLAUDE_TURNS[0]);
+    assert.equal(status, 1);
+    assert.match(out, /^Prompt is too long .* \(limit 2048\)/, "it has read both numbers of the error");
 });

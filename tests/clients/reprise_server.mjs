@@ -31,6 +31,11 @@ export class Server {
         return new Server().run(join(SOURCE, "models", MODEL + ".gguf"), ...options);
     }
 
+    /** One of a user who gives a model and nothing else: no keys, every thread. */
+    static startDefault(...options) {
+        return new Server().spawn("-m", join(SOURCE, "models", MODEL + ".gguf"), ...options);
+    }
+
     /** One with a long context whose answers are always ANSWER. */
     static startScripted(...options) {
         const server = new Server(), model = join(server.folder, "scripted.gguf");
@@ -46,8 +51,11 @@ export class Server {
     async run(model, ...options) {
         const keys = join(this.folder, "keys");
         writeFileSync(keys, `${hash(KEY)} rights=request,schemas,operate\n${hash(SLOW_KEY)} tenant=slow rights=request running=1\n`);
-        this.process = spawn(PROGRAM, ["serve", "-m", model, "--port", "0", "--threads", "1", "--log", "off", "--api-keys", keys, ...options],
-                             {stdio: ["ignore", "pipe", "inherit"]});
+        return this.spawn("-m", model, "--threads", "1", "--api-keys", keys, ...options);
+    }
+
+    async spawn(...options) {
+        this.process = spawn(PROGRAM, ["serve", "--port", "0", "--log", "off", ...options], {stdio: ["ignore", "pipe", "inherit"]});
         this.ended = new Promise((resolve) => this.process.on("exit", resolve));
         for await (const line of createInterface({input: this.process.stdout})) {
             if (line.startsWith("listening on ")) this.url = line.slice("listening on ".length);

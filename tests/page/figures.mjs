@@ -76,8 +76,9 @@ figure('a telephone', 'chat', { ...TELEPHONE, colorScheme: 'dark' }, async (page
   await page.fill('#chat-system', `You answer from the documents. Read the documents. ${texts.join(' ')}`);
   await send(page, 'Who is the mayor of Osthaven?');
   await send(page, 'Who is the mayor of Belvik?');
-  await measure(page);
   await page.click('#chat-settings summary');
-  await page.evaluate(() => scrollTo(0, 0));
-  await draw('page-phone', { fullPage: true });
+  await page.click('.plan-more summary');
+  await measure(page);
+  await page.click('.plan-more summary');
+  await draw('page-phone');
 });

@@ -4,8 +4,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { keyFile, openBrowser, openPage, removeFolder, serve, temporaryFolder } from './served.mjs';
-import { TABLES, TELEPHONE, runPrompt, saveSchema, send, waitForReduced } from './steps.mjs';
+import { keyFile, openBrowser, openPage, removeFolder, serve, serveModels, temporaryFolder } from './served.mjs';
+import { lowContrast } from './contrast.mjs';
+import { PHONES, TABLES, TELEPHONE, runPrompt, saveSchema, send, waitForReduced } from './steps.mjs';
 
 const REFUSED = /status of 4\d\d/; // what Chromium says on the console of a reply that a test provokes
 // What a view has when it is drawn.
@@ -198,15 +199,17 @@ pageTest('a long answer is stopped', 'chat', {}, async (page) => {
 
 pageTest('the cache lists entries, pins and removes one', 'modules', {}, async (page) => {
   await page.click('#schema-new');
-  await page.fill('#schema-text', '<schema name="kept"><module name="pins">Nobody else has these words.</module></schema>');
+  await page.fill('#schema-text', '<schema name="kept"><module name="pins">Nobody else has these words.</module><module name="nails">Nor these.</module></schema>');
   await saveSchema(page);
   await page.evaluate(() => {
     location.hash = 'cache';
   });
   await page.fill('#cache-filter', 'kept/pins');
+  assert.equal(await page.locator('#cache-table tbody tr').count(), 1);
   const key = await page.locator('#cache-table tbody tr').first().getAttribute('data-key');
   const row = page.locator(`#cache-table tr[data-key="${key}"]`);
-  const tile = page.locator(`#cache-map .tile[data-key="${key}"]`);
+  await page.locator('#cache-map .tile.group[data-id="kept"]').click();
+  const tile = page.locator(`#cache-map .tile[data-id="${key}"]`);
   assert.match(await tile.getAttribute('aria-label'), /kept\/pins: [\d.]+ .iB, \d+ tokens, in ram/);
   await row.locator('.pin-button').click();
   await row.locator('.pinned').waitFor();
@@ -357,7 +360,7 @@ pageTest('conversations are kept, found, named, exported, imported and deleted',
   await page.getByRole('button', { name: /^JSON/ }).click();
   const path = await (await download).path();
   await page.getByRole('button', { name: /^Delete/ }).click();
-  await page.locator('#chats-list', { hasText: 'None matches' }).waitFor();
+  await page.locator('#chats-list', { hasText: 'No conversation matches' }).waitFor();
   assert.equal(await page.locator('.turn').count(), 0);
   await page.setInputFiles('#chats-file', path);
   await page.locator('#chats-list .name').waitFor();
@@ -367,4 +370,284 @@ pageTest('conversations are kept, found, named, exported, imported and deleted',
   await page.locator('.turn.user').nth(1).getByRole('button', { name: 'Edit' }).click();
   assert.equal(await page.inputValue('#chat-text'), 'And more.');
   assert.equal(await page.locator('.turn').count(), 2);
+});
+
+// ---- the cache map
+
+const openView = (page, view) =>
+  page.evaluate((v) => {
+    location.hash = v;
+  }, view);
+const idOfFocus = (page) => page.evaluate(() => document.activeElement.dataset.id);
+
+for (const [name, options] of [['desktop', {}], ['telephone', TELEPHONE]])
+  pageTest(`the map shows groups, which are opened and left by keys and pointer: ${name}`, 'modules', options, async (page) => {
+    const schema = `map-${name}`;
+    await page.click('#schema-new');
+    await page.fill(
+      '#schema-text',
+      `<schema name="${schema}"><module name="plan">A plan of ${name}. <module name="north">To the north of ${name}.</module>
+        <module name="south">To the south of ${name}.</module></module><module name="food">Bread of ${name}.</module></schema>`,
+    );
+    await saveSchema(page);
+    await openView(page, 'chat');
+    await send(page, `A prompt for the prefix cache of a ${name}.`);
+    await openView(page, 'cache');
+    const group = page.locator(`#cache-map .tile.group[data-id="${schema}"]`);
+    const words = async () => (await group.getAttribute('aria-label')).match(/: ([\d.]+ .iB), (\d+) entries/);
+    const [, , n] = await words();
+    assert.ok(Number(n) >= 4);
+    assert.match(await page.locator('#cache-map .tile.group[data-id=":text"]').getAttribute('aria-label'), /^Prefix cache: /);
+    await group.focus();
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('.crumbs [aria-current]').innerText(), schema);
+    assert.ok(await idOfFocus(page), 'no tile of the group has the focus');
+    assert.equal(await page.locator('#cache-table tbody tr').count(), Number(n));
+    for (const label of await page.locator('#cache-table .entry-name').allInnerTexts()) assert.ok(label.startsWith(schema), label);
+    await page.locator('#cache-map .tile.group[data-id="plan"]').click();
+    assert.equal(await page.locator('#cache-map .tile').count(), Number(await page.locator('#cache-table tbody tr').count()));
+    await page.keyboard.press('Escape');
+    assert.equal(await idOfFocus(page), 'plan');
+    await page.keyboard.press('Backspace');
+    assert.equal(await idOfFocus(page), schema);
+    await group.click();
+    await page.locator('.crumbs button').first().click();
+    assert.equal(await idOfFocus(page), schema);
+    await hasNoSidewaysScrolling(page);
+  });
+
+test('the map of 10,000 entries', { timeout: 180000 }, async () => {
+  const full = await serve();
+  const { page, faults, close } = await openPage(browser, full, 'chat', TELEPHONE);
+  try {
+    await page.evaluate(async () => {
+      for (let k = 0; k < 10; k++) {
+        const modules = Array.from({ length: 1000 }, (_, i) => `<module name="m${i}">Town ${i} of ${k}.</module>`).join('');
+        const options = { method: 'PUT', headers: { 'Content-Type': 'application/xml' }, body: `<schema name="s${k}">${modules}</schema>` };
+        if (!(await fetch(`/v1/schemas/s${k}`, options)).ok) throw new Error(`schema ${k} was refused`);
+      }
+    });
+    await openView(page, 'cache');
+    await page.locator('#cache-map .tile').first().waitFor();
+    assert.match(await text(page, '.crumbs'), /10,0\d\d entries/);
+    assert.equal(await page.locator('#cache-map .tile.group').count(), 10);
+    await page.locator('#cache-map .tile.group').first().focus();
+    await page.keyboard.press('Enter');
+    const tiles = page.locator('#cache-map .tile');
+    assert.ok((await tiles.count()) <= 151, `${await tiles.count()} tiles`);
+    const small = await tiles.evaluateAll((nodes) => nodes.map((node) => node.getBoundingClientRect()).filter((r) => r.width * r.height < 24 * 24).length);
+    assert.equal(small, 0); // a finger finds each of them
+    const more = page.locator('#cache-map .tile.group', { hasText: 'more' });
+    const inGroup = Number(/([\d,]+) entries/.exec(await text(page, '.crumbs'))[1].replace(',', ''));
+    const others = inGroup - (await tiles.count()) + 1;
+    assert.match(await more.getAttribute('aria-label'), new RegExp(`^${others} more: .* ${others} entries`));
+    await more.click();
+    assert.equal(await page.locator('.crumbs [aria-current]').innerText(), `${others} more`);
+    assert.match(await text(page, '.pager'), new RegExp(`${others} of 10,0`));
+    await page.fill('#cache-filter', 'm99');
+    assert.match(await text(page, '.pager'), /page 1 of/);
+    await hasNoSidewaysScrolling(page);
+    assert.deepEqual(faults, []);
+  } finally {
+    await close();
+    assert.equal(await full.stop(), 0);
+  }
+});
+
+// ---- small windows
+
+for (const [width, height] of PHONES) {
+  const options = { ...TELEPHONE, viewport: { width, height } };
+  const inWindow = async (page, selector) => {
+    const box = await page.locator(selector).boundingBox();
+    assert.ok(box && box.y >= 0 && box.y + box.height <= height, `${selector} is at ${JSON.stringify(box)} of ${height}`);
+    return box;
+  };
+
+  pageTest(`mosaic, answer and message field are above the fold: ${width}x${height}`, 'chat', options, async (page) => {
+    await send(page, `Tom had a red ball of ${width} grams. What did Tom have?`);
+    await send(page, 'And what colour is it?');
+    const mosaic = await inWindow(page, '.mosaic');
+    const field = await inWindow(page, '#chat-text');
+    await inWindow(page, '#chat-send');
+    const log = await inWindow(page, '#chat-log');
+    assert.ok(mosaic.y + mosaic.height <= log.y && log.y + log.height <= field.y && log.height >= 150, `the conversation has ${log.height}`);
+    await page.locator('.mosaic .tile').first().tap();
+    assert.match(await text(page, '.detail'), /tokens? at 0/);
+    await page.click('.plan-more summary');
+    await page.locator('#measure').waitFor({ state: 'visible' });
+    await page.click('.plan-more summary');
+    await page.click('#chat-settings summary');
+    await inWindow(page, '#chat-send');
+    await hasNoSidewaysScrolling(page);
+  });
+
+  pageTest(`the mosaic stays above the fold where a prompt is run: ${width}x${height}`, 'modules', options, async (page) => {
+    await page.click('#schema-new');
+    await page.fill('#schema-text', `<schema name="fold-${width}"><module name="a">Towns of the north, and towns of the south.</module></schema>`);
+    await saveSchema(page);
+    await page.fill('#prompt-text', `<prompt schema="fold-${width}"><a/><user>Which?</user></prompt>`);
+    await runPrompt(page);
+    await page.locator('#prompt-answer').scrollIntoViewIfNeeded();
+    await inWindow(page, '.mosaic');
+    await inWindow(page, '#prompt-answer');
+  });
+}
+
+// ---- what people see
+
+for (const colorScheme of ['light', 'dark'])
+  for (const [name, options] of [['desktop', {}], ['telephone', TELEPHONE]])
+    pageTest(`text has a contrast of 4.5 to 1: ${colorScheme}, ${name}`, 'chat', { ...options, colorScheme }, async (page) => {
+      await answerWith(page, { reasoning_content: 'Thoughts.', content: ANSWER });
+      await send(page, 'Show me.');
+      await page.click('.reasoning summary');
+      await page.click('#chat-settings summary');
+      await page.click('.more-fields summary');
+      await page.evaluate(() => document.querySelectorAll('details').forEach((node) => (node.open = true)));
+      assert.deepEqual(await lowContrast(page), []);
+      for (const view of ['modules', 'cache', 'live']) {
+        await openView(page, view);
+        await page.locator(`#view-${view} ${WHOLE[view]}`).first().waitFor();
+        if (view === 'modules') await page.fill('#schema-text', TABLES);
+        assert.deepEqual(await lowContrast(page), []);
+      }
+      await page.evaluate(() => document.documentElement.style.setProperty('--soft', '#888'));
+      if (colorScheme === 'light') assert.notDeepEqual(await lowContrast(page), []); // the measure sees what is too pale
+    });
+
+pageTest('the focus is seen on every control', 'chat', {}, async (page) => {
+  await send(page, 'Tom had a');
+  const without = [];
+  for (let i = 0; i < 40; i++) {
+    await page.keyboard.press('Tab');
+    const seen = await page.evaluate(() => {
+      const at = document.activeElement;
+      const outlined = (node) => node && getComputedStyle(node).outlineStyle !== 'none';
+      return at === document.body || outlined(at) || outlined(at.querySelector('.body')) || at.closest('.tile') ? '' : at.outerHTML.slice(0, 80);
+    });
+    if (seen) without.push(seen);
+  }
+  assert.deepEqual(without, []);
+  const moving = await page.evaluate(() => [...document.querySelectorAll('*')].filter((e) => getComputedStyle(e).transitionDuration !== '0s').length);
+  assert.equal(moving, 0); // the tests ask for reduced motion
+});
+
+pageTest('right-to-left text, long lines', 'chat', TELEPHONE, async (page) => {
+  await answerWith(page, { content: `שלום, זה טקסט.\n\n\`\`\`\n${'y'.repeat(400)}\n\`\`\`\n\n${'z'.repeat(400)}\n\n|${' wide cell |'.repeat(12)}\n|${'---|'.repeat(12)}\n|${' 1 |'.repeat(12)}\n` });
+  await send(page, 'مرحبا كيف حالك');
+  await page.locator('.turn.assistant .said p').first().waitFor();
+  const directions = await page.locator('.turn .said').evaluateAll((nodes) => nodes.map((node) => getComputedStyle(node).direction));
+  assert.deepEqual(directions, ['rtl', 'rtl']);
+  await hasNoSidewaysScrolling(page);
+  const [content, width] = await page.locator('#chat-log').evaluate((log) => [log.scrollWidth, log.clientWidth]);
+  assert.ok(content <= width, `the log is ${content} wide in ${width}`);
+});
+
+// ---- failures
+
+pageTest('a prompt that is too long goes back into the field, and is no turn', 'chat', { expected: REFUSED }, async (page) => {
+  await send(page, 'Tom had a');
+  const long = 'word '.repeat(5000).trim();
+  await page.fill('#chat-text', long);
+  await page.click('#chat-send');
+  await page.locator('.turn .wrong').waitFor();
+  assert.match(await text(page, '.turn .wrong'), /maximum context length is \d+ tokens/);
+  assert.equal(await page.inputValue('#chat-text'), long);
+  assert.equal(await page.locator('.turn.dropped .tools').count(), 0); // they are no turns that could be edited
+  await page.fill('#chat-text', '');
+  await send(page, 'And then?');
+  assert.equal(await page.locator('.turn.dropped').count(), 0);
+  assert.equal(await page.locator('.turn').count(), 4);
+});
+
+test('a server that ends is reported, in the chat and above it', { timeout: 120000 }, async () => {
+  const ending = await serve();
+  const { page, close } = await openPage(browser, ending, 'chat', { expected: /Failed to load/ });
+  try {
+    await page.waitForFunction(() => document.querySelector('#server').dataset.state === 'ready');
+    assert.equal(await ending.stop(), 0);
+    await page.fill('#chat-text', 'Is there anybody?');
+    await page.click('#chat-send');
+    await page.locator('.turn .wrong', { hasText: 'the server is unreachable' }).waitFor();
+    assert.equal(await page.inputValue('#chat-text'), 'Is there anybody?');
+    await page.waitForFunction(() => document.querySelector('#server').dataset.state === 'gone');
+    await openView(page, 'cache');
+    await page.locator('#view-cache [role="alert"]').waitFor();
+  } finally {
+    await close();
+  }
+});
+
+// ---- conversations, documents, models
+
+pageTest('documents have the names of their first words, beside one that is too short for a module', 'chat', {}, async (page) => {
+  const long = (name) => `${name} is a town in the north of the country. The mayor was elected last year. ${name} is known for its clocks, its river and its market on Fridays.`;
+  await page.click('#chat-settings summary');
+  await page.fill('#chat-documents', [long('Osthaven'), 'Short.', long('Belvik')].join('\n---\n'));
+  await send(page, 'Which towns are there?');
+  const names = await page.locator('.mosaic .tile').evaluateAll((tiles) => tiles.map((tile) => tile.getAttribute('aria-label')));
+  for (const town of ['Osthaven', 'Belvik']) assert.ok(names.some((name) => name.includes(`${town} is a town`)), `${names}`);
+  await openView(page, 'cache');
+  await page.locator('#cache-map .tile.group', { hasText: 'Documents of' }).click();
+  await page.locator('#cache-table .entry-name', { hasText: 'Osthaven is a town' }).first().waitFor();
+});
+
+pageTest('the oldest of 200 conversations is removed', 'chat', {}, async (page) => {
+  await page.evaluate(async () => {
+    const { newId, saveConversation } = await import('/web/conversations.js');
+    const turns = [{ role: 'user', content: 'Hello' }];
+    for (let i = 0; i < 200; i++) await saveConversation({ id: newId(), title: `Conversation ${i}`, at: 1e12 + i, settings: {}, turns });
+  });
+  await page.reload();
+  await page.locator('#chats-list .name', { hasText: 'Conversation 0' }).waitFor();
+  assert.equal(await page.locator('#chats-list li').count(), 200);
+  await send(page, 'One more.');
+  await page.waitForFunction(() => document.querySelector('#chats-words').textContent.includes('removed'));
+  assert.equal(await page.locator('#chats-list li').count(), 200);
+  assert.equal(await page.locator('#chats-list .name', { hasText: /^Conversation 0$/ }).count(), 0);
+});
+
+test('a conversation has its model', { timeout: 120000 }, async () => {
+  const several = await serveModels('first', 'second');
+  const { page, faults, close } = await openPage(browser, several, 'chat');
+  const asked = [];
+  page.on('request', (request) => {
+    if (request.url().endsWith('/v1/chat/completions')) asked.push(request.postDataJSON().model);
+  });
+  try {
+    await page.locator('#chat-model').waitFor({ state: 'visible' });
+    assert.deepEqual(await page.locator('#chat-model option').allInnerTexts(), ['first', 'second']);
+    await send(page, 'For the first.');
+    await page.locator('#chats-list li .name').waitFor();
+    await page.click('#chat-new');
+    await page.selectOption('#chat-model', 'second');
+    await send(page, 'For the second.');
+    await page.locator('#chats-list li').nth(1).waitFor();
+    await page.reload();
+    await page.locator('#chat-model').waitFor({ state: 'visible' });
+    for (const [title, name] of [['For the second.', 'second'], ['For the first.', 'first']]) {
+      await page.locator('#chats-list .name', { hasText: title }).click();
+      assert.equal(await page.inputValue('#chat-model'), name);
+    }
+    await send(page, 'Again.');
+    assert.deepEqual(asked, ['first', 'second', 'first']);
+    await openView(page, 'cache');
+    await page.locator('#view-cache .model-chooser').selectOption('second');
+    await page.locator('#cache-table tbody tr').first().waitFor();
+    await openView(page, 'live');
+    await page.locator('#view-live [role="meter"]').first().waitFor();
+    assert.match(await text(page, '#view-live .budgets'), /[\d.]+ .iB of 4\.00 GiB/); // both models' caches
+    assert.deepEqual(faults, []);
+  } finally {
+    await close();
+    assert.equal(await several.stop(), 0);
+  }
+});
+
+pageTest('one model needs no chooser', 'chat', {}, async (page) => {
+  const request = page.waitForRequest('**/v1/chat/completions');
+  await send(page, 'Tom had a');
+  assert.equal((await request).postDataJSON().model, undefined);
+  assert.equal(await page.locator('#chat-model').isVisible(), false);
 });

@@ -16,8 +16,12 @@ const { chromium } = createRequire(join(process.env.REPRISE_PAGE_MODULES, 'packa
 export const temporaryFolder = () => mkdtempSync(join(tmpdir(), 'reprise-page-'));
 
 // {address, stop()}, once it is ready.
-export async function serve(...options) {
-  const process_ = spawn(PROGRAM, ['serve', '-m', MODEL, '--port', '0', '--threads', '1', '--log', 'off', ...options], {
+export const serve = (...options) => start('-m', MODEL, ...options);
+// The same with the model under each of the names.
+export const serveModels = (...names) => start(...names.flatMap((name) => ['-m', `${name}=${MODEL}`]));
+
+async function start(...options) {
+  const process_ = spawn(PROGRAM, ['serve', '--port', '0', '--threads', '1', '--log', 'off', ...options], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const ended = new Promise((resolve) => process_.once('exit', resolve));

@@ -2,6 +2,10 @@
 // steps.mjs: what a person does on the page, for its tests and its screenshots.
 
 export const TELEPHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+export const PHONES = [
+  [390, 844],
+  [360, 640],
+];
 
 export async function saveSchema(page) {
   await page.click('#schema-save');

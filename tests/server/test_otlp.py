@@ -160,6 +160,32 @@ class Otlp(unittest.TestCase):
         server.end()
         self.assertEqual(len(collector.accepted()), 6 * (len(wrong) + 1))
 
+    def test_sampling(self):
+        """--otlp-sample decides by the trace id, and only for requests without a traceparent."""
+        collector = self.collector()
+        server = self.serve(collector.url, "--otlp-sample", "0.25")
+        c, n = server.connection(), 400
+        for _ in range(n):
+            c.request("POST", "/nix", body="", headers={"Content-Type": "application/json"})
+            c.getresponse().read()
+        for flags, trace in (("00", "f" * 32), ("01", "0" * 31 + "1")):  # against what the ratio says of these ids
+            c.request("POST", "/nix", body="", headers={"Content-Type": "application/json", "traceparent": f"00-{trace}-{PARENT}-{flags}"})
+            c.getresponse().read()
+        c.close()
+        self.assertEqual(server.end(), 0)
+        own = [s["traceId"] for s in collector.accepted() if "parentSpanId" not in s]
+        self.assertEqual([s["traceId"] for s in collector.accepted() if "parentSpanId" in s], ["0" * 31 + "1"])
+        self.assertTrue(n // 10 < len(own) < n // 2, len(own))  # 7 standard deviations below 100, 11 above
+        self.assertTrue(all(int(trace[-14:], 16) >= 3 << 54 for trace in own), own)
+
+    def test_sampling_nothing(self):
+        collector = self.collector()
+        server = self.serve(collector.url, "--otlp-sample", "0")
+        self.ask(server)
+        self.ask(server, f"00-{TRACE}-{PARENT}-01")
+        self.assertEqual(server.end(), 0)
+        self.assertEqual({s["traceId"] for s in collector.accepted()}, {TRACE})
+
     def test_collector_that_is_down_at_first(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
@@ -204,6 +230,17 @@ class Otlp(unittest.TestCase):
         self.assertEqual(self.metric(server, "dropped", more + 1), more + 1)
         self.assertEqual(server.end(), 0)
 
+    def test_the_end_sends_nothing_twice(self):
+        """A collector that has a batch and does not reply: the end waits for the attempt, and makes no other."""
+        collector = self.collector()
+        collector.release.clear()
+        server = self.serve(collector.url)
+        self.ask(server)
+        with collector.came:
+            collector.came.wait_for(lambda: collector.bodies, WAIT_S)
+        self.assertEqual(server.end(), 0)
+        self.assertEqual(len(collector.bodies), 1)
+
     def test_what_waits_is_sent_at_the_end(self):
         collector = self.collector()
         server = self.serve(collector.url)
@@ -215,6 +252,13 @@ class Otlp(unittest.TestCase):
         done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--otlp", "collector:4318"], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("--otlp 'collector:4318'", done.stderr)
+
+    def test_wrong_sample(self):
+        for options, said in ((["--otlp", "http://127.0.0.1:1", "--otlp-sample", "1.5"], "--otlp-sample '1.5': give a number from 0 to 1"),
+                              (["--otlp-sample", "0.5"], "--otlp-sample: needs --otlp URL, the collector")):
+            done = subprocess.run([PROGRAM, "serve", "-m", MODEL, *options], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

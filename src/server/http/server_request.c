@@ -53,16 +53,6 @@ json_t *server_request_json(server_request *x) {
     return x->root ? json_incref(x->root) : server_json_parse(x->body.data, x->body.len, &x->problem);
 }
 
-void server_request_free(server_request *x) {
-    x->server->answers->free(x);
-    model_pool_leave(x);
-    generation_free(&x->gen);
-    server_request_drop_body(x);
-    base_buffer_free(&x->reply);
-    pthread_mutex_destroy(&x->lock);
-    base_free(x);
-}
-
 /* A hash, so that no key can name the tenant that a salt makes. */
 const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
     base_key key;
@@ -119,16 +109,6 @@ void server_request_hold(server_request *x, void (*take)(server_request *x)) {
     x->stage = SERVER_STREAMING;
     server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
-}
-
-void server_request_release(server_request *x) {
-    pthread_mutex_lock(&x->lock);
-    bool alone = x->stage == SERVER_CLOSED;
-    x->held = false;
-    x->progress.over = x->has_news = true;
-    if (!alone) server_request_resume(x);
-    pthread_mutex_unlock(&x->lock);
-    if (alone) server_request_free(x);
 }
 
 /* ---- replies ---- */
@@ -205,29 +185,4 @@ const char *server_request_header(const server_request *x, const char *name) {
 bool server_request_wants_events(const server_request *x) {
     const char *accept = server_request_header(x, MHD_HTTP_HEADER_ACCEPT);
     return accept && strstr(accept, "text/event-stream");
-}
-
-/* ---- workers ---- */
-
-static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
-
-static void server_request_handle(server_request *x, bool gone) {
-    x->handled_us = base_clock_us();
-    if (gone) {
-        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
-        server_request_reply_problem(x);
-    } else if (model_pool_enter(x)) x->route->handle(x);
-}
-
-void server_run_work(server_work *work) {
-    server_request *x = of_work(work);
-    pthread_mutex_lock(&x->lock);
-    server_stage stage = x->stage;
-    bool gone = x->gone;
-    BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED); /* invariant 1: a worker has it */
-    if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
-    pthread_mutex_unlock(&x->lock);
-    if (stage == SERVER_QUEUED) server_request_handle(x, gone);
-    else if (stage == SERVER_FINISHING) x->server->answers->finish(x);
-    else if (stage == SERVER_CLOSED) server_request_free(x);
 }

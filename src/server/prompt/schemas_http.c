@@ -101,53 +101,6 @@ void handle_schema_delete(server_request *x) {
     else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
 }
 
-/* ---- what came before a restart ---- */
-
-static void log_line(rp_server *s, const char *schema, const rp_error *why) {
-    json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema was not loaded", "schema", schemas_http_text(schema), "error", schemas_http_text(why->message));
-    char *said = line && s->options.on_log ? json_dumps(line, JSON_COMPACT) : NULL;
-    pthread_mutex_lock(&s->log_lock);
-    if (said) s->options.on_log(s->options.user, said);
-    pthread_mutex_unlock(&s->log_lock);
-    free(said); /* jansson's */
-    json_decref(line);
-}
-
-/* A model that is being loaded. */
-typedef struct restoring {
-    rp_server *server;
-    server_model *model;
-} restoring;
-
-static int parse_again(const restoring *r, const char *tenant, const char *name, const char *pml, size_t n, rp_error *err) {
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name, .kv_format = api_keys_kv_format(r->server->keys, tenant)};
-    return rp_schema_parse(r->model->engine, pml, n, name, NULL, &options, NULL, err);
-}
-
-static void on_kept(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
-    const restoring *r = user;
-    rp_error err;
-    if (parse_again(r, tenant, name, pml, n, &err)) log_line(r->server, name, &err);
-}
-
-static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
-    const restoring *r = user;
-    rp_error err;
-    int rc = parse_again(r, tenant, name, pml, n, &err);
-    if (!rc && (rc = schema_registry_put(r->model->registry, tenant, name, pml, n)))
-        base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
-    if (rc) log_line(r->server, name, &err);
-}
-
-static void on_bad(void *user, const rp_error *err) { log_line(((const restoring *)user)->server, "", err); }
-
-int schemas_restore(rp_server *s, server_model *m, rp_error *err) {
-    restoring r = {s, m};
-    if (m->n_loads == 0) return m->folder ? schema_folder_visit(m->folder, on_found, on_bad, &r, err) : RP_OK;
-    schema_registry_visit(m->registry, on_kept, &r);
-    return RP_OK;
-}
-
 /* ---- PUT ---- */
 
 /* Locked. */
