@@ -19,6 +19,7 @@
 #include "support/must.h"
 #include "support/oracle_run.h"
 #include "support/reference_model.h"
+#include "support/seed.h"
 #include "support/shared_model.h"
 #include "support/store_folder.h"
 
@@ -102,7 +103,9 @@ static void shift_left(left *list, int32_t *n, int32_t *pos) {
     *pos -= PIECE;
 }
 
+/* Few rounds (the sanitizers): two contexts are enough for several shifts. */
 static void check_reference(const char *name, const gguf_file *file, rp_model *m, double bound) {
+    const int32_t n_answer = BASE_MIN(test_rounds(6) * CONTEXT, N_ANSWER);
     static int32_t ids[N_PROMPT + N_ANSWER];
     static left list[CONTEXT + 1];
     static reference_sight sights[CONTEXT + 1];
@@ -115,13 +118,13 @@ static void check_reference(const char *name, const gguf_file *file, rp_model *m
     must(reference_model_open(&ref, file, CONTEXT, &err), &err);
     reference_kv *kv = reference_kv_new(ref);
     float *logits = reference_alloc((size_t)n_vocab, sizeof(*logits));
-    draw_tokens(m, ids, N_PROMPT + N_ANSWER, 5);
+    draw_tokens(m, ids, N_PROMPT + n_answer, 5);
     rp_engine *e = engine_of(m, 2, 0, RP_KV_F32, NULL);
-    const rp_request q = request_of(ids, N_PROMPT, N_ANSWER);
+    const rp_request q = request_of(ids, N_PROMPT, n_answer);
     run(e, &q, &answer);
-    assert_int_equal(answer.n_steps, N_ANSWER);
-    assert_int_equal(answer.result->context_shifts, (N_PROMPT + N_ANSWER - 1 - CONTEXT + PIECE - 1) / PIECE);
-    for (int32_t i = 0; i < N_PROMPT + N_ANSWER - 1; i++, pos++) {
+    assert_int_equal(answer.n_steps, n_answer);
+    assert_int_equal(answer.result->context_shifts, (N_PROMPT + n_answer - 1 - CONTEXT + PIECE - 1) / PIECE);
+    for (int32_t i = 0; i < N_PROMPT + n_answer - 1; i++, pos++) {
         shift_left(list, &n_left, &pos);
         for (int32_t k = 0; k < n_left; k++) sights[k] = (reference_sight){list[k].token, pos - list[k].pos};
         reference_kv_add(kv, ids[i], pos, sights, (size_t)n_left, logits);
@@ -131,7 +134,7 @@ static void check_reference(const char *name, const gguf_file *file, rp_model *m
         if (d > bound) fail_msg("%s: answer token %d deviates by %g", name, (int)(i + 1 - N_PROMPT), d);
         worst = d > worst ? d : worst;
     }
-    printf("%-8s %d tokens, %d shifts: at most %g from the reference\n", name, N_ANSWER, answer.result->context_shifts, worst);
+    printf("%-8s %d tokens, %d shifts: at most %g from the reference\n", name, n_answer, answer.result->context_shifts, worst);
     oracle_run_free(&answer);
     rp_engine_free(e);
     free(logits);
@@ -261,6 +264,7 @@ static void on_step(void *user, const rp_step *s) { note_memory(s, user); }
 /* The budget is that of one context and the span that is dropped in part. */
 static void memory_is_flat(void **state) {
     static int32_t ids[N_PROMPT + 20 * CONTEXT];
+    const int32_t n_answer = BASE_MIN(4 + test_rounds(16), 20) * CONTEXT; /* beyond the first two contexts */
     (void)state;
     for (int is_small = 0; is_small < 2; is_small++) {
         watch w = {0};
@@ -273,8 +277,8 @@ static void memory_is_flat(void **state) {
         if (is_small) o.kv_budget_bytes = column_bytes * ((N_PROMPT + CONTEXT + 256) / 64 + 20);
         rp_engine *e;
         must(rp_engine_new(&e, model, &o, &err), &err);
-        draw_tokens(model, ids, (int32_t)BASE_ARRAY_LEN(ids), 9);
-        const rp_request q = request_of(ids, N_PROMPT, (int32_t)BASE_ARRAY_LEN(ids) - N_PROMPT);
+        draw_tokens(model, ids, N_PROMPT + n_answer, 9);
+        const rp_request q = request_of(ids, N_PROMPT, n_answer);
         run(e, &q, &r);
         assert_int_equal(r.result->n_tokens, q.n_forced); /* the budget does not shorten it */
         printf("%d tokens: at most %llu bytes of KV in the first two contexts, %llu after them; %llu bytes are 64 tokens\n", q.n_forced,
