@@ -413,7 +413,7 @@ static value field_value(state *s, fields *fs, const string *name) {
     } else {
         for (size_t i = 0; i < fs->args->n_named; i++)
             if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0) v = &fs->args->named[i];
-        if (!v) state_fail(s, "KeyError", "'%.*s'", (int)n, name->bytes);
+        if (!v) state_fail_key(s, string_part(s, name, 0, n));
     }
     value out = v ? *v : (value){0};
     for (; n < name->n && !s->failed; n = end) {

@@ -147,7 +147,7 @@ static value percent_named(percent *p) {
     if (!p->named) state_fail(p->s, "TypeError", "format requires a mapping");
     else if (end >= f->n) state_fail(p->s, "ValueError", "incomplete format key");
     const value *v = p->s->failed ? NULL : dict_find(p->s, p->named, value_string(name));
-    if (!v) state_fail(p->s, "KeyError", "'%.*s'", (int)name->n, name->bytes);
+    if (!v) state_fail_key(p->s, name);
     p->at = end + 1;
     return v ? *v : (value){0};
 }

@@ -388,7 +388,8 @@ bool value_contains(state *s, value container, value item);
 const list *value_iterate(state *s, value v);
 const string *value_to_string(state *s, value v); /* str() */
 void value_write(state *s, builder *b, value v, bool repr);
-void float_repr(double f, char out[32]); /* Python's: the shortest digits that give the same number */
+void state_fail_key(state *s, const string *key); /* KeyError: the key's repr() */
+void float_repr(double f, char out[32]);          /* Python's: the shortest digits that give the same number */
 
 /* ---- Arithmetic (template_arithmetic.c) ---- */
 

@@ -404,6 +404,13 @@ static void write_quoted(state *s, builder *b, const string *text) {
     builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
 }
 
+void state_fail_key(state *s, const string *key) {
+    builder b = {0};
+    write_quoted(s, &b, key);
+    const string *quoted = builder_string(s, &b);
+    state_fail(s, "KeyError", "%.*s", (int)quoted->n, quoted->bytes);
+}
+
 static void write_items(state *s, builder *b, const list *l) {
     static const char *const open[] = {"[", "(", NULL, "dict_items([", "dict_keys([", "dict_values([", NULL};
     static const char *const close[] = {"]", ")", NULL, "])", "])", "])", NULL};

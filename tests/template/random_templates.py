@@ -9,7 +9,7 @@ ATTRIBUTES = ["name", "n", "tags", "zz", "a", "items|list"]
 FILTERS = [
     "upper", "lower", "title", "capitalize", "trim", "length", "list", "first", "last", "join", "join(',')", "string", "int", "float", "abs", "round",
     "round(1)", "sort", "reverse|list", "unique|list", "tojson", "tojson(indent=2)", "default('d')", "default(1, true)", "replace('a', 'b')", "sum", "max", "min",
-    "map('upper')|list", "map('string')|list", "map(attribute='name')|list", "select|list", "reject('none')|list", "selectattr('n')|list", "select('string')|list", "items", "dictsort",
+    "map('upper')|list", "map('string')|list", "map(attribute='name')|list", "select|list", "reject('none')|list", "selectattr('n')|list", "select('string')|list", "items|list", "dictsort",
     "indent", "indent(1, true)", "batch(2)|list", "slice(2)|list", "wordcount", "center(8)", "count", "format(1)", "urlencode", "attr('name')",
     "rejectattr('zz', 'defined')|list", "sort(reverse=true)", "map('length')|list", "map('first')|list", "truncate(4)", "d",
 ]
