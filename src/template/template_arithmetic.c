@@ -102,8 +102,15 @@ static value sequence_repeat(state *s, value v, int64_t times) {
     return v.type == VALUE_STRING ? string_repeat(s, v.as.s, times) : list_repeat(s, v.as.l, times);
 }
 
+/* keys() and items() are sets to Python's operators. */
+static bool is_set(value v) { return v.type == VALUE_LIST && (v.as.l->kind == LIST_KEYS || v.as.l->kind == LIST_ITEMS); }
+
+static bool has_items(value v) { return v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_DICT || v.type == VALUE_UNDEFINED; }
+
 static value operands_fail(state *s, binary_operator op, value a, value b) {
-    if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
+    if (op == OP_SUB && (is_set(a) || is_set(b)) && !(has_items(a) && has_items(b)))
+        state_fail(s, "TypeError", "'%s' object is not iterable", value_type_name(has_items(a) ? b : a));
+    else if (op == OP_ADD && a.type == VALUE_STRING) state_fail(s, "TypeError", "can only concatenate str (not \"%s\") to str", value_type_name(b));
     else if (op == OP_ADD && value_is_sequence(a))
         state_fail(s, "TypeError", "can only concatenate %s (not \"%s\") to %s", value_type_name(a), value_type_name(b), value_type_name(a));
     else if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a) || b.type == VALUE_STRING || value_is_sequence(b)))

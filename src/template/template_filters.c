@@ -155,7 +155,7 @@ static value filter_truncate(state *s, value v, const arguments *args) {
     else if (leeway < 0) state_fail(s, "AssertionError", "expected leeway >= 0, got %lld", (long long)leeway);
     value n = s->failed ? (value){0} : filter_length(s, v, args);
     if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
-        state_fail(s, "TypeError", "truncate: a long %s cannot be shortened", value_type_name(v));
+        state_fail(s, "AttributeError", "'%s' object has no attribute 'rsplit'", value_type_name(v));
     if (s->failed || n.as.i - leeway <= length) return v;
     const string *cut = string_part(s, text, 0, string_offset(text, (size_t)(length - n_end)));
     if (!argument_bool(s, args, 1, "killwords", false)) {

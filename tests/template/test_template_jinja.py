@@ -5,10 +5,12 @@ published models, random templates. test_template_vectors renders what Jinja2 ha
 
 REPRISE_TEST_SEED, REPRISE_TEST_ROUNDS (conversations a template; random templates are ten times as many): `make test-templates`.
 """
+import copy
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,7 +121,9 @@ class Jinja(unittest.TestCase):
         vectors = []
         for i in range(ROUNDS * 10):
             source, values = random_templates.template(rng), random_templates.values(rng)
-            expected = jinja_reference.expectation(self.env, source, values)
+            expected = jinja_reference.expectation(self.env, source, copy.deepcopy(values))  # filters of a wrong type change lists in place
+            if "error" in expected and re.search(r"\bfor .* in .* if ", source):
+                expected["any_text"] = True  # the items of a loop with a condition are computed at once: an error of a later one comes first
             vectors.append({"source": source, "case": f"template {i}", "input": values, **expected})
         self.compare(vectors)
 
