@@ -288,7 +288,7 @@ function innerItem(node, i, all) {
   return { size: node.bytes, kind: tierOf(node), short: shortOf(node, all) };
 }
 
-// A module's spans have the same label: their keys tell them apart.
+// A module's spans have the same label and different keys.
 function shortOf(entry, siblings) {
   if (!entry.label) return entry.key.slice(0, 8);
   const same = siblings.filter((other) => other.label === entry.label).length > 1;
