@@ -399,6 +399,26 @@ typedef struct rp_step {
 /* Called after each step, on the engine's thread; step is borrowed meanwhile. */
 typedef void (*rp_on_step)(void *user, const rp_step *step);
 
+/* The name of KV in a cluster (reprise_cluster.h). */
+#define RP_NAME_BYTES 16
+#define RP_CLUSTER_KEY_BYTES 32
+typedef struct rp_name {
+    uint8_t bytes[RP_NAME_BYTES];
+} rp_name;
+
+#define RP_TIER_RAM 1u
+#define RP_TIER_DISK 2u
+
+/* The store holds KV of this name in other tiers than before. */
+typedef struct rp_span_change {
+    rp_name name;
+    uint32_t tiers; /* RP_TIER_*: where it is now; 0: nowhere */
+} rp_span_change;
+
+/* Called with changes in their order, on the engine's thread or, for what is on disk at the start, within rp_engine_new. It must not wait. changes
+ * is borrowed meanwhile. */
+typedef void (*rp_on_spans)(void *user, const rp_span_change *changes, size_t n);
+
 /* When new spans are written to disk. */
 typedef enum rp_store_write {
     RP_STORE_WRITE_BACK = 0, /* soon, in parallel with computation */
@@ -460,6 +480,12 @@ typedef struct rp_engine_options {
                                     it (rp_kv_reduction.reason). NULL, "off": none. Borrowed likewise */
     const char *kv_method;       /* rp_request.kv_method of requests that name none; needs kv_keep. NULL: snapkv. Borrowed likewise */
     uint64_t kv_min_bytes;       /* RP_ERR_BUDGET if ram_bytes leaves less for KV; 0: 1 MiB */
+    const uint8_t *cluster_key;  /* [RP_CLUSTER_KEY_BYTES], the secret of names (reprise_cluster.h); borrowed until rp_engine_new returns. NULL: none */
+    rp_on_spans on_spans;        /* reports the names of what the store holds; needs cluster_key. NULL: none */
+    void *spans_user;
+    bool plans_only;             /* plan requests, without computing any: schemas, rp_plan_names_of and rp_engine_inspect work, rp_engine_submit gives
+                                    RP_ERR_UNSUPPORTED. The model may have its vocabulary only. Default false */
+    const char *identity;        /* plans_only: plan for engines of this identity (rp_engine_identity); NULL: its own. Borrowed likewise */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -930,6 +956,12 @@ typedef struct rp_request {
                                 included. Of an activated adapter: from its invocation tokens on (rp_result.adapter_from); RP_ERR_UNSUPPORTED
                                 (a module after them, unless at quality exact), RP_ERR_CONFLICT (context_shift). NULL: none (default) */
     float adapter_scale;     /* factor of what the adapter adds, besides the adapter's own; 0: as without an adapter; default 1 */
+    const int32_t *resumed;  /* n_resumed tokens of the answer that were sampled before, by this or another engine, with the same request: the
+                                answer continues after them, with the bytes that it would have had. They are computed like a prompt, and count as
+                                answer tokens; callbacks report them (rp_on_text, rp_on_token without log-probabilities) before the first new one.
+                                Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens that the grammar, the stops
+                                or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep, context_shift, focus). NULL: none (default) */
+    int32_t n_resumed;
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

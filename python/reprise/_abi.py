@@ -416,6 +416,24 @@ class rp_step(Structure):
 rp_on_step = CFUNCTYPE(None, c_void_p, POINTER(rp_step))
 
 
+class rp_name(Structure):
+    bytes: Any
+    _fields_ = [
+        ("bytes", c_uint8 * 16),
+    ]
+
+
+class rp_span_change(Structure):
+    name: rp_name
+    tiers: int
+    _fields_ = [
+        ("name", rp_name),
+        ("tiers", c_uint32),
+    ]
+
+rp_on_spans = CFUNCTYPE(None, c_void_p, POINTER(rp_span_change), c_size_t)
+
+
 class rp_engine_options(Structure):
     struct_size: int
     n_threads: int
@@ -448,6 +466,11 @@ class rp_engine_options(Structure):
     kv_keep: Bytes | None
     kv_method: Bytes | None
     kv_min_bytes: int
+    cluster_key: Any
+    on_spans: Any
+    spans_user: int | None
+    plans_only: bool
+    identity: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -480,6 +503,11 @@ class rp_engine_options(Structure):
         ("kv_keep", c_char_p),
         ("kv_method", c_char_p),
         ("kv_min_bytes", c_uint64),
+        ("cluster_key", POINTER(c_uint8)),
+        ("on_spans", rp_on_spans),
+        ("spans_user", c_void_p),
+        ("plans_only", c_bool),
+        ("identity", c_char_p),
     ]
 
 
@@ -707,6 +735,8 @@ class rp_request(Structure):
     n_prompt_logprobs: int
     adapter: int | None
     adapter_scale: float
+    resumed: Any
+    n_resumed: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -760,6 +790,8 @@ class rp_request(Structure):
         ("n_prompt_logprobs", c_int32),
         ("adapter", c_void_p),
         ("adapter_scale", c_float),
+        ("resumed", POINTER(c_int32)),
+        ("n_resumed", c_int32),
     ]
 
 

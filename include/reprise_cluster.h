@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reprise_cluster.h: several machines: names of KV, which need no model's weights, changes of a store's content, and the load of an engine
+ * (docs/cluster.md). Conventions are those of reprise.h.
+ *
+ * A name stands for KV without telling what it is of: a hash, keyed by the cluster's secret, of the KV's key, or of the tokens from the beginning
+ * of a text. Who lacks the secret can neither compute names nor ask whether a text is cached somewhere.
+ *
+ *   node     an engine with rp_engine_options.on_spans: it reports the names of what its store holds
+ *   router   an engine with rp_engine_options.plans_only over a model with its vocabulary only: rp_plan_names gives the names of a request's KV, as
+ *            a node with the same identity would plan it
+ */
+#ifndef REPRISE_CLUSTER_H
+#define REPRISE_CLUSTER_H
+
+#include "reprise.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Names ---- */
+
+/* Text has a name for its beginning up to each multiple of so many tokens. A module has a name for each of its spans. */
+#define RP_NAME_TOKENS 64
+
+/* KV that a request can reuse. */
+typedef struct rp_named_kv {
+    rp_name name;
+    bool is_module;       /* a module's span, useful alone. false: the part of a text up to a multiple of RP_NAME_TOKENS, useful if a node holds all
+                          text names before it, too */
+    int32_t n_tokens;     /* tokens of the prompt whose KV it is; of text: those after the name before it */
+    int32_t position;     /* of the first of them in the prompt */
+    uint64_t bytes;       /* of KV */
+    uint64_t reserved[2]; /* 0 */
+} rp_named_kv;
+
+typedef struct rp_plan_names {
+    uint32_t struct_size;
+    rp_named_kv *items; /* [n_items]: modules in the order of the prompt, then text in rising position */
+    int32_t n_items;
+    int32_t prompt_tokens; /* those with names included */
+    int32_t max_tokens;    /* of the answer */
+    void *owner;           /* internal */
+} rp_plan_names;
+
+/* Plans a request as rp_engine_submit does, and names the KV that it can reuse. Nothing is queued. Any thread. Answers of earlier turns are text
+ * here: where a node remembers their sampled tokens, names after them may differ.
+ * RP_ERR_UNSUPPORTED (the engine has no cluster_key), errors of rp_engine_submit about the request. *out: rp_plan_names_free. */
+RP_API int rp_plan_names_of(rp_engine *engine, const rp_request *request, rp_plan_names **out, rp_error *err);
+RP_API void rp_plan_names_free(rp_plan_names *names);
+
+/* The identity of an engine's KV: 64 hexadecimal digits of a hash of model, KV format and arithmetic (docs/format.md). Engines with the same
+ * identity and cluster_key give equal names to equal bytes. Belongs to the engine. */
+RP_API const char *rp_engine_identity(const rp_engine *engine);
+
+/* ---- Load ---- */
+
+#define RP_COST_KNOTS 13
+
+/* An engine's load, and the coefficients of its cost model, by which others predict its times. As of the last step. */
+typedef struct rp_engine_load {
+    uint32_t struct_size;
+    int32_t running, waiting; /* requests */
+    int32_t decoding;         /* of the running ones */
+    int32_t background;       /* background tasks */
+    int64_t queued_tokens;    /* prompt tokens of all of them that have to be computed */
+    int64_t context_tokens;   /* slots that the decoding requests attend to */
+    uint64_t drain_us;        /* predicted time until those tokens are computed */
+    uint64_t gap_p95_us;      /* 95th percentile of the last inter-token latencies; 0: none yet */
+    uint64_t kv_bytes_per_token;
+    uint64_t free_bytes;  /* KV in RAM that is free or evictable */
+    int32_t max_running;  /* rp_engine_options.max_sequences */
+    int32_t chunk_tokens; /* rp_engine_options.chunk_tokens */
+    /* Predicted time of a step with r rows, which attend to s slots in all (row_slots), in contexts of c slots (slots), in us:
+     * knots at r (linear between 1, 2, 4, ... 4096 rows) + row_slot_us * s + slot_us * c. All 0: nothing was measured yet. */
+    double knot_us[RP_COST_KNOTS];
+    double row_slot_us, slot_us;
+    double read_byte_us; /* time to read a byte of a record from disk; 0: not known */
+} rp_engine_load;
+
+/* RP_ERR_INVALID (struct_size is not set). Any thread. */
+RP_API int rp_engine_get_load(rp_engine *engine, rp_engine_load *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost.h: predicted times of a node, from the coefficients of its cost model (rp_engine_load; engine/cost_model.h has the formula). Times in us. */
+#ifndef CLUSTER_COST_H
+#define CLUSTER_COST_H
+
+#include "reprise_cluster.h"
+
+/* A step of that many rows, which attend to row_slots slots in all, in contexts of `slots` slots. 0: nothing is known. */
+double cluster_cost_step(const rp_engine_load *load, double rows, double row_slots, double slots);
+/* Computing n tokens after `slots` others, in steps of the node's chunk, alone. */
+double cluster_cost_tokens(const rp_engine_load *load, double n, double slots);
+/* Reading bytes from disk. */
+double cluster_cost_read(const rp_engine_load *load, double bytes);
+/* A decode step with the node's present answers and one more of `slots` slots. */
+double cluster_cost_decode(const rp_engine_load *load, double slots);
+
+#endif
