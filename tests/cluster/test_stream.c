@@ -116,9 +116,15 @@ static void world_close(world *w) {
     for (int i = 0; i < N_NODES; i++) cluster_journal_free(w->nodes[i].journal);
 }
 
+static void link_cut(world *w, span_link *l) {
+    link_drop(l);
+    cluster_view_cut(l->view, w->now_us);
+}
+
 /* Opens, sends up to about `most` bytes, delivers all or a part of those on the way. Memory may fail anywhere. */
 static void link_pump(world *w, int r, int i, size_t most, bool all) {
     span_link *l = &w->links[r][i];
+    if (cluster_view_is_silent(l->view, w->now_us)) link_cut(w, l); /* for example after a changed length */
     if (cluster_view_get_state(l->view) == CLUSTER_VIEW_CLOSED) {
         uint8_t nonce[CLUSTER_NONCE_BYTES];
         uint64_t epoch, after;
@@ -151,9 +157,7 @@ static void link_fault(world *w, int r, int i) {
     const size_t n = l->bytes.len, at = n ? below(w, n) : 0, few = 1 + below(w, 50);
     switch (below(w, 4)) {
     case 0:
-        if (!l->reader) break;
-        link_drop(l);
-        cluster_view_cut(l->view, w->now_us);
+        link_cut(w, l);
         break;
     case 1:
         if (n) l->bytes.data[at] ^= (char)(1 << below(w, 8));
@@ -189,7 +193,7 @@ static void link_check(world *w, int r, int i) {
 }
 
 static void world_quiet(world *w) {
-    for (int step = 0; step < 140; step++) { /* 7 s: more than the longest delay, and a digest */
+    for (int step = 0; step < 220; step++) { /* 11 s: silence, the longest delay, and a digest */
         w->now_us += 50000;
         for (int r = 0; r < N_ROUTERS; r++)
             for (int i = 0; i < N_NODES; i++) link_pump(w, r, i, (size_t)16 << 20, true);
@@ -269,10 +273,7 @@ static void the_ring_limits_how_far_behind_a_reader_may_be(void **state) {
         for (int away = 0; away < 2; away++) { /* without a connection, and with one that does not read */
             const cluster_view_counts before = *cluster_view_counted(l->view);
             const uint64_t seq = cluster_journal_digest(w.nodes[0].journal).seq;
-            if (away == 0) {
-                link_drop(l);
-                cluster_view_cut(l->view, w.now_us);
-            }
+            if (away == 0) link_cut(&w, l);
             while (cluster_journal_digest(w.nodes[0].journal).seq < seq + CLUSTER_RING_CHANGES + more) node_change(&w, 0, 1);
             world_quiet(&w);
             const cluster_view_counts *after = cluster_view_counted(l->view);
@@ -464,6 +465,8 @@ static void health_is_by_what_was_heard(void **state) {
     assert_int_equal(cluster_view_health(l.view, heard + CLUSTER_SUSPECT_US), CLUSTER_SUSPECT);
     assert_int_equal(cluster_view_health(l.view, heard + CLUSTER_DEAD_US - 1), CLUSTER_SUSPECT);
     assert_int_equal(cluster_view_health(l.view, heard + CLUSTER_DEAD_US), CLUSTER_DEAD);
+    assert_false(cluster_view_is_silent(l.view, heard + CLUSTER_DEAD_US - 1));
+    assert_true(cluster_view_is_silent(l.view, heard + CLUSTER_DEAD_US));
     l.now_us += CLUSTER_DEAD_US;
     rp_error err = {0};
     must(cluster_write_load(&l.out, &l.key, l.number++, &(cluster_load){.draining = true, .engine.waiting = 4}), &err);
@@ -473,6 +476,7 @@ static void health_is_by_what_was_heard(void **state) {
     assert_int_equal(cluster_view_health(l.view, l.now_us), CLUSTER_DEAD);
     assert_int_equal(cluster_view_feed(l.view, l.now_us, &last, 1, NULL), RP_OK);
     assert_int_equal(cluster_view_health(l.view, l.now_us), CLUSTER_WELL);
+    assert_false(cluster_view_is_silent(l.view, l.now_us));
     assert_true(cluster_view_load(l.view)->draining && cluster_view_load(l.view)->engine.waiting == 4);
     liar_end(&l);
 }
