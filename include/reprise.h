@@ -971,7 +971,7 @@ typedef struct rp_request {
                                 ttft_ms ends with the first new token, and their log-probabilities are NaN (top: {-1, NaN}). Nothing of
                                 shifted_reuse is used. Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens after the
                                 answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
-                                context_shift, focus), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
+                                focus, context_shift if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
     int32_t n_resumed;
 } rp_request;
 

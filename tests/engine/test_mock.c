@@ -128,7 +128,7 @@ static void random_prompt(asked *a, rp_kv_format format) {
     case 1:
         must(rp_prompt_new(&a->built, NULL, &err), &err);
         for (int i = 0, n = 1 + below(3); i < n; i++) {
-            char document[1200] = "";
+            char document[4000] = "";
             for (int k = 0, d = below(6); k < 20 + 25 * d; k++) strcat(document, d % 2 ? "the little bird " : "an old man was here ");
             rp_prompt_append_document(a->built, document, strlen(document));
         }
@@ -222,7 +222,7 @@ static void check_format(rp_kv_format format) {
     store_folder_make(dir);
     o.kv_format = format;
     o.store_dir = dir;
-    o.kv_budget_bytes = format == RP_KV_F32 ? 512 << 10 : 256 << 10;
+    o.kv_budget_bytes = format == RP_KV_F32 ? 160 << 10 : 80 << 10;
     for (int i = 0; i < 2; i++) {
         o.chunk_tokens = chunks[below(LEN(chunks))];
         o.max_sequences = 1 + below(BATCH);

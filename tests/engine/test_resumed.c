@@ -387,7 +387,8 @@ static rp_engine *erring;
 static void expect_error(const rp_request *q, rp_code code, const char *part) {
     rp_error err = {0};
     rp_job *job = NULL;
-    assert_int_equal(rp_engine_submit(erring, q, &job, &err), code);
+    const int rc = rp_engine_submit(erring, q, &job, &err);
+    if (rc != (int)code) fail_msg("%d (%s), not %d (%s)", rc, err.message, (int)code, part);
     assert_null(job);
     if (!strstr(err.message, part)) fail_msg("'%s' has no '%s'", err.message, part);
 }
@@ -442,6 +443,7 @@ static void wrong_resumed_tokens_are_refused(void **state) {
     expect_error(&q, RP_ERR_CONFLICT, "kv_keep");
     q = base;
     q.context_shift = true;
+    q.max_tokens = 1000; /* beyond the context */
     expect_error(&q, RP_ERR_CONFLICT, "context_shift");
     q = base;
     q.text = NULL;
