@@ -447,7 +447,7 @@ static void wrong_resumed_tokens_are_refused(void **state) {
     expect_error(&q, RP_ERR_CONFLICT, "context_shift");
     q = base;
     q.text = NULL;
-    q.prompt = "<prompt schema='s'><a/> the house</prompt>";
+    q.prompt = "<prompt schema='s'><a/><b/> the house</prompt>";
     q.quality = (rp_quality){RP_QUALITY_FOCUS, 50};
     expect_error(&q, RP_ERR_CONFLICT, "focus");
     q = base;
