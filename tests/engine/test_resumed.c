@@ -147,11 +147,13 @@ static void random_prompt(asked *a) {
     case 4: build_documents(a); break;
     default: {
         static const char *const imports[] = {"<a/>", "<b p='cat'/>", "<a/><b/>", "<b p='a dog'/>"};
+        static const rp_quality qualities[] = {{RP_QUALITY_AS_WRITTEN, 0}, {RP_QUALITY_LINK, 4}, {RP_QUALITY_BLEND, 30}, {RP_QUALITY_EXACT, 0}};
         char tail[512];
         add_pieces(tail, sizeof(tail), below(8));
         snprintf(a->text, sizeof(a->text), "<prompt schema='s'>%s %s</prompt>", imports[below(LEN(imports))], tail);
         q->prompt = a->text;
         q->reuse = below(2) ? RP_REUSE_ON : RP_REUSE_EXACT;
+        if (q->reuse == RP_REUSE_ON) q->quality = qualities[below(LEN(qualities))];
     }
     }
 }
