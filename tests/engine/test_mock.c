@@ -264,9 +264,14 @@ static void logits_of(rp_engine *e, const char *prompt, base_buffer *out) {
 
 static void everything_that_is_seen_changes_logits(void **state) {
     static const char *const prompts[] = {
-        "<prompt schema='s'><m1/><m2/> yes</prompt>",  "<prompt schema='s'><m1/> yes</prompt>",      "<prompt schema='s'><m2/> yes</prompt>",
-        "<prompt schema='s'><m1/><m2/>no</prompt>",    "<prompt schema='s'><m4 p='cat'/> yes</prompt>", "<prompt schema='s'><m4 p='dog'/> yes</prompt>",
-        "<prompt schema='s'><m4/> yes</prompt>",       "<prompt schema='s'>text <m1/><m2/> yes</prompt>",
+        "<prompt schema='s'><m1/><m2/> yes</prompt>",
+        "<prompt schema='s'><m1/> yes</prompt>",
+        "<prompt schema='s'><m2/> yes</prompt>",
+        "<prompt schema='s'><m1/><m2/>no</prompt>",
+        "<prompt schema='s'><m4 p='cat'/> yes</prompt>",
+        "<prompt schema='s'><m4 p='dog'/> yes</prompt>",
+        "<prompt schema='s'><m4/> yes</prompt>",
+        "<prompt schema='s'>text <m1/><m2/> yes</prompt>",
     };
     rp_engine *e = plain_engine(RP_KV_F16);
     base_buffer logits[LEN(prompts)];
@@ -284,7 +289,8 @@ static void everything_that_is_seen_changes_logits(void **state) {
 
 /* Words, and an end after some tens to hundreds of them. */
 static void answers_look_like_text(void **state) {
-    enum { N = 60, MOST = 2000 };
+    enum { N = 60,
+           MOST = 2000 };
     rp_engine *e = plain_engine(RP_KV_F16);
     int n_stopped = 0, n_tokens = 0;
     char text[32];

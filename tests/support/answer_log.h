@@ -11,11 +11,11 @@
 typedef struct answer_log {
     int rc;
     rp_error err;
-    rp_result *result;   /* NULL: it failed */
-    base_buffer events;  /* of on_token and on_text, in their order, a line each */
-    base_buffer logits;  /* a hash of each row, 8 bytes */
+    rp_result *result;  /* NULL: it failed */
+    base_buffer events; /* of on_token and on_text, in their order, a line each */
+    base_buffer logits; /* a hash of each row, 8 bytes */
     int32_t n_events;
-    int32_t cancel_at;   /* this event returns false; 0: none */
+    int32_t cancel_at; /* this event returns false; 0: none */
 } answer_log;
 
 /* Submits q with callbacks of the log, which is zero but for cancel_at. A failed submission is rc, and *job is NULL. */

@@ -20,9 +20,9 @@
 
 /* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
 #define N_WORDS 16
-#define WORD_LOGIT 10.0f   /* of the first word; each further one has WORD_STEP less */
+#define WORD_LOGIT 10.0f /* of the first word; each further one has WORD_STEP less */
 #define WORD_STEP 0.5f
-#define END_EVERY 64       /* one state in so many ends the text: answers have 64 tokens on average */
+#define END_EVERY 64 /* one state in so many ends the text: answers have 64 tokens on average */
 #define END_LOGIT 14.0f
 #define LATE_END_LOGIT 0.0f /* of other states: before all text but words, for grammars that may end */
 #define TEXT_LOGIT (-20.0f) /* other text: to TEXT_LOGIT + TEXT_SPREAD */
@@ -36,12 +36,12 @@ typedef struct mock_backend {
     mock_times times;
     const model_step *step;
     uint64_t start_us;
-    uint64_t *states;    /* [max_rows]: of the step's rows that want logits or hidden states */
-    float *floors;       /* [n_vocab]: the lowest logit of each token */
-    int32_t *words;      /* [n_words] */
-    int32_t *ends;       /* [n_ends] tokens that end an answer */
+    uint64_t *states; /* [max_rows]: of the step's rows that want logits or hidden states */
+    float *floors;    /* [n_vocab]: the lowest logit of each token */
+    int32_t *words;   /* [n_words] */
+    int32_t *ends;    /* [n_ends] tokens that end an answer */
     int32_t n_words, n_ends;
-    float *slots;        /* [64][MOCK_HEAD_DIM], of one block while it is encoded */
+    float *slots; /* [64][MOCK_HEAD_DIM], of one block while it is encoded */
 } mock_backend;
 
 static mock_backend *mock(backend *b) { return (mock_backend *)b; }
