@@ -22,7 +22,7 @@
 #include "serve_otlp.h"
 #include "serve_reload.h"
 
-#define LOG_STOP_MS 500        /* how long shutdown waits for the reader of standard error to take the last lines */
+#define LOG_STOP_MS 500 /* how long shutdown waits for the reader of standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
@@ -45,60 +45,96 @@ static const char *const reuse_names[] = {"on", "modular", NULL};
 
 #define AT(field) offsetof(serve_options, field)
 #define TIMEOUT(option, at, text) \
-    { .name = option, .kind = CLI_INT, .value = "MS", .offset = AT(at), .min = 1, .max = 86400000, .help = text }
+    {.name = option, .kind = CLI_INT, .value = "MS", .offset = AT(at), .min = 1, .max = 86400000, .help = text}
 static const cli_option options[] = {
-    {.name = "model", .letter = 'm', .kind = CLI_LIST, .value = "[NAME=]FILE", .offset = AT(models), .help = "model file (GGUF); required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
-                                                                                                             "the least recently used one unloaded when --ram is full"},
-    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas), .help = "schema file (PML), shared by all tenants; may be repeated"},
-    {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir), .help = "folder that keeps the schemas sent over HTTP; they are loaded again at the next start"},
-    {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host), .help = "address to listen on; non-loopback addresses require --api-keys (127.0.0.1)"},
-    {.name = "host-name", .kind = CLI_LIST, .value = "NAME", .offset = AT(host_names), .help = "accept requests with this Host name, besides localhost and the listening address; may be repeated"},
-    {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535, .help = "port to listen on; 0: any free port (8080)"},
+    {.name = "model", .letter = 'm', .kind = CLI_LIST, .value = "[NAME=]FILE", .offset = AT(models),
+     .help = "model file (GGUF); required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
+             "the least recently used one unloaded when --ram is full"},
+    {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
+     .help = "schema file (PML), shared by all tenants; may be repeated"},
+    {.name = "schema-dir", .kind = CLI_TEXT, .value = "DIR", .offset = AT(schema_dir),
+     .help = "folder that keeps the schemas sent over HTTP; they are loaded again at the next start"},
+    {.name = "host", .kind = CLI_TEXT, .value = "NAME", .offset = AT(host),
+     .help = "address to listen on; non-loopback addresses require --api-keys (127.0.0.1)"},
+    {.name = "host-name", .kind = CLI_LIST, .value = "NAME", .offset = AT(host_names),
+     .help = "accept requests with this Host name, besides localhost and the listening address; may be repeated"},
+    {.name = "port", .kind = CLI_INT, .value = "N", .offset = AT(port), .min = 0, .max = 65535,
+     .help = "port to listen on; 0: any free port (8080)"},
     {.name = "unix", .kind = CLI_TEXT, .value = "PATH", .offset = AT(unix_path), .help = "listen on this Unix socket as well"},
     {.name = "no-tcp", .kind = CLI_FLAG, .offset = AT(no_tcp), .help = "with --unix: do not listen on TCP"},
-    {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = AT(api_keys), .help = "file of API keys: a line for each with hash, tenant and rights; without it every client is the operator"},
-    {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key), .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
+    {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = AT(api_keys),
+     .help = "file of API keys: a line for each with hash, tenant and rights; without it every client is the operator"},
+    {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
+     .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
     {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "CORS: allow web pages of this origin; '*': all"},
     {.name = "no-page", .kind = CLI_FLAG, .offset = AT(no_page), .help = "disable the web page at /"},
-    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "name of a single model in the API (the name in the model file)"},
-    {.name = "alias", .kind = CLI_LIST, .value = "NAME[=MODEL]", .offset = AT(aliases), .help = "another name of a model in the API, of the first one by default; may be repeated"},
-    {.name = "lora", .kind = CLI_LIST, .value = "NAME[@MODEL]=FILE", .offset = AT(loras), .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be repeated"},
-    {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system), .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
-    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names, .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool "
-                                                                                                                      "definitions and system blocks of conversations are modules, too (on)"},
-    {.name = "split-documents", .kind = CLI_TEXT, .value = "REGEX", .offset = AT(split_documents), .help = "with reuse modular: the texts between matches of this regular expression in a message are documents of their own"},
-    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict), .help = "reject requests with unknown fields, unknown model names or unsupported tools; without it reprise.warnings of the answer names them"},
-    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX, .help = "maximum number of tokens to generate for a request that sets no limit (1024)"},
-    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep), .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV in the mean of all heads, or "
-                                                                                             "a share (12.5%), for its answer (all)"},
-    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method), .help = "with --kv-keep: which slots, for requests without the field kv_method: " CLI_KV_METHODS " (snapkv)"},
-    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256, .help = "maximum number of requests in a batch (16)"},
-    {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536, .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
-    {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 65536, .help = "maximum number of connections; beyond it the oldest idle one is closed, or a new one gets status 503 (1024)"},
-    {.name = "connections-per-address", .kind = CLI_INT, .value = "N", .offset = AT(address_connections), .min = 0, .max = 65536, .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"},
-    {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(reply_buffers), .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"},
+    {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name),
+     .help = "name of a single model in the API (the name in the model file)"},
+    {.name = "alias", .kind = CLI_LIST, .value = "NAME[=MODEL]", .offset = AT(aliases),
+     .help = "another name of a model in the API, of the first one by default; may be repeated"},
+    {.name = "lora", .kind = CLI_LIST, .value = "NAME[@MODEL]=FILE", .offset = AT(loras),
+     .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be repeated"},
+    {.name = "stable-system", .kind = CLI_FLAG, .offset = AT(stable_system),
+     .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = AT(reuse), .choices = reuse_names,
+     .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool "
+             "definitions and system blocks of conversations are modules, too (on)"},
+    {.name = "split-documents", .kind = CLI_TEXT, .value = "REGEX", .offset = AT(split_documents),
+     .help = "with reuse modular: the texts between matches of this regular expression in a message are documents of their own"},
+    {.name = "strict", .kind = CLI_FLAG, .offset = AT(strict),
+     .help = "reject requests with unknown fields, unknown model names or unsupported tools; without it reprise.warnings of the answer names them"},
+    {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
+     .help = "maximum number of tokens to generate for a request that sets no limit (1024)"},
+    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
+     .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV in the mean of all heads, or "
+             "a share (12.5%), for its answer (all)"},
+    {.name = "kv-method", .kind = CLI_TEXT, .value = "M", .offset = AT(kv_method),
+     .help = "with --kv-keep: which slots, for requests without the field kv_method: " CLI_KV_METHODS " (snapkv)"},
+    {.name = "sequences", .kind = CLI_INT, .value = "N", .offset = AT(sequences), .min = 1, .max = 256,
+     .help = "maximum number of requests in a batch (16)"},
+    {.name = "queue", .kind = CLI_INT, .value = "N", .offset = AT(queue), .min = 1, .max = 65536,
+     .help = "maximum queue depth; further requests get status 503 with Retry-After (256)"},
+    {.name = "connections", .kind = CLI_INT, .value = "N", .offset = AT(connections), .min = 1, .max = 65536,
+     .help = "maximum number of connections; beyond it the oldest idle one is closed, or a new one gets status 503 (1024)"},
+    {.name = "connections-per-address", .kind = CLI_INT, .value = "N", .offset = AT(address_connections), .min = 0, .max = 65536,
+     .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"},
+    {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(reply_buffers),
+     .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"},
     {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(body), .help = "maximum size of a request body (16M)"},
     TIMEOUT("head-timeout", head_timeout, "timeout for the headers of a request (10000)"),
     TIMEOUT("body-timeout", body_timeout, "timeout for the body of a request (60000)"),
     TIMEOUT("idle-timeout", idle_timeout, "timeout for idle connections and for clients that stop reading (75000)"),
-    {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = AT(keep_alive), .min = 0, .max = 86400000, .help = "interval of SSE keep-alive comments in idle streams; 0: none (15000)"},
+    {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = AT(keep_alive), .min = 0, .max = 86400000,
+     .help = "interval of SSE keep-alive comments in idle streams; 0: none (15000)"},
     TIMEOUT("drain", drain, "drain timeout for running requests and store writes after SIGTERM (30000)"),
-    {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names, .help = "requests: log each request as a line of JSON on standard error; off: do not (requests). Level of other "
-                                                                                                                  "messages: REPRISE_LOG=off, error, warn, info or debug"},
-    {.name = "otlp", .kind = CLI_TEXT, .value = "URL", .offset = AT(otlp), .help = "send a trace of each request to this OpenTelemetry collector (OTLP/HTTP, JSON), such as http://127.0.0.1:4318"},
-    {.name = "otlp-sample", .kind = CLI_REAL, .value = "RATIO", .offset = AT(otlp_sample), .min = 0, .max = 1, .help = "with --otlp: the share of traces to send, of requests without a traceparent, whose sampled flag decides otherwise (1)"},
-    {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config), .help = "read options from this file: lines 'name = value' with the names of these options, comments after '#'; the command line overrides it"},
+    {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = AT(log), .choices = log_names,
+     .help = "requests: log each request as a line of JSON on standard error; off: do not (requests). Level of other "
+             "messages: REPRISE_LOG=off, error, warn, info or debug"},
+    {.name = "otlp", .kind = CLI_TEXT, .value = "URL", .offset = AT(otlp),
+     .help = "send a trace of each request to this OpenTelemetry collector (OTLP/HTTP, JSON), such as http://127.0.0.1:4318"},
+    {.name = "otlp-sample", .kind = CLI_REAL, .value = "RATIO", .offset = AT(otlp_sample), .min = 0, .max = 1,
+     .help = "with --otlp: the share of traces to send, of requests without a traceparent, whose sampled flag decides otherwise (1)"},
+    {.name = "config", .kind = CLI_CONFIG, .value = "FILE", .offset = AT(config),
+     .help = "read options from this file: lines 'name = value' with the names of these options, comments after '#'; the command line overrides it"},
     CLI_ENGINE_ROWS(serve_options, engine, 't'),
     CLI_STORE_ROWS(serve_options, engine),
-    {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram), .help = "memory limit of learned scaffolds (quality scaffold), which are prefilled in the background (a quarter of the KV cache)"},
-    {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX, .help = "quality audit: when idle, recompute one in N requests with modules, or with KV below 16 bits, by a full prefill and record the divergence; 0: off (0)"},
-    {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000, .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
-    {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise), .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
-    {.name = "mock", .kind = CLI_FLAG, .offset = AT(mock), .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the time of --mock-speed; only the "
-                                                                   "vocabulary, the chat template and the context length of the model file are used"},
-    {.name = "mock-speed", .kind = CLI_REAL, .value = "TOKENS/S", .offset = AT(mock_speed), .min = 0, .max = 1e9, .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
-    {.name = "mock-step", .kind = CLI_REAL, .value = "MS", .offset = AT(mock_step), .min = 0, .max = 10000, .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 tokens' prefill)"},
-    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format), .help = "chat template name (from the model's metadata)"},
+    {.name = "scaffold-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(scaffold_ram),
+     .help = "memory limit of learned scaffolds (quality scaffold), which are prefilled in the background (a quarter of the KV cache)"},
+    {.name = "audit", .kind = CLI_INT, .value = "N", .offset = AT(audit), .min = 0, .max = INT32_MAX,
+     .help = "quality audit: when idle, recompute one in N requests with modules, or with KV below 16 bits, by a full prefill and record the divergence; 0: off (0)"},
+    {.name = "max-divergence", .kind = CLI_REAL, .value = "NATS", .offset = AT(max_divergence), .min = 0, .max = 1000,
+     .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
+    {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
+     .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
+    {.name = "mock", .kind = CLI_FLAG, .offset = AT(mock),
+     .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the time of --mock-speed; only the "
+             "vocabulary, the chat template and the context length of the model file are used"},
+    {.name = "mock-speed", .kind = CLI_REAL, .value = "TOKENS/S", .offset = AT(mock_speed), .min = 0, .max = 1e9,
+     .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
+    {.name = "mock-step", .kind = CLI_REAL, .value = "MS", .offset = AT(mock_step), .min = 0, .max = 10000,
+     .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 tokens' prefill)"},
+    {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
+     .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
 };
 #undef TIMEOUT
@@ -312,7 +348,8 @@ static int serve_parsed(const serve_options *o) {
 }
 
 static int serve_serve_main(int argc, char **argv) {
-    serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20, .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1, .mock_speed = MOCK_SPEED, .mock_step = -1};
+    serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20,
+                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1, .mock_speed = MOCK_SPEED, .mock_step = -1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

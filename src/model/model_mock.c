@@ -33,7 +33,24 @@ int model_make_mock(rp_model *m, rp_error *err) {
     if (has_learned_positions(m)) m->positions.data = &no_positions;
     m->arch = &mock_arch;
     m->is_mock = true;
-    m->hp = (model_hparams){.n_layers = 1, .n_embd = MOCK_EMBD, .n_heads = 1, .n_kv_heads = 1, .key_dim = MOCK_HEAD_DIM, .value_dim = MOCK_HEAD_DIM, .n_ff = 1, .n_vocab = m->hp.n_vocab, .n_outputs = m->hp.n_vocab, .n_ctx_train = read_ctx_train(m), .pooling = RP_POOLING_LAST, .embed_scale = 1, .residual_scale = 1, .logit_scale = 1, .score_scale = 1, .rope = {.factor = 1, .magnitude = 1}};
+    m->hp = (model_hparams){
+        .n_layers = 1,
+        .n_embd = MOCK_EMBD,
+        .n_heads = 1,
+        .n_kv_heads = 1,
+        .key_dim = MOCK_HEAD_DIM,
+        .value_dim = MOCK_HEAD_DIM,
+        .n_ff = 1,
+        .n_vocab = m->hp.n_vocab,
+        .n_outputs = m->hp.n_vocab,
+        .n_ctx_train = read_ctx_train(m),
+        .pooling = RP_POOLING_LAST,
+        .embed_scale = 1,
+        .residual_scale = 1,
+        .logit_scale = 1,
+        .score_scale = 1,
+        .rope = {.factor = 1, .magnitude = 1},
+    };
     m->layers = base_calloc(1, sizeof(*m->layers));
     if (!m->layers) return base_fail_memory(err, sizeof(*m->layers), "the layers");
     m->layers[0].owns_kv = true;

@@ -53,7 +53,8 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     a->place = *place;
     a->result = result;
     a->over = a->most <= 0;
-    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .user = o->user, .events = o->stream, .tag = o->stream_tag};
+    a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .user = o->user, .events = o->stream,
+                              .tag = o->stream_tag};
     result->finish_reason = "length";
     int64_t tokens = (int64_t)place->n_prompt + a->most;
     int rc;
@@ -141,9 +142,7 @@ static int answer_choose(answer *a, const float *logits, int32_t *token, rp_erro
 
 /* A token was reported, with its text. */
 static void answer_settle(answer *a, bool too_hard) {
-    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop"
-                                                         : too_hard         ? "grammar"
-                                                                            : NULL;
+    const char *reason = a->stream.cancelled ? "cancelled" : a->stream.stop ? "stop" : too_hard ? "grammar" : NULL;
     if (!reason && a->grammar_constraint.grammar && grammar_constraint_must_end(&a->grammar_constraint)) reason = "stop";
     if (reason) a->result->finish_reason = reason;
     else a->over = a->result->n_tokens == a->most;
@@ -158,7 +157,8 @@ static int check_resumed(answer *a, int32_t token, bool drops, rp_error *err) {
     if (a->over) return base_fail(err, RP_ERR_INVALID, "the resumed answer ends before its token %d (%s)", i, a->result->finish_reason);
     if (!o->ignore_eos && tokenizer_is_end(a->place.tokenizer, token))
         return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, is an end of text: an answer does not contain it", i, token);
-    int rc = a->grammar_constraint.grammar ? grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err) : RP_OK;
+    int rc = RP_OK;
+    if (a->grammar_constraint.grammar) rc = grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err);
     if (rc || (fits && !too_hard)) return rc;
     return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, does not match the grammar", i, token);
 }
@@ -182,7 +182,8 @@ int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err) {
         return base_fail(err, RP_ERR_CONTEXT, "the context has %lld positions after the prompt, but there are %d resumed tokens: raise n_ctx",
                          (long long)a->place.room, n);
     if (n > a->most)
-        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes", a->most, n);
+        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes",
+                         a->most, n);
     a->resumed_ends = base_calloc((size_t)n, sizeof(*a->resumed_ends));
     if (!a->resumed_ends) return base_fail_memory(err, (size_t)n * sizeof(*a->resumed_ends), "resumed tokens");
     a->n_resumed = n;

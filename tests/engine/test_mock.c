@@ -31,6 +31,8 @@
 #define N_REQUESTS 48
 #define BATCH 6
 #define MODULES 12
+#define N 60      /* questions, */
+#define MOST 2000 /* and tokens of their answers */
 #define MOST_TEXT 6000
 
 typedef struct asked {
@@ -198,7 +200,8 @@ static void ask_all(asked *all, rp_engine *e, const char *where) {
         }
         for (int i = 0; i < n; i++) {
             answer_log_finish(&logs[i], jobs[i]);
-            if (!answer_log_same(&all[which[i]].alone, &logs[i], cut[i])) fail_msg("request %d, %s: not the bytes of a request alone", which[i], where);
+            const bool same = answer_log_same(&all[which[i]].alone, &logs[i], cut[i]);
+            if (!same) fail_msg("request %d, %s: not the bytes of a request alone", which[i], where);
             count_tiers(logs[i].result);
             answer_log_free(&logs[i]);
         }
@@ -289,8 +292,6 @@ static void everything_that_is_seen_changes_logits(void **state) {
 
 /* Words, and an end after some tens to hundreds of them. */
 static void answers_look_like_text(void **state) {
-    enum { N = 60,
-           MOST = 2000 };
     rp_engine *e = plain_engine(RP_KV_F16);
     int n_stopped = 0, n_tokens = 0;
     char text[32];

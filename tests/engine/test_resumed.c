@@ -42,7 +42,9 @@ static const char *const grammars[] = {
     "root ::= \"[\" (root (\",\" root)*)? \"]\" | [0-9]+",
     "root ::= ([a-t] [a-z]* \" \")*",
 };
-static const char *const pieces[] = {"the ", "little ", "house", " was", " and", "\n", "Once upon a time", "in the garden ", "a", "\xc3\xa9t\xc3\xa9 ", "42"};
+static const char *const pieces[] = {
+    "the ", "little ", "house", " was", " and", "\n", "Once upon a time", "in the garden ", "a", "\xc3\xa9t\xc3\xa9 ", "42",
+};
 
 static tiny_random r;
 static rp_model *models[2];
@@ -117,7 +119,10 @@ static void add_pieces(char *text, size_t cap, int n) {
 }
 
 static void build_documents(asked *a) {
-    static const char *const documents[] = {"The garden was full of little birds in the morning.", "The old man had a house near the sea, and a boat."};
+    static const char *const documents[] = {
+        "The garden was full of little birds in the morning.",
+        "The old man had a house near the sea, and a boat.",
+    };
     rp_error err = {0};
     must(rp_prompt_new(&a->built, NULL, &err), &err);
     rp_prompt_begin_role(a->built, RP_ROLE_USER);
@@ -319,8 +324,8 @@ static void resumed_answers_are_whole_answers(void **state) {
     const int rounds = test_rounds(120);
     (void)state;
     for (int i = 0; i < rounds; i++) check_request(i);
-    printf("%d resumed: %d over, %d of stopped requests, %d with grammars, %d that filled the context, %d cancelled; %d prompts found\n", n_resumed, n_over,
-           n_stopped, n_grammar, n_full, n_cancelled, n_found);
+    printf("%d resumed: %d over, %d of stopped requests, %d with grammars, %d that filled the context, %d cancelled; %d prompts found\n",
+           n_resumed, n_over, n_stopped, n_grammar, n_full, n_cancelled, n_found);
     assert_true(rounds < 100 || (n_over > 20 && n_stopped > 10 && n_grammar > 20 && n_full > 2 && n_cancelled > 20 && n_found > 20));
 }
 
@@ -340,8 +345,9 @@ static void prompts_keep_their_logprobs(void **state) {
     for (q.n_resumed = 0; q.n_resumed <= 12; q.n_resumed++) {
         answer_log_run(&l, e, &q);
         assert_true(answer_log_same(&whole, &l, q.n_resumed));
-        assert_memory_equal(l.result->prompt_ranks, whole.result->prompt_ranks, (size_t)whole.result->prompt_tokens * sizeof(int32_t));
-        assert_memory_equal(l.result->prompt_logprobs + 1, whole.result->prompt_logprobs + 1, (size_t)(whole.result->prompt_tokens - 1) * sizeof(float));
+        const size_t n = (size_t)whole.result->prompt_tokens;
+        assert_memory_equal(l.result->prompt_ranks, whole.result->prompt_ranks, n * sizeof(int32_t));
+        assert_memory_equal(l.result->prompt_logprobs + 1, whole.result->prompt_logprobs + 1, (n - 1) * sizeof(float));
         answer_log_free(&l);
     }
     answer_log_free(&whole);

@@ -59,7 +59,9 @@ void answer_log_run(answer_log *l, rp_engine *e, const rp_request *q) {
     answer_log_finish(l, job);
 }
 
-static bool same_buffer(const base_buffer *a, const base_buffer *b) { return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0); }
+static bool same_buffer(const base_buffer *a, const base_buffer *b) {
+    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
+}
 
 static bool same_result(const rp_result *a, const rp_result *b) {
     if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(*a->tokens)) != 0) return false;
