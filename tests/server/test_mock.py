@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`reprise serve --mock`: the server, the scheduler and the store without a model's arithmetic."""
 import subprocess
