@@ -43,7 +43,17 @@ static const char *const grammars[] = {
     "root ::= ([a-t] [a-z]* \" \")*",
 };
 static const char *const pieces[] = {
-    "the ", "little ", "house", " was", " and", "\n", "Once upon a time", "in the garden ", "a", "\xc3\xa9t\xc3\xa9 ", "42",
+    "the ",
+    "little ",
+    "house",
+    " was",
+    " and",
+    "\n",
+    "Once upon a time",
+    "in the garden ",
+    "a",
+    "\xc3\xa9t\xc3\xa9 ",
+    "42",
 };
 
 static tiny_random r;
