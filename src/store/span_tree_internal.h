@@ -11,15 +11,15 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
-    base_key salt;                 /* of a root */
-    uint64_t number;               /* ascending in order of creation */
-    size_t holds;                  /* references by paths */
-    bool present;                  /* the store has its span; never for a root */
-    uint8_t tiers;                 /* RP_TIER_*, as the store has last reported; 0 without names */
-    int32_t depth;                 /* tokens of its path before it; set with names, like */
-    base_key chain;                /* the link of the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
+    base_key salt;                             /* of a root */
+    uint64_t number;                           /* ascending in order of creation */
+    size_t holds;                              /* references by paths */
+    bool present;                              /* the store has its span; never for a root */
+    uint8_t tiers;                             /* RP_TIER_*, as the store has last reported; 0 without names */
+    int32_t depth;                             /* tokens of its path before it; set with names, like */
+    base_key chain;                            /* the link of the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
     span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
-    int32_t at;                    /* tokens of the parent before it */
+    int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
     int32_t tokens[];
 };
