@@ -249,10 +249,11 @@ static void check_found(world *w, const rp_request *q) {
 }
 
 static void random_request(world *w, tiny_random *r) {
+    static const char long_prompt[] = "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in words I "
+                                      "can say by heart tomorrow morning.</prompt>";
     static const char *const prompts[] = {"<prompt schema='s'><a p='x'/> What is first?</prompt>",
                                           "<prompt schema='s'><b/><c/> Which of them?</prompt>",
-                                          "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in words I "
-                                          "can say by heart tomorrow morning.</prompt>"};
+                                          long_prompt};
     static const char *const tenants[] = {NULL, NULL, "t"};
     rp_request q = rp_request_defaults();
     int32_t n, *tokens = random_text(r, &n);
