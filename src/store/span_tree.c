@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.c: see span_tree.h. */
-#include "store/span_tree.h"
+#include "store/span_tree_internal.h"
 
 #include <string.h>
 
@@ -11,66 +11,9 @@
 #define MAX_CHILDREN ((size_t)1 << 24)
 #define MAX_ROOTS ((size_t)1 << 24)
 
-struct span_node {
-    span_node *parent;    /* NULL: a root */
-    span_node **children; /* by (at, position, first token) */
-    size_t n_children, cap_children;
-    base_key key;
-    base_key salt;                 /* of a root */
-    uint64_t number;               /* ascending in order of creation */
-    size_t holds;                  /* references by paths */
-    bool present;                  /* the store has its span; never for a root */
-    span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
-    int32_t at;                    /* tokens of the parent before it */
-    int32_t pos, first_slot, n_tokens;
-    int32_t tokens[];
-};
-
-/* A node of a record, not linked to its parent yet. */
-typedef struct lost_node {
-    span_node *node;
-    base_key parent;
-} lost_node;
-
-struct span_tree {
-    span_store *store;
-    lost_node *lost; /* between span_tree_own and span_tree_settle */
-    size_t n_lost, cap_lost;
-    span_node **roots; /* by salt, then by key */
-    size_t n_roots, cap_roots, n_present, n_dropped;
-    uint64_t n_made; /* nodes, ever created */
-    span_node *first_dropped, *last_dropped;
-};
-
 static bool is_root(const span_node *n) { return n->n_tokens == 0; }
 
 /* ---- children, in order ---- */
-
-/* The point at which a child begins. */
-typedef struct place {
-    int32_t at, pos, token;
-} place;
-
-static place span_node_place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
-
-static int span_tree_compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
-
-static int span_tree_compare_places(place a, place b) {
-    int c = span_tree_compare(a.at, b.at);
-    if (c == 0) c = span_tree_compare(a.pos, b.pos);
-    return c ? c : span_tree_compare(a.token, b.token);
-}
-
-/* The index of the child at a place, or its insertion point. */
-static size_t child_index(const span_node *parent, place p) {
-    size_t low = 0, high = parent->n_children;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (span_tree_compare_places(span_node_place_of(parent->children[mid]), p) < 0) low = mid + 1;
-        else high = mid;
-    }
-    return low;
-}
 
 static span_node *find_child(const span_node *parent, place p) {
     size_t i = child_index(parent, p);
@@ -140,6 +83,7 @@ static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error 
     if (!root) return base_fail_memory(err, sizeof(*root), "a cached prefix");
     root->salt = r->salt;
     root->key = r->key;
+    span_node_begin_names(t, root);
     link_root(t, root);
     return RP_OK;
 }
@@ -498,9 +442,13 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     if (n) return RP_OK;
     if (!(n = new_node(&last->node->key, last->n_tokens, r))) return RP_ERR_MEMORY;
     int rc = link_child(last->node, n);
-    if (rc) free_node(n);
-    else link_dropped(p->tree, *out = n);
-    return rc;
+    if (rc) {
+        free_node(n);
+        return rc;
+    }
+    span_node_begin_names(p->tree, n);
+    link_dropped(p->tree, *out = n);
+    return RP_OK;
 }
 
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens) {
@@ -633,5 +581,6 @@ int span_tree_settle(span_tree *t, rp_error *err) {
     base_free(t->lost);
     t->lost = NULL;
     t->n_lost = t->cap_lost = 0;
+    span_tree_begin_names(t);
     return rc;
 }
