@@ -357,12 +357,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
         (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
         (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
-<<<<<<< HEAD
-        (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = request_resume(c, o, err)))
-=======
         (rc = limit_answer(c, o, err)) || (rc = prompt_logprobs_open(c, err)) || (rc = embedding_open(c, err)))
->>>>>>> names
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     if (!embedding_is_cacheable(c)) c->shares = false;
@@ -375,7 +370,7 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
     uint64_t start = base_clock_us();
     int rc;
     if ((rc = job_plan_prompt(c, o, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
+        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = request_resume(c, o, err)))
         return rc;
     job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;
