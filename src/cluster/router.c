@@ -67,7 +67,7 @@ int cluster_router_new(cluster_router **out, const cluster_router_options *optio
     memcpy(t->secret, options->secret, sizeof(t->secret));
     t->options.secret = t->secret;
     t->queue.place = router_place_of;
-    t->deadlines.place = router_deadline_of;
+    t->deadlines.due = router_due_of;
     t->turn = -1;
     t->retry_budget = 10;
     t->budget_us = router_now(t);
@@ -129,7 +129,7 @@ void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size
     if (cluster_view_feed(x->view, now_us, bytes, n, NULL)) {
         t->env.close_stream(t->env.user, node);
         router_node_close(t, x, now_us);
-    } else if (router_node_heard(x, now_us)) x->moved = false;
+    } else router_node_heard(x, now_us);
     router_leave(t);
 }
 
@@ -156,8 +156,9 @@ void cluster_router_began(cluster_router *t, cluster_request *r) {
 }
 
 void cluster_router_progress(cluster_router *t, cluster_request *r, int32_t answer_tokens) {
-    BASE_ASSERT(!t->is_inside && r->state == ROUTER_ANSWERING);
-    r->answer_tokens = answer_tokens;
+    BASE_ASSERT(!t->is_inside);
+    if (r->state == ROUTER_SENT) cluster_router_began(t, r); /* a continuation: its first byte is any one */
+    if (r->state == ROUTER_ANSWERING) r->answer_tokens = answer_tokens;
 }
 
 void cluster_router_finished(cluster_router *t, cluster_request *r) {
@@ -183,9 +184,7 @@ void cluster_router_cancelled(cluster_router *t, cluster_request *r) {
 /* A node that was silent for CLUSTER_DEAD_US is given up, and its requests move. One whose stream has ended is not asked for new requests, but may
  * still answer: the transport reports what becomes of its requests. */
 static void router_bury(cluster_router *t, router_node *x, uint64_t now_us) {
-    if (x->moved || x->n_sent == 0 || cluster_view_heard_us(x->view) + CLUSTER_DEAD_US > now_us) return;
-    x->moved = true;
-    router_move_all(t, x);
+    if (x->n_sent > 0 && cluster_view_heard_us(x->view) + CLUSTER_DEAD_US <= now_us) router_move_all(t, x);
 }
 
 static void router_tick_nodes(cluster_router *t, uint64_t now_us) {
@@ -204,12 +203,12 @@ uint64_t cluster_router_tick(cluster_router *t) {
     router_enter(t);
     uint64_t now_us = router_now(t);
     router_tick_nodes(t, now_us);
-    (void)router_expire(t);
+    router_expire(t);
     uint64_t expires = cluster_speculation_expire(&t->speculation, t->index, now_us);
     router_leave(t);
-    const cluster_request *first = cluster_deadlines_first(&t->deadlines);
-    uint64_t next = BASE_MIN(t->nodes_due_us, expires);
-    return first ? BASE_MIN(next, first->deadline_us) : next;
+    uint64_t due;
+    (void)cluster_deadlines_first(&t->deadlines, &due);
+    return BASE_MIN(BASE_MIN(t->nodes_due_us, expires), due);
 }
 
 /* ---- reports ---- */

@@ -36,7 +36,7 @@ typedef enum router_state {
 /* The router's own data of a request that has not ended; cluster_request.own. */
 typedef struct router_ticket {
     cluster_place place;          /* in the queue */
-    int32_t deadline;             /* place in deadlines; -1 */
+    cluster_due due;              /* its deadline, or its TTFT goal while it was not sent */
     int32_t failures;             /* nodes on which it failed after it was sent: 2 end it */
     bool was_busy;                /* a node was too busy for it */
     bool covered;                 /* the node's report counts it */
@@ -51,7 +51,6 @@ typedef struct router_ticket {
 
 typedef struct router_node {
     bool used, draining, stream_is_open;
-    bool moved; /* it is dead, and its requests have moved */
     char name[CLUSTER_NODE_NAME_BYTES];
     uint64_t name_hash;
     cluster_view *view;
@@ -124,8 +123,8 @@ bool router_node_is_full(const cluster_router *t, const router_node *x);
 void router_node_sent(router_node *x, cluster_request *r, uint64_t now_us);
 void router_node_began(router_node *x, cluster_request *r, uint64_t now_us);
 void router_node_left(router_node *x, cluster_request *r, uint64_t now_us);
-/* A report may have come. Returns whether one did. */
-bool router_node_heard(router_node *x, uint64_t now_us);
+/* A report may have come. */
+void router_node_heard(router_node *x, uint64_t now_us);
 /* Predicted time until its prompts are computed. */
 double router_node_drain_us(const router_node *x, uint64_t now_us);
 /* Opens its stream if it is time; returns when the node needs something next. */
@@ -158,12 +157,12 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
 void router_cancelled(cluster_router *t, cluster_request *r);
 /* Its requests go elsewhere: it is dead, or removed. */
 void router_move_all(cluster_router *t, router_node *x);
-/* Ends those whose deadline has passed. Returns the next deadline. */
-uint64_t router_expire(cluster_router *t);
+/* Ends those whose deadline has passed, or their TTFT goal while they waited. */
+void router_expire(cluster_router *t);
 /* Sends what waits and has a node. */
 void router_dispatch(cluster_router *t);
 void router_requests_free(cluster_router *t);
 cluster_place *router_place_of(const cluster_request *r);
-int32_t *router_deadline_of(const cluster_request *r);
+cluster_due *router_due_of(const cluster_request *r);
 
 #endif

@@ -13,6 +13,8 @@
 
 /* Within this time a request has arrived and is in the node's counts: connection, body, planning; and a period of reports. */
 #define ARRIVAL_US 100000
+/* Requests wait in the router for a node that asked to be left alone for no longer than this. */
+#define BUSY_WAIT_US 2000000
 /* Clocks drift apart by less than this share: the fastest report is forgotten as slowly. */
 #define CLOCK_DRIFT 1e-4
 
@@ -75,7 +77,7 @@ const char *router_node_excluded(const cluster_router *t, const router_node *x, 
     if (health == CLUSTER_DEAD) return "dead";
     if (health == CLUSTER_SUSPECT) return "suspect";
     if (x->draining || router_node_load(x)->draining) return "draining";
-    if (x->busy_until_us > now_us) return "busy";
+    if (x->busy_until_us > now_us) return x->busy_until_us - now_us > BUSY_WAIT_US ? "busy" : "full";
     return router_node_is_full(t, x) ? "full" : NULL;
 }
 
@@ -153,12 +155,12 @@ static uint64_t node_made_us(router_node *x, uint64_t sent_us, uint64_t now_us) 
     return (uint64_t)BASE_MAX((double)sent_us + x->clock_us, 0);
 }
 
-bool router_node_heard(router_node *x, uint64_t now_us) {
+void router_node_heard(router_node *x, uint64_t now_us) {
     const cluster_load *load = router_node_load(x);
     uint64_t epoch = router_node_hello(x)->epoch;
     if (epoch != x->epoch) x->report_heard_us = x->report_sent_us = 0; /* another process, another clock */
     x->epoch = epoch;
-    if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return false;
+    if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return;
     x->report_made_us = node_made_us(x, load->sent_us, now_us);
     x->report_sent_us = load->sent_us;
     x->report_heard_us = now_us;
@@ -166,7 +168,6 @@ bool router_node_heard(router_node *x, uint64_t now_us) {
     /* In the order in which they were sent: from the last one, those that are not covered stand before those that are. */
     for (cluster_request *r = x->last; r && x->n_uncovered; r = r->previous)
         if (r->sent_us + ARRIVAL_US <= x->report_made_us) node_cover(x, r);
-    return true;
 }
 
 double router_node_drain_us(const router_node *x, uint64_t now_us) {

@@ -141,19 +141,20 @@ static double decoding_rows(const cluster_router *t, const cluster_candidate *c,
 static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decision *d, uint64_t now_us) {
     bool strict = r->attempts == 0 && cluster_admission_checks_itl(t->options.admission), any = strict;
     double slots = r->prompt_tokens + r->answer_tokens;
-    d->retry_ms = UINT64_MAX;
+    uint64_t retry_ms = UINT64_MAX;
     for (int32_t i = 0; i < r->n_candidates; i++) {
         cluster_candidate *c = &r->candidates[i];
         if (outlook_of(c->excluded) < 0) continue;
         double rows = decoding_rows(t, c, t->facts[i].load, now_us);
         c->step_ms = cluster_admission_step_ms(t->facts[i].load, rows, slots);
-        if (c->step_ms > t->options.itl_goal_ms) d->retry_ms = BASE_MIN(d->retry_ms, cluster_admission_retry_itl(rows, t->mean_answer_us));
+        if (c->step_ms > t->options.itl_goal_ms) retry_ms = BASE_MIN(retry_ms, cluster_admission_retry_itl(rows, t->mean_answer_us));
         else if (!c->excluded) any = true;
     }
     for (int32_t i = 0; i < r->n_candidates && any; i++) {
         cluster_candidate *c = &r->candidates[i];
         if (outlook_of(c->excluded) >= 0 && c->step_ms > t->options.itl_goal_ms) c->excluded = "itl";
     }
+    if (retry_ms != UINT64_MAX) d->retry_ms = retry_ms;
 }
 
 /* ---- the decision ---- */

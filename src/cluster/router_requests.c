@@ -22,7 +22,7 @@
 /* ---- tickets ---- */
 
 cluster_place *router_place_of(const cluster_request *r) { return &router_ticket_of(r)->place; }
-int32_t *router_deadline_of(const cluster_request *r) { return &router_ticket_of(r)->deadline; }
+cluster_due *router_due_of(const cluster_request *r) { return &router_ticket_of(r)->due; }
 
 static router_ticket *ticket_new(cluster_router *t) {
     if (!t->free_tickets) {
@@ -37,7 +37,7 @@ static router_ticket *ticket_new(cluster_router *t) {
     }
     router_ticket *tk = t->free_tickets;
     t->free_tickets = tk->next;
-    *tk = (router_ticket){.deadline = -1};
+    *tk = (router_ticket){.due = {.place = -1}};
     return tk;
 }
 
@@ -87,16 +87,25 @@ static void request_unqueue(cluster_router *t, cluster_request *r, bool served) 
 }
 
 /* Ends one that waits or is with a node, before its time. */
-static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t now_us) {
+static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms, uint64_t now_us) {
     if (r->state == ROUTER_QUEUED) request_unqueue(t, r, false);
     else if (r->state != ROUTER_NEW) {
         t->env.cancel(t->env.user, r);
         request_leave(t, r, now_us);
     }
-    request_end(t, r, outcome, 0);
+    request_end(t, r, outcome, retry_ms);
 }
 
 /* ---- sending ---- */
+
+/* When it ends if nothing happens: its deadline, until its first byte; while it was not sent, the time at which it has missed the TTFT goal. */
+static int request_due(cluster_router *t, cluster_request *r) {
+    double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
+    uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
+    if (goal_ms > 0) at = BASE_MIN(at, r->arrived_us + (uint64_t)(goal_ms * 1e3));
+    cluster_deadlines_remove(&t->deadlines, r);
+    return r->began || at == UINT64_MAX ? RP_OK : cluster_deadlines_add(&t->deadlines, r, at);
+}
 
 static bool uses_speculation(const cluster_router *t) {
     cluster_policy p = t->options.policy;
@@ -116,6 +125,7 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
     tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
     router_node_sent(x, r, now_us);
+    (void)request_due(t, r); /* the heap has room: it had a place since its arrival, or needs none */
     if (uses_speculation(t) && !router_node_is_other(t, x))
         cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items, now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
@@ -202,7 +212,7 @@ static bool request_accept(cluster_router *t, cluster_request *r) {
     if (!tk) return false;
     r->own = tk;
     t->n_requests++;
-    return !r->deadline_us || cluster_deadlines_add(&t->deadlines, r) == RP_OK;
+    return request_due(t, r) == RP_OK;
 }
 
 void router_submit(cluster_router *t, cluster_request *r) {
@@ -239,9 +249,7 @@ void router_began(cluster_router *t, cluster_request *r) {
     router_ticket *tk = router_ticket_of(r);
     BASE_ASSERT(r->state == ROUTER_SENT);
     if (!r->began && is_refused_after_prefill(t, r, &retry_ms)) {
-        t->env.cancel(t->env.user, r);
-        request_leave(t, r, now_us);
-        request_end(t, r, CLUSTER_REFUSED_ITL, retry_ms);
+        request_stop(t, r, CLUSTER_REFUSED_ITL, retry_ms, now_us);
         return;
     }
     router_node_began(x, r, now_us);
@@ -310,7 +318,7 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
     request_again(t, r, now_us); /* nothing was done */
 }
 
-void router_cancelled(cluster_router *t, cluster_request *r) { request_stop(t, r, CLUSTER_CANCELLED, router_now(t)); }
+void router_cancelled(cluster_router *t, cluster_request *r) { request_stop(t, r, CLUSTER_CANCELLED, 0, router_now(t)); }
 
 void router_move_all(cluster_router *t, router_node *x) {
     int32_t node = (int32_t)(x - t->nodes);
@@ -322,12 +330,9 @@ void router_move_all(cluster_router *t, router_node *x) {
     }
 }
 
-uint64_t router_expire(cluster_router *t) {
-    uint64_t now_us = router_now(t);
-    for (;;) {
-        cluster_request *r = cluster_deadlines_first(&t->deadlines);
-        if (!r) return UINT64_MAX;
-        if (r->deadline_us > now_us) return r->deadline_us;
-        request_stop(t, r, CLUSTER_LATE, now_us);
-    }
+void router_expire(cluster_router *t) {
+    uint64_t now_us = router_now(t), at_us;
+    for (cluster_request *r; (r = cluster_deadlines_first(&t->deadlines, &at_us)) && at_us <= now_us;)
+        if (r->deadline_us && r->deadline_us <= now_us) request_stop(t, r, CLUSTER_LATE, 0, now_us);
+        else request_stop(t, r, CLUSTER_REFUSED_TTFT, queue_retry_ms(t), now_us);
 }
