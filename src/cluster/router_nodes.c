@@ -137,7 +137,10 @@ void router_node_left(router_node *x, cluster_request *r, uint64_t now_us) {
     BASE_ASSERT(x->n_sent > 0);
     if (router_ticket_of(r)->covered) x->n_gone++;
     node_cover(x, r);
-    if (r->state == ROUTER_SENT) node_waits_less(x, r, now_us);
+    if (r->state == ROUTER_SENT) {
+        x->own_until_us -= BASE_MIN((uint64_t)router_ticket_of(r)->work_us, x->own_until_us); /* it need not be done */
+        node_waits_less(x, r, now_us);
+    }
     if (r->previous) r->previous->next = r->next;
     else x->first = r->next;
     if (r->next) r->next->previous = r->previous;

@@ -75,6 +75,10 @@ void world_greet(router_world *w, int32_t node) {
 void world_report(router_world *w, int32_t node) {
     base_buffer out = BASE_BUFFER((size_t)1 << 20);
     if (!w->nodes[node].is_open) return;
+    if (w->nodes[node].n_frames == 0) { /* a stream begins with its hello */
+        world_greet(w, node);
+        return;
+    }
     write_load(w, &w->nodes[node], &out);
     world_feed(w, node, &out);
 }
@@ -146,7 +150,7 @@ void world_pass(router_world *w, uint64_t us, bool quiet) {
         uint64_t next = cluster_router_tick(w->router), sign = w->now_us + 100000;
         if (!quiet) next = BASE_MIN(next, sign);
         if (next > end) break;
-        w->now_us = BASE_MAX(next, w->now_us + 1);
+        w->now_us = BASE_MIN(BASE_MAX(next, w->now_us + 1), end);
         for (int32_t i = 0; i < w->n_nodes && !quiet && w->now_us == sign; i++) world_report(w, i);
     }
     w->now_us = end;
