@@ -26,7 +26,6 @@ struct cluster_view {
     cluster_reader *reader; /* NULL: closed, or no memory */
     uint64_t now_us;        /* of the call */
     uint64_t opens_at, delay_us, n_opened;
-    bool greeted;     /* the stream's hello has come */
     bool in_snapshot; /* of this stream */
     bool whole;
     bool connected; /* false: the last connection ended, or could not be made, and no frame has come since */
@@ -79,7 +78,7 @@ void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_N
     v->state = CLUSTER_VIEW_OPENING;
     v->now_us = now_us;
     v->opens_at = UINT64_MAX;
-    v->greeted = v->in_snapshot = false;
+    v->in_snapshot = false;
     *epoch = v->whole ? v->epoch : 0;
     *after = v->whole ? v->seq : 0;
 }
@@ -96,7 +95,6 @@ uint64_t cluster_view_opens_at(const cluster_view *v) { return v->opens_at; }
 /* ---- Frames ---- */
 
 static int view_hello(cluster_view *v, const cluster_hello *h) {
-    v->greeted = true;
     v->hello = *h;
     if (h->epoch == v->epoch) return RP_OK;
     if (v->epoch != 0) v->counts.other_epochs++;
