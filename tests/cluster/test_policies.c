@@ -315,7 +315,7 @@ static void near_ties_are_spread(void **state) {
     }
     for (int i = 0; i < 300; i++) counts[goes_to(&w, NULL, 0, 10)]++;
     assert_int_equal(counts[3], 0);
-    assert_int_equal(counts[0], 0); /* of two it has more queued, whichever the other one is */
+    assert_int_equal(counts[0], 0);                 /* of two it has more queued, whichever the other one is */
     assert_true(counts[1] > 60 && counts[1] < 140); /* drawn with the first one: 1/3 */
     assert_true(counts[2] > 160);
     world_end(&w);

@@ -272,7 +272,8 @@ static void priorities_and_a_full_queue(void **state) {
     int n = fill_node(&w, q);
     for (int i = n; i < n + 5; i++) {
         q[i] = sent_request(&w, 10);
-        q[i].r.priority = i == n + 3 ? 5 : i == n + 4 ? -1 : 0;
+        q[i].r.priority = i == n + 3 ? 5 : i == n + 4 ? -1
+                                                      : 0;
         world_submit(&w, &q[i]);
     }
     assert_ended(&q[n + 2], CLUSTER_REFUSED_QUEUE); /* the last one of the lowest priority makes room */
@@ -318,7 +319,8 @@ static void tenants_share_time(void **state) {
             sent_b += b[i].n_sends;
         }
         for (int i = 0; i < N && !any; i++) {
-            world_request *x = a[i].n_sends && !a[i].n_ends ? &a[i] : b[i].n_sends && !b[i].n_ends ? &b[i] : NULL;
+            world_request *x = a[i].n_sends && !a[i].n_ends ? &a[i] : b[i].n_sends && !b[i].n_ends ? &b[i]
+                                                                                                   : NULL;
             if (!x || sent_b >= N) continue;
             world_serve(&w, x);
             any = true;
