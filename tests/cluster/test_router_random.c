@@ -264,9 +264,11 @@ static void check_quiet(chaos *c) {
         assert_int_equal(s.names, names); /* no speculative entry is left */
         assert_true(s.sent == 0 && s.sent_tokens == 0 && s.health == CLUSTER_WELL);
     }
+    uint64_t refused = n.outcomes[CLUSTER_REFUSED_TTFT] + n.outcomes[CLUSTER_REFUSED_ITL];
+    refused += n.outcomes[CLUSTER_REFUSED_QUEUE] + n.outcomes[CLUSTER_REFUSED_BUSY];
     printf("  %s: served %d, refused %d, no node %d, late %d, failed %d, answered %d, cancelled %d; retries %d, continuations %d\n",
            c->strict_order ? "no goals" : "goals", (int)n.outcomes[CLUSTER_SERVED],
-           (int)(n.outcomes[CLUSTER_REFUSED_TTFT] + n.outcomes[CLUSTER_REFUSED_ITL] + n.outcomes[CLUSTER_REFUSED_QUEUE] + n.outcomes[CLUSTER_REFUSED_BUSY]),
+           (int)refused,
            (int)n.outcomes[CLUSTER_NO_NODE], (int)n.outcomes[CLUSTER_LATE], (int)n.outcomes[CLUSTER_FAILED], (int)n.outcomes[CLUSTER_ANSWERED],
            (int)n.outcomes[CLUSTER_CANCELLED], (int)n.retries, (int)n.continuations);
     assert_true(n.outcomes[CLUSTER_SERVED] > N_REQUESTS / 8); /* the test is not about refusals alone */
