@@ -26,7 +26,7 @@ cluster_due *router_due_of(const cluster_request *r) { return &router_ticket_of(
 
 static router_ticket *ticket_new(cluster_router *t) {
     if (!t->free_tickets) {
-        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(*t->slabs))) return NULL;
+        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(router_ticket *))) return NULL;
         router_ticket *slab = base_alloc(ROUTER_TICKETS_AT_ONCE * sizeof(*slab));
         if (!slab) return NULL;
         t->slabs[t->n_slabs++] = slab;
