@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_node.c: see cluster_node.h. `lock` guards the list of streams; it comes before the locks of requests. */
+/* cluster_node.c: see cluster_node.h. `lock` guards the list of streams; it comes before the locks of readers and of requests. */
 #define _GNU_SOURCE /* eventfd */
 #include "server/cluster/cluster_node.h"
 
@@ -22,6 +22,7 @@
 typedef struct server_reader {
     struct server_reader *previous, *next;
     server_request *x;
+    pthread_mutex_t lock; /* guards reader: the I/O thread reads, the node's thread asks whether it is ready */
     cluster_journal_reader *reader;
 } server_reader;
 
@@ -63,12 +64,19 @@ static void node_take_load(cluster_node *n) {
     if (rp_engine_get_load(n->engine, &load.engine) == RP_OK) cluster_journal_set_load(n->journal, &load);
 }
 
+static bool reader_is_ready(server_reader *r, uint64_t now_us) {
+    pthread_mutex_lock(&r->lock);
+    const bool is = cluster_journal_is_ready(r->reader, now_us);
+    pthread_mutex_unlock(&r->lock);
+    return is;
+}
+
 /* Resumes the connections of streams that have something to send. */
 static void node_resume_readers(cluster_node *n) {
     const uint64_t now = base_clock_us();
     pthread_mutex_lock(&n->lock);
     for (server_reader *r = n->readers; r; r = r->next) {
-        if (!cluster_journal_is_ready(r->reader, now)) continue;
+        if (!reader_is_ready(r, now)) continue;
         server_request *x = r->x;
         pthread_mutex_lock(&x->lock);
         x->has_news = true;
@@ -199,11 +207,17 @@ void cluster_node_changed(cluster_node *n) {
 
 /* I/O thread: more frames. A reader that takes none in time is cut by the watchdog. */
 static void cluster_node_take(server_request *x) {
+    server_reader *r = x->reader;
+    const uint64_t now = base_clock_us();
     uint64_t next_us;
     watchdog_set_deadline(x->server->watchdog, x->peer, CLUSTER_STREAM_STALL_US);
-    if (!cluster_journal_read(x->reader->reader, base_clock_us(), CLUSTER_STREAM_BYTES, &x->reply, &next_us)) return;
+    pthread_mutex_lock(&r->lock);
+    const int rc = cluster_journal_read(r->reader, now, CLUSTER_STREAM_BYTES, &x->reply, &next_us);
+    const bool has_more = !rc && cluster_journal_is_ready(r->reader, now);
+    pthread_mutex_unlock(&r->lock);
     pthread_mutex_lock(&x->lock);
-    x->gone = true; /* no memory: the stream is cut */
+    x->has_news |= has_more; /* of a snapshot: at once */
+    x->gone |= rc != RP_OK;  /* no memory: the stream is cut */
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -229,6 +243,7 @@ int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES
         x->problem.retry_after_ms = 1000;
         return SERVER_BUSY;
     }
+    pthread_mutex_init(&r->lock, NULL);
     r->x = x;
     x->reader = r;
     server_request_end_active(x); /* it has no end that a shutdown could wait for */
@@ -254,6 +269,7 @@ void cluster_node_forget(server_request *x) {
     atomic_fetch_sub(&n->n_readers, 1);
     pthread_mutex_unlock(&n->lock);
     cluster_journal_close(r->reader);
+    pthread_mutex_destroy(&r->lock);
     base_free(r);
     x->reader = NULL;
 }
