@@ -2,6 +2,7 @@
 """A router, as far as tests of a node need one: signs requests, writes the headers of a route, reads span streams and marks. Written from
 docs/cluster.md and src/cluster/wire.h, with Python's BLAKE2b."""
 import hashlib
+import http.client
 import json
 import os
 import struct
@@ -37,6 +38,10 @@ class Node(Server):
         self.secret = secret_file()
         names = ("--cluster-name", name) if name else ()
         super().__init__("--cluster-listen", "127.0.0.1:0", "--cluster-secret", self.secret.name, *names, *options, **more)
+
+    def stop(self):
+        self.secret.close()
+        super().stop()
 
     def signed(self, method, path, body=b"", headers=None, route="", resume="", **more):
         """A request on the cluster's port: its connection and response, whose body is not read."""
@@ -83,7 +88,9 @@ class SpanStream:
         path = f"/v1/cluster/stream?epoch={epoch:x}&after={after}"
         self.connection, self.response = node.signed("GET", path, nonce=nonce.hex())
         if self.response.status != 200:
-            raise AssertionError((self.response.status, self.response.read()))
+            said = self.response.status, self.response.read()
+            self.close()
+            raise AssertionError(said)
         hash = hashlib.blake2b(digest_size=32)
         for part in (b"reprise cluster stream 1", SECRET, nonce):
             hash.update(b"b" + struct.pack("<Q", len(part)) + part)
@@ -94,7 +101,10 @@ class SpanStream:
     def bytes(self, n):
         found = b""
         while len(found) < n:
-            piece = self.response.read(n - len(found))
+            try:
+                piece = self.response.read(n - len(found))
+            except http.client.IncompleteRead as cut:
+                raise EOFError from cut
             if not piece:
                 raise EOFError
             found += piece
