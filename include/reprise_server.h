@@ -125,8 +125,9 @@ typedef struct rp_server_models {
  * are called on one thread at a time: on this one for names[0], which is loaded at once, then on a thread of the server, in rp_server_free for those
  * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
 RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
-/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_ready is to get, so that the server knows
- * what its store holds; without it, nothing. The engine ends before rp_server_free returns, or on_spans is not called after it. */
+/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_models.load makes, so that the server
+ * knows what its store holds; without it, nothing. An engine reports until it has ended, which is within rp_server_free: rp_server_ready, whose engine
+ * outlives the server, gives RP_ERR_UNSUPPORTED with cluster_listen. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */
 RP_API void rp_server_count_step(rp_server *server, const rp_step *step);

@@ -42,12 +42,25 @@ static uint8_t secret[RP_CLUSTER_KEY_BYTES];
 
 typedef struct node {
     rp_server *server;
-    rp_model *model;
-    rp_engine *engine;
     rp_engine_options options; /* with the callback that the engine has */
     int port;
     char secret_path[40];
 } node;
+
+static int load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
+    const node *n = user;
+    const tiny_model_shape shape = tiny_model_defaults();
+    (void)i;
+    *model = tiny_model_open(&shape, "chatml");
+    return rp_engine_new(engine, *model, &n->options, err);
+}
+
+static void unload(void *user, int32_t i, rp_model *model, rp_engine *engine) {
+    (void)user;
+    (void)i;
+    rp_engine_free(engine); /* it reports that its spans go */
+    rp_model_close(model);
+}
 
 static void node_start(node *n) {
     rp_error err;
@@ -64,19 +77,16 @@ static void node_start(node *n) {
     n->options = rp_engine_options_defaults();
     rp_server_join(n->server, &n->options);
     assert_non_null(n->options.on_spans);
-    tiny_model_shape shape = tiny_model_defaults();
-    n->model = tiny_model_open(&shape, "chatml");
-    must(rp_engine_new(&n->engine, n->model, &n->options, &err), &err);
-    must(rp_server_ready(n->server, n->model, n->engine, &err), &err);
+    const char *name = "tiny";
+    const rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name, .load = load, .unload = unload, .user = n};
+    must(rp_server_ready_models(n->server, &models, &err), &err);
     n->port = atoi(strrchr(rp_server_address(n->server, 1), ':') + 1);
 }
 
 static void node_end(node *n) {
-    rp_engine_free(n->engine); /* it reports that its spans go */
     rp_server_stop(n->server);
     rp_server_run(n->server);
     rp_server_free(n->server);
-    rp_model_close(n->model);
     unlink(n->secret_path);
 }
 
