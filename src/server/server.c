@@ -180,7 +180,7 @@ int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *
 int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_error *err) {
     if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
     if (s->cluster && models->n > 1)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d models", models->n);
+        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d", models->n);
     return accept_requests(s, model_pool_new(&s->models, s, models, err), err);
 }
 

@@ -131,7 +131,8 @@ static int open_stream(const node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES], 
     cluster_body_final(&body, hash);
     snprintf(target, sizeof(target), "/v1/cluster/stream?epoch=%llx&after=%llu", (unsigned long long)epoch, (unsigned long long)after);
     cluster_sign(signature, secret, nonce, &(cluster_signed){"GET", target, NULL, NULL, hash});
-    const int bytes = snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: node\r\n%s: %s\r\n\r\n", target, CLUSTER_SIGNATURE_HEADER, signature);
+    static const char form[] = "GET %s HTTP/1.1\r\nHost: node\r\n" CLUSTER_SIGNATURE_HEADER ": %s\r\n\r\n";
+    const int bytes = snprintf(request, sizeof(request), form, target, signature);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (receive_bytes) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
@@ -226,7 +227,8 @@ static void reader_check(reader *r) {
     assert_string_equal(cluster_view_hello(r->view)->node, "one");
     for (uint32_t i = 0; i < N_NAMES; i += 97) {
         const rp_name name = name_of(i);
-        assert_int_equal(cluster_index_get(r->index, &name, 0), i % 5 == 0 ? 0 : i % 3 == 0 ? RP_TIER_DISK : RP_TIER_RAM);
+        assert_int_equal(cluster_index_get(r->index, &name, 0), i % 5 == 0 ? 0 : i % 3 == 0 ? RP_TIER_DISK
+                                                                                            : RP_TIER_RAM);
     }
     cluster_view_free(r->view);
     cluster_index_free(r->index);
