@@ -70,6 +70,13 @@ int cluster_journal_new(cluster_journal **out, const uint8_t *secret, const clus
     return RP_OK;
 }
 
+void cluster_journal_set_hello(cluster_journal *j, const cluster_hello *hello) {
+    pthread_mutex_lock(&j->lock);
+    BASE_ASSERT(j->n_readers == 0 && hello->epoch == j->hello.epoch);
+    j->hello = *hello;
+    pthread_mutex_unlock(&j->lock);
+}
+
 void cluster_journal_free(cluster_journal *j) {
     if (!j) return;
     BASE_ASSERT(j->n_readers == 0);

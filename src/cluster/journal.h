@@ -33,6 +33,8 @@ typedef struct cluster_journal_reader cluster_journal_reader;
 /* secret: [RP_CLUSTER_KEY_BYTES], copied. hello: copied. RP_ERR_MEMORY. */
 int cluster_journal_new(cluster_journal **out, const uint8_t *secret, const cluster_hello *hello, rp_error *err);
 void cluster_journal_free(cluster_journal *j); /* after its readers */
+/* Replaces the hello, with the same epoch: an engine reports changes before it is known what it is. Before the first reader. */
+void cluster_journal_set_hello(cluster_journal *j, const cluster_hello *hello);
 /* An rp_on_spans; user: the journal. A name for which there is no memory, or that exceeds CLUSTER_JOURNAL_MAX_NAMES, is left out of table and
  * ring until it changes again, as if it was not held: a prefill more. */
 void cluster_journal_change(void *journal, const rp_span_change *changes, size_t n);

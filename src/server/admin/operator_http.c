@@ -7,6 +7,7 @@
 
 #include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
+#include "server/cluster/cluster_node.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
@@ -34,13 +35,14 @@ void handle_readyz(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
+    if (state == SERVER_STATE_READY && server_is_draining(x->server)) state = SERVER_STATE_DRAINING; /* an operator's wish */
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
              is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
 void handle_health(server_request *x) {
-    if (server_get_state(x->server) == SERVER_STATE_READY) {
+    if (server_get_state(x->server) == SERVER_STATE_READY && !server_is_draining(x->server)) {
         server_request_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
         return;
     }
@@ -135,6 +137,16 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
+static int append_cluster(base_buffer *b, rp_server *s) {
+    if (!s->cluster) return 0;
+    const metric list[] = {
+        {"cluster_streams", "gauge", "Span streams that routers read.", (uint64_t)cluster_node_streams(s->cluster)},
+        {"cluster_names", "gauge", "Names of KV that the node reports as held.", cluster_node_names(s->cluster)},
+        {"cluster_draining", "gauge", "1 if the node accepts no new requests, else 0.", server_is_draining(s)},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
 /* Metrics of the program that runs the server. */
 static int append_program(base_buffer *b, rp_server *s) {
     char text[RP_SERVER_METRICS_BYTES] = "";
@@ -145,7 +157,7 @@ static int append_program(base_buffer *b, rp_server *s) {
 
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
-    int failed = append_server(&text, x->server) || append_program(&text, x->server);
+    int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_program(&text, x->server);
     if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);

@@ -4,12 +4,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <sodium.h>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/cluster/cluster_port.h"
 #include "server/http/gate.h"
 #include "server/server_internal.h"
 
@@ -64,6 +66,20 @@ const char *server_request_tenant(const server_request *x, char salted[SERVER_SA
     base_hash_final(&h, &key);
     base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
     return salted;
+}
+
+int64_t server_request_created(const server_request *x) {
+    return x->relay && x->relay->has_route ? x->relay->route.created : (int64_t)time(NULL);
+}
+
+void server_request_set_active(server_request *x, bool is) {
+    rp_server *s = x->server;
+    if (x->is_active == is) return;
+    x->is_active = is;
+    pthread_mutex_lock(&s->lock);
+    s->n_active += is ? 1 : -1;
+    if (s->n_active == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- suspended ---- */
@@ -160,14 +176,21 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || append_frame(x, event, object);
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
+}
+
+int server_request_done(server_request *x) {
+    if (x->relay) x->relay->frames++;
+    return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
 }
