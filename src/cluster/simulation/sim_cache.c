@@ -181,19 +181,31 @@ int sim_cache_add(sim_cache *c, uint32_t id, const rp_named_kv *item, uint32_t p
     return rc;
 }
 
+static void cache_held(sim_cache *c, const sim_slot *s) {
+    if (s->holders != 1) return;
+    c->held_tokens += s->n_tokens;
+    c->use.held++;
+}
+
+void sim_cache_hold_new(sim_cache *c, uint32_t id) {
+    sim_slot *s = cache_find(c, id);
+    BASE_ASSERT(s != NULL && s->tiers & RP_TIER_RAM);
+    s->holders++;
+    cache_held(c, s);
+}
+
 bool sim_cache_hold(sim_cache *c, uint32_t id, uint32_t parent) {
     sim_slot *s = cache_find(c, id);
     BASE_ASSERT(s != NULL);
     uint32_t i = c->slot_of[id];
-    bool first = s->holders++ == 0; /* from here on it is not evicted from disk */
+    s->holders++; /* from here on it is not evicted from disk */
     if (s->tiers & RP_TIER_RAM) eviction_use(c->ram, i);
     else if (!cache_make_space(c, s->n_tokens) || cache_enter_ram(c, i, parent)) {
         s->holders--;
         return false;
     } else cache_set_tiers(c, i, s->tiers | RP_TIER_RAM);
     if (s->tiers & RP_TIER_DISK) eviction_use(c->disk, i);
-    if (first) c->held_tokens += s->n_tokens;
-    c->use.held += first;
+    cache_held(c, s);
     return true;
 }
 

@@ -26,8 +26,10 @@ void sim_cache_free(sim_cache *c);
 
 uint32_t sim_cache_tiers(const sim_cache *c, uint32_t id); /* RP_TIER_*; 0: not held */
 uint32_t sim_cache_tenant(const sim_cache *c, uint32_t id); /* of a held one: who made it */
-/* Counts a use, and holds it in RAM; from disk it enters RAM (false: no space). */
+/* Counts a use of a name, and holds it in RAM; from disk it enters RAM (false: no space). */
 bool sim_cache_hold(sim_cache *c, uint32_t id, uint32_t parent);
+/* Holds a name in RAM that was just added: that was its use. */
+void sim_cache_hold_new(sim_cache *c, uint32_t id);
 void sim_cache_release(sim_cache *c, uint32_t id);
 /* Adds a name that was computed, unless it is there or there is no space. parent: id of the text before it, or UINT32_MAX. cost_us: to compute it.
  * RP_OK or RP_ERR_MEMORY. */

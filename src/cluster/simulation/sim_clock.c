@@ -32,11 +32,11 @@ static sim_event clock_take(sim_clock *c) {
     return first;
 }
 
-bool sim_clock_step(sim_clock *c, void *user, uint64_t until_us) {
+bool sim_clock_step(sim_clock *c, uint64_t until_us) {
     if (c->n == 0 || c->heap[0].at_us > until_us || c->failed) return false;
     sim_event e = clock_take(c);
     c->now_us = e.at_us;
-    e.fn(user, &e);
+    e.fn(e.owner, &e);
     base_free(e.bytes);
     return true;
 }

@@ -10,11 +10,12 @@
 #define SIM_MAX_EVENTS ((size_t)1 << 24) /* at a time */
 
 struct sim_event;
-typedef void (*sim_event_fn)(void *user, const struct sim_event *e);
+typedef void (*sim_event_fn)(void *owner, const struct sim_event *e);
 
 typedef struct sim_event {
     uint64_t at_us, order; /* order: the clock's */
     sim_event_fn fn;
+    void *owner;
     void *bytes; /* [n] owned by the event, freed after it; NULL: none */
     size_t n;
     int32_t router, node;
@@ -34,7 +35,7 @@ typedef struct sim_clock {
 /* e->at_us in the past: now. Takes e->bytes over. */
 void sim_clock_add(sim_clock *c, const sim_event *e);
 /* Advances to the next event and calls it; false: there is none at `until_us` or before. */
-bool sim_clock_step(sim_clock *c, void *user, uint64_t until_us);
+bool sim_clock_step(sim_clock *c, uint64_t until_us);
 void sim_clock_free(sim_clock *c);
 
 #endif

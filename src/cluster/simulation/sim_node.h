@@ -10,6 +10,7 @@
 #ifndef CLUSTER_SIM_NODE_H
 #define CLUSTER_SIM_NODE_H
 
+#include "base/compiler.h"
 #include "cluster/journal.h"
 #include "cluster/simulation/sim_cache.h"
 #include "cluster/simulation/sim_clock.h"
@@ -32,7 +33,7 @@ typedef struct sim_port {
     void *user;
     /* Tokens [from, to) of the answer have been sampled; check: the sum of their hashes. Of SIM_FINISHED and others: none. */
     void (*reply)(void *user, int32_t node, const sim_call *call, sim_reply what, int32_t from, int32_t to, uint64_t check);
-    void (*measured)(void *user, int32_t node, uint32_t request, uint64_t gap_us); /* an inter-token latency */
+    void (*sampled)(void *user, int32_t node, uint32_t request); /* a token, now */
     void (*changed)(void *user, int32_t node);                                     /* its names did */
     void (*broken)(void *user, const char *what);                                  /* an invariant */
 } sim_port;
