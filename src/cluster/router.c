@@ -130,6 +130,7 @@ void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size
         t->env.close_stream(t->env.user, node);
         router_node_close(t, x, now_us);
     } else router_node_heard(x, now_us);
+    t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + CLUSTER_SUSPECT_US); /* from now on silence counts */
     router_leave(t);
 }
 

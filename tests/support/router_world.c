@@ -35,8 +35,10 @@ static void env_send(void *user, cluster_request *r) {
 }
 
 static void env_cancel(void *user, cluster_request *r) {
-    (void)user;
-    ((world_request *)(void *)r)->n_cancels++;
+    router_world *w = user;
+    world_request *q = (world_request *)(void *)r;
+    q->n_cancels++;
+    if (w->on_cancel) w->on_cancel(w->user, q);
 }
 
 static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uint64_t retry_after_ms) {
@@ -75,6 +77,10 @@ void world_greet(router_world *w, int32_t node) {
 void world_report(router_world *w, int32_t node) {
     base_buffer out = BASE_BUFFER((size_t)1 << 20);
     if (!w->nodes[node].is_open) return;
+    if (w->nodes[node].n_frames == 0) { /* a stream begins with its hello */
+        world_greet(w, node);
+        return;
+    }
     write_load(w, &w->nodes[node], &out);
     world_feed(w, node, &out);
 }
@@ -145,8 +151,8 @@ void world_pass(router_world *w, uint64_t us, bool quiet) {
     for (;;) {
         uint64_t next = cluster_router_tick(w->router), sign = w->now_us + 100000;
         if (!quiet) next = BASE_MIN(next, sign);
-        if (next > end) break;
-        w->now_us = BASE_MAX(next, w->now_us + 1);
+        if (next > end || w->now_us == end) break;
+        w->now_us = BASE_MIN(BASE_MAX(next, w->now_us + 1), end);
         for (int32_t i = 0; i < w->n_nodes && !quiet && w->now_us == sign; i++) world_report(w, i);
     }
     w->now_us = end;

@@ -34,6 +34,7 @@ typedef struct router_world {
     int32_t n_nodes;
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     void (*on_send)(void *user, world_request *q); /* NULL: none */
+    void (*on_cancel)(void *user, world_request *q);
     void (*on_end)(void *user, world_request *q);
     void *user;
 } router_world;
@@ -45,7 +46,7 @@ void world_begin(router_world *w, const cluster_router_options *options, int32_t
 void world_end(router_world *w); /* all requests have ended */
 /* Ticks at every time that the router asks for, until `us` from now. quiet: without signs of life of nodes; else every 100 ms. */
 void world_pass(router_world *w, uint64_t us, bool quiet);
-/* The node's stream: hello, empty snapshot, load; its load alone; names that it holds now. */
+/* The node's stream: hello, empty snapshot, load; its load alone, after a hello if the stream has none; names that it holds now. */
 void world_greet(router_world *w, int32_t node);
 void world_report(router_world *w, int32_t node);
 void world_hold(router_world *w, int32_t node, const rp_named_kv *items, int32_t n, uint32_t tiers);
