@@ -338,10 +338,10 @@ static void request_arrives(void *owner, const sim_event *e) {
 static void check_names(sim_cluster *s, const cluster_request *r, const sim_prompt *p) {
     int64_t known = 0;
     if (r->items != s->w.items + p->first_item || r->n_items != p->n_items || r->tenant != p->tenant) sim_cluster_broken(s, "a request has other names");
-    for (int32_t i = 0; i < r->n_items; i++) {
+    for (int32_t i = 0; i < p->n_kept; i++) {
         uint32_t id = s->w.ids[p->first_item + (size_t)i], *seen = &s->seen_by[id];
         if (s->w.owners[id] != p->tenant || (*seen && *seen != p->tenant + 1)) sim_cluster_broken(s, "name %u of another tenant was asked for", (unsigned)id);
-        if (*seen) known += r->items[i].n_tokens;
+        if (*seen && i < p->n_items) known += r->items[i].n_tokens;
         *seen = p->tenant + 1;
     }
     if (r->attempts <= 1 && r->held_tokens > known)

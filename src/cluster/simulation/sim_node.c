@@ -357,6 +357,11 @@ static void node_enqueue(sim_node *n, sim_job *j) {
 void sim_node_arrive(sim_node *n, const sim_call *call) {
     BASE_ASSERT(n->journal != NULL);
     if (node_refuses(n, call)) return;
+    if (call->resumed >= call->prompt->answer_tokens) { /* only its end was lost */
+        n->port.reply(n->port.user, n->number, call, SIM_BEGAN, call->resumed, call->resumed, 0);
+        n->port.reply(n->port.user, n->number, call, SIM_FINISHED, call->resumed, call->resumed, 0);
+        return;
+    }
     sim_job *j = base_calloc(1, sizeof(*j));
     uint32_t *held = base_calloc((size_t)call->prompt->n_items + 1, sizeof(*held));
     if (!j || !held) {
