@@ -33,13 +33,15 @@ typedef struct serve_options {
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, audit;
     float max_divergence, otlp_sample;
     uint64_t body, reply_buffers, scaffold_ram;
-    bool hash_key, no_tcp, no_page, stable_system, strict, audit_raise;
+    bool hash_key, no_tcp, no_page, stable_system, strict, audit_raise, mock;
+    float mock_speed, mock_step;
     cli_config config;
 } serve_options;
 
 static const char *const log_names[] = {"requests", "off", NULL};
 static const char *const reuse_names[] = {"on", "modular", NULL};
 #define REUSE_MODULAR 1
+#define MOCK_SPEED 2000 /* tokens/s */
 
 #define AT(field) offsetof(serve_options, field)
 #define TIMEOUT(option, at, text) \
@@ -124,6 +126,13 @@ static const cli_option options[] = {
      .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
     {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
      .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
+    {.name = "mock", .kind = CLI_FLAG, .offset = AT(mock),
+     .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the time of --mock-speed; only the "
+             "vocabulary, the chat template and the context length of the model file are used"},
+    {.name = "mock-speed", .kind = CLI_REAL, .value = "TOKENS/S", .offset = AT(mock_speed), .min = 0, .max = 1e9,
+     .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
+    {.name = "mock-step", .kind = CLI_REAL, .value = "MS", .offset = AT(mock_step), .min = 0, .max = 10000,
+     .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 tokens' prefill)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
@@ -220,6 +229,15 @@ static rp_server_options server_options(const serve_options *o) {
     return s;
 }
 
+#define MOCK_STEP_TOKENS 20   /* a step takes the time of so many tokens' prefill besides its own */
+#define MOCK_ROW_SLOTS 100000 /* a context of so many tokens doubles the time of a token */
+
+static void set_mock(rp_engine_options *e, const serve_options *o) {
+    e->mock_row_us = o->mock_speed > 0 ? 1e6 / (double)o->mock_speed : 0;
+    e->mock_row_slot_us = e->mock_row_us / MOCK_ROW_SLOTS;
+    e->mock_step_us = o->mock_step >= 0 ? (double)o->mock_step * 1e3 : e->mock_row_us * MOCK_STEP_TOKENS;
+}
+
 static serve_models_options models_options(const serve_options *o) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
@@ -231,7 +249,8 @@ static serve_models_options models_options(const serve_options *o) {
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
-    return (serve_models_options){&o->models, o->name, o->chat_format, &o->schemas, engine};
+    if (o->mock) set_mock(&engine, o);
+    return (serve_models_options){&o->models, o->name, o->chat_format, &o->schemas, o->mock, engine};
 }
 
 /* Programs that start a server parse these lines. */
@@ -242,6 +261,7 @@ static int serve_print(const char *line, const char *what) {
 
 static int serve_serve(rp_server *server, serve_models *models, const serve_options *o) {
     int status = CLI_OK;
+    if (o->mock) cli_warn("--mock: answers are not a model's: they are words without a meaning, for tests of servers and routers");
     for (int i = 0; rp_server_address(server, i) != NULL && status == CLI_OK; i++)
         status = serve_print("listening on %s\n", rp_server_address(server, i));
     if (status == CLI_OK) status = serve_models_ready(models, server);
@@ -317,6 +337,7 @@ static int hash_key(void) {
 static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
     if (o->models.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
+    if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0)) return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
     if (o->otlp == NULL && o->otlp_sample != 1) return cli_fail(CLI_WRONG_USE, "--otlp-sample: needs --otlp URL, the collector");
     serve_models_options of_models = models_options(o);
     serve_models *models;
@@ -328,7 +349,7 @@ static int serve_parsed(const serve_options *o) {
 
 static int serve_serve_main(int argc, char **argv) {
     serve_options o = {.port = 8080, .max_tokens = 1024, .sequences = 16, .queue = 256, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20,
-                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1};
+                       .head_timeout = 10000, .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1, .mock_speed = MOCK_SPEED, .mock_step = -1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

@@ -125,6 +125,11 @@ typedef struct rp_model_options {
     bool vocabulary_only;    /* load the tokenizer only: the file needs no weights and may have any architecture.
                                 Engines, rp_schema_lint and rp_split refuse this model with RP_ERR_UNSUPPORTED.
                                 Default false */
+    bool mock;               /* a mock for tests of many engines: vocabulary, chat format and context length are the file's, which needs no weights and
+                                may have any architecture; there are no weights, a token has little KV, and logits are a hash of what a row attends
+                                to (docs/verification.md). Everything but the arithmetic is real, and as exact. Its fingerprint is not the
+                                model's, its architecture "mock", its answers words without a meaning. No adapters. RP_ERR_INVALID: with
+                                vocabulary_only. Default false */
 } rp_model_options;
 
 RP_API void rp_model_options_init(rp_model_options *options, uint32_t struct_size);
@@ -486,6 +491,9 @@ typedef struct rp_engine_options {
     bool plans_only;             /* plan requests, without computing any: schemas, rp_plan_names_of and rp_engine_inspect work, rp_engine_submit gives
                                     RP_ERR_UNSUPPORTED. The model may have its vocabulary only. Default false */
     const char *identity;        /* plans_only: plan for engines of this identity (rp_engine_identity); NULL: its own. Borrowed likewise */
+    double mock_step_us;         /* of a model opened with mock: microseconds that a step takes, as far as its work does not take longer: for itself, */
+    double mock_row_us;          /* for each row, */
+    double mock_row_slot_us;     /* and for each slot of each row's context. RP_ERR_INVALID: for other models. 0 (default): none */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -959,8 +967,11 @@ typedef struct rp_request {
     const int32_t *resumed;  /* n_resumed tokens of the answer that were sampled before, by this or another engine, with the same request: the
                                 answer continues after them, with the bytes that it would have had. They are computed like a prompt, and count as
                                 answer tokens; callbacks report them (rp_on_text, rp_on_token without log-probabilities) before the first new one.
-                                Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens that the grammar, the stops
-                                or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep, context_shift, focus). NULL: none (default) */
+                                Of rp_result they are in tokens and text, not in prompt_tokens and cached_tokens; their time is prompt_prefill_ms,
+                                ttft_ms ends with the first new token, and their log-probabilities are NaN (top: {-1, NaN}). Nothing of
+                                shifted_reuse is used. Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens after the
+                                answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
+                                focus, context_shift if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
     int32_t n_resumed;
 } rp_request;
 
