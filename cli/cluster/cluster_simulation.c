@@ -12,7 +12,7 @@
 
 typedef struct simulation_options {
     const char *trace, *policies, *admissions, *kv_tokens, *disk_tokens, *rates, *speeds, *index_ages, *svg;
-    float ttft_goal, itl_goal, speculative, near_ties, latency, prefill_speed, decode_ms, think, deadline, disk_speed;
+    float ttft_goal, itl_goal, speculative, near_ties, weight, latency, prefill_speed, decode_ms, think, deadline, disk_speed;
     int32_t workload, nodes, routers, attention, chunk, sequences, waiting, count, groups, prefix, question, answer, documents, chosen, turns, seeds;
     uint64_t seed;
     bool faults, no_queues, json;
@@ -48,6 +48,7 @@ static const cli_option options[] = {
     TEXT("index-age", "LIST", index_ages, "seconds until routers learn of a changed name (0)"),
     REAL("speculative", "SECONDS", speculative, 0, 1e6, "life of entries for requests that were just sent; 0: none (2)"),
     REAL("near-ties", "SHARE", near_ties, 0, 1, "nodes whose cost is so near to the least are drawn from (0.05)"),
+    REAL("compute-weight", "X", weight, 0, 1e6, "weight of computing time in the cost, besides the TTFT (4)"),
     REAL("latency", "MS", latency, 0.001, 1e4, "latency of a message (0.5)"),
     TEXT("speed", "LIST", speeds, "factor by which arrivals are faster (1)"),
     TEXT("rate", "LIST", rates, "generated workloads: arrivals a second, Poisson (10)"),
@@ -169,6 +170,7 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     out->itl_goal_ms = (double)o->itl_goal;
     out->speculative_s = (double)o->speculative;
     out->near_ties = (double)o->near_ties;
+    out->compute_weight = (double)o->weight;
     out->latency_ms = (double)o->latency;
     out->disk_tokens = (int64_t)disk[0];
     out->disk_bytes_per_s = (double)o->disk_speed * 1e9;
@@ -300,7 +302,7 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
 
 static int simulation_main(int argc, char **argv) {
     simulation_options o = {.policies = "cost", .admissions = "off", .kv_tokens = "3M", .disk_tokens = "0", .rates = "10", .speeds = "1",
-                            .index_ages = "0", .speculative = 2, .near_ties = 0.05F, .latency = 0.5F, .prefill_speed = 14000, .decode_ms = 8, .think = 10,
+                            .index_ages = "0", .speculative = 2, .near_ties = 0.05F, .weight = 4, .latency = 0.5F, .prefill_speed = 14000, .decode_ms = 8, .think = 10,
                             .disk_speed = 3, .nodes = 8, .routers = 1, .attention = 8192, .chunk = 512, .sequences = 64, .waiting = 4096, .groups = 150,
                             .prefix = 6000, .question = 1200, .documents = 64, .chosen = 4, .turns = 6, .seeds = 1, .seed = 1};
     cli_parsed parsed = cli_options_parse(&cli_cluster_simulate, argc, argv, &o);
