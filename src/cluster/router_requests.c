@@ -171,17 +171,19 @@ static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, ui
 }
 
 static void dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
+    int32_t priority = INT32_MIN; /* of the first one that was passed */
     cluster_queue_begin(&t->queue);
     for (int passed = 0; passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0;) {
         cluster_request *r = cluster_queue_next(&t->queue);
-        if (!r) return;
+        if (!r || (choosy && r->priority < priority)) return;
         if (queued_decide(t, r, choosy, now_us)) continue;
+        if (passed == 0) priority = r->priority;
         cluster_queue_pass(&t->queue, r);
         passed++;
     }
 }
 
-/* A place goes to the first request that wants just this node, so that a full cluster keeps its hits; without such a one, to the first. */
+/* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits; without such a one, to the first. */
 void router_dispatch(cluster_router *t) {
     uint64_t now_us = router_now(t);
     if (t->queue.n) dispatch_pass(t, true, now_us);

@@ -520,7 +520,7 @@ void sim_cluster_check_retries(sim_cluster *s, const sim_router *u) {
 static void router_kill(sim_router *u) {
     sim_cluster *s = u->s;
     u->is_ending = true;
-    for (size_t i = 0; i < s->w.n; i++)
+    for (size_t i = 0; s->requests && i < s->w.n; i++)
         if (s->requests[i].router == u->number && s->requests[i].is_submitted) cluster_router_cancelled(u->t, &s->requests[i].r);
     cluster_router_counts counts = cluster_router_counted(u->t);
     sim_cluster_check_retries(s, u);
