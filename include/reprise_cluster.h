@@ -112,41 +112,41 @@ typedef struct rp_cluster_simulate_options {
     uint32_t struct_size;
     uint64_t seed; /* default 1 */
     /* The cluster. */
-    int32_t nodes, routers;       /* default 8, 1 */
-    const char *policy;           /* default "cost" */
-    const char *admission;        /* default "off" */
-    double ttft_goal_ms;          /* 0: none (default) */
-    double itl_goal_ms;           /* likewise */
-    double speculative_s;         /* life of speculative entries; default 2 */
-    double near_ties;             /* default 0.05 */
-    double compute_weight;        /* of computing time in the cost, besides the TTFT; default 4 */
-    double index_age_s;           /* routers learn of changed names so much later; default 0 */
-    double latency_ms;            /* of a message; default 0.5 */
+    int32_t nodes, routers; /* default 8, 1 */
+    const char *policy;     /* default "cost" */
+    const char *admission;  /* default "off" */
+    double ttft_goal_ms;    /* 0: none (default) */
+    double itl_goal_ms;     /* likewise */
+    double speculative_s;   /* life of speculative entries; default 2 */
+    double near_ties;       /* default 0.05 */
+    double compute_weight;  /* of computing time in the cost, besides the TTFT; default 4 */
+    double index_age_s;     /* routers learn of changed names so much later; default 0 */
+    double latency_ms;      /* of a message; default 0.5 */
     /* A node. */
-    int64_t kv_tokens;            /* capacity in RAM; default 3,000,000 */
-    int64_t disk_tokens;          /* on disk; default 0: none */
-    double prefill_tokens_per_s;  /* at the beginning of a prompt; default 14,000 */
-    double attention_tokens;      /* position at which a token takes twice as long; default 8192 */
-    double decode_ms;             /* a step of few rows without context; default 8 */
-    double disk_bytes_per_s;      /* default 3e9 */
-    uint64_t kv_bytes_per_token;  /* default 131,072 */
-    int32_t chunk_tokens;         /* default 512 */
-    int32_t max_sequences;        /* default 64 */
-    int32_t max_waiting;          /* a node refuses more; default 4096 */
-    bool no_queues;               /* a node serves at once, whatever it reports as its load: for hit rates alone */
+    int64_t kv_tokens;           /* capacity in RAM; default 3,000,000 */
+    int64_t disk_tokens;         /* on disk; default 0: none */
+    double prefill_tokens_per_s; /* at the beginning of a prompt; default 14,000 */
+    double attention_tokens;     /* position at which a token takes twice as long; default 8192 */
+    double decode_ms;            /* a step of few rows without context; default 8 */
+    double disk_bytes_per_s;     /* default 3e9 */
+    uint64_t kv_bytes_per_token; /* default 131,072 */
+    int32_t chunk_tokens;        /* default 512 */
+    int32_t max_sequences;       /* default 64 */
+    int32_t max_waiting;         /* a node refuses more; default 4096 */
+    bool no_queues;              /* a node serves at once, whatever it reports as its load: for hit rates alone */
     /* Requests. */
-    int32_t workload;             /* rp_cluster_workload */
-    double speed;                 /* arrivals are so many times faster; default 1 */
-    double rate;                  /* generated: mean arrivals a second (Poisson); default 10 */
-    int32_t requests;             /* generated: number; default 1000. Trace: the first so many; 0: all */
-    int32_t groups;               /* shared prefix, conversations: their number; default 150 */
-    int32_t prefix_tokens;        /* shared prefix: system prompt; default 6000. Retrieval: a document; set it */
-    int32_t question_tokens;      /* default 1200 */
-    int32_t answer_tokens;        /* default 1000; trace: 0: its own */
-    int32_t documents, chosen;    /* retrieval: default 64, 4 */
-    int32_t turns;                /* conversations: default 6 */
-    double think_s;               /* conversations: mean; default 10 */
-    double deadline_s;            /* until the first byte; 0: none (default) */
+    int32_t workload;          /* rp_cluster_workload */
+    double speed;              /* arrivals are so many times faster; default 1 */
+    double rate;               /* generated: mean arrivals a second (Poisson); default 10 */
+    int32_t requests;          /* generated: number; default 1000. Trace: the first so many; 0: all */
+    int32_t groups;            /* shared prefix, conversations: their number; default 150 */
+    int32_t prefix_tokens;     /* shared prefix: system prompt; default 6000. Retrieval: a document; set it */
+    int32_t question_tokens;   /* default 1200 */
+    int32_t answer_tokens;     /* default 1000; trace: 0: its own */
+    int32_t documents, chosen; /* retrieval: default 64, 4 */
+    int32_t turns;             /* conversations: default 6 */
+    double think_s;            /* conversations: mean; default 10 */
+    double deadline_s;         /* until the first byte; 0: none (default) */
     /* Faults: a random small cluster and workload instead of the above, but the policy; invariants are checked. */
     bool faults;
 } rp_cluster_simulate_options;
@@ -168,16 +168,16 @@ typedef struct rp_cluster_simulation {
     uint64_t dropped_turns;                 /* turns that never arrived, since the one before them was not served */
     int64_t prompt_tokens, hit_tokens;      /* of prompts that nodes began; of them cached */
     int64_t answer_tokens;
-    double busiest_work;                    /* of the busiest node, by the mean: computing time */
-    double computed_s;                      /* all nodes' computing time */
-    double seconds;                         /* from the first arrival to the last end */
+    double busiest_work; /* of the busiest node, by the mean: computing time */
+    double computed_s;   /* all nodes' computing time */
+    double seconds;      /* from the first arrival to the last end */
     double ttft_mean_ms, ttft_p50_ms, ttft_p90_ms, ttft_p99_ms;
     double itl_mean_ms, itl_p50_ms, itl_p95_ms, itl_p99_ms;
-    uint64_t within_goals;                  /* served, within the TTFT goal and a mean ITL within the ITL goal */
+    uint64_t within_goals; /* served, within the TTFT goal and a mean ITL within the ITL goal */
     uint64_t retries, continuations, snapshots, stream_bytes, index_bytes, names;
     uint64_t restarts, freezes, lost, cut, delayed, router_restarts; /* faults that happened */
-    uint64_t hash;                          /* of all events: equal runs have equal hashes */
-    char broken[512];                       /* the first invariant that did not hold; "": none */
+    uint64_t hash;                                                   /* of all events: equal runs have equal hashes */
+    char broken[512];                                                /* the first invariant that did not hold; "": none */
 } rp_cluster_simulation;
 
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a request; the message says which),

@@ -25,7 +25,9 @@ typedef struct panel {
     bool seconds;
 } panel;
 
-static double value_of(const cluster_run *r, bool seconds) { return seconds ? fmax(r->result.ttft_mean_ms / 1e3, 1e-3) : cluster_hit_rate(&r->result); }
+static double value_of(const cluster_run *r, bool seconds) { return seconds ? fmax(r->result.ttft_mean_ms / 1e3,
+                                                                                   1e-3)
+                                                                            : cluster_hit_rate(&r->result); }
 
 static const char *file_name(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -60,7 +62,19 @@ static void draw_bars(FILE *to, const cluster_runs *c, double left, bool seconds
 
 /* ---- curves ---- */
 
-static double y_of(const panel *p, double value) { return BOTTOM - PANEL_HEIGHT * ((p->seconds ? log10(value) : value) - p->low) / (p->high - p->low); }
+static double y_of(const panel *p, double value) {
+    double at = p->seconds ? log10(value) : value;
+    return BOTTOM - PANEL_HEIGHT * (at - p->low) / (p->high - p->low);
+}
+
+/* The last policy, which is cost where it is compared, is the main curve. */
+static int curve_of(const cluster_runs *c, size_t k) { return (int)((c->n / c->n_values - 1 - k) % SVG_CURVES); }
+
+static void axis_number(double v, char *out, size_t n) {
+    if (v >= 1e6) snprintf(out, n, "%gM", v / 1e6);
+    else if (v >= 1e4) snprintf(out, n, "%gk", v / 1e3);
+    else snprintf(out, n, "%g", v);
+}
 
 /* Values are as far apart as they are in number: an axis of the options as they were given. */
 static double x_of(const panel *p, const cluster_runs *c, size_t i) {
@@ -83,7 +97,8 @@ static void set_range(panel *p, const cluster_runs *c) {
 static void draw_axes(const panel *p, const cluster_runs *c) {
     static const svg_text_style number = {SVG_SOFT, "end", SVG_LABEL_PX, false}, middle = {SVG_SOFT, "middle", SVG_LABEL_PX, false},
                                 head = {SVG_INK, "start", SVG_LABEL_PX + 2, true};
-    double step = p->seconds ? 1 : p->high > 0.5 ? 0.1 : 0.05;
+    double step = p->seconds ? 1 : p->high > 0.5 ? 0.1
+                                                 : 0.05;
     char text[48];
     svg_text(p->to, p->left, TOP - 14, &head, p->seconds ? "Mean TTFT of served requests, s (logarithmic)" : "Hit rate: share of prompt tokens");
     for (int i = 0; p->low + i * step <= p->high + 1e-9; i++) {
@@ -94,7 +109,7 @@ static void draw_axes(const panel *p, const cluster_runs *c) {
     }
     svg_line(p->to, p->left, BOTTOM, p->right, BOTTOM);
     for (size_t i = 0; i < c->n_values; i++) {
-        snprintf(text, sizeof text, c->runs[i].value >= 1e6 ? "%gM" : "%g", c->runs[i].value >= 1e6 ? c->runs[i].value / 1e6 : c->runs[i].value);
+        axis_number(c->runs[i].value, text, sizeof text);
         svg_line(p->to, x_of(p, c, i), BOTTOM, x_of(p, c, i), BOTTOM + 5);
         svg_text(p->to, x_of(p, c, i), BOTTOM + 20, &middle, text);
     }
@@ -108,7 +123,7 @@ static void draw_panel(FILE *to, const cluster_runs *c, double left, bool second
     for (size_t k = c->n / c->n_values; k-- > 0;) {
         svg_point points[CLUSTER_MAX_VALUES];
         for (size_t i = 0; i < c->n_values; i++) points[i] = (svg_point){x_of(&p, c, i), y_of(&p, value_of(&c->runs[k * c->n_values + i], seconds))};
-        svg_curve(to, (int)(k % SVG_CURVES), points, c->n_values);
+        svg_curve(to, curve_of(c, k), points, c->n_values);
     }
 }
 
@@ -122,7 +137,7 @@ void cluster_runs_draw(FILE *to, const cluster_runs *c) {
         begin(to, c, BOTTOM + 66);
         for (size_t k = 0; k < c->n / c->n_values; k++) {
             char name[64];
-            x = svg_curve_legend(to, x, (int)(k % SVG_CURVES), cluster_run_name(c, &c->runs[k * c->n_values], name, sizeof name));
+            x = svg_curve_legend(to, x, curve_of(c, k), cluster_run_name(c, &c->runs[k * c->n_values], name, sizeof name));
         }
         draw_panel(to, c, SVG_MARGIN, false);
         draw_panel(to, c, right, true);

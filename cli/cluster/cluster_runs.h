@@ -18,8 +18,8 @@ typedef struct cluster_run {
 } cluster_run;
 
 typedef struct cluster_runs {
-    const char *source;    /* the trace's path, or the workload's name */
-    const char *axis;      /* option of the axis; NULL: one value */
+    const char *source;               /* the trace's path, or the workload's name */
+    const char *axis;                 /* option of the axis; NULL: one value */
     rp_cluster_simulate_options base; /* of all */
     bool several_admissions;
     cluster_run runs[CLUSTER_MAX_RUNS]; /* by policy and rule, then by rising value */

@@ -21,17 +21,33 @@ typedef struct simulation_options {
 static const char *const workloads[] = {"trace", "shared-prefix", "retrieval", "conversations", NULL};
 
 #define AT(field) offsetof(simulation_options, field)
-#define INT(n, v, f, lo, hi, h) {.name = n, .kind = CLI_INT, .value = v, .offset = AT(f), .min = lo, .max = hi, .help = h}
-#define REAL(n, v, f, lo, hi, h) {.name = n, .kind = CLI_REAL, .value = v, .offset = AT(f), .min = lo, .max = hi, .help = h}
-#define TEXT(n, v, f, h) {.name = n, .kind = CLI_TEXT, .value = v, .offset = AT(f), .help = h}
+#define INT(n, v, f, lo, hi, h) \
+    { .name = n, .kind = CLI_INT, .value = v, .offset = AT(f), .min = lo, .max = hi, .help = h }
+#define REAL(n, v, f, lo, hi, h) \
+    { .name = n, .kind = CLI_REAL, .value = v, .offset = AT(f), .min = lo, .max = hi, .help = h }
+#define TEXT(n, v, f, h) \
+    { .name = n, .kind = CLI_TEXT, .value = v, .offset = AT(f), .help = h }
 static const cli_option options[] = {
-    {.name = "trace", .kind = CLI_TEXT, .value = "TRACE", .offset = AT(trace), .positional = true,
-     .help = "trace: JSON lines with timestamp, input_length, output_length, hash_ids, as in the Mooncake traces; -: standard input"},
-    {.name = "workload", .kind = CLI_CHOICE, .value = "NAME", .offset = AT(workload), .choices = workloads,
-     .help = "requests: trace, shared-prefix, retrieval, conversations (trace)"},
+    {
+        .name = "trace",
+        .kind = CLI_TEXT,
+        .value = "TRACE",
+        .offset = AT(trace),
+        .positional = true,
+        .help = "trace: JSON lines with timestamp, input_length, output_length, hash_ids, as in the Mooncake traces; -: standard input",
+    },
+    {
+        .name = "workload",
+        .kind = CLI_CHOICE,
+        .value = "NAME",
+        .offset = AT(workload),
+        .choices = workloads,
+        .help = "requests: trace, shared-prefix, retrieval, conversations (trace)",
+    },
     INT("nodes", "N", nodes, 1, 1024, "number of nodes (8)"),
     INT("routers", "N", routers, 1, 64, "number of routers (1)"),
-    TEXT("policy", "LIST", policies, "policies, separated by commas, or all: random, round-robin, least-loaded, longest-match, session, prefix-cost, cost (cost)"),
+    TEXT("policy", "LIST", policies,
+         "policies, separated by commas, or all: random, round-robin, least-loaded, longest-match, session, prefix-cost, cost (cost)"),
     TEXT("admission", "LIST", admissions, "rules of early rejection, or all: off, after-prefill, at-arrival, predicted (off)"),
     REAL("ttft-goal", "MS", ttft_goal, 0, 1e9, "time to first token above which a request is refused; 0: none (0)"),
     REAL("itl-goal", "MS", itl_goal, 0, 1e9, "inter-token latency above which a request is refused; 0: none (0)"),
@@ -44,7 +60,12 @@ static const cli_option options[] = {
     INT("chunk", "TOKENS", chunk, 1, 4096, "prompt tokens computed in a step (512)"),
     INT("max-sequences", "N", sequences, 1, 4096, "requests that a node runs at a time (64)"),
     INT("max-waiting", "N", waiting, 1, 1 << 20, "requests that wait in a node; it refuses more (4096)"),
-    {.name = "no-queues", .kind = CLI_FLAG, .offset = AT(no_queues), .help = "nodes serve at once and report the load that they would have: for hit rates alone"},
+    {
+        .name = "no-queues",
+        .kind = CLI_FLAG,
+        .offset = AT(no_queues),
+        .help = "nodes serve at once and report the load that they would have: for hit rates alone",
+    },
     TEXT("index-age", "LIST", index_ages, "seconds until routers learn of a changed name (0)"),
     REAL("speculative", "SECONDS", speculative, 0, 1e6, "life of entries for requests that were just sent; 0: none (2)"),
     REAL("near-ties", "SHARE", near_ties, 0, 1, "nodes whose cost is so near to the least are drawn from (0.05)"),
@@ -63,8 +84,12 @@ static const cli_option options[] = {
     REAL("think", "SECONDS", think, 0, 1e6, "conversations: mean time from an answer to the next turn (10)"),
     REAL("deadline", "SECONDS", deadline, 0, 1e9, "latest time of the first byte; 0: none (0)"),
     {.name = "seed", .kind = CLI_U64, .value = "N", .offset = AT(seed), .help = "random seed (1)"},
-    {.name = "faults", .kind = CLI_FLAG, .offset = AT(faults),
-     .help = "simulate random small clusters with lost, cut and delayed messages, killed and frozen nodes, restarted routers; check invariants"},
+    {
+        .name = "faults",
+        .kind = CLI_FLAG,
+        .offset = AT(faults),
+        .help = "simulate random small clusters with lost, cut and delayed messages, killed and frozen nodes, restarted routers; check invariants",
+    },
     INT("seeds", "N", seeds, 1, INT32_MAX, "faults: number of seeds, from --seed on (1)"),
     TEXT("svg", "FILE", svg, "draw hit rate and TTFT into this SVG file"),
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
@@ -102,7 +127,9 @@ static int read_numbers(const char *option, const char *list, double *out, size_
     *n_out = 0;
     for (const char *at = list, *entry; (entry = list_next(&at, &n)) != NULL;) {
         char *end;
-        double v = strtod(entry, &end), factor = *end == 'k' ? 1e3 : *end == 'M' ? 1e6 : *end == 'G' ? 1e9 : 1;
+        double v = strtod(entry, &end), factor = *end == 'k' ? 1e3 : *end == 'M' ? 1e6
+                                                                 : *end == 'G'   ? 1e9
+                                                                                 : 1;
         end += factor > 1;
         if (end != entry + n || n == 0 || !(v >= 0 && v <= 1e15) || *n_out == CLUSTER_MAX_VALUES)
             return cli_fail(CLI_WRONG_USE, "--%s '%s': give up to %d numbers, as 500k or 3M, separated by commas", option, list, CLUSTER_MAX_VALUES);
@@ -144,7 +171,10 @@ static int read_axes(const simulation_options *o, axes *a, cluster_runs *c) {
     c->n_values = a->n_kv_tokens * a->n_rates * a->n_speeds * a->n_ages;
     size_t n_axes = (a->n_kv_tokens > 1) + (a->n_rates > 1) + (a->n_speeds > 1) + (a->n_ages > 1);
     if (n_axes > 1) return cli_fail(CLI_WRONG_USE, "only one of --kv-tokens, --rate, --speed and --index-age may have several values");
-    c->axis = a->n_kv_tokens > 1 ? "kv-tokens" : a->n_rates > 1 ? "rate" : a->n_speeds > 1 ? "speed" : a->n_ages > 1 ? "index-age" : NULL;
+    c->axis = a->n_kv_tokens > 1 ? "kv-tokens" : a->n_rates > 1 ? "rate"
+                                             : a->n_speeds > 1  ? "speed"
+                                             : a->n_ages > 1    ? "index-age"
+                                                                : NULL;
     return CLI_OK;
 }
 
@@ -154,7 +184,9 @@ static double axis_set(const axes *a, size_t i, rp_cluster_simulate_options *o) 
     o->rate = a->rates[a->n_rates > 1 ? i : 0];
     o->speed = a->speeds[a->n_speeds > 1 ? i : 0];
     o->index_age_s = a->ages[a->n_ages > 1 ? i : 0];
-    return a->n_rates > 1 ? o->rate : a->n_speeds > 1 ? o->speed : a->n_ages > 1 ? o->index_age_s : kv;
+    return a->n_rates > 1 ? o->rate : a->n_speeds > 1 ? o->speed
+                                  : a->n_ages > 1     ? o->index_age_s
+                                                      : kv;
 }
 
 static int fill_options(const simulation_options *o, rp_cluster_simulate_options *out) {
@@ -195,7 +227,8 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     return CLI_OK;
 }
 
-static int run_one(const rp_cluster_simulate_options *base, const axes *a, size_t value, const rp_cluster_trace_request *trace, size_t n, cluster_run *run) {
+static int run_one(const rp_cluster_simulate_options *base, const axes *a, size_t value, const rp_cluster_trace_request *trace, size_t n,
+                   cluster_run *run) {
     rp_cluster_simulate_options o = *base;
     rp_error err;
     run->value = axis_set(a, value, &o);
@@ -247,7 +280,8 @@ static int run_faults(const simulation_options *o) {
         if (rc != RP_OK || r.broken[0] != '\0' || cli_interrupted()) cli_progress_clear(&progress);
         if (rc != RP_OK) return cli_fail_library(&err);
         if (r.broken[0] != '\0')
-            return cli_fail(CLI_FAILED, "%s (again: reprise cluster simulate --faults --policy %s --seed %llu)", r.broken, policy, (unsigned long long)s.seed);
+            return cli_fail(CLI_FAILED, "%s (again: reprise cluster simulate --faults --policy %s --seed %llu)", r.broken, policy,
+                            (unsigned long long)s.seed);
         if (cli_interrupted()) return CLI_INTERRUPTED;
         requests += r.requests;
         served += r.outcomes[RP_CLUSTER_SERVED];
@@ -301,10 +335,37 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
 }
 
 static int simulation_main(int argc, char **argv) {
-    simulation_options o = {.policies = "cost", .admissions = "off", .kv_tokens = "3M", .disk_tokens = "0", .rates = "10", .speeds = "1",
-                            .index_ages = "0", .speculative = 2, .near_ties = 0.05F, .weight = 4, .latency = 0.5F, .prefill_speed = 14000, .decode_ms = 8, .think = 10,
-                            .disk_speed = 3, .nodes = 8, .routers = 1, .attention = 8192, .chunk = 512, .sequences = 64, .waiting = 4096, .groups = 150,
-                            .prefix = 6000, .question = 1200, .documents = 64, .chosen = 4, .turns = 6, .seeds = 1, .seed = 1};
+    simulation_options o = {
+        .policies = "cost",
+        .admissions = "off",
+        .kv_tokens = "3M",
+        .disk_tokens = "0",
+        .rates = "10",
+        .speeds = "1",
+        .index_ages = "0",
+        .speculative = 2,
+        .near_ties = 0.05F,
+        .weight = 4,
+        .latency = 0.5F,
+        .prefill_speed = 14000,
+        .decode_ms = 8,
+        .think = 10,
+        .disk_speed = 3,
+        .nodes = 8,
+        .routers = 1,
+        .attention = 8192,
+        .chunk = 512,
+        .sequences = 64,
+        .waiting = 4096,
+        .groups = 150,
+        .prefix = 6000,
+        .question = 1200,
+        .documents = 64,
+        .chosen = 4,
+        .turns = 6,
+        .seeds = 1,
+        .seed = 1,
+    };
     cli_parsed parsed = cli_options_parse(&cli_cluster_simulate, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;

@@ -6,7 +6,8 @@
  *                   + computing of the tokens without names
  *
  * The least T + compute_weight x (computing + reading) is taken: computing what another node holds delays all who come later, too, and the copy takes
- * memory from other names (measured: docs/cluster.md, Simulation). Of those within the share near_ties of it, two are drawn and the one with fewer tokens queued is taken (two random choices:
+ * memory from other names (measured: docs/cluster.md, Simulation). Of those within the share near_ties of it, two are drawn and
+ * the one with fewer tokens queued is taken (two random choices:
  * Mitzenmacher, 2001), so that routers with equal views do not all choose the same node.
  */
 #ifndef CLUSTER_POLICY_H

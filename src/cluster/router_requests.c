@@ -159,7 +159,8 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
     r->state = ROUTER_QUEUED;
 }
 
-/* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no more. */
+/* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no
+ * more. */
 static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, uint64_t now_us) {
     if (router_outlook(t, r, now_us) == 0) return false;
     router_decision d = router_decide(t, r, now_us);
@@ -183,7 +184,8 @@ static void dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
     }
 }
 
-/* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits; without such a one, to the first. */
+/* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits;
+ * without such a one, to the first. */
 void router_dispatch(cluster_router *t) {
     uint64_t now_us = router_now(t);
     if (t->queue.n) dispatch_pass(t, true, now_us);

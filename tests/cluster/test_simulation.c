@@ -262,9 +262,18 @@ static void test_exponential(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clock_gaps), cmocka_unit_test(test_exponential),    cmocka_unit_test(test_times),    cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_hits),       cmocka_unit_test(test_equal_runs),     cmocka_unit_test(test_retrieval), cmocka_unit_test(test_shared_prefix),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_errors),         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_clock_gaps),
+        cmocka_unit_test(test_exponential),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_equal_runs),
+        cmocka_unit_test(test_retrieval),
+        cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,8 @@ static int check_range(const char *name, double value, double low, double high, 
     return base_fail(err, RP_ERR_INVALID, "%s is %g: give a number from %g to %g", name, value, low, high);
 }
 
-#define RANGE(field, low, high) {#field, (double)o->field, low, high}
+#define RANGE(field, low, high) \
+    { #field, (double)o->field, low, high }
 
 static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
     const struct {

@@ -37,7 +37,14 @@ int sim_cache_new(sim_cache **out, size_t n_names, int64_t ram_tokens, int64_t d
     sim_cache *c = base_calloc(1, sizeof(*c));
     *out = c;
     if (!c) return RP_ERR_MEMORY;
-    *c = (sim_cache){.ram_capacity = ram_tokens, .disk_capacity = disk_tokens, .n_names = n_names, .free_slot = NO_SLOT, .changed = changed, .user = user};
+    *c = (sim_cache){
+        .ram_capacity = ram_tokens,
+        .disk_capacity = disk_tokens,
+        .n_names = n_names,
+        .free_slot = NO_SLOT,
+        .changed = changed,
+        .user = user,
+    };
     c->slot_of = base_alloc(BASE_MAX(n_names, (size_t)1) * sizeof(*c->slot_of));
     int rc = c->slot_of ? eviction_new(&c->ram) : RP_ERR_MEMORY;
     if (!rc && disk_tokens > 0) rc = eviction_new(&c->disk);
@@ -166,7 +173,13 @@ int sim_cache_add(sim_cache *c, uint32_t id, const rp_named_kv *item, uint32_t p
     bool is_new = i == NO_SLOT;
     if (is_new) {
         if ((i = cache_take_slot(c)) == NO_SLOT) return RP_ERR_MEMORY;
-        c->slots[i] = (sim_slot){.name = item->name, .id = id, .tenant = tenant, .n_tokens = item->n_tokens, .cost_us = BASE_MAX(cost_us, (uint64_t)1)};
+        c->slots[i] = (sim_slot){
+            .name = item->name,
+            .id = id,
+            .tenant = tenant,
+            .n_tokens = item->n_tokens,
+            .cost_us = BASE_MAX(cost_us, (uint64_t)1),
+        };
         c->slot_of[id] = i;
         c->use.names++;
     }

@@ -24,7 +24,7 @@ typedef struct sim_cache sim_cache;
 int sim_cache_new(sim_cache **out, size_t n_names, int64_t ram_tokens, int64_t disk_tokens, sim_cache_changed changed, void *user);
 void sim_cache_free(sim_cache *c);
 
-uint32_t sim_cache_tiers(const sim_cache *c, uint32_t id); /* RP_TIER_*; 0: not held */
+uint32_t sim_cache_tiers(const sim_cache *c, uint32_t id);  /* RP_TIER_*; 0: not held */
 uint32_t sim_cache_tenant(const sim_cache *c, uint32_t id); /* of a held one: who made it */
 /* Counts a use of a name, and holds it in RAM; from disk it enters RAM (false: no space). */
 bool sim_cache_hold(sim_cache *c, uint32_t id, uint32_t parent);

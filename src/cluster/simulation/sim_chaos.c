@@ -9,7 +9,11 @@
 #define LAST_FAULT_US 8000000 /* after the first arrival */
 #define QUIET_US 20000000     /* a stream that was refused is opened again within 5 s, and a digest follows within 1 s; frozen nodes thaw before */
 
-typedef enum chaos { CHAOS_KILL, CHAOS_FREEZE, CHAOS_DRAIN, CHAOS_ROUTER, N_CHAOS } chaos;
+typedef enum chaos { CHAOS_KILL,
+                     CHAOS_FREEZE,
+                     CHAOS_DRAIN,
+                     CHAOS_ROUTER,
+                     N_CHAOS } chaos;
 
 static int32_t drawn(sim_random *r, int32_t low, int32_t high) { return low + (int32_t)sim_random_below(r, (uint64_t)(high - low + 1)); }
 
@@ -75,9 +79,15 @@ void sim_chaos_begin(sim_cluster *s) {
     s->faults.cut = 0.02 * sim_random_unit(&r);
     s->faults.delay = 0.05 * sim_random_unit(&r);
     for (int32_t i = drawn(&r, 0, MOST_FAULTS); i > 0; i--) {
-        sim_event e = {.at_us = SIM_START_US + sim_random_below(&r, LAST_FAULT_US), .fn = chaos_happens, .owner = s, .kind = drawn(&r, 0, N_CHAOS - 1),
-                       .node = drawn(&r, 0, s->n_nodes - 1), .router = drawn(&r, 0, s->n_routers - 1),
-                       .check = 100000 + sim_random_below(&r, 6000000)};
+        sim_event e = {
+            .at_us = SIM_START_US + sim_random_below(&r, LAST_FAULT_US),
+            .fn = chaos_happens,
+            .owner = s,
+            .kind = drawn(&r, 0, N_CHAOS - 1),
+            .node = drawn(&r, 0, s->n_nodes - 1),
+            .router = drawn(&r, 0, s->n_routers - 1),
+            .check = 100000 + sim_random_below(&r, 6000000),
+        };
         sim_clock_add(&s->clock, &e);
     }
 }
@@ -147,7 +157,7 @@ void sim_chaos_check(sim_cluster *s) {
         if (t.jobs != 0 || t.cache.reserved_tokens != 0 || t.cache.held != 0)
             sim_cluster_broken(s, "node %d has %d requests, %lld tokens reserved and %zu names held after the end", (int)i, (int)t.jobs,
                                (long long)t.cache.reserved_tokens, t.cache.held);
-        if (t.cache.names != cluster_journal_count(sim_node_journal(s->nodes[i]))) sim_cluster_broken(s, "node %d reports other names than it holds", (int)i);
+        if (t.cache.names != cluster_journal_count(sim_node_journal(s->nodes[i]))) sim_cluster_broken(s, "node %d reports other names", (int)i);
     }
     for (int32_t i = 0; i < s->n_routers; i++) check_router(s, &s->routers[i]);
 }

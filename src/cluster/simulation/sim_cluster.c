@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-#define POLL_US 20000           /* changes of a node's names are sent together */
-#define LOAD_POLL_US 100000     /* a changed load is noticed */
+#define POLL_US 20000       /* changes of a node's names are sent together */
+#define LOAD_POLL_US 100000 /* a changed load is noticed */
 #define READ_BYTES ((size_t)1 << 18)
 #define CLIENT_RETRY_US 100000
 #define BUSY_RETRY_MS 500
@@ -44,7 +44,10 @@ uint64_t sim_gap_of(int bucket) {
 
 /* ---- faults of the network ---- */
 
-typedef enum sim_fault { SIM_FINE, SIM_LOSE, SIM_CUT_IT, SIM_DELAY } sim_fault;
+typedef enum sim_fault { SIM_FINE,
+                         SIM_LOSE,
+                         SIM_CUT_IT,
+                         SIM_DELAY } sim_fault;
 
 static sim_fault cluster_fault(sim_cluster *s, uint64_t *at_us) {
     sim_faults *f = &s->faults;
@@ -139,8 +142,16 @@ static void link_send(sim_cluster *s, int32_t router, int32_t node, void *bytes,
         return;
     }
     l->arrives_us = BASE_MAX(l->arrives_us, at_us);
-    sim_clock_add(&s->clock, &(sim_event){.at_us = l->arrives_us, .fn = stream_arrives, .owner = s, .bytes = bytes, .n = n, .router = router, .node = node,
-                                          .serial = l->serial});
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = l->arrives_us,
+                                 .fn = stream_arrives,
+                                 .owner = s,
+                                 .bytes = bytes,
+                                 .n = n,
+                                 .router = router,
+                                 .node = node,
+                                 .serial = l->serial,
+                             });
 }
 
 /* The node writes what is due. */
@@ -245,8 +256,14 @@ static void cancel_arrives(void *owner, const sim_event *e) {
 
 /* The node sees that the connection has ended. */
 static void send_cancel(sim_cluster *s, int32_t node, uint32_t request, uint32_t serial) {
-    sim_clock_add(&s->clock, &(sim_event){.at_us = s->clock.now_us + s->latency_us, .fn = cancel_arrives, .owner = s, .node = node, .request = request,
-                                          .serial = serial});
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = s->clock.now_us + s->latency_us,
+                                 .fn = cancel_arrives,
+                                 .owner = s,
+                                 .node = node,
+                                 .request = request,
+                                 .serial = serial,
+                             });
 }
 
 static void reply_arrives(void *owner, const sim_event *e) {
@@ -284,8 +301,18 @@ static void reply_arrives(void *owner, const sim_event *e) {
 static void add_reply(sim_cluster *s, uint64_t at_us, int32_t node, const sim_call *call, sim_reply what, int32_t from, int32_t to, uint64_t check) {
     sim_request *q = &s->requests[call->request];
     q->link_us = BASE_MAX(q->link_us, at_us);
-    sim_clock_add(&s->clock, &(sim_event){.at_us = q->link_us, .fn = reply_arrives, .owner = s, .node = node, .request = call->request,
-                                          .serial = call->serial, .kind = (int32_t)what, .from = from, .to = to, .check = check});
+    sim_clock_add(&s->clock, &(sim_event){
+                                 .at_us = q->link_us,
+                                 .fn = reply_arrives,
+                                 .owner = s,
+                                 .node = node,
+                                 .request = call->request,
+                                 .serial = call->serial,
+                                 .kind = (int32_t)what,
+                                 .from = from,
+                                 .to = to,
+                                 .check = check,
+                             });
 }
 
 /* A node's reply enters the network. */
@@ -337,15 +364,17 @@ static void request_arrives(void *owner, const sim_event *e) {
 /* No tenant's name is asked for by another: a request's names are its tenant's, and what a node is said to hold of them, its tenant asked for. */
 static void check_names(sim_cluster *s, const cluster_request *r, const sim_prompt *p) {
     int64_t known = 0;
-    if (r->items != s->w.items + p->first_item || r->n_items != p->n_items || r->tenant != p->tenant) sim_cluster_broken(s, "a request has other names");
+    if (r->items != s->w.items + p->first_item || r->n_items != p->n_items || r->tenant != p->tenant) sim_cluster_broken(s,
+                                                                                                                         "a request has other names");
     for (int32_t i = 0; i < p->n_kept; i++) {
         uint32_t id = s->w.ids[p->first_item + (size_t)i], *seen = &s->seen_by[id];
-        if (s->w.owners[id] != p->tenant || (*seen && *seen != p->tenant + 1)) sim_cluster_broken(s, "name %u of another tenant was asked for", (unsigned)id);
+        if (s->w.owners[id] != p->tenant || (*seen && *seen != p->tenant + 1)) sim_cluster_broken(s, "name %u is another tenant's", (unsigned)id);
         if (*seen && i < p->n_items) known += r->items[i].n_tokens;
         *seen = p->tenant + 1;
     }
     if (r->attempts <= 1 && r->held_tokens > known)
-        sim_cluster_broken(s, "%d tokens are said to be held, but the tenant asked for only %lld of them before", (int)r->held_tokens, (long long)known);
+        sim_cluster_broken(s, "%d tokens are said to be held, but the tenant asked for only %lld of them before", (int)r->held_tokens,
+                           (long long)known);
 }
 
 static void env_send(void *user, cluster_request *r) {
@@ -356,14 +385,22 @@ static void env_send(void *user, cluster_request *r) {
     uint64_t at_us;
     check_names(s, r, &s->w.prompts[request]);
     if (r->began && r->answer_tokens != q->received)
-        sim_cluster_broken(s, "request %u is continued after %d tokens, its client has %d", (unsigned)request, (int)r->answer_tokens, (int)q->received);
+        sim_cluster_broken(s, "request %u is continued after %d tokens, its client has %d", (unsigned)request, (int)r->answer_tokens,
+                           (int)q->received);
     hang_up(q);
     q->is_sent = true;
     q->is_broken = false;
     q->link_us = 0;
     sim_fault fault = cluster_fault(s, &at_us);
-    sim_event e = {.at_us = at_us, .fn = request_arrives, .owner = s, .node = r->node, .request = request, .serial = q->serial,
-                   .from = r->began ? r->answer_tokens : 0};
+    sim_event e = {
+        .at_us = at_us,
+        .fn = request_arrives,
+        .owner = s,
+        .node = r->node,
+        .request = request,
+        .serial = q->serial,
+        .from = r->began ? r->answer_tokens : 0,
+    };
     if (fault == SIM_LOSE || fault == SIM_CUT_IT) {
         e.fn = reply_arrives;
         e.kind = fault == SIM_CUT_IT ? SIM_UNREACHABLE : SIM_CUT;
@@ -437,9 +474,19 @@ static sim_router *choose_router(sim_cluster *s, uint32_t request, int32_t tries
 static void client_submits(sim_cluster *s, sim_request *q, sim_router *u) {
     const sim_prompt *p = &s->w.prompts[q - s->requests];
     uint64_t deadline = s->o->deadline_s > 0 ? q->arrived_us + (uint64_t)(s->o->deadline_s * 1e6) : 0;
-    q->r = (cluster_request){.items = s->w.items + p->first_item, .n_items = p->n_items, .prompt_tokens = p->prompt_tokens, .max_tokens = p->answer_tokens,
-                             .tenant = p->tenant, .session = p->session, .priority = p->priority, .deadline_us = deadline, .only_node = -1,
-                             .continues = true, .user = q};
+    q->r = (cluster_request){
+        .items = s->w.items + p->first_item,
+        .n_items = p->n_items,
+        .prompt_tokens = p->prompt_tokens,
+        .max_tokens = p->answer_tokens,
+        .tenant = p->tenant,
+        .session = p->session,
+        .priority = p->priority,
+        .deadline_us = deadline,
+        .only_node = -1,
+        .continues = true,
+        .user = q,
+    };
     q->router = u->number;
     q->is_submitted = true;
     q->token_us = 0;
@@ -487,8 +534,16 @@ static uint64_t env_now(void *user) { return ((sim_router *)user)->s->clock.now_
 static uint64_t env_random(void *user) { return sim_random_next(&((sim_router *)user)->random); }
 
 static int router_begin(sim_router *u, rp_error *err) {
-    cluster_env env = {.user = u, .now_us = env_now, .random = env_random, .open_stream = env_open_stream, .close_stream = env_close_stream,
-                       .send = env_send, .cancel = env_cancel, .end = env_end};
+    cluster_env env = {
+        .user = u,
+        .now_us = env_now,
+        .random = env_random,
+        .open_stream = env_open_stream,
+        .close_stream = env_close_stream,
+        .send = env_send,
+        .cancel = env_cancel,
+        .end = env_end,
+    };
     int rc = cluster_router_new(&u->t, &u->s->router_options, &env, err);
     u->tick_us = UINT64_MAX;
     for (int32_t i = 0, node; i < u->s->n_nodes && !rc; i++) {
@@ -512,7 +567,8 @@ void sim_cluster_check_retries(sim_cluster *s, const sim_router *u) {
     cluster_router_counts c = cluster_router_counted(u->t);
     double most = 10 + s->router_options.retry_share * (double)c.submitted + (double)(s->clock.now_us - u->begun_us) / 1e6;
     if ((double)(c.retries + c.continuations) > most + 1)
-        sim_cluster_broken(s, "%llu retries and %llu continuations of %llu requests", (unsigned long long)c.retries, (unsigned long long)c.continuations,
+        sim_cluster_broken(s, "%llu retries and %llu continuations of %llu requests", (unsigned long long)c.retries,
+                           (unsigned long long)c.continuations,
                            (unsigned long long)c.submitted);
 }
 
@@ -556,8 +612,12 @@ void sim_cluster_restart_router(sim_cluster *s, int32_t router, uint64_t down_us
 
 /* Coefficients of rp_engine_load: few rows are bound by loading the weights, many by arithmetic. */
 static rp_engine_load costs_of(const rp_cluster_simulate_options *o) {
-    rp_engine_load load = {.struct_size = (uint32_t)sizeof(load), .kv_bytes_per_token = o->kv_bytes_per_token, .max_running = o->max_sequences,
-                           .chunk_tokens = o->chunk_tokens};
+    rp_engine_load load = {
+        .struct_size = (uint32_t)sizeof(load),
+        .kv_bytes_per_token = o->kv_bytes_per_token,
+        .max_running = o->max_sequences,
+        .chunk_tokens = o->chunk_tokens,
+    };
     double token_us = 1e6 / o->prefill_tokens_per_s;
     for (int k = 0; k < RP_COST_KNOTS; k++) load.knot_us[k] = BASE_MAX(o->decode_ms * 1e3, token_us * (double)(1 << k));
     load.row_slot_us = token_us / o->attention_tokens;
@@ -567,9 +627,16 @@ static rp_engine_load costs_of(const rp_cluster_simulate_options *o) {
 
 static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
     const rp_cluster_simulate_options *o = s->o;
-    sim_node_options node = {.kv_tokens = o->kv_tokens, .disk_tokens = o->disk_tokens, .costs = costs_of(o), .max_waiting = o->max_waiting,
-                             .report_tokens = o->faults ? 1 : 16, .index_age_us = (uint64_t)(o->index_age_s * 1e6), .no_queues = o->no_queues,
-                             .secret = s->secret};
+    sim_node_options node = {
+        .kv_tokens = o->kv_tokens,
+        .disk_tokens = o->disk_tokens,
+        .costs = costs_of(o),
+        .max_waiting = o->max_waiting,
+        .report_tokens = o->faults ? 1 : 16,
+        .index_age_us = (uint64_t)(o->index_age_s * 1e6),
+        .no_queues = o->no_queues,
+        .secret = s->secret,
+    };
     sim_port port = {.user = s, .reply = node_replies, .sampled = node_sampled, .changed = node_changes, .broken = node_is_broken};
     int rc = RP_OK;
     s->nodes = base_calloc((size_t)o->nodes, sizeof(sim_node *));
@@ -608,7 +675,8 @@ static int cluster_make_requests(sim_cluster *s, rp_error *err) {
     return RP_OK;
 }
 
-int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, const cluster_router_options *router, const rp_cluster_trace_request *trace,
+int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, const cluster_router_options *router,
+                    const rp_cluster_trace_request *trace,
                     size_t n, rp_error *err) {
     sim_cluster *s = base_calloc(1, sizeof(*s));
     *out = s;

@@ -31,16 +31,16 @@ typedef struct sim_faults {
 /* A request as its client sees it. */
 typedef struct sim_request {
     cluster_request r;
-    uint32_t serial;      /* of its present connection to a node: messages of others are stale */
-    bool is_sent;         /* there is one */
-    bool is_broken;       /* it is, and nobody knows yet */
-    bool is_submitted;    /* a router has it */
-    bool was_cut;         /* by the end of its router, just now */
-    uint64_t link_us;     /* its last message arrives then */
+    uint32_t serial;   /* of its present connection to a node: messages of others are stale */
+    bool is_sent;      /* there is one */
+    bool is_broken;    /* it is, and nobody knows yet */
+    bool is_submitted; /* a router has it */
+    bool was_cut;      /* by the end of its router, just now */
+    uint64_t link_us;  /* its last message arrives then */
     int32_t router, tries;
     bool arrived, ended, lost; /* lost: with its router */
     cluster_outcome outcome;
-    int32_t received;     /* tokens of the answer */
+    int32_t received;                                  /* tokens of the answer */
     uint64_t arrived_us, first_us, ended_us, token_us; /* token_us: when a node sampled the last one */
 } sim_request;
 
@@ -82,15 +82,17 @@ typedef struct sim_cluster {
     int32_t n_nodes, n_routers;
     sim_faults faults;
     uint64_t latency_us;
-    uint64_t gaps[SIM_GAP_BUCKETS]; /* inter-token latencies: a logarithmic histogram (sim_gap_bucket) */
+    uint64_t gaps[SIM_GAP_BUCKETS];                                         /* inter-token latencies: a logarithmic histogram (sim_gap_bucket) */
     uint64_t router_lost, dropped_turns, retries, continuations, submitted; /* of routers that were restarted, too */
     uint64_t hash;
     uint32_t *seen_by; /* [n_names] 1 + the tenant that asked for it; 0: nobody did */
     char broken[512];
 } sim_cluster;
 
-/* o: borrowed; router: copied, its secret is drawn. trace as in sim_workload_make. Everything starts at time 1; requests are scheduled. Free it in any case. */
-int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, const cluster_router_options *router, const rp_cluster_trace_request *trace,
+/* o: borrowed; router: copied,
+    its secret is drawn. trace as in sim_workload_make. Everything starts at time 1; requests are scheduled. Free it in any case. */
+int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, const cluster_router_options *router,
+                    const rp_cluster_trace_request *trace,
                     size_t n, rp_error *err);
 void sim_cluster_free(sim_cluster *s);
 

@@ -14,15 +14,15 @@ typedef struct sim_job {
     sim_call call;
     uint32_t *held; /* [n_held] names that it holds; room for all of its prompt */
     int32_t n_held;
-    int32_t left;             /* tokens of prompt and resumed answer to compute */
-    double slots_each;        /* that each of them attends to, on average */
-    int32_t take;             /* of them in this step */
-    bool decodes, running;    /* decodes: has a row in this step */
-    int32_t done, reported;   /* tokens of the answer */
-    uint64_t check;           /* of those that were not reported yet */
+    int32_t left;              /* tokens of prompt and resumed answer to compute */
+    double slots_each;         /* that each of them attends to, on average */
+    int32_t take;              /* of them in this step */
+    bool decodes, running;     /* decodes: has a row in this step */
+    int32_t done, reported;    /* tokens of the answer */
+    uint64_t check;            /* of those that were not reported yet */
     int64_t reserved, unnamed; /* memory: all; of it for tokens that will have no name */
-    double read_us;           /* of what is read from disk, before its first step */
-    double estimate_us;       /* computing what is left; while it waits, as of its arrival */
+    double read_us;            /* of what is read from disk, before its first step */
+    double estimate_us;        /* computing what is left; while it waits, as of its arrival */
     struct sim_job *next;
 } sim_job;
 
@@ -42,7 +42,7 @@ struct sim_node {
     int32_t n_running, n_waiting;
     double waiting_us;
     int64_t waiting_tokens;
-    uint64_t backlog_until; /* no_queues: when it would be idle */
+    uint64_t backlog_until;  /* no_queues: when it would be idle */
     rp_span_change *changes; /* not yet in the journal */
     size_t n_changes, cap_changes;
     sim_node_totals total;
@@ -68,7 +68,13 @@ static void node_tell(void *owner, const sim_event *e) {
 /* What changed enters the journal, or will when the index has its age. */
 static void node_flush(sim_node *n) {
     if (!n->n_changes) return;
-    sim_event e = {.at_us = n->clock->now_us + n->o.index_age_us, .fn = node_tell, .owner = n, .serial = n->life, .n = n->n_changes * sizeof(*n->changes)};
+    sim_event e = {
+        .at_us = n->clock->now_us + n->o.index_age_us,
+        .fn = node_tell,
+        .owner = n,
+        .serial = n->life,
+        .n = n->n_changes * sizeof(*n->changes),
+    };
     if (n->o.index_age_us > 0) {
         e.bytes = base_alloc(e.n);
         if (e.bytes) memcpy(e.bytes, n->changes, e.n);
@@ -405,9 +411,14 @@ void sim_node_cancel(sim_node *n, uint32_t request, uint32_t serial) {
 /* ---- life ---- */
 
 int sim_node_start(sim_node *n, uint64_t epoch) {
-    cluster_hello hello = {.epoch = epoch, .n_ctx = INT32_MAX, .max_sequences = n->o.costs.max_running, .max_queue = n->o.max_waiting,
-                           .kv_budget_bytes = (uint64_t)n->o.kv_tokens * n->o.costs.kv_bytes_per_token,
-                           .disk_budget_bytes = (uint64_t)n->o.disk_tokens * n->o.costs.kv_bytes_per_token};
+    cluster_hello hello = {
+        .epoch = epoch,
+        .n_ctx = INT32_MAX,
+        .max_sequences = n->o.costs.max_running,
+        .max_queue = n->o.max_waiting,
+        .kv_budget_bytes = (uint64_t)n->o.kv_tokens * n->o.costs.kv_bytes_per_token,
+        .disk_budget_bytes = (uint64_t)n->o.disk_tokens * n->o.costs.kv_bytes_per_token,
+    };
     BASE_ASSERT(!n->journal);
     memset(hello.identity, 'a', sizeof(hello.identity) - 1);
     snprintf(hello.node, sizeof(hello.node), "node-%d", (int)n->number);

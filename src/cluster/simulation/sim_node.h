@@ -16,7 +16,13 @@
 #include "cluster/simulation/sim_clock.h"
 #include "cluster/simulation/sim_workload.h"
 
-typedef enum sim_reply { SIM_BEGAN, SIM_TOKENS, SIM_FINISHED, SIM_BUSY, SIM_REFUSED, SIM_CUT, SIM_UNREACHABLE } sim_reply;
+typedef enum sim_reply { SIM_BEGAN,
+                         SIM_TOKENS,
+                         SIM_FINISHED,
+                         SIM_BUSY,
+                         SIM_REFUSED,
+                         SIM_CUT,
+                         SIM_UNREACHABLE } sim_reply;
 
 /* A request as a node has it. serial: of the connection. */
 typedef struct sim_call {
@@ -34,13 +40,13 @@ typedef struct sim_port {
     /* Tokens [from, to) of the answer have been sampled; check: the sum of their hashes. Of SIM_FINISHED and others: none. */
     void (*reply)(void *user, int32_t node, const sim_call *call, sim_reply what, int32_t from, int32_t to, uint64_t check);
     void (*sampled)(void *user, int32_t node, uint32_t request); /* a token, now */
-    void (*changed)(void *user, int32_t node);                                     /* its names did */
-    void (*broken)(void *user, const char *what);                                  /* an invariant */
+    void (*changed)(void *user, int32_t node);                   /* its names did */
+    void (*broken)(void *user, const char *what);                /* an invariant */
 } sim_port;
 
 typedef struct sim_node_options {
     int64_t kv_tokens, disk_tokens;
-    rp_engine_load costs; /* coefficients; kv_bytes_per_token, max_running, chunk_tokens */
+    rp_engine_load costs;               /* coefficients; kv_bytes_per_token, max_running, chunk_tokens */
     int32_t max_waiting, report_tokens; /* tokens of an answer are reported so many at a time */
     uint64_t index_age_us;
     bool no_queues;
