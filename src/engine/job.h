@@ -110,6 +110,7 @@ struct rp_job {
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
+    int32_t n_resumed; /* of the answer's tokens, sampled before, that are computed after the prompt: the last one only if the answer goes on */
 
     /* Admission, reuse and computation. */
     job_phase phase;
@@ -174,6 +175,10 @@ int job_list_flat(rp_job *c, rp_error *err);
 void job_list_runs(rp_job *c);
 /* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. */
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+/* Lists the tokens of a resumed answer after those of the prompt. */
+void job_list_resumed(rp_job *c);
+/* Tokens that are known, and computed or found, before the first one is sampled. */
+static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_resumed; }
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The root of its tokens from switch_at on. */
@@ -187,7 +192,7 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
-/* Most tokens of the prompt that may be hits: the last one is always computed, for its logits; observed rows as well
+/* Most of those tokens that may be hits: the last one is always computed, for its logits; observed rows as well
  * (sequence_reduction.h), and all of them for their log-probabilities. */
 int32_t job_most_found(const rp_job *c);
 

@@ -41,14 +41,14 @@ static double queue_cost_of(const rp_engine *e, const rp_job *c) {
         const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
     }
-    return prompt_us(e, c->n_prompt) + answer_us(e, c->answer.most, c->n_prompt);
+    return prompt_us(e, job_n_given(c)) + answer_us(e, c->answer.most - c->n_resumed, job_n_given(c));
 }
 
 static double spent_on(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) return c->cost_us;
-    int32_t answered = c->result ? c->result->n_tokens : 0;
-    int32_t prompt = BASE_MIN(c->seq.done, c->n_prompt - c->n_found - c->moved.n);
-    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, c->n_prompt);
+    int32_t answered = c->result ? c->result->n_tokens - c->n_resumed : 0;
+    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found - c->moved.n);
+    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, job_n_given(c));
 }
 
 /* ---- order ---- */

@@ -30,6 +30,12 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
+    if (o->n_resumed < 0 || (!o->resumed && o->n_resumed > 0))
+        return base_fail(err, RP_ERR_INVALID, "n_resumed is %d, and resumed is %s", o->n_resumed, o->resumed ? "set" : "NULL");
+    for (int32_t i = 0; i < o->n_resumed; i++)
+        if (o->resumed[i] < 0 || o->resumed[i] >= n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i], n_vocab);
+    if (o->n_resumed > 0 && o->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
     if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
                          RP_DRAFT_AUTO);
@@ -64,7 +70,7 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, rendered, tokens, text and adapter are used before. */
+ * kv_method, messages, rendered, tokens, text, resumed and adapter are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
@@ -74,7 +80,7 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->rendered = NULL;
     own->rendered_turns = NULL;
     own->built = NULL;
-    own->tokens = NULL;
+    own->tokens = own->resumed = NULL;
     own->stops = NULL;
     own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
@@ -254,6 +260,24 @@ static int read_back(rp_job *c, rp_error *err) {
     return rc;
 }
 
+/* An answer that goes on needs its whole KV as its first engine had it. */
+static int check_resumed(const rp_job *c, rp_error *err) {
+    const char *other = c->reduction.asked ? "kv_keep" : c->shift.asked ? "context_shift" : c->focus.most > 0 ? "quality 'focus'" : NULL;
+    return other ? base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere", other) : RP_OK;
+}
+
+/* The answer begins with tokens that were sampled before. */
+static int request_resume(rp_job *c, const rp_request *o, rp_error *err) {
+    const int32_t n = o->n_resumed;
+    if (n == 0) return RP_OK;
+    int rc = check_resumed(c, err);
+    if (rc || (rc = answer_resume(&c->answer, o->resumed, n, err))) return rc;
+    for (int32_t i = 0; i < n; i++) prompt_lookup_accept(&c->prompt_lookup, o->resumed[i]);
+    c->n_resumed = n - c->answer.over; /* the last token of an answer is not computed */
+    job_list_resumed(c);
+    return RP_OK;
+}
+
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
     if (o->prompt || o->built || o->messages || o->rendered) return false;
@@ -325,7 +349,7 @@ int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
         (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
         (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
         (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
+        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = request_resume(c, o, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     if (!embedding_is_cacheable(c)) c->shares = false;

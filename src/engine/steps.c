@@ -359,7 +359,7 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
     if ((*again = focus_is_due(c, logits))) return RP_OK;
     e->reported_first |= first;
     int rc = answer_next(&c->answer, logits, token, err);
-    if (first && !rc) steps_notify_first_logits(e, c, logits);
+    if (first && !rc && c->n_resumed == 0) steps_notify_first_logits(e, c, logits); /* of a prompt */
     return rc;
 }
 
