@@ -17,6 +17,7 @@
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/admin/report.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 #define PREFIX "cachedContents/"
@@ -267,6 +268,7 @@ int gemini_add_content(server_request *x, json_t *root) {
     registry_content c;
     server_field_text(&f, "cachedContent", &name);
     if (x->problem.kind || !name) return (int)x->problem.kind;
+    if (x->server->route) return route_pin(x, name, "cachedContent"); /* the node that has it prepends it */
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
             server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);

@@ -96,6 +96,7 @@ typedef struct server_request {
         int64_t prompt_tokens, cached_tokens, answer_tokens;
     } answer; /* of a finished answer, for on_request */
 
+    bool has_parted;            /* it is no user of its model any more (model_pool_part) */
     struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
