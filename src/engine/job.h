@@ -117,6 +117,7 @@ struct rp_job {
     turn turn;                /* while it is queued: its round; */
     uint64_t place;           /* among the jobs of that round */
     double cost_us;           /* predicted when it was queued; */
+    int32_t expected_tokens;  /* prompt tokens that it had to compute by what was cached then (load.c) */
     bool is_charged;          /* its tenant was charged for it on admission */
     uint64_t tenant_rows;     /* prompt rows computed for its tenant while one of the tenant's jobs ran */
     bool shares;              /* it uses the prefix cache: looks up and inserts */
@@ -156,7 +157,9 @@ struct rp_job {
 
 /* ---- request.c: on the submitting thread ---- */
 
-/* Copies, parses, plans and checks a request into a new job. Errors as rp_engine_submit. */
+/* Copies, parses and plans a request into a new job, up to what decides which KV it can reuse: for names (names.c). Errors as rp_engine_submit. */
+int job_plan_prompt(rp_job *c, const rp_request *request, rp_error *err);
+/* The same, with all that its answer needs. */
 int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 /* ---- adapters.c ---- */
 

@@ -35,13 +35,14 @@ void handle_readyz(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
+    if (state == SERVER_STATE_READY && server_is_draining(x->server)) state = SERVER_STATE_DRAINING; /* an operator's wish */
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
              is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
 void handle_health(server_request *x) {
-    if (server_get_state(x->server) == SERVER_STATE_READY) {
+    if (server_get_state(x->server) == SERVER_STATE_READY && !server_is_draining(x->server)) {
         server_request_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
         return;
     }

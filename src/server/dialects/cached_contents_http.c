@@ -17,6 +17,7 @@
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/admin/report.h"
+#include "server/cluster/cluster_port.h"
 #include "server/route/route.h"
 #include "server/server_internal.h"
 
@@ -153,7 +154,7 @@ static json_t *created(server_request *x) {
     const char *display = "";
     registry_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
     server_field_text(&f, "displayName", &display);
-    snprintf(c.id, sizeof(c.id), "%s", x->id);
+    cluster_port_stored_id(x, c.id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
     snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);

@@ -14,7 +14,9 @@
 #include "server/prompt/prompt_tokens.h"
 #include "server/prompt/template_hint.h"
 #include "server/admin/report.h"
+#include "server/cluster/cluster_port.h"
 #include "server/server_internal.h"
+#include "server/generation/stream_marks.h"
 #include "server/generation/tools.h"
 
 /* ---- callbacks ---- */
@@ -74,10 +76,21 @@ static void count_time(server_choice *c) {
     c->token_us = now;
 }
 
+/* Into the next mark. */
+static bool mark_token(server_choice *c, int32_t token) {
+    server_request *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (stream_marks_add(c, token) || too_slow(x));
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
 static bool generate_on_token(void *user, const rp_token *token) {
     server_choice *c = user;
     server_request *x = c->x;
+    if (stream_marks_is_resumed(c)) return true;
     count_time(c);
+    if (x->relay && x->relay->has_marks) return mark_token(c, token->id);
     if (!x->gen.stream || x->gen.n_logprobs < 0) return true;
     server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen.n_logprobs)};
     size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
@@ -169,6 +182,8 @@ void generate_free(server_request *x) {
         base_buffer_free(&c->tokens);
         base_buffer_free(&c->taken_text);
         base_buffer_free(&c->taken_tokens);
+        base_buffer_free(&c->sampled);
+        base_buffer_free(&c->taken_sampled);
     }
     base_free(x->choices);
     x->choices = NULL;
@@ -224,6 +239,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
+    stream_marks_resume(x, &q);
     return q;
 }
 
@@ -325,7 +341,9 @@ static int make_choices(server_request *x) {
                                      .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
-                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
     for (int32_t i = 0; i < n && needs_finder(&x->gen); i++)
         tool_finder_init(&choices[i].finder, &x->gen, reasoning_of(&x->gen), on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
@@ -387,7 +405,8 @@ static int check_ask(server_request *x) {
 
 /* Jobs for all choices; what has come of them meanwhile is looked at now. */
 static int begin_jobs(server_request *x) {
-    const int kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
+    int kind = stream_marks_begin(x);
+    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
     if (kind) return kind;
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
@@ -411,7 +430,9 @@ void generate_begin(server_request *x, const server_form *form) {
     x->form = form;
     x->take = generate_take;
     x->is_stream = x->gen.stream;
-    x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    x->seed = x->gen.has_seed                   ? x->gen.sampling.seed
+              : x->relay && x->relay->has_route ? x->relay->route.seed & INT64_MAX
+                                                : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     set_convention(x);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
@@ -503,21 +524,18 @@ static void swap_buffers(base_buffer *a, base_buffer *b) {
 static bool take_pending(server_request *x, server_choice *c) {
     base_buffer_clear(&c->taken_text);
     base_buffer_clear(&c->taken_tokens);
+    base_buffer_clear(&c->taken_sampled);
     pthread_mutex_lock(&x->lock);
     swap_buffers(&c->text, &c->taken_text);
     swap_buffers(&c->tokens, &c->taken_tokens);
+    swap_buffers(&c->sampled, &c->taken_sampled);
     forget_pending(c);
     bool done = c->done;
     pthread_mutex_unlock(&x->lock);
     return done;
 }
 
-static int generate_report_piece(server_request *x, server_choice *c) {
-    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
-    if (c->taken_tokens.len > 0) {
-        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
-        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
-    }
+static int generate_render_piece(server_request *x, server_choice *c, server_piece piece) {
     if (generate_is_parsed(c)) {
         c->piece = piece;
         int rc = tool_finder_feed(&c->finder, piece.text, piece.n);
@@ -529,12 +547,33 @@ static int generate_report_piece(server_request *x, server_choice *c) {
     return x->form->piece(x, c, &piece);
 }
 
+/* What the client has already, from another node, is rendered apart, and dropped. */
+static int generate_report_piece(server_request *x, server_choice *c) {
+    const size_t had = stream_marks_count_had(x, c->taken_text.len), before = x->reply.len;
+    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = had};
+    int rc = stream_marks_take(x, c);
+    if (!rc && had > 0) rc = generate_render_piece(x, c, piece);
+    stream_marks_rendered(x, c, had, before);
+    if (rc || stream_marks_skip(x)) return rc;
+    piece.text += had;
+    piece.n = c->taken_text.len - had;
+    if (c->taken_tokens.len > 0) {
+        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
+        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
+    }
+    rc = generate_render_piece(x, c, piece);
+    stream_marks_rendered(x, c, piece.n, before);
+    return rc;
+}
+
 static int generate_report_choice(server_request *x, server_choice *c) {
     if (c->ended) return 0;
     bool done = take_pending(x, c);
     int rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     c->ended = true;
+    if (stream_marks_skip(x))
+        return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL, "the continued answer ends before the text that was sent of it") == SERVER_FINE;
     server_choice_collect(c);
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     if (c->result && generate_is_parsed(c)) rc = tool_finder_finish(&c->finder);
@@ -577,21 +616,28 @@ static int form_piece_of_nothing(server_request *x) {
 }
 
 void generate_take(server_request *x) {
+    const size_t before = x->reply.len;
     int rc = 0;
     if (generate_only_continues(x)) {
-        if (x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
+        rc = x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n");
+        if (rc || stream_marks_append(x, before)) x->gone = true;
         return;
     }
     if (!x->stream_began && x->form->open) rc = x->form->open(x);
+    if (!x->stream_began) stream_marks_drop_begin(x, before);
     x->stream_began = true;
     for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = generate_report_choice(x, &x->choices[i]);
     if (rc) server_fail_memory(&x->problem);
-    if (!x->problem.kind && !all_ended(x)) return;
+    if (!x->problem.kind && !all_ended(x)) {
+        if (stream_marks_append(x, before)) x->gone = true;
+        return;
+    }
     x->stream_ended = true;
     if (!x->problem.kind) {
         report_keep(x);
         if (x->form->end) rc = x->form->end(x);
     } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
+    if (!rc) rc = stream_marks_append(x, before);
     if (rc) x->gone = true; /* no error can be sent any more */
 }
 

@@ -4,12 +4,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <sodium.h>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/cluster/cluster_port.h"
 #include "server/http/gate.h"
 #include "server/server_internal.h"
 
@@ -65,6 +67,10 @@ const char *server_request_tenant(const server_request *x, char salted[SERVER_SA
     base_hash_final(&h, &key);
     base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
     return salted;
+}
+
+int64_t server_request_created(const server_request *x) {
+    return x->relay && x->relay->has_route ? x->relay->route.created : (int64_t)time(NULL);
 }
 
 /* ---- suspended ---- */
@@ -167,14 +173,21 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || append_frame(x, event, object);
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
+}
+
+int server_request_done(server_request *x) {
+    if (x->relay) x->relay->frames++;
+    return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
 }

@@ -86,7 +86,7 @@ typedef struct server_request {
     size_t reply_at;   /* bytes of reply already sent */
     bool is_stream, stream_began, stream_ended;
     bool is_lines; /* the stream is lines of JSON (NDJSON), not server-sent events */
-    bool is_relayed; /* the stream is a reply of a node, of content_type */
+    bool is_bytes; /* it is of content_type, neither of them */
     uint64_t sent_bytes;
 
     char traceparent[SERVER_TRACEPARENT_BYTES]; /* of the request, if well-formed; or "" */
@@ -109,6 +109,9 @@ typedef struct server_request {
     char salted[SERVER_SALTED_BYTES];
     const char *tenant;        /* of its jobs: the key's, or salted */
     uint64_t seed;
+
+    struct server_relay *relay; /* of a request on the cluster's port (cluster_port.h); NULL: it came on another one */
+    struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
 
@@ -133,6 +136,8 @@ typedef struct server_request {
 
 /* NULL: no memory. */
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
+/* It does not hold up a shutdown any more. The owner of the request. */
+void server_request_end_active(server_request *x);
 /* Waits for the jobs and frees everything. A worker, or the only holder. */
 void server_request_free(server_request *x);
 
@@ -172,11 +177,16 @@ void server_request_reply_text(server_request *x, int status, const char *conten
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
+/* When the request was made, in seconds since 1970, as its objects give it; of a routed request: what the router said. */
+int64_t server_request_created(const server_request *x);
+
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over.
  * NULL: no memory. */
 int server_request_frame(server_request *x, const char *event, json_t *object);
 /* Appends a line of JSON to a stream of lines. */
 int server_request_line(server_request *x, json_t *object);
+/* Appends the frame of server-sent events that ends a stream of OpenAI's. */
+int server_request_done(server_request *x);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
 const char *server_request_query(const server_request *x, const char *name);

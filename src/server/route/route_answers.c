@@ -196,8 +196,8 @@ static void show_node(route_request *rr) {
 void route_relay(route_request *rr, base_buffer *bytes) {
     server_request *x = rr->x;
     pthread_mutex_lock(&x->lock);
-    if (!rr->wants_stream && !x->is_relayed) { /* a long reply begins */
-        x->is_stream = x->is_relayed = true;
+    if (!rr->wants_stream && !x->is_bytes) { /* a long reply begins */
+        x->is_stream = x->is_bytes = true;
         x->content_type = rr->content_type;
     }
     if (x->stage == SERVER_RUNNING) show_node(rr);
@@ -217,7 +217,7 @@ static int keep_alive(server_request *x) {
 
 static void fail_stream(server_request *x, const server_problem *problem) {
     x->problem = *problem;
-    if (x->is_relayed || !x->form->fail || x->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
+    if (x->is_bytes || !x->form->fail || x->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
 }
 
 /* The network thread swaps nothing: the buffer that the client has read becomes the next one. */
