@@ -57,8 +57,9 @@ static int32_t used_slots_until(used_slots *u, int32_t end) {
 
 /* The first part of reduced KV has the others' number: it stands for all of them. */
 static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment *s, used_slots *used, names_owner *o, rp_error *err) {
+    const int32_t group = (int32_t)(item - c->plan->items) + 1;
     const base_key key = pml_reduced_key(s, 0);
-    rp_named_kv about = {.is_module = true, .position = item->pos + used->next};
+    rp_named_kv about = {.is_module = true, .group = group, .position = item->pos + used->next};
     about.n_tokens = used_slots_until(used, INT32_MAX);
     const uint64_t share = s->keep == REDUCTION_AUTO ? REDUCTION_ALL : (uint64_t)s->keep;
     about.bytes = (uint64_t)about.n_tokens * names_token_bytes(c->engine, s->format) * share / REDUCTION_ALL;
@@ -68,13 +69,14 @@ static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment
 static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_error *err) {
     const pml_layout *l = c->plan->layout;
     const pml_segment *s = &l->segments[item->segment];
+    const int32_t group = (int32_t)(item - c->plan->items) + 1;
     used_slots used = {.slots = pml_item_slots(c->plan, item), .again = pml_item_again(c->plan, item), .n_again = item->n_again};
     int rc = RP_OK;
     used_slots_advance(&used);
     if (used.next < 0) return RP_OK;
     if (item->reduced) return name_reduced(c, item, s, &used, o, err);
     for (int32_t i = 0; i < s->n_spans && used.next >= 0 && !rc; i++) {
-        rp_named_kv about = {.is_module = true, .position = item->pos + used.next};
+        rp_named_kv about = {.is_module = true, .group = group, .position = item->pos + used.next};
         about.n_tokens = used_slots_until(&used, (i + 1) * KV_SPAN_TOKENS);
         const int32_t span_tokens = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
         about.bytes = (uint64_t)span_tokens * names_token_bytes(c->engine, s->format);
