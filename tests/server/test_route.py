@@ -38,8 +38,6 @@ DIALECTS = {
                     lambda r: r["message"]["content"], lambda f: f["message"]["content"]),
     "ollama": ("/api/generate", {"model": "m", "prompt": QUESTION, "stream": False, "options": {"num_predict": 24, "seed": 5}},
                lambda r: r["response"], lambda f: f["response"]),
-    "pml": ("/v1/prompts", {"prompt": f"<prompt>{QUESTION}</prompt>", "max_tokens": 24, "seed": 5, "temperature": 1}, lambda r: r["answers"][0]["text"],
-            lambda f: f.get("text") if "index" in f else None),
     "gemini": ("/v1beta/models/m:generateContent", {"contents": [{"parts": [{"text": QUESTION}]}], "generationConfig": {"maxOutputTokens": 24, "seed": 5}},
                lambda r: r["candidates"][0]["content"]["parts"][0]["text"],
                lambda f: "".join(p.get("text", "") for p in f["candidates"][0].get("content", {}).get("parts", []))),
@@ -210,7 +208,6 @@ class Routing(Cluster):
         self.assertGreaterEqual(m['reprise_route_requests_total{outcome="served"}'], 1)
         self.assertEqual((m['reprise_node_health{node="a"}'], m['reprise_node_health{node="b"}'], m["reprise_route_nodes_well"]), (2, 2, 2))
         self.assertGreaterEqual(m["reprise_route_submitted_total"], m['reprise_route_requests_total{outcome="served"}'])
-        self.assertEqual(m["reprise_route_unplanned_total"], 0)
 
     def test_schemas(self):
         put = self.router.ask("PUT", "/v1/schemas/cities", CITIES)
@@ -236,7 +233,6 @@ class Failures(Cluster):
             if node.process.poll() is None:
                 continue
             port = node.addresses[1].rsplit(":", 1)[1]
-            node.stop()
             self.nodes[name] = Node(self.secret, name, port=port)
             self.addClassCleanup(self.nodes[name].stop)
             self.nodes[name].wait_ready()
