@@ -153,9 +153,10 @@ RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *mod
 /* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_ready is to get, so that the server knows
  * what its store holds; without it, nothing. The engine ends before rp_server_free returns, or on_spans is not called after it. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
-/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free. Engines that plan requests are made for it, for
- * the identity of most nodes. */
-RP_API int rp_server_ready_router(rp_server *server, rp_model *model, rp_error *err);
+/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the strings of options. Engines that plan
+ * requests are made for it, for the identity, KV format and context length of most nodes. options: kv_f16_layers, keep_share, keep_method and kv_keep of
+ * the nodes; NULL: the defaults. */
+RP_API int rp_server_ready_router(rp_server *server, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* Reads nodes_file of a router again, and looks nodes_dns up. Any thread. */
 RP_API void rp_server_reload_nodes(rp_server *server);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */

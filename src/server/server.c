@@ -193,9 +193,9 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
     o->spans_user = s->cluster;
 }
 
-int rp_server_ready_router(rp_server *s, rp_model *model, rp_error *err) {
+int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
     if (!s || !model || !s->route) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
-    return accept_requests(s, route_start(s->route, model, err), err);
+    return accept_requests(s, route_start(s->route, model, options, err), err);
 }
 
 void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }

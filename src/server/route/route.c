@@ -123,14 +123,16 @@ void route_free(route *t) {
 
 /* ---- threads ---- */
 
-int route_start(route *t, rp_model *model, rp_error *err) {
+int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_error *err) {
     const char *name = t->server->model_name[0] ? t->server->model_name : NULL;
     rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name};
     models.load = route_planner_load;
     models.unload = route_planner_unload;
     models.user = t;
     t->model = model;
-    int rc = model_pool_new(&t->server->models, t->server, &models, err);
+    t->engine = rp_engine_options_defaults();
+    int rc = options ? base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err) : RP_OK;
+    if (!rc) rc = model_pool_new(&t->server->models, t->server, &models, err);
     if (rc) return rc;
     if (route_schemas_count(t) > 0) atomic_store(&t->schema_version, 1);
     rc = route_network_start(t, err);

@@ -108,6 +108,7 @@ typedef struct route_request {
 struct route {
     rp_server *server;
     rp_model *model; /* borrowed */
+    rp_engine_options engine; /* of the engines for plans, besides what nodes say */
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_router_options options;
     char **listed; /* [n_listed] of the options */
