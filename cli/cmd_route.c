@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_route.c: `reprise route`: a router in front of servers of a cluster (docs/cluster.md).
  *
- * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server (reprise_server.h), what it has in common with
- * `reprise serve` to serve_common.h.
+ * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server (reprise_server.h), what it has in
+ * common with `reprise serve` to serve_common.h.
  */
 #define _POSIX_C_SOURCE 200809L /* sigwait */
 
@@ -72,7 +72,8 @@ const cli_command cli_command_route = {
     .summary = "send requests to the node of a cluster that will answer first",
     .synopsis = "-m MODEL --cluster-secret FILE --node URL... [OPTIONS]",
     .notes = "Options of prompts (--stable-system, --reuse, --split-documents, --max-tokens) should be those of the nodes, so that plans are exact.\n"
-             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the --schema files again.\n"
+             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the\n"
+             "--schema files again.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
     .main = route_main,

@@ -147,8 +147,8 @@ static void print_decision(const json_t *report) {
         const json_t *c = json_array_get(candidates, i);
         printf("  ");
         cli_print_fit(stdout, report_text(c, "node"), 24, 24);
-        printf(" %8.0f %8.0f %10.2f %10.2f %10.2f %10.2f  %s\n", report_number(c, "held_tokens"), report_number(c, "disk_tokens"), report_number(c, "drain_ms"),
-               report_number(c, "compute_ms"), report_number(c, "read_ms"), report_number(c, "ttft_ms"), report_text(c, "excluded"));
+        printf(" %8.0f %8.0f %10.2f %10.2f %10.2f %10.2f  %s\n", report_number(c, "held_tokens"), report_number(c, "disk_tokens"),
+               report_number(c, "drain_ms"), report_number(c, "compute_ms"), report_number(c, "read_ms"), report_number(c, "ttft_ms"), report_text(c, "excluded"));
     }
 }
 

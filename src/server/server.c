@@ -194,7 +194,8 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
 }
 
 int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
-    if (!s || !model || !s->route) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
+    if (!s || !model || !s->route)
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
     return accept_requests(s, route_start(s->route, model, options, err), err);
 }
 

@@ -5,8 +5,8 @@
  *                                                                                       | send
  *   client <-- route_take <-- buffer of the request <-- frames up to a mark <-- route_transfer <-- node
  *
- * Everything before the submission is that of a server with an engine: keys, fields, templates, modules, errors. What the rest of the server sees of a
- * router is here; route_internal.h is for the files of this folder.
+ * Everything before the submission is that of a server with an engine: keys, fields, templates, modules, errors. What the rest of the server sees
+ * of a router is here; route_internal.h is for the files of this folder.
  */
 #ifndef SERVER_ROUTE_H
 #define SERVER_ROUTE_H
