@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what its engine holds, and the span
- * streams that read it.
+/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what its engine holds, and the
+ * span streams that read it.
  *
  *   engine's thread --on_spans--> journal --------------+
  *                        '--wakes (an eventfd)--> node's thread --resumes--> a stream's connection --I/O thread: cluster_journal_read--> router
@@ -18,11 +18,12 @@
 #include "server/http/server_request.h"
 
 #define CLUSTER_STREAM_BYTES ((size_t)128 << 10)
-#define CLUSTER_STREAM_STALL_US 10000000
+#define CLUSTER_STREAM_STALL_US 5000000
 
 typedef struct cluster_node cluster_node;
 
-/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too long), RP_ERR_IO, RP_ERR_MEMORY. */
+/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too long), RP_ERR_IO,
+ * RP_ERR_MEMORY. */
 int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_file, const char *name, rp_error *err);
 /* The model is loaded: streams say so. Starts the thread. RP_ERR_IO (no thread). */
 int cluster_node_ready(cluster_node *n, const rp_model *model, rp_engine *engine, rp_error *err);
@@ -41,6 +42,8 @@ void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t n);
 void cluster_node_changed(cluster_node *n);
 /* Streams that are open. */
 int32_t cluster_node_streams(cluster_node *n);
+/* Names that the engine holds. */
+uint64_t cluster_node_names(cluster_node *n);
 
 /* Worker: makes the request a stream, from the change after `after` of that epoch on. A server_problem_kind. */
 int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after);
