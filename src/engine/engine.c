@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "engine/engine_internal.h"
 #include "engine/identity.h"
+#include "model/mock/mock_backend.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* divisor of the KV budget */
@@ -62,6 +63,13 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
                          kv_format_name((kv_format)o->kv_format));
     return check_cluster_options(o, err);
+}
+
+static int engine_check_mock(const rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    if (!(o->mock_step_us >= 0 && o->mock_row_us >= 0 && o->mock_row_slot_us >= 0) || o->mock_step_us + o->mock_row_us + o->mock_row_slot_us > 1e9)
+        return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us: give 0 or more, up to 1e9 together");
+    if (e->model->is_mock || (o->mock_step_us <= 0 && o->mock_row_us <= 0 && o->mock_row_slot_us <= 0)) return RP_OK;
+    return base_fail(err, RP_ERR_INVALID, "mock_step_us, mock_row_us and mock_row_slot_us are for models opened with mock");
 }
 
 static int engine_check_context(const rp_engine *e, rp_error *err) {
@@ -123,8 +131,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
-    span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
-                                     .format = &e->states, .cipher = e->cipher, .notify = engine_wake, .user = e},
+    span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads, .format = &e->states, .cipher = e->cipher, .notify = engine_wake, .user = e},
                             .write = ways[o->store_write],
                             .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES,
                             .others = others,
@@ -156,7 +163,8 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
     uint64_t logits = (uint64_t)e->max_logits * (uint64_t)e->model->hp.n_outputs * sizeof(float) + audit_bytes(o, e->model->hp.n_vocab);
     uint64_t hidden = (uint64_t)e->max_rows * (uint64_t)e->model->hp.n_embd * sizeof(float);
     rp_memory m = {0};
-    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX : DEFAULT_BUDGET_BYTES;
+    *out = o->kv_budget_bytes ? o->kv_budget_bytes : o->ram_bytes ? UINT64_MAX
+                                                                  : DEFAULT_BUDGET_BYTES;
     e->backend->ops->usage(e->backend, &m);
     uint64_t rest = m.weights + m.file + m.activations + logits + hidden + n_vocab * TOKEN_BYTES + PROGRAM_BYTES;
     e->other_bytes = rest;
@@ -169,7 +177,8 @@ static int kv_budget(rp_engine *e, const rp_engine_options *o, uint64_t *out, rp
                          (unsigned long long)o->ram_bytes >> 20, (unsigned long long)left >> 20, (unsigned long long)o->kv_min_bytes >> 20);
     return base_fail(err, RP_ERR_BUDGET,
                      "ram_bytes (%llu MiB) leaves no memory for the KV cache: weights and their file take %llu MiB, "
-                     "the rest %llu: raise ram_bytes, or use a smaller model", (unsigned long long)o->ram_bytes >> 20,
+                     "the rest %llu: raise ram_bytes, or use a smaller model",
+                     (unsigned long long)o->ram_bytes >> 20,
                      (unsigned long long)(m.weights + m.file) >> 20, (unsigned long long)(rest - m.weights - m.file) >> 20);
 }
 
@@ -226,9 +235,10 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     if (!rc) rc = base_cpu_detect(&level, err);
     if (!rc) rc = open_weights(e, o, err);
     if (rc) return rc;
-    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows,
-                               .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
-    if ((rc = cpu_backend_new(&e->backend, e->model, &cpu, err)) ||
+    const mock_times mock = {o->mock_step_us, o->mock_row_us, o->mock_row_slot_us};
+    cpu_backend_options cpu = {.format = e->formats.text, .level = level, .n_ctx = e->n_ctx, .n_threads = e->n_threads, .max_rows = e->max_rows, .weights = e->weights ? weights_cache_interface(e->weights) : NULL};
+    rc = e->model->is_mock ? mock_backend_new(&e->backend, e->model, &mock, e->max_rows, err) : cpu_backend_new(&e->backend, e->model, &cpu, err);
+    if (rc ||
         (rc = model_forward_new(&e->forward, e->model, e->backend, e->max_rows, e->max_logits, err)) ||
         (rc = kv_budget(e, o, &budget, err)) ||
         (rc = kv_pool_new(&e->pool, &e->states.shape, budget, e->backend->ops->memory(e->backend), err)) ||
@@ -301,7 +311,7 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
     take_options(e, &o);
-    if ((rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
+    if ((rc = engine_check_mock(e, &o, err)) || (rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
         (rc = o.plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = o.plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
