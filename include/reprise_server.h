@@ -38,6 +38,31 @@ typedef struct rp_server_request {
     int64_t prompt_tokens, cached_tokens, answer_tokens; /* of all choices */
 } rp_server_request;
 
+/* A router: a server that computes nothing. It sends each request to the node, a server of a cluster, that is predicted to answer it first
+ * (docs/cluster.md). Strings are borrowed until rp_server_new returns. */
+typedef struct rp_router_options {
+    uint32_t struct_size;
+    const char *const *nodes;   /* [n_nodes] cluster ports, "http://HOST:PORT" or "NAME=http://HOST:PORT" */
+    int32_t n_nodes;            /* 0 to 256 */
+    const char *nodes_file;     /* file with one more of them in each line, '#' begins a comment; read again when it changes. NULL: none */
+    const char *nodes_dns;      /* "NAME:PORT": a node at each address of the name, which is looked up every 10 s. NULL: none */
+    const char *secret_file;    /* the cluster's secret: 64 hexadecimal digits, or 32 bytes */
+    const char *const *schemas; /* [n_schemas] files of schemas that nodes have for all tenants, for plans. NULL: none */
+    int32_t n_schemas;          /* 0 to 256 */
+    const char *policy;         /* how a node is chosen: "cost", "longest-match", ... (docs/cluster.md). NULL: cost */
+    const char *admission;      /* when a request that will miss its goals is refused: "off", "after-prefill", "at-arrival", "predicted". NULL:
+                                predicted */
+    double ttft_goal_ms;        /* goal for the time to first token; 0: none (default) */
+    double itl_goal_ms;         /* goal for the inter-token latency; 0: none (default) */
+    int32_t max_queue;          /* requests that wait for a node, 1 to 65536; default 4096 */
+} rp_router_options;
+RP_API void rp_router_options_init(rp_router_options *options, uint32_t struct_size);
+static inline rp_router_options rp_router_options_defaults(void) {
+    rp_router_options o;
+    rp_router_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
 /* Strings are borrowed until rp_server_new returns. */
 typedef struct rp_server_options {
     uint32_t struct_size;
@@ -87,6 +112,8 @@ typedef struct rp_server_options {
                                 signature with cluster_secret. With one model, and rp_server_ready_models. NULL: none */
     const char *cluster_secret; /* file of the cluster's secret: 32 bytes or 64 hexadecimal digits, readable by its owner and his group alone */
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
+    const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
+                                likewise */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 
@@ -129,6 +156,12 @@ RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *mod
  * knows what its store holds; without it, nothing. An engine reports until it has ended, which is within rp_server_free: rp_server_ready, whose
  * engine outlives the server, gives RP_ERR_UNSUPPORTED with cluster_listen. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
+/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the strings of options. Engines that
+ * plan requests are made for it, for the identity, KV format and context length of most nodes. options: kv_f16_layers, keep_share, keep_method and
+ * kv_keep of the nodes; NULL: the defaults. */
+RP_API int rp_server_ready_router(rp_server *server, rp_model *model, const rp_engine_options *options, rp_error *err);
+/* Reads nodes_file of a router again, and looks nodes_dns up. Any thread. */
+RP_API void rp_server_reload_nodes(rp_server *server);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */
 RP_API void rp_server_count_step(rp_server *server, const rp_step *step);
 /* Waits for rp_server_stop; then refuses new requests (503), lets running ones finish for up to drain_timeout_ms, and ends the rest. */

@@ -18,6 +18,7 @@
 #include "base/sized.h"
 #include "server/cluster/cluster_node.h"
 #include "server/generation/generate.h"
+#include "server/route/route.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
 #include "reprise_store.h"
@@ -110,8 +111,9 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
         return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
-    s->routes = server_all_routes();
-    s->answers = &generate_operations;
+    if (o->router && (rc = route_new(&s->route, s, o->router, err))) return rc;
+    s->routes = s->route ? route_all_routes() : server_all_routes();
+    s->answers = s->route ? &route_operations : &generate_operations;
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
@@ -145,6 +147,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
+    s->options.router = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -189,6 +192,12 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
     o->cluster_key = cluster_node_secret(s->cluster);
     o->on_spans = cluster_node_on_spans;
     o->spans_user = s->cluster;
+}
+
+int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
+    if (!s || !model || !s->route)
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
+    return accept_requests(s, route_start(s->route, model, options, err), err);
 }
 
 void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }
@@ -250,7 +259,9 @@ void rp_server_free(rp_server *s) {
     work_queue_free(s->work);
     watchdog_free(s->watchdog);
     cluster_node_stop(s->cluster);
+    route_stop(s->route);
     model_pool_free(s->models);
+    route_free(s->route);
     cluster_node_free(s->cluster); /* engines that it has just closed report to it */
     content_registry_free(s->contents);
     report_ring_free(s->reports);

@@ -62,6 +62,7 @@ struct rp_server {
 
     server_routes routes;
     const server_answer_ops *answers;
+    struct route *route;       /* a router: its answers come from nodes (route/route.h); NULL: from engines */
     _Atomic int state; /* server_state */
     _Atomic bool drains; /* an operator has said so: no new answers, until he says otherwise */
     struct cluster_node *cluster; /* NULL: the server is no node of a cluster */

@@ -9,6 +9,7 @@
 #include "reprise_tools.h"
 #include "server/cluster/cluster_node.h"
 #include "server/handlers.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 #define METRICS_BYTES ((size_t)1 << 20) /* mostly the auditor's tables, when full */
@@ -158,7 +159,8 @@ static int append_program(base_buffer *b, rp_server *s) {
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
     int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_program(&text, x->server);
-    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = engine_metrics_append(&text, x->server->models);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING)
+        failed = x->server->route ? route_metrics_append(&text, x->server->route) : engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

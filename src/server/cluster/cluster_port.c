@@ -36,7 +36,7 @@ static void read_route(server_request *x) {
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
     if (route && !x->problem.kind && r->route.epoch != cluster_node_epoch(x->server->cluster))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "the request is for another process: this node has begun anew");
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, CLUSTER_OTHER_PROCESS);
     if (!route || x->problem.kind) return;
     r->has_route = true;
     r->resumes = resume != NULL;
@@ -46,6 +46,7 @@ static void read_route(server_request *x) {
 bool cluster_port_begin(server_request *x) {
     const server_listener *l = listeners_of(&x->server->listeners, x->connection);
     uint8_t nonce[CLUSTER_NONCE_BYTES];
+    if (x->server->route) return true; /* it passes none of its clients' on */
     if (!l || !l->is_cluster) {
         if (server_request_header(x, CLUSTER_ROUTE_HEADER) || server_request_header(x, CLUSTER_RESUME_HEADER))
             server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "%s and %s are a router's: this is not the cluster's port",
@@ -104,6 +105,7 @@ void cluster_port_end(server_request *x) {
 void cluster_port_free(server_request *x) {
     if (!x->relay) return;
     base_free(x->relay->tokens);
+    base_free(x->relay->as.tenant);
     base_buffer_free(&x->relay->unmarked);
     base_free(x->relay);
     x->relay = NULL;

@@ -11,6 +11,7 @@
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
 #include "server/cluster/cluster_port.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 /* ---- items ---- */
@@ -149,6 +150,10 @@ static json_t *responses_kept_of(server_request *x, const char *id, const char *
 static void responses_advance(server_request *x, json_t *root) {
     const json_t *previous = json_object_get(root, "previous_response_id");
     if (!json_is_string(previous)) return;
+    if (x->server->route) { /* the node that has it prepends it */
+        route_pin(x, json_string_value(previous), "previous_response_id");
+        return;
+    }
     json_t *kept = responses_kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
     json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
     if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);

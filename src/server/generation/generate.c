@@ -21,22 +21,13 @@
 
 /* ---- callbacks ---- */
 
-/* There is new text: wakes the stream's I/O thread, whatever state the exchange is in. Locked. */
-static void wake_reader(server_request *x) {
-    x->has_news = true;
-    if (x->stage == SERVER_RUNNING) {
-        x->stage = SERVER_STREAMING;
-        server_request_resume(x);
-    } else if (x->stage == SERVER_STREAMING) server_request_resume(x);
-}
-
 /* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and small models make a
  * token in 200. The first text and the end do not wait; nor does anything longer than until the guard looks. */
 #define FRAME_EVERY_US 20000
 
 /* There is more of an answer. Locked. */
 static void generate_report_reader(server_request *x) {
-    if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) wake_reader(x);
+    if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) server_request_wake(x);
     else x->has_news = true;
 }
 
@@ -133,7 +124,7 @@ static void generate_on_done(void *user) {
     x->n_done++;
     if (is_embedding(x)) submit_embeddings(x);
     if (x->stage == SERVER_RUNNING && x->n_done == x->n_choices) finish(x);
-    else if (x->is_stream && x->stage == SERVER_STREAMING) wake_reader(x);
+    else if (x->is_stream && x->stage == SERVER_STREAMING) server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -172,7 +163,7 @@ static void generate_cancel(server_request *x) {
         if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
 }
 
-static void generate_free(server_request *x) {
+void generate_free(server_request *x) {
     pthread_mutex_lock(&x->lock);
     generate_cancel(x);
     int32_t n = x->n_choices;
@@ -200,10 +191,10 @@ static void generate_free(server_request *x) {
 
 /* ---- jobs ---- */
 
-static rp_request generate_make_request(const server_request *x, const char *tenant) {
+static rp_request generate_make_request(const server_request *x) {
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
-    q.tenant = tenant;
+    q.tenant = x->tenant;
     q.kv_format = x->key->kv_format;               /* of the documents of its prompt */
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
     q.prompt = a->pml;
@@ -258,11 +249,17 @@ static void set_prompt(rp_request *q, const server_prompt *prompt) {
     q->n_tokens = (int32_t)prompt->n_tokens;
 }
 
-static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
-    rp_request q = generate_make_request(x, x->tenant);
+rp_request generate_request_of(server_choice *c) {
+    server_request *x = c->x;
+    rp_request q = generate_make_request(x);
     if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[c->index / x->gen.n]);
     q.sampling.seed = x->seed + (uint64_t)(c->index % x->gen.n);
     q.user = c;
+    return q;
+}
+
+static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
+    rp_request q = generate_request_of(c);
     c->submitted_us = base_clock_us();
     int rc = rp_engine_submit(x->model->engine, &q, call, err);
     if (!rc) atomic_fetch_add(&x->server->counts.jobs_open, 1);
@@ -398,21 +395,26 @@ static int choose_adapter(server_request *x) {
 }
 
 static int check_ask(server_request *x) {
-    if (generate_check_fields(x) || check_model(x) || choose_adapter(x)) return (int)x->problem.kind;
+    if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
+    if (!x->server->route && choose_adapter(x)) return (int)x->problem.kind; /* a router's nodes have them */
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
                            "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 
-/* The calls are under way; what has come of them meanwhile is looked at now. */
-static void begin_running(server_request *x) {
+/* Jobs for all choices; what has come of them meanwhile is looked at now. */
+static int begin_jobs(server_request *x) {
+    int kind = stream_marks_begin(x);
+    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
+    if (kind) return kind;
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
     x->reported_us = base_clock_us();
     if (x->n_done == x->n_choices) finish(x);
-    else if (x->is_stream && x->has_news) wake_reader(x);
+    else if (x->is_stream && x->has_news) server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
 }
 
 /* The stream is complete: it is replied as a text. */
@@ -424,7 +426,7 @@ static void reply_frames(server_request *x) {
 
 void generate_begin(server_request *x, const server_form *form) {
     x->tenant = server_request_tenant(x, x->salted);
-    server_request_drop_body(x); /* the ask has its own copy, as JSON */
+    if (!x->server->route) server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
     x->is_stream = x->gen.stream;
@@ -440,15 +442,11 @@ void generate_begin(server_request *x, const server_form *form) {
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(&x->gen, &x->problem);
     if (!kind) kind = make_choices(x);
-    if (!kind) kind = stream_marks_begin(x);
-    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
-    if (!kind) {
-        begin_running(x);
-        return;
-    }
+    if (!kind) kind = x->server->answers->begin(x);
+    if (!kind) return;
     bool in_stream = kind == SERVER_CONTEXT && x->gen.overflow_in_stream && x->is_stream && x->n_choices > 0;
     if (in_stream) in_stream = form->open(x) == 0 && form->fail(x, &x->problem) == 0;
-    generate_free(x); /* those that were submitted before one was refused */
+    x->server->answers->free(x); /* those that were submitted before one was refused */
     if (in_stream) reply_frames(x);
     else server_request_reply_problem(x);
 }
@@ -595,7 +593,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
         bool idle = keep_alive_us > 0 && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
-        if (idle || x->has_news) wake_reader(x);
+        if (idle || x->has_news) server_request_wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -642,4 +640,4 @@ void generate_take(server_request *x) {
     if (rc) x->gone = true; /* no error can be sent any more */
 }
 
-const server_answer_ops generate_operations = {generate_finish, generate_look, generate_cancel, generate_free};
+const server_answer_ops generate_operations = {begin_jobs, generate_finish, generate_look, generate_cancel, generate_free};

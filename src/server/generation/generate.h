@@ -96,6 +96,11 @@ json_t *generate_reasoning(const server_choice *c);
 /* Whether the choice's answer is searched for tool calls or reasoning. */
 static inline bool generate_is_parsed(const server_choice *c) { return c->finder.gen != NULL; }
 
+/* The request of a choice to the library. */
+rp_request generate_request_of(server_choice *c);
+/* Worker: ends the jobs of all choices and frees them. */
+void generate_free(server_request *x);
+
 extern const server_answer_ops generate_operations;
 
 #endif

@@ -45,7 +45,7 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
     add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
     add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
-    add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    add_header(r, "Access-Control-Expose-Headers", "x-request-id, x-reprise-node, retry-after");
 }
 
 /* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
@@ -65,6 +65,7 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? streamed : x->content_type);
     if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
     add_header(r, "x-request-id", x->id);
+    if (x->node) add_header(r, "x-reprise-node", x->node);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
     if (x->page_tag[0]) add_page_headers(x, r);
     else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");

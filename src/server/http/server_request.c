@@ -34,6 +34,7 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
     x->content_type = "application/json";
     pthread_mutex_init(&x->lock, NULL);
     x->say = server_problem_openai;
+    x->only_node = -1;
     make_id(x->id);
     return x;
 }
@@ -107,6 +108,12 @@ void server_request_resume(server_request *x) {
     pthread_mutex_lock(&s->lock);
     if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
+}
+
+void server_request_wake(server_request *x) {
+    x->has_news = true;
+    if (x->stage == SERVER_RUNNING) x->stage = SERVER_STREAMING;
+    if (x->stage == SERVER_STREAMING) server_request_resume(x);
 }
 
 void server_request_abandon(server_request *x) {

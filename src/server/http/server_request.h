@@ -48,8 +48,11 @@ typedef struct server_progress {
 
 struct server_request;
 
-/* Operations of the part that computes answers (generation/generate.c). They do nothing for a request without one. */
+/* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c). Those after the first do
+ * nothing for a request without an answer. */
 typedef struct server_answer_ops {
+    int (*begin)(struct server_request *x);   /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the
+                                                 answers are under way, and the request is no longer the worker's; else a problem's kind */
     void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
     void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
@@ -93,6 +96,7 @@ typedef struct server_request {
         int64_t prompt_tokens, cached_tokens, answer_tokens;
     } answer; /* of a finished answer, for on_request */
 
+    bool has_parted;            /* it is no user of its model any more (model_pool_part) */
     struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
@@ -110,6 +114,10 @@ typedef struct server_request {
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
+
+    struct route_request *routed; /* of a router: what nodes do for it (route/route_internal.h); NULL: nothing */
+    int32_t only_node;            /* the node that has what the request names; -1: any */
+    const char *node;             /* name of the node that answers, for x-reprise-node; NULL: none */
 
     pthread_mutex_t lock;
     /* shared */
@@ -138,6 +146,8 @@ void server_request_free(server_request *x);
 bool server_request_suspend(server_request *x);
 /* Resumes the connection, if it is suspended. Locked; afterwards this thread may only unlock the request. */
 void server_request_resume(server_request *x);
+/* A stream has something to send: wakes its I/O thread. Locked; likewise. */
+void server_request_wake(server_request *x);
 /* Cancels the request's jobs and ends its stream. Any thread, not locked. */
 void server_request_abandon(server_request *x);
 
