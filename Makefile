@@ -57,6 +57,10 @@ test-clients-python: all ## test the server with Debian's python3-openai and pyt
 test-formats: all ## test the alert rules and validate /metrics with promtool, and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
 	@tools/test_formats
 
+.PHONY: test-deploy test-cluster
+test-deploy: all ## check the texts for operators in share/ with HAProxy, nginx, systemd, docker-compose, Go's templates and Kubernetes' schemas (installs Debian packages; downloads from npm's registry on first use)
+	@tools/test_deploy
+
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
