@@ -220,7 +220,7 @@ class Cluster:
 
     def well(self, router):
         """Names of the nodes to which a router sends requests."""
-        return {n["name"] for n in router.get("/v1/cluster/nodes").json["data"] if n["health"] == "well" and not n["draining"]}
+        return {n["name"] for n in router.get("/v1/cluster").json["nodes"] if n["health"] == "well" and not n["draining"]}
 
     def wait_nodes(self, router, n, limit=WAIT_S):
         return until(lambda: len(self.well(router)) == n, f"{router.name} knows {n} nodes", limit)
