@@ -26,7 +26,8 @@
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 
 typedef struct serve_options {
-    const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp, *split_documents;
+    const char *chat_format, *host, *unix_path, *api_keys, *cors, *name, *schema_dir, *kv_keep, *kv_method, *otlp, *split_documents, *cluster_listen, *cluster_secret,
+        *cluster_name;
     cli_list models, schemas, host_names, aliases, loras;
     cli_engine_args engine;
     int32_t port, max_tokens, connections, address_connections, sequences, queue, log, reuse;
@@ -62,6 +63,13 @@ static const cli_option options[] = {
     {.name = "no-tcp", .kind = CLI_FLAG, .offset = AT(no_tcp), .help = "with --unix: do not listen on TCP"},
     {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = AT(api_keys),
      .help = "file of API keys: a line for each with hash, tenant and rights; without it every client is the operator"},
+    {.name = "cluster-listen", .kind = CLI_TEXT, .value = "ADDRESS", .offset = AT(cluster_listen),
+     .help = "node of a cluster: listen for its routers (reprise route) on ADDRESS:PORT or unix:PATH; each request there needs a signature with the "
+             "secret"},
+    {.name = "cluster-secret", .kind = CLI_TEXT, .value = "FILE", .offset = AT(cluster_secret),
+     .help = "with --cluster-listen: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may not read"},
+    {.name = "cluster-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(cluster_name),
+     .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
     {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
      .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
     {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = AT(cors), .help = "CORS: allow web pages of this origin; '*': all"},
@@ -193,6 +201,9 @@ static rp_server_options server_options(const serve_options *o) {
     s.unix_path = o->unix_path;
     s.inherit_sockets = true;
     s.api_keys = o->api_keys;
+    s.cluster_listen = o->cluster_listen;
+    s.cluster_secret = o->cluster_secret;
+    s.cluster_name = o->cluster_name;
     s.schema_dir = o->schema_dir;
     s.cors_origin = o->cors;
     s.host_names = o->host_names.items;
@@ -318,6 +329,12 @@ static int serve_parsed(const serve_options *o) {
     if (o->hash_key) return hash_key();
     if (o->models.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
     if (o->otlp == NULL && o->otlp_sample != 1) return cli_fail(CLI_WRONG_USE, "--otlp-sample: needs --otlp URL, the collector");
+    if (o->cluster_listen == NULL && (o->cluster_secret != NULL || o->cluster_name != NULL))
+        return cli_fail(CLI_WRONG_USE, "--cluster-secret and --cluster-name need --cluster-listen ADDRESS, where routers connect");
+    if (o->cluster_listen != NULL && o->cluster_secret == NULL)
+        return cli_fail(CLI_WRONG_USE, "--cluster-listen needs --cluster-secret FILE, the secret of the cluster");
+    if (o->cluster_listen != NULL && o->models.n > 1)
+        return cli_fail(CLI_WRONG_USE, "--cluster-listen is for a single model: start a server for each of the %zu models", o->models.n);
     serve_models_options of_models = models_options(o);
     serve_models *models;
     int status = serve_models_new(&models, &of_models);

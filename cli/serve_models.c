@@ -206,6 +206,7 @@ int serve_models_ready(serve_models *s, rp_server *server) {
     rp_model *models[RP_SERVER_MAX_MODELS] = {NULL};
     rp_model_info infos[RP_SERVER_MAX_MODELS];
     s->server = server;
+    rp_server_join(server, &s->options.engine);
     make_store_folder(s);
     int status = s->n > 1 ? models_describe(s, models, infos) : CLI_OK;
     if (status == CLI_OK) status = models_start(s, s->n > 1 ? infos : NULL);

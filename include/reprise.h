@@ -959,8 +959,11 @@ typedef struct rp_request {
     const int32_t *resumed;  /* n_resumed tokens of the answer that were sampled before, by this or another engine, with the same request: the
                                 answer continues after them, with the bytes that it would have had. They are computed like a prompt, and count as
                                 answer tokens; callbacks report them (rp_on_text, rp_on_token without log-probabilities) before the first new one.
-                                Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens that the grammar, the stops
-                                or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep, context_shift, focus). NULL: none (default) */
+                                Of rp_result they are in tokens and text, not in prompt_tokens and cached_tokens; their time is prompt_prefill_ms,
+                                ttft_ms ends with the first new token, and their log-probabilities are NaN (top: {-1, NaN}). Nothing of
+                                shifted_reuse is used. Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens after the
+                                answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
+                                context_shift, focus), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
     int32_t n_resumed;
 } rp_request;
 

@@ -26,12 +26,14 @@ extern "C" {
 /* KV that a request can reuse. */
 typedef struct rp_named_kv {
     rp_name name;
-    bool is_module;       /* a module's span, useful alone. false: the part of a text up to a multiple of RP_NAME_TOKENS, useful if a node holds all
+    bool is_module;       /* a span of a module. false: the part of a text up to a multiple of RP_NAME_TOKENS, useful if a node holds all
                           text names before it, too */
     int32_t n_tokens;     /* tokens of the prompt whose KV it is; of text: those after the name before it */
     int32_t position;     /* of the first of them in the prompt */
     uint64_t bytes;       /* of KV */
-    uint64_t reserved[2]; /* 0 */
+    int32_t group;        /* of a module's spans: the same number, from 1 on, if they are useful only together; they are adjacent. Text: 0 */
+    uint32_t reserved_32; /* 0 */
+    uint64_t reserved[1]; /* 0 */
 } rp_named_kv;
 
 typedef struct rp_plan_names {

@@ -38,6 +38,28 @@ typedef struct rp_server_request {
     int64_t prompt_tokens, cached_tokens, answer_tokens; /* of all choices */
 } rp_server_request;
 
+/* A router: a server that computes nothing. It sends each request to the node, a server of a cluster, that is predicted to answer it first
+ * (docs/cluster.md). Strings are borrowed until rp_server_new returns. */
+typedef struct rp_router_options {
+    uint32_t struct_size;
+    const char *const *nodes;   /* [n_nodes] cluster ports, "http://HOST:PORT" or "NAME=http://HOST:PORT" */
+    int32_t n_nodes;            /* 0 to 256 */
+    const char *nodes_file;     /* file with one more of them in each line, '#' begins a comment; read again when it changes. NULL: none */
+    const char *nodes_dns;      /* "NAME:PORT": a node at each address of the name, which is looked up every 10 s. NULL: none */
+    const char *secret_file;    /* the cluster's secret: 64 hexadecimal digits, or 32 bytes */
+    const char *policy;         /* how a node is chosen: "cost", "longest-match", ... (docs/cluster.md). NULL: cost */
+    const char *admission;      /* when a request that will miss its goals is refused: "off", "after-prefill", "at-arrival", "predicted". NULL: predicted */
+    double ttft_goal_ms;        /* goal for the time to first token; 0: none (default) */
+    double itl_goal_ms;         /* goal for the inter-token latency; 0: none (default) */
+    int32_t max_queue;          /* requests that wait for a node, 1 to 65536; default 4096 */
+} rp_router_options;
+RP_API void rp_router_options_init(rp_router_options *options, uint32_t struct_size);
+static inline rp_router_options rp_router_options_defaults(void) {
+    rp_router_options o;
+    rp_router_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
 /* Strings are borrowed until rp_server_new returns. */
 typedef struct rp_server_options {
     uint32_t struct_size;
@@ -83,6 +105,11 @@ typedef struct rp_server_options {
     const char *const *adapters; /* LoRA adapters (rp_adapter_open): "NAME=FILE", of the first model, or "NAME@MODEL=FILE". A request whose model is
                                 NAME uses the adapter. Opened with their model. NULL: none */
     int32_t n_adapters;         /* 0 to 64 */
+    const char *cluster_listen; /* listen for routers (docs/cluster.md) on "ADDRESS:PORT" or "unix:PATH", on any address: each request needs a signature
+                                with cluster_secret. With one model. NULL: none */
+    const char *cluster_secret; /* file of the cluster's secret: 32 bytes or 64 hexadecimal digits, readable by its owner and his group alone */
+    const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
+    const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed likewise */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 
@@ -121,6 +148,14 @@ typedef struct rp_server_models {
  * are called on one thread at a time: on this one for names[0], which is loaded at once, then on a thread of the server, in rp_server_free for those
  * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
 RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
+/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_ready is to get, so that the server knows
+ * what its store holds; without it, nothing. The engine ends before rp_server_free returns, or on_spans is not called after it. */
+RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
+/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free. Engines that plan requests are made for it, for
+ * the identity of most nodes. */
+RP_API int rp_server_ready_router(rp_server *server, rp_model *model, rp_error *err);
+/* Reads nodes_file of a router again, and looks nodes_dns up. Any thread. */
+RP_API void rp_server_reload_nodes(rp_server *server);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */
 RP_API void rp_server_count_step(rp_server *server, const rp_step *step);
 /* Waits for rp_server_stop; then refuses new requests (503), lets running ones finish for up to drain_timeout_ms, and ends the rest. */

@@ -44,13 +44,17 @@ static void update_frame(base_hash *h, unsigned char tag, uint64_t v) {
     base_hash_update(h, frame, sizeof frame);
 }
 
-void base_hash_init(base_hash *h, const char *domain) {
+static void hash_start(base_hash *h, const char *domain, const unsigned char *key, size_t key_bytes) {
     pthread_once(&sodium_once, sodium_start);
-    int rc = crypto_generichash_init(base_hash_state_of(h), NULL, 0, BASE_KEY_BYTES);
+    int rc = crypto_generichash_init(base_hash_state_of(h), key, key_bytes, BASE_KEY_BYTES);
     BASE_ASSERT(rc == 0);
     (void)rc;
     base_hash_bytes(h, domain, strlen(domain));
 }
+
+void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0); }
+
+void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) { hash_start(h, domain, key->bytes, sizeof key->bytes); }
 
 void base_hash_bytes(base_hash *h, const void *bytes, size_t n) {
     update_frame(h, TAG_BYTES, n);

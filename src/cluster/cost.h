@@ -9,9 +9,16 @@
 double cluster_cost_step(const rp_engine_load *load, double rows, double row_slots, double slots);
 /* Computing n tokens after `slots` others, in steps of the node's chunk, alone. */
 double cluster_cost_tokens(const rp_engine_load *load, double n, double slots);
-/* Reading bytes from disk. */
+/* The two parts of it: what depends on the number of tokens, which share steps wherever they are in the prompt, and the attention of one run of
+ * adjacent tokens. Several runs: the rows of all together, and the attention of each. */
+double cluster_cost_rows(const rp_engine_load *load, double n);
+double cluster_cost_attention(const rp_engine_load *load, double n, double slots);
+double cluster_cost_chunk(const rp_engine_load *load); /* tokens of a prefill step */
+/* Reading bytes from disk; 0: not known. */
 double cluster_cost_read(const rp_engine_load *load, double bytes);
 /* A decode step with the node's present answers and one more of `slots` slots. */
 double cluster_cost_decode(const rp_engine_load *load, double slots);
+/* Whether the node has measured anything. */
+bool cluster_cost_is_known(const rp_engine_load *load);
 
 #endif

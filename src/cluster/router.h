@@ -8,6 +8,7 @@
  *
  * The router decides; its transport (HTTP in src/server/route, or the simulation) sends, and reports what happens. One thread at a time: the
  * transport calls, and the router calls the table back before it returns.
+ * The table's functions do not call the router: a send that fails at once is reported after the call that sent it has returned.
  */
 #ifndef CLUSTER_ROUTER_H
 #define CLUSTER_ROUTER_H
@@ -77,7 +78,7 @@ const char *cluster_outcome_name(cluster_outcome outcome);
 /* How one node was seen when a request was placed: for explain. */
 typedef struct cluster_candidate {
     int32_t node;
-    const char *excluded;                          /* "dead", "suspect", "draining", "identity", "itl", "tried", "full"; NULL: none. Static */
+    const char *excluded;                          /* "dead", "suspect", "draining", "identity", "itl", "tried", "full", "busy"; NULL: none. Static */
     int32_t held_tokens, disk_tokens;              /* tokens whose KV it holds; of them only on disk */
     double drain_ms, compute_ms, read_ms, ttft_ms; /* predicted: until idle; missing tokens; reads from disk; their sum */
     double step_ms;                                /* a decode step with it */
@@ -140,7 +141,7 @@ void cluster_router_cut(cluster_router *t, int32_t node);
 
 /* Of requests. submit may end it at once. */
 void cluster_router_submit(cluster_router *t, cluster_request *r);
-void cluster_router_began(cluster_router *t, cluster_request *r); /* the first byte of a successful reply has come */
+void cluster_router_began(cluster_router *t, cluster_request *r); /* the first byte of a successful reply has come; may end it (after-prefill) */
 void cluster_router_progress(cluster_router *t, cluster_request *r, int32_t answer_tokens);
 void cluster_router_finished(cluster_router *t, cluster_request *r); /* the whole reply has come */
 /* What a node did to a request, instead. */

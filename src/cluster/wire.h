@@ -1,16 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h: the span stream of a node, as bytes: a sequence of frames, little-endian.
  *
- *   frame     u32 length of what follows | u8 kind | body | u8[16] tag       tag: BLAKE2b of (key of the stream, number of the frame, kind, body)
- *   hello     first frame of a stream: version, epoch, identity, name of the node, formats, capacity
- *   snapshot  u64 seq, u64 n, then frames `names` with n names together; the stream continues after seq
- *   names     n x (name 16 B, tiers 1 B)
- *   changes   u64 seq of the first, n x (name 16 B, tiers 1 B)
- *   load      cluster_load
- *   digest    u64 seq, u64 count, u64 sum: of the names held after change seq
+ *   frame     at  0  u32      length of what follows, at most CLUSTER_MAX_FRAME
+ *                 4  u8       kind
+ *                 5  body
+ *                    u8[16]   tag: BLAKE2b-128, keyed with the key of the stream, of u64 number of the frame, kind, body
  *
- * The key of a stream is made of the cluster's secret, the reader's nonce and the hello's epoch, so that a frame cannot be forged or moved to another
- * stream. Numbers from the wire are checked before they are used.
+ *   hello     at  0  u32      version
+ *                 4  u32      0
+ *                 8  u64      epoch, not 0
+ *                16  i32[3]   n_ctx, max_sequences, max_queue
+ *                28  u32      0
+ *                32  u64[2]   kv_budget_bytes, disk_budget_bytes
+ *                48  strings  u8 length, then UTF-8 without control characters: identity, node, model, kv_format, weights
+ *   snapshot  at  0  u64[2]   seq, n: names held then. A snapshot begins: frames `names`, and `changes` after seq between them
+ *   names     at  0  17 B[n]  u8[16] name, u8 tiers, not 0. n = 0: the snapshot is complete
+ *   changes   at  0  u64      seq of the first, not 0
+ *                 8  17 B[n]  u8[16] name, u8 tiers; n is not 0
+ *   load      at  0  u64      sent_us
+ *                 8  i32[4]   running, waiting, decoding, background
+ *                24  i64[2]   queued_tokens, context_tokens
+ *                40  u64[4]   drain_us, gap_p95_us, kv_bytes_per_token, free_bytes
+ *                72  i32[2]   max_running, chunk_tokens
+ *                80  f64[16]  knot_us[13], row_slot_us, slot_us, read_byte_us: finite
+ *               208  u8       draining: 0 or 1
+ *   digest    at  0  u64[3]   seq, count, sum: of the names held after change seq
+ *
+ * The first frame, number 0, is a hello, and no other is. The key of a stream is made of the cluster's secret and the reader's nonce, so that a
+ * frame cannot be forged, left out, or moved to another stream. No number is negative, and none exceeds the CLUSTER_MOST_ of its kind: a reader
+ * refuses it, a writer writes the nearest one that is allowed.
  */
 #ifndef CLUSTER_WIRE_H
 #define CLUSTER_WIRE_H
@@ -20,6 +38,13 @@
 
 #define CLUSTER_WIRE_VERSION 1
 #define CLUSTER_MAX_FRAME ((size_t)1 << 20) /* bytes */
+#define CLUSTER_CHANGE_BYTES 17
+#define CLUSTER_MAX_CHANGES ((CLUSTER_MAX_FRAME - 8 - 1 - CLUSTER_TAG_BYTES) / CLUSTER_CHANGE_BYTES) /* in one frame */
+#define CLUSTER_MAX_NAMES ((uint64_t)1 << 26)                                                      /* of one node */
+#define CLUSTER_MOST_TOKENS ((uint64_t)1 << 40)
+#define CLUSTER_MOST_US ((uint64_t)1 << 50)
+#define CLUSTER_MOST_BYTES ((uint64_t)1 << 60)
+#define CLUSTER_MOST_COEFFICIENT_US 1e12
 #define CLUSTER_NODE_NAME_BYTES 64
 #define CLUSTER_TAG_BYTES 16
 #define CLUSTER_NONCE_BYTES 16
@@ -64,14 +89,17 @@ typedef struct cluster_stream_key {
 /* Key of a stream: secret [RP_CLUSTER_KEY_BYTES]. nonce: the reader's. */
 void cluster_stream_key_make(cluster_stream_key *out, const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES]);
 
-/* ---- Writing: each appends one frame, the stream's number-th, to out. RP_ERR_MEMORY. ---- */
+/* ---- Writing: each appends one frame, the stream's number-th (from 0), to out, or leaves it alone. RP_ERR_MEMORY, RP_ERR_LIMIT. ---- */
 
 int cluster_write_hello(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_hello *hello);
 int cluster_write_snapshot(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, uint64_t n);
+/* n: at most CLUSTER_MAX_CHANGES, also of changes. */
 int cluster_write_names(base_buffer *out, const cluster_stream_key *key, uint64_t number, const rp_span_change *names, size_t n);
 int cluster_write_changes(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint64_t seq, const rp_span_change *changes, size_t n);
 int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_load *load);
 int cluster_write_digest(base_buffer *out, const cluster_stream_key *key, uint64_t number, const cluster_digest *digest);
+/* A frame of any body, for tests. */
+int cluster_write_frame(base_buffer *out, const cluster_stream_key *key, uint64_t number, uint8_t kind, const void *body, size_t n);
 
 /* ---- Reading: bytes as they arrive ---- */
 

@@ -16,6 +16,8 @@ struct engine_command {
 int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err) { return engine_do_until(e, fn, NULL, arg, err); }
 
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err) {
+    int rc = engine_check_computes(e, err);
+    if (rc) return rc;
     engine_command command = {.fn = fn, .is_over = is_over, .arg = arg};
     if (!base_cond_init(&command.reported)) return base_fail_memory(err, sizeof(command), "an engine command");
     pthread_mutex_lock(&e->lock);

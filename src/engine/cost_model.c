@@ -151,6 +151,13 @@ double cost_model_predict(const cost_model *m, const cost_load *load) {
     return m->speed * us;
 }
 
+void cost_model_coefficients(const cost_model *m, double knots[COST_KNOTS], double *row_slot, double *slot) {
+    const double speed = m->n > 0 ? m->speed : 0;
+    for (int k = 0; k < COST_KNOTS; k++) knots[k] = speed * m->table[k];
+    *row_slot = speed * BASE_MAX(m->weights[ROW_SLOTS], 0) / ROW_SLOTS_UNIT;
+    *slot = speed * BASE_MAX(m->weights[SLOTS], 0) / SLOTS_UNIT;
+}
+
 bool cost_model_knows(const cost_model *m, int32_t rows) {
     place p = cost_model_place_of(rows);
     return (p.share >= 1 || m->seen[p.below]) && (p.share <= 0 || m->seen[p.below + 1]);

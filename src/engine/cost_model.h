@@ -48,6 +48,8 @@ double cost_model_predict(const cost_model *m, const cost_load *load);
 uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots);
 /* Was a step of about as many rows measured? */
 bool cost_model_knows(const cost_model *m, int32_t rows);
+/* The prediction as its coefficients: us at each knot, for a row slot, and for a slot. All 0: no step was measured. */
+void cost_model_coefficients(const cost_model *m, double knots[COST_KNOTS], double *row_slot, double *slot);
 /* The number of rows, up to `most`, of one context of `slots` slots that may join a step of this load so that it takes
  * at most `us`. At least a minimum always joins, so that every prompt makes progress. */
 int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double slots, int32_t most, double us);

@@ -51,6 +51,7 @@ int embedding_check_options(const rp_model *m, const rp_request *o, rp_error *er
         return base_fail(err, RP_ERR_UNSUPPORTED, "'%s' is an encoder: it embeds plain text or tokens, without messages or modules", m->arch->name);
     if (resolve(m, o->pooling) == RP_POOLING_RANK && (!model_is_encoder(m) || m->hp.n_outputs == 0))
         return base_fail(err, RP_ERR_UNSUPPORTED, "the model has no rank head: use a reranker, or another pooling");
+    if (o->n_resumed > 0) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens are of an answer: leave them out for embeddings");
     if (o->context_shift) return base_fail(err, RP_ERR_CONFLICT, "context_shift is for answers: leave it out for embeddings");
     if (o->kv_keep && strcmp(o->kv_keep, "off") != 0) return base_fail(err, RP_ERR_CONFLICT, "kv_keep is for answers: leave it out for embeddings");
     return RP_OK;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c: creates and frees an engine, its parts and its thread. */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -28,6 +30,19 @@ void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
+static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
+    base_key identity;
+    if (o->on_spans && !o->cluster_key) return base_fail(err, RP_ERR_INVALID, "on_spans reports names: give a cluster_key");
+    if (o->on_spans && o->plans_only) return base_fail(err, RP_ERR_INVALID, "on_spans contradicts plans_only: such an engine holds no KV");
+    if (o->store_dir && o->plans_only) return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
+    if (o->identity && !o->plans_only)
+        return base_fail(err, RP_ERR_INVALID, "identity is for engines with plans_only: others compute their own (rp_engine_identity)");
+    if (o->identity && (strlen(o->identity) != 2 * BASE_KEY_BYTES || !base_key_parse(&identity, o->identity)))
+        return base_fail(err, RP_ERR_INVALID, "identity '%.70s': give the %d hexadecimal digits of rp_engine_identity", o->identity,
+                         2 * BASE_KEY_BYTES);
+    return RP_OK;
+}
+
 static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     int rc = base_threads_check(o->n_threads, err);
     if (rc) return rc;
@@ -46,7 +61,7 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     if (o->kv_f16_layers && !kv_format_is_small((kv_format)o->kv_format))
         return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
                          kv_format_name((kv_format)o->kv_format));
-    return RP_OK;
+    return check_cluster_options(o, err);
 }
 
 static int engine_check_context(const rp_engine *e, rp_error *err) {
@@ -186,6 +201,24 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return model_read_layers(e->model, "kv_f16_layers", o->kv_f16_layers, e->f16_layers, err);
 }
 
+/* Before the first root of the tree. */
+static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    if (!o->on_spans) return RP_OK;
+    e->reporter = base_calloc(1, sizeof(*e->reporter));
+    if (!e->reporter) return base_fail_memory(err, sizeof(*e->reporter), "reports of spans");
+    e->reporter->cluster_key = e->cluster_key;
+    e->reporter->fn = o->on_spans;
+    e->reporter->user = o->spans_user;
+    span_tree_set_reporter(e->tree, e->reporter);
+    return RP_OK;
+}
+
+/* What is on disk. */
+static void begin_reports(rp_engine *e) {
+    span_store_set_on_change(e->store, span_tree_report, e->tree);
+    span_reporter_flush(e->reporter);
+}
+
 static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     base_cpu_level level;
     uint64_t budget;
@@ -201,13 +234,31 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
         (rc = kv_pool_new(&e->pool, &e->states.shape, budget, e->backend->ops->memory(e->backend), err)) ||
         (rc = span_store_new(&e->store, e->pool, err)) || (rc = span_tree_new(&e->tree, e->store, err)) || (rc = open_steps(e, err)))
         return rc;
-    if ((rc = answer_memory_new(&e->answers, err))) return rc;
+    if ((rc = answer_memory_new(&e->answers, err)) || (rc = open_reporter(e, o, err))) return rc;
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
     rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
+    if (!rc && e->reporter) begin_reports(e);
     if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);
+}
+
+/* A plan may be of a larger prompt than this machine could hold: the budget is the nodes' matter. */
+#define PLANS_BUDGET_BYTES ((uint64_t)1 << 50)
+
+/* What plans need: shape, salt, and a pool that gives no blocks. */
+static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    base_cpu_level level;
+    base_key identity;
+    int rc = open_shape(e, o, err);
+    if (!rc) rc = base_cpu_detect(&level, err);
+    if (!rc) rc = kv_pool_new(&e->pool, &e->states.shape, o->kv_budget_bytes ? o->kv_budget_bytes : PLANS_BUDGET_BYTES, NULL, err);
+    if (!rc) rc = answer_memory_new(&e->answers, err);
+    if (rc) return rc;
+    identity_make(e, kernel_arithmetic_of(level));
+    if (o->identity && base_key_parse(&identity, o->identity)) identity_take(e, &identity);
+    return RP_OK;
 }
 
 static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &reductions_observer, NULL};
@@ -221,6 +272,9 @@ static void take_options(rp_engine *e, const rp_engine_options *o) {
     e->max_sequences = o->max_sequences ? o->max_sequences : defaults.max_sequences;
     e->max_queue = o->max_queue ? o->max_queue : defaults.max_queue;
     e->token_goal_us = (double)o->token_goal_ms * 1e3;
+    e->plans_only = o->plans_only;
+    e->has_cluster_key = o->cluster_key != NULL;
+    if (o->cluster_key) memcpy(e->cluster_key.bytes, o->cluster_key, sizeof(e->cluster_key.bytes));
     e->on_step = o->on_step;
     e->step_user = o->step_user;
     /* a step: a token of each answer, drafts of one answer or several, a chunk of prompts */
@@ -241,13 +295,14 @@ int rp_engine_new(rp_engine **out, rp_model *model, const rp_engine_options *opt
     *out = NULL;
     int rc = options ? base_sized_read(&o, sizeof(o), options, "rp_engine_options", err) : RP_OK;
     if (!rc) rc = engine_check_options(&o, err);
-    if (!rc) rc = model_check_whole(model, err);
+    if (!rc) rc = o.plans_only ? model_check_shape(model, err) : model_check_whole(model, err);
     if (rc) return rc;
     rp_engine *e = base_calloc(1, sizeof(*e));
     if (!e) return base_fail_memory(err, sizeof(*e), "an engine");
     e->model = model;
     take_options(e, &o);
-    if ((rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) || (rc = engine_open_parts(e, &o, err)) || (rc = open_thread(e, err))) {
+    if ((rc = engine_check_context(e, err)) || (rc = open_locks(e, err)) ||
+        (rc = o.plans_only ? open_plans(e, &o, err) : engine_open_parts(e, &o, err)) || (rc = o.plans_only ? RP_OK : open_thread(e, err))) {
         rp_engine_free(e);
         return rc;
     }
@@ -269,6 +324,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (!e) return 0;
     uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : base_clock_us() + (uint64_t)timeout_ms * 1000;
     if (e->has_thread) stop_thread(e);
+    if (e->store) span_store_set_on_change(e->store, NULL, NULL);
     scaffolds_free(e);
     reduced_modules_free(e);
     engine_schemas_free(e);
@@ -282,6 +338,7 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     base_free(e->f16_layers);
     if (e->backend) e->backend->ops->free(e->backend);
     weights_cache_free(e->weights);
+    base_free(e->reporter);
     if (e->has_wake) pthread_cond_destroy(&e->wake);
     if (e->has_drained) pthread_cond_destroy(&e->drained);
     if (e->has_lock) pthread_mutex_destroy(&e->lock);

@@ -13,10 +13,12 @@
 #include "engine/cost_model.h"
 #include "model/forward.h"
 #include "pml/parts.h"
+#include "store/span_names.h"
 #include "store/weights_cache.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)
 #define ENGINE_STEP_PREFILLS 64 /* modules in a step: more than fill it */
+#define ENGINE_GAPS 256         /* inter-token latencies that rp_engine_get_load looks at */
 
 typedef struct engine_command engine_command;
 
@@ -77,7 +79,15 @@ typedef struct engine_status {
     rp_scaffold_stats scaffolds;
     int32_t running;    /* requests, those that wait for their KV to be written included */
     int32_t background; /* tasks that have not ended */
+    rp_engine_load load; /* without requests' numbers, and gap_p95_us */
 } engine_status;
+
+/* The last inter-token latencies: a ring. */
+typedef struct engine_gaps {
+    float us[ENGINE_GAPS];
+    uint64_t n; /* ever added */
+    uint64_t last_us; /* end of the last step with answers; 0: none is running */
+} engine_gaps;
 
 #define ENGINE_TABLE_SHARE 64 /* share of the KV budget that the tables of spans take. Measured, rounded up */
 
@@ -100,6 +110,11 @@ struct rp_engine {
     record_format states; /* of this engine's records: fingerprint, arithmetic, shape of the KV */
     bool is_whole;        /* the fingerprint covers every byte of the model (identity.h) */
     base_key salt; /* of shared KV: model and KV format. A tenant's: engine_salt. Every key contains one of them */
+    char identity[2 * BASE_KEY_BYTES + 1]; /* the fingerprint, in hexadecimal digits */
+    bool plans_only;         /* without backend, store, tree and thread; immutable */
+    bool has_cluster_key;
+    span_reporter *reporter; /* of the store's changes; NULL: not reported. The cluster key: cluster_key */
+    base_key cluster_key;
 
     pthread_t thread;
     const job_observer *const *observers; /* ends with NULL */
@@ -114,6 +129,7 @@ struct rp_engine {
     engine_command *open_commands; /* begun and not completed; owned by the engine's thread */
     int32_t n_live;              /* jobs that have not ended */
     engine_status status;
+    engine_gaps gaps;
     int32_t n_draining;          /* threads in rp_engine_drain, */
     pthread_cond_t drained;      /* which wait for this */
     uint64_t n_jobs;            /* since the start: the number of the last job */
@@ -149,6 +165,8 @@ struct rp_engine {
     cost_model probe_cost; /* of tokens that are only probed (blend.h) */
     uint64_t last_plain; /* number of the last step with answers only */
     uint64_t n_steps;
+    uint64_t free_bytes, free_bytes_us; /* rp_engine_load.free_bytes, when it was counted, */
+    bool free_bytes_idle;               /* and whether no request ran or waited then */
     bool reported_first; /* this step produced a first token: yield, so that its reader runs before the next step */
     step_part *parts;             /* [max_parts] */
     rp_step_part *reported;           /* [max_parts], for on_step */
@@ -171,6 +189,20 @@ static inline kv_format engine_text_format(const rp_engine *e) { return atomic_l
 
 /* The engine's thread: updates rp_engine.status. */
 void engine_publish(rp_engine *e);
+
+/* ---- load.c ---- */
+
+/* The engine's thread: the load as of now. */
+rp_engine_load engine_load(rp_engine *e);
+/* The engine's thread: prompt tokens that a job would compute if it was admitted now. */
+int32_t engine_expected_tokens(const rp_engine *e, const rp_job *c);
+/* The engine's thread: a step ended at that time; answers: it had rows of them. */
+void engine_count_gap(rp_engine *e, uint64_t end_us, bool answers);
+
+/* ---- submit.c ---- */
+
+/* RP_ERR_UNSUPPORTED: the engine has plans_only. */
+int engine_check_computes(const rp_engine *e, rp_error *err);
 
 /* ---- schemas.c ---- */
 
@@ -246,6 +278,8 @@ static inline int32_t prefix_computed(const rp_job *c) { return c->n_found + c->
 
 /* ---- queue.c: the engine's thread ---- */
 
+/* Predicted time of n tokens of a prompt, in steps of their own. */
+double queue_prompt_us(const rp_engine *e, int32_t n);
 /* Is a before b in queue order? */
 bool queue_precedes(const rp_job *a, const rp_job *b);
 /* Inserts the job into the queue. */

@@ -22,14 +22,24 @@ static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) 
     return out;
 }
 
-void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
+static void set_salt(rp_engine *e) {
     base_hash h;
-    e->is_whole = atomic_load(&e->model->has_fingerprint);
-    e->states.arithmetic = (uint8_t)arithmetic;
-    e->states.fingerprint = identity_name(e, arithmetic);
     base_hash_init(&h, "reprise salt 1");
     base_hash_key(&h, &e->states.fingerprint);
     base_hash_final(&h, &e->salt);
+    base_key_hex(&e->states.fingerprint, e->identity, 2 * BASE_KEY_BYTES);
+}
+
+void identity_take(rp_engine *e, const base_key *identity) {
+    e->states.fingerprint = *identity;
+    set_salt(e);
+}
+
+void identity_make(rp_engine *e, kernel_arithmetic arithmetic) {
+    e->is_whole = atomic_load(&e->model->has_fingerprint);
+    e->states.arithmetic = (uint8_t)arithmetic;
+    e->states.fingerprint = identity_name(e, arithmetic);
+    set_salt(e);
 }
 
 size_t identity_others(const rp_engine *e, base_key *out) {
@@ -38,6 +48,8 @@ size_t identity_others(const rp_engine *e, base_key *out) {
         if (a != e->states.arithmetic) out[n++] = identity_name(e, (kernel_arithmetic)a);
     return n;
 }
+
+const char *rp_engine_identity(const rp_engine *e) { return e ? e->identity : NULL; }
 
 bool identity_is_whole(const rp_engine *e) { return e->is_whole; }
 

@@ -25,6 +25,8 @@ typedef struct identity_note {
 
 /* Fills in e->states and e->salt from the parts of the model that are known so far. Needs backend and n_ctx. */
 void identity_make(rp_engine *e, kernel_arithmetic arithmetic);
+/* The same from another engine's identity (rp_engine_identity), for plans alone. */
+void identity_take(rp_engine *e, const base_key *identity);
 /* Computes the model's fingerprint, or takes it from the store's folder, and fills in both again. Needs the cipher;
  * must precede the first key. RP_ERR_IO, RP_ERR_MEMORY. */
 int identity_find(rp_engine *e, const rp_engine_options *o, identity_note *note, rp_error *err);

@@ -110,12 +110,14 @@ struct rp_job {
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
+    int32_t n_resumed; /* of the answer's tokens, sampled before, that are computed after the prompt: the last one only if the answer goes on */
 
     /* Admission, reuse and computation. */
     job_phase phase;
     turn turn;                /* while it is queued: its round; */
     uint64_t place;           /* among the jobs of that round */
     double cost_us;           /* predicted when it was queued; */
+    int32_t expected_tokens;  /* prompt tokens that it had to compute by what was cached then (load.c) */
     bool is_charged;          /* its tenant was charged for it on admission */
     uint64_t tenant_rows;     /* prompt rows computed for its tenant while one of the tenant's jobs ran */
     bool shares;              /* it uses the prefix cache: looks up and inserts */
@@ -155,7 +157,9 @@ struct rp_job {
 
 /* ---- request.c: on the submitting thread ---- */
 
-/* Copies, parses, plans and checks a request into a new job. Errors as rp_engine_submit. */
+/* Copies, parses and plans a request into a new job, up to what decides which KV it can reuse: for names (names.c). Errors as rp_engine_submit. */
+int job_plan_prompt(rp_job *c, const rp_request *request, rp_error *err);
+/* The same, with all that its answer needs. */
 int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 /* ---- adapters.c ---- */
 
@@ -174,6 +178,10 @@ int job_list_flat(rp_job *c, rp_error *err);
 void job_list_runs(rp_job *c);
 /* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. */
 void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+/* Lists the tokens of a resumed answer after those of the prompt. */
+void job_list_resumed(rp_job *c);
+/* Tokens that are known, and computed or found, before the first one is sampled. */
+static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_resumed; }
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
 /* The root of its tokens from switch_at on. */
@@ -187,7 +195,7 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 int64_t job_count_blocks(const rp_job *c, int32_t n, bool keeps_windows);
 /* Most blocks that a whole request takes, modules included. */
 int64_t job_most_blocks(const rp_job *c);
-/* Most tokens of the prompt that may be hits: the last one is always computed, for its logits; observed rows as well
+/* Most of those tokens that may be hits: the last one is always computed, for its logits; observed rows as well
  * (sequence_reduction.h), and all of them for their log-probabilities. */
 int32_t job_most_found(const rp_job *c);
 

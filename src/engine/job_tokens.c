@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_tokens.c: the tokens that a job computes itself, after its views: their list, the key of their context, their
  * blocks. */
+#include "base/check.h"
 #include "base/hash.h"
 #include "engine/engine_internal.h"
 
@@ -69,6 +70,16 @@ void job_list_runs(rp_job *c) {
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
     c->root.key = name_root(c);
     job_adapt_roots(c);
+    job_list_resumed(c);
+}
+
+void job_list_resumed(rp_job *c) {
+    BASE_ASSERT(job_n_given(c) <= c->cap_tokens || c->n_resumed == 0);
+    for (int32_t i = 0; i < c->n_resumed; i++) {
+        c->tokens[c->n_prompt + i] = c->result->tokens[i];
+        c->positions[c->n_prompt + i] = c->plan->end + i;
+    }
+    c->n_tokens = job_n_given(c);
 }
 
 int job_list_flat(rp_job *c, rp_error *err) {
@@ -90,7 +101,7 @@ void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *
 }
 
 int32_t job_most_found(const rp_job *c) {
-    return prompt_logprobs_wanted(&c->prompt_logprobs) ? 0 : c->n_prompt - BASE_MAX(reduction_observed_rows(c), 1);
+    return prompt_logprobs_wanted(&c->prompt_logprobs) ? 0 : job_n_given(c) - BASE_MAX(reduction_observed_rows(c), 1);
 }
 
 /* ---- blocks ---- */

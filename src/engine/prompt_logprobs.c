@@ -46,7 +46,7 @@ static int32_t rank_of(const float *logits, int32_t n, int32_t token) {
 void prompt_logprobs_take(rp_job *c, int32_t first, int32_t n, const float *logits) {
     rp_result *r = c->result;
     const int32_t n_vocab = c->engine->model->hp.n_vocab;
-    BASE_ASSERT(first >= 0 && first + n <= c->n_prompt);
+    BASE_ASSERT(first >= 0 && first + n <= job_n_given(c));
     for (int32_t i = 0; i < n && first + i + 1 < c->n_prompt; i++) {
         const int32_t at = first + i + 1;
         const float *row = logits + (size_t)i * (size_t)n_vocab;

@@ -19,7 +19,7 @@ static double quantum_us(const rp_engine *e) {
 }
 
 /* n tokens of a prompt, in steps of their own. */
-static double prompt_us(const rp_engine *e, int32_t n) {
+double queue_prompt_us(const rp_engine *e, int32_t n) {
     if (n <= 0) return 0;
     if (n <= e->chunk_tokens) return BASE_MAX((double)cost_model_tokens_us(&e->cost, n, 0), UNKNOWN_TOKEN_US);
     double us = (double)cost_model_tokens_us(&e->cost, e->chunk_tokens, n / 2) * n / e->chunk_tokens;
@@ -39,16 +39,16 @@ static double answer_us(const rp_engine *e, int32_t n, int64_t slots) {
 static double queue_cost_of(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) {
         const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
-        return l && c->next_segment < l->n_segments ? prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
+        return l && c->next_segment < l->n_segments ? queue_prompt_us(e, l->segments[c->next_segment].n_tokens) : 0;
     }
-    return prompt_us(e, c->n_prompt) + answer_us(e, c->answer.most, c->n_prompt);
+    return queue_prompt_us(e, job_n_given(c)) + answer_us(e, c->answer.most - c->n_resumed, job_n_given(c));
 }
 
 static double spent_on(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) return c->cost_us;
-    int32_t answered = c->result ? c->result->n_tokens : 0;
-    int32_t prompt = BASE_MIN(c->seq.done, c->n_prompt - c->n_found - c->moved.n);
-    return prompt_us(e, prompt) + prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, c->n_prompt);
+    int32_t answered = c->result ? c->result->n_tokens - c->n_resumed : 0;
+    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found - c->moved.n);
+    return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, job_n_given(c));
 }
 
 /* ---- order ---- */
@@ -115,6 +115,7 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 void queue_add(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* queued: only prefetched spans */
     c->cost_us = queue_cost_of(e, c);
+    c->expected_tokens = engine_expected_tokens(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
     if (!own) turns_begin(&e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));

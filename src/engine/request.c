@@ -30,6 +30,12 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
     for (int32_t i = 0; o->forced && i < o->n_forced; i++)
         if (o->forced[i] < 0 || o->forced[i] >= n_vocab)
             return base_fail(err, RP_ERR_INVALID, "forced token %d is %d, the vocabulary has %d", i, o->forced[i], n_vocab);
+    if (o->n_resumed < 0 || (!o->resumed && o->n_resumed > 0))
+        return base_fail(err, RP_ERR_INVALID, "n_resumed is %d, and resumed is %s", o->n_resumed, o->resumed ? "set" : "NULL");
+    for (int32_t i = 0; i < o->n_resumed; i++)
+        if (o->resumed[i] < 0 || o->resumed[i] >= n_vocab)
+            return base_fail(err, RP_ERR_INVALID, "resumed token %d is %d, the vocabulary has %d", i, o->resumed[i], n_vocab);
+    if (o->n_resumed > 0 && o->forced) return base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict forced ones: give one of them");
     if (o->n_draft < RP_DRAFT_AUTO || o->n_draft > RP_MAX_DRAFT)
         return base_fail(err, RP_ERR_INVALID, "n_draft is %d: give up to %d tokens, 0 for none, or %d: automatic", o->n_draft, RP_MAX_DRAFT,
                          RP_DRAFT_AUTO);
@@ -64,7 +70,7 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, rendered, tokens, text and adapter are used before. */
+ * kv_method, messages, rendered, tokens, text, resumed and adapter are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
@@ -74,7 +80,7 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     own->rendered = NULL;
     own->rendered_turns = NULL;
     own->built = NULL;
-    own->tokens = NULL;
+    own->tokens = own->resumed = NULL;
     own->stops = NULL;
     own->adapter = NULL;
     if (!copy_items((void **)&q->bias, o->sampling.bias, o->sampling.n_bias, sizeof(*q->bias)) ||
@@ -254,6 +260,24 @@ static int read_back(rp_job *c, rp_error *err) {
     return rc;
 }
 
+/* An answer that goes on needs its whole KV as its first engine had it. */
+static int check_resumed(const rp_job *c, rp_error *err) {
+    const char *other = c->reduction.asked ? "kv_keep" : c->shift.asked ? "context_shift" : c->focus.most > 0 ? "quality 'focus'" : NULL;
+    return other ? base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere", other) : RP_OK;
+}
+
+/* The answer begins with tokens that were sampled before. */
+static int request_resume(rp_job *c, const rp_request *o, rp_error *err) {
+    const int32_t n = o->n_resumed;
+    if (n == 0) return RP_OK;
+    int rc = check_resumed(c, err);
+    if (rc || (rc = answer_resume(&c->answer, o->resumed, n, err))) return rc;
+    for (int32_t i = 0; i < n; i++) prompt_lookup_accept(&c->prompt_lookup, o->resumed[i]);
+    c->n_resumed = n - c->answer.over; /* the last token of an answer is not computed */
+    job_list_resumed(c);
+    return RP_OK;
+}
+
 /* Is the answer preceded by nothing, or only by the beginning-of-text token? */
 static bool begins_text(const rp_model *m, const rp_request *o) {
     if (o->prompt || o->built || o->messages || o->rendered) return false;
@@ -284,23 +308,31 @@ static int request_token_trie(rp_engine *e, bool special, const token_trie **out
 /* Tokens of an answer within the context; the last one need not be computed. */
 static int64_t answer_room(const rp_job *c) { return (int64_t)c->engine->n_ctx - c->plan->end + 1; }
 
-static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
+static answer_place request_answer_place(const rp_job *c, const rp_request *o) {
     const rp_model *m = c->engine->model;
-    answer_place place = {
+    return (answer_place){
         .tokenizer = m->tokenizer,
         .n_vocab = m->hp.n_vocab,
         .n_prompt = c->plan->n_cached + c->plan->n_fresh,
         .room = c->shift.asked ? CONTEXT_SHIFT_MOST : answer_room(c),
         .begins_text = begins_text(m, o),
     };
+}
+
+static int limit_answer(rp_job *c, const rp_request *o, rp_error *err) {
+    const answer_place place = request_answer_place(c, o);
     c->result = base_calloc(1, sizeof(*c->result));
-    if (c->result) c->result->struct_size = (uint32_t)sizeof(*c->result);
     if (!c->result) return base_fail_memory(err, sizeof(*c->result), "a result");
+    c->result->struct_size = (uint32_t)sizeof(*c->result);
     answer_limit(&c->answer, &c->request->options, &place);
-    int rc = request_check_budget(c, err);
-    if (!rc && o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
+    return request_check_budget(c, err);
+}
+
+static int open_answer(rp_job *c, const rp_request *o, rp_error *err) {
+    answer_place place = request_answer_place(c, o);
+    int rc = RP_OK;
+    if (o->grammar) rc = request_token_trie(c->engine, o->special_text, &place.trie, err);
     if (!rc) rc = answer_open(&c->answer, &c->request->options, &place, c->result, err);
-    if (!rc) rc = prompt_logprobs_open(c, err);
     job_draft(c)->options.grammar = job_draft(c)->options.grammar_trigger = NULL; /* borrowed from the caller, and compiled now */
     return rc;
 }
@@ -316,21 +348,28 @@ static void embedding_yield(rp_job *c, const rp_request *o) {
     if (o->pooling != RP_POOLING_OFF) c->reduction.asked = false;
 }
 
-int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
-    uint64_t start = base_clock_us();
+int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     int rc;
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
         (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
         (rc = check_plan(c, err)) || (rc = job_activate_adapter(c, err)) || (rc = context_shift_check(c, err)) ||
         (reductions_plan(c), rc = list_tokens(c, err)) || (rc = check_focus(c, err)) ||
-        (rc = open_answer(c, o, err)) || (rc = embedding_open(c, err)) || (rc = extend_tokens(c, err)) ||
-        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)))
+        (rc = limit_answer(c, o, err)) || (rc = prompt_logprobs_open(c, err)) || (rc = embedding_open(c, err)))
         return rc;
     c->shares = o->reuse != RP_REUSE_OFF && !o->no_prefix && c->blend.most == 0; /* scattered spans are not kept */
     if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
+    return RP_OK;
+}
+
+int job_plan(rp_job *c, const rp_request *o, rp_error *err) {
+    uint64_t start = base_clock_us();
+    int rc;
+    if ((rc = job_plan_prompt(c, o, err)) || (rc = open_answer(c, o, err)) || (rc = extend_tokens(c, err)) ||
+        (rc = request_notify_planned(c, err)) || (rc = read_back(c, err)) || (rc = request_resume(c, o, err)))
+        return rc;
     job_draft(c)->planned_us = base_clock_us() - start;
     return RP_OK;
 }

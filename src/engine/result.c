@@ -273,7 +273,7 @@ int32_t job_count_found(rp_job *c) {
         if (!need->missed && need->view.reduced) n += count_reduced(c, need);
     }
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
-    return n;
+    return n - BASE_MAX(c->n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
 }
 
 /* ---- the divergence ---- */
@@ -323,7 +323,7 @@ static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) 
 static int describe_mismatch(rp_job *c, rp_error *err) {
     rp_mismatch *d = &c->result->mismatch;
     int32_t at = c->n_found, before = BASE_MIN(at, RP_MISMATCH_TOKENS), found = BASE_MIN(c->n_prompt - at, RP_MISMATCH_TOKENS);
-    bool any = c->n_known > 0;
+    bool any = c->n_known > 0 && found > 0; /* not in a resumed answer */
     *d = (rp_mismatch){.token = -1, .module = ""};
     if (any) {
         int32_t pos = c->positions[at];
@@ -337,7 +337,7 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
     }
     d->before = result_text_of(c, c->tokens + at - before, any ? before : 0);
     d->prompt = result_text_of(c, c->tokens + at, any ? found : 0);
-    d->cached = result_text_of(c, c->known, c->n_known);
+    d->cached = result_text_of(c, c->known, any ? c->n_known : 0);
     return d->before && d->prompt && d->cached ? RP_OK : base_fail_memory(err, AROUND_BYTES, "a result");
 }
 
@@ -368,7 +368,8 @@ static void fill_timings(rp_job *c) {
     t->ttft_ms = (double)(first - arrived) / 1e3;
     t->decode_ms = (double)(end - first) / 1e3;
     t->saved_ms = (double)c->saved_us / 1e3;
-    if (c->result->n_tokens > 1 && end > first) t->decode_tokens_per_second = (c->result->n_tokens - 1) * 1e6 / (double)(end - first);
+    const int32_t n_new = c->result->n_tokens - c->answer.n_resumed;
+    if (n_new > 1 && end > first) t->decode_tokens_per_second = (n_new - 1) * 1e6 / (double)(end - first);
 }
 
 /* ---- quality ---- */

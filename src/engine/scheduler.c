@@ -524,6 +524,7 @@ void *scheduler_main(void *arg) {
         prepare_first(e);
         span_store_set_computing(e->store, e->n_running > 0);
         bool computed = scheduler_step(e);
+        if (e->reporter) span_reporter_flush(e->reporter);
         BASE_DCHECK(scheduler_is_consistent(e));
         stalled = !computed && e->budget_epoch + e->n_admitted == before;
     }

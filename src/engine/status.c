@@ -13,12 +13,13 @@ void engine_publish(rp_engine *e) {
     rp_store_stats stats = {.budget_bytes = states.budget_bytes, .used_bytes = states.used_bytes};
     e->backend->ops->usage(e->backend, &memory);
     span_store_stats(e->store, &stats);
+    const rp_engine_load load = engine_load(e);
     int32_t running = e->n_running;
     for (const rp_job *c = e->flushing; c; c = c->next) running++;
     pthread_mutex_lock(&e->lock);
     memory.token_trie = e->status.memory.token_trie;
     e->status = (engine_status){.memory = memory, .store = stats, .scaffolds = e->scaffolds.stats, .running = running,
-                                .background = e->background_tasks.n_tasks};
+                                .background = e->background_tasks.n_tasks, .load = load};
     if (e->status.background == 0) pthread_cond_broadcast(&e->drained);
     pthread_mutex_unlock(&e->lock);
 }

@@ -359,7 +359,7 @@ static int steps_draw_one(rp_engine *e, rp_job *c, const step_part *p, int32_t i
     if ((*again = focus_is_due(c, logits))) return RP_OK;
     e->reported_first |= first;
     int rc = answer_next(&c->answer, logits, token, err);
-    if (first && !rc) steps_notify_first_logits(e, c, logits);
+    if (first && !rc && c->n_resumed == 0) steps_notify_first_logits(e, c, logits); /* of a prompt */
     return rc;
 }
 
@@ -492,6 +492,9 @@ static bool waits_for_disk(const step *s) {
     return false;
 }
 
+/* Of requests: rows of answers are first. */
+static bool step_has_answers(const step *s) { return s->n_parts > 0 && step_part_kind_of(&s->e->parts[0]) == RP_STEP_DECODE; }
+
 static int run_probe(step *s, rp_error *err) {
     rp_engine *e = s->e;
     rp_job *c = s->probed;
@@ -530,6 +533,7 @@ bool steps_run(rp_engine *e, step_result *out) {
         s.end_us = base_clock_us();
         if (!rc && !waits) cost_model_learn(&e->cost, &s.load, (double)(s.end_us - s.start_us));
         step_report(&s);
+        engine_count_gap(e, s.end_us, step_has_answers(&s));
     }
     step_settle(&s, rc, &err);
     if (e->reported_first) sched_yield();

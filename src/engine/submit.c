@@ -16,10 +16,16 @@ static uint32_t retry_after_ms(const rp_engine *e) {
     return (uint32_t)BASE_MAX(BASE_MIN(ms, MOST_RETRY_MS), LEAST_RETRY_MS);
 }
 
-/* Hands a job to the engine's thread. RP_ERR_BUSY, RP_ERR_MEMORY. */
+int engine_check_computes(const rp_engine *e, rp_error *err) {
+    if (!e->plans_only) return RP_OK;
+    return base_fail(err, RP_ERR_UNSUPPORTED, "the engine was made with plans_only: it plans requests, and computes none");
+}
+
+/* Hands a job to the engine's thread. RP_ERR_BUSY, RP_ERR_MEMORY, RP_ERR_UNSUPPORTED. */
 static int job_queue(rp_job *c, rp_error *err) {
     rp_engine *e = c->engine;
-    int rc = answer_stream_reserve(c->request->options.stream, err);
+    int rc = engine_check_computes(e, err);
+    if (!rc) rc = answer_stream_reserve(c->request->options.stream, err);
     if (rc) return rc;
     BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->root.salt, &(base_key){{0}})); /* invariant 7 */
     job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
@@ -59,7 +65,9 @@ static int job_new_request(rp_job **out, rp_engine *e, const rp_request *request
 
 int rp_engine_submit(rp_engine *e, const rp_request *request, rp_job **out, rp_error *err) {
     if (!e || !request || !out) return base_fail(err, RP_ERR_INVALID, "rp_engine_submit: engine, request and out are needed");
-    int rc = job_new_request(out, e, request, err);
+    int rc = engine_check_computes(e, err);
+    *out = NULL;
+    if (!rc) rc = job_new_request(out, e, request, err);
     if (!rc && (rc = job_queue(*out, err))) {
         job_free(*out);
         *out = NULL;

@@ -240,7 +240,7 @@ static int open_parts(const opening *o) {
 int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base_cpu_level level, rp_error *err) {
     kernel_table kernels;
     *out = NULL;
-    int rc = model_check_whole(m, err);
+    int rc = model_check_shape(m, err);
     rp_adapter *a = rc ? NULL : base_calloc(1, sizeof(*a));
     if (!rc && !a) rc = base_fail_memory(err, sizeof(*a), "an adapter");
     if (!rc) {

@@ -55,6 +55,44 @@ static int model_take_texts(rp_model *m, rp_error *err) {
     return m->chat_template ? RP_OK : base_fail_memory(err, (size_t)source.n, "a chat template");
 }
 
+/* Without tensors the metadata alone have the shape. */
+static int set_bare_layers(rp_model *m, rp_error *err) {
+    m->layers = base_calloc((size_t)m->hp.n_layers, sizeof(*m->layers));
+    if (!m->layers) return base_fail_memory(err, (uint64_t)m->hp.n_layers * sizeof(*m->layers), "the layers");
+    for (int32_t i = 0; i < m->hp.n_layers - m->hp.n_shared; i++) m->layers[i].owns_kv = true;
+    return RP_OK;
+}
+
+static void forget_shape(rp_model *m) {
+    base_free(m->layers);
+    base_free(m->alibi_slopes);
+    base_free(m->state_windows);
+    for (int i = 0; i < MODEL_N_ROPES; i++) base_free(m->ropes[i].frequencies);
+    memset(m->ropes, 0, sizeof(m->ropes));
+    m->layers = NULL;
+    m->alibi_slopes = NULL;
+    m->state_windows = NULL;
+    m->positions = (model_weight){.data = NULL};
+    m->n_kv_layers = 0;
+    m->hp = (model_hparams){.n_vocab = tokenizer_n_vocab(m->tokenizer)};
+}
+
+/* The shape of the model that a vocabulary is of, for plans: as the model itself would have it, if the file has its tensors, too (they are
+ * mapped, and not read); from the metadata, if it has these alone; else none. */
+static int read_shape(rp_model *m, rp_error *err) {
+    rp_error why = {0};
+    int rc = m->arch ? model_read_hparams(m, &why) : RP_ERR_FORMAT;
+    if (!rc) rc = gguf_n_tensors(m->file) > 0 ? model_bind_tensors(m, &why) : set_bare_layers(m, &why);
+    if (!rc) rc = model_set_layers(m, &why);
+    if (!rc) rc = model_set_ropes(m, &why);
+    m->has_shape = rc == RP_OK;
+    if (!rc) model_identify(m);
+    else forget_shape(m);
+    if (rc != RP_ERR_MEMORY) return RP_OK;
+    if (err) *err = why;
+    return rc;
+}
+
 static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_error *err) {
     gguf_string arch;
     int rc = tokenizer_new(&m->tokenizer, m->file, err);
@@ -65,7 +103,13 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
-    return RP_OK;
+    return read_shape(m, err);
+}
+
+int model_check_shape(const rp_model *m, rp_error *err) {
+    if (!m->vocabulary_only || m->has_shape) return RP_OK;
+    return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0,
+                        "the file has a vocabulary, but not the shape of a supported model: give the model's own file");
 }
 
 int model_check_whole(const rp_model *m, rp_error *err) {

@@ -185,7 +185,8 @@ struct rp_model {
     char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
     char *name;
     char *chat_template; /* the file's own; NULL: none */
-    bool vocabulary_only; /* then arch may be NULL, and of hp only n_vocab is set */
+    bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
+    bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
     base_key header_digest;
 
@@ -205,6 +206,8 @@ int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *opt
 void model_close(rp_model *m);
 /* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. */
 int model_check_whole(const rp_model *m, rp_error *err);
+/* RP_ERR_UNSUPPORTED: the same, of a file without the model's shape. */
+int model_check_shape(const rp_model *m, rp_error *err);
 
 /* Cache of digests of model files, keyed by the identity of the files. NULL functions are not called. */
 typedef struct model_digests {
@@ -234,7 +237,9 @@ uint64_t model_weight_bytes(const rp_model *m); /* of all tensors, as the file h
 
 static inline bool model_is_encoder(const rp_model *m) { return m->arch && (m->arch->features & MODEL_ENCODER) != 0; }
 /* Returns true if spans can be shifted to positions other than their own. */
-static inline bool model_is_movable(const rp_model *m) { return !m->positions.data; }
+static inline bool model_is_movable(const rp_model *m) {
+    return !m->positions.data && !(m->vocabulary_only && m->arch && (m->arch->features & MODEL_POSITIONS));
+}
 /* Reads a list of layers: "0,1,27", "0-2", and "windows" for all layers with a sliding window. kv_layers: [n_kv_layers],
  * set for the KV of the layers in the list, be it their own or that of another layer. RP_ERR_INVALID: malformed, or the
  * model has no such layer; name: of the list, for the message. */

@@ -2,6 +2,8 @@
 /* answer.c: an answer, token by token. */
 #include "sampling/answer.h"
 
+#include <math.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -70,30 +72,37 @@ void answer_close(answer *a) {
     grammar_constraint_close(&a->grammar_constraint);
     logprobs_close(&a->logprobs);
     text_stream_close(&a->stream);
+    base_free(a->resumed_ends);
+    a->resumed_ends = NULL;
 }
 
 /* ---- one token ---- */
+
+/* logits NULL: of a resumed token. */
+static void keep_logprobs(const answer *a, size_t i, const float *logits, int32_t token) {
+    rp_result *r = a->result;
+    rp_token_logprob *top = r->top_logprobs + i * (size_t)r->n_top;
+    if (logits) r->logprobs[i] = logprobs_measure(&a->logprobs, logits, token, top);
+    else r->logprobs[i] = NAN;
+    for (int32_t k = 0; k < r->n_top && !logits; k++) top[k] = (rp_token_logprob){-1, NAN};
+}
 
 static int keep_token(answer *a, const float *logits, int32_t token, rp_error *err) {
     rp_result *r = a->result;
     size_t n = (size_t)r->n_tokens + 1;
     int rc = reserve_tokens(a, n, err);
     if (rc) return rc;
-    if (r->n_top > 0) {
-        rp_token_logprob *top = r->top_logprobs + (n - 1) * (size_t)r->n_top;
-        r->logprobs[n - 1] = logprobs_measure(&a->logprobs, logits, token, top);
-    }
+    if (r->n_top > 0) keep_logprobs(a, n - 1, logits, token);
     r->tokens[r->n_tokens++] = token;
     sampler_accept(&a->sampler, token);
     return RP_OK;
 }
 
-static bool answer_report_token(const answer *a) {
+static bool answer_report_token(const answer *a, size_t i) {
     const rp_result *r = a->result;
-    size_t i = (size_t)r->n_tokens - 1;
     if (!a->options->on_token) return true;
     rp_token token = {.struct_size = (uint32_t)sizeof(token), .id = r->tokens[i]};
-    if (r->n_top > 0) {
+    if (r->n_top > 0 && i >= (size_t)a->n_resumed) {
         token.logprob = r->logprobs[i];
         token.top = r->top_logprobs + i * (size_t)r->n_top;
         token.n_top = r->n_top;
@@ -106,13 +115,13 @@ static bool drops_space(const answer *a) {
     return a->result->n_tokens == 0 && a->place.n_prompt == 1 && a->place.begins_text && tokenizer_has_space_prefix(a->place.tokenizer);
 }
 
-/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. */
-static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, rp_error *err) {
+/* drops: drops_space, before the token was kept. too_hard: the grammar cannot be followed any more. *end: as of text_stream_hold. */
+static int answer_add_text(answer *a, int32_t token, bool drops, bool *too_hard, size_t *end, rp_error *err) {
     size_t n = 0;
     const char *bytes = tokenizer_answer_bytes(a->place.tokenizer, token, a->options->special_text, &n);
     if (!bytes) return RP_OK;
     if (drops && n > 0 && bytes[0] == ' ') bytes++, n--;
-    int rc = text_stream_add(&a->stream, bytes, n, err);
+    int rc = text_stream_hold(&a->stream, bytes, n, end, err);
     return rc || !a->grammar_constraint.grammar ? rc : grammar_constraint_accept(&a->grammar_constraint, bytes, n, too_hard, err);
 }
 
@@ -139,8 +148,73 @@ static void answer_settle(answer *a, bool too_hard) {
     else a->over = a->result->n_tokens == a->most;
 }
 
+/* ---- resumed tokens ---- */
+
+static int check_resumed(answer *a, int32_t token, bool drops, rp_error *err) {
+    const rp_request *o = a->options;
+    const int32_t i = a->result->n_tokens;
+    bool fits = true, too_hard = false;
+    if (a->over) return base_fail(err, RP_ERR_INVALID, "the resumed answer ends before its token %d (%s)", i, a->result->finish_reason);
+    if (!o->ignore_eos && tokenizer_is_end(a->place.tokenizer, token))
+        return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, is an end of text: an answer does not contain it", i, token);
+    int rc = a->grammar_constraint.grammar ? grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err) : RP_OK;
+    if (rc || (fits && !too_hard)) return rc;
+    return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, does not match the grammar", i, token);
+}
+
+/* Like answer_next, without logits and callbacks. */
+static int resume_token(answer *a, int32_t token, size_t *end, rp_error *err) {
+    bool drops = drops_space(a), too_hard = false;
+    int rc = check_resumed(a, token, drops, err);
+    if (rc) return rc;
+    a->over = true;
+    sampler_skip(&a->sampler);
+    if ((rc = keep_token(a, NULL, token, err)) || (rc = answer_add_text(a, token, drops, &too_hard, end, err))) return rc;
+    answer_settle(a, too_hard);
+    return RP_OK;
+}
+
+int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err) {
+    if (n > a->options->max_tokens)
+        return base_fail(err, RP_ERR_INVALID, "%d resumed tokens, but max_tokens is %d: give the whole answer's", n, a->options->max_tokens);
+    if (n > a->place.room)
+        return base_fail(err, RP_ERR_CONTEXT, "the context has %lld positions after the prompt, but there are %d resumed tokens: raise n_ctx",
+                         (long long)a->place.room, n);
+    if (n > a->most)
+        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes", a->most, n);
+    a->resumed_ends = base_calloc((size_t)n, sizeof(*a->resumed_ends));
+    if (!a->resumed_ends) return base_fail_memory(err, (size_t)n * sizeof(*a->resumed_ends), "resumed tokens");
+    a->n_resumed = n;
+    int rc = RP_OK;
+    size_t end = 0;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        rc = resume_token(a, tokens[i], &end, err);
+        a->resumed_ends[i] = end;
+    }
+    return rc;
+}
+
+/* In the order of a fresh answer: a token, then its text. A callback that stops the answer stops it at its token. */
+static void answer_report_resumed(answer *a) {
+    if (!a->resumed_ends) return;
+    for (int32_t i = 0; i < a->n_resumed && !a->stream.cancelled; i++) {
+        a->stream.cancelled = !answer_report_token(a, (size_t)i);
+        if (!a->stream.cancelled) text_stream_give(&a->stream, a->resumed_ends[i]);
+        if (!a->stream.cancelled) continue;
+        a->result->n_tokens = i + 1;
+        answer_stop(a, "cancelled", false);
+    }
+    base_free(a->resumed_ends);
+    a->resumed_ends = NULL;
+}
+
+/* ---- the next token ---- */
+
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
+    answer_report_resumed(a);
+    *token = -1;
+    if (a->over) return RP_OK;
     if (o->on_logits) o->on_logits(o->user, logits, a->place.n_vocab);
     int rc = answer_choose(a, logits, token, err);
     a->over = true;
@@ -151,9 +225,11 @@ int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
         return RP_OK;
     }
     bool drops = drops_space(a), too_hard = false;
+    size_t end = a->stream.released;
     if ((rc = keep_token(a, logits, *token, err))) return rc;
-    a->stream.cancelled = !answer_report_token(a);
-    if (!a->stream.cancelled && (rc = answer_add_text(a, *token, drops, &too_hard, err))) return rc;
+    a->stream.cancelled = !answer_report_token(a, (size_t)a->result->n_tokens - 1);
+    if (!a->stream.cancelled && (rc = answer_add_text(a, *token, drops, &too_hard, &end, err))) return rc;
+    if (!a->stream.cancelled) text_stream_give(&a->stream, end);
     answer_settle(a, too_hard);
     return RP_OK;
 }
@@ -169,6 +245,7 @@ void answer_stop(answer *a, const char *reason, bool shown) {
 }
 
 int answer_finish(answer *a, rp_error *err) {
+    answer_report_resumed(a);
     text_stream_end(&a->stream);
     a->result->text = a->stream.text.data ? base_buffer_take(&a->stream.text) : base_strdup("");
     return a->result->text ? RP_OK : base_fail_memory(err, 1, "a result");

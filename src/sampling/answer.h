@@ -35,13 +35,19 @@ typedef struct answer {
     logprobs logprobs;
     text_stream stream;
     size_t cap_tokens, cap_logprobs, cap_top;
-    uint64_t first_us; /* when the first token was there; 0 before */
+    uint64_t first_us; /* when the first token was there; 0 before. Resumed tokens do not count */
+    int32_t n_resumed;
+    size_t *resumed_ends; /* [n_resumed]: text that may be given out after each; NULL: none, or the callbacks have them */
 } answer;
 
 /* Sets a->most by options and place. The caller may lower it before answer_open. */
 void answer_limit(answer *a, const rp_request *options, const answer_place *place);
 /* Zero-initialise. options are checked ones, borrowed with the result until answer_close. RP_ERR_MEMORY; close it after that too. */
 int answer_open(answer *a, const rp_request *options, const answer_place *place, rp_result *result, rp_error *err);
+/* Goes on after n tokens that were sampled before, with the same options: everything but first_us is as if they had been sampled here. The sampler
+ * has the prompt's tokens. Callbacks get them with the next token, or at the end. a->over: they end the answer. RP_ERR_INVALID (max_tokens, a stop,
+ * the grammar or the end of text exclude one of them), RP_ERR_CONTEXT, RP_ERR_BUDGET (a->most does), RP_ERR_MEMORY. */
+int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err);
 /* Samples the next token from logits, [n_vocab], and reports it. a->over: the answer ends with it or, at the end of text, before it;
  * otherwise *token is the input of the next step. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err);

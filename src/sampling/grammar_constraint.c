@@ -89,6 +89,18 @@ int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logi
     return RP_OK;
 }
 
+int grammar_constraint_check(grammar_constraint *g, const sampler *s, bool drops_space, int32_t token, bool *fits, bool *too_hard, rp_error *err) {
+    const uint64_t *allowed = NULL;
+    int32_t place = g->matcher.place;
+    const bool is_greedy = s->options.temperature <= 0;
+    *fits = false;
+    int rc = is_greedy ? try_token(g, &place, token, drops_space, fits) : matcher_allowed(&g->matcher, g->trie, drops_space, &allowed);
+    rc = grammar_constraint_judge(rc, too_hard, err);
+    if (rc || *too_hard) return rc;
+    if (!is_greedy) *fits = token_mask_has(allowed, token);
+    return RP_OK;
+}
+
 int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n, bool *too_hard, rp_error *err) {
     bool fits = false;
     int rc = matcher_walk(&g->matcher, &g->matcher.place, bytes, n, &fits);

@@ -27,6 +27,8 @@ void grammar_constraint_close(grammar_constraint *g);
 /* Samples a token that the grammar allows; -1: there is none, or (too_hard) the work limit was reached. drops_space: a space at the token's beginning
  * is not part of the text. RP_ERR_MEMORY. */
 int grammar_constraint_draw(grammar_constraint *g, sampler *s, const float *logits, bool drops_space, int32_t *token, bool *too_hard, rp_error *err);
+/* Instead of grammar_constraint_draw, for a token that was sampled before: may it come next? Takes the work of a draw. too_hard, errors: likewise. */
+int grammar_constraint_check(grammar_constraint *g, const sampler *s, bool drops_space, int32_t token, bool *fits, bool *too_hard, rp_error *err);
 /* Appends the bytes of a token to the answer. too_hard: the work limit was reached. RP_ERR_MEMORY. */
 int grammar_constraint_accept(grammar_constraint *g, const char *bytes, size_t n, bool *too_hard, rp_error *err);
 /* How many of n tokens, one after the other, the grammar allows. */

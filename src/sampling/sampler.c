@@ -118,14 +118,14 @@ static int32_t sampler_likeliest(const float *logits, int32_t n) {
     return best;
 }
 
-/* From softmax(key / temperature). Keys become weights. */
-static int32_t draw_candidate(sampler *s, sampler_candidate *c, int32_t n) {
+/* From softmax(key / temperature), by a random number. Keys become weights. */
+static int32_t draw_candidate(const sampler *s, uint64_t random, sampler_candidate *c, int32_t n) {
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++)
         if (c[i].key > c[best].key) best = i;
     double sum = 0, top = c[best].key, scale = 1.0 / s->options.temperature;
     for (int32_t i = 0; i < n; i++) sum += c[i].key = exp((c[i].key - top) * scale);
-    double left = (double)(sampler_next_random(&s->random) >> 11) * 0x1p-53 * sum;
+    double left = (double)(random >> 11) * 0x1p-53 * sum;
     for (int32_t i = 0; i < n; i++) {
         left -= c[i].key;
         if (left < 0) return c[i].id;
@@ -136,6 +136,11 @@ static int32_t draw_candidate(sampler *s, sampler_candidate *c, int32_t n) {
 int32_t sampler_draw(sampler *s, const float *logits) {
     logits = sampler_adjust(s, logits);
     if (!s->candidates) return sampler_likeliest(logits, s->n_vocab);
+    const uint64_t random = sampler_next_random(&s->random); /* of every token, needed or not: sampler_skip */
     int32_t n = sampler_filter(&s->options, logits, s->n_vocab, s->candidates);
-    return n > 0 ? draw_candidate(s, s->candidates, n) : sampler_likeliest(logits, s->n_vocab);
+    return n > 0 ? draw_candidate(s, random, s->candidates, n) : sampler_likeliest(logits, s->n_vocab);
+}
+
+void sampler_skip(sampler *s) {
+    if (s->candidates) sampler_next_random(&s->random);
 }

@@ -61,6 +61,8 @@ void sampler_accept(sampler *s, int32_t token);
 
 /* Where no token has a logit above -infinity, not even one that is allowed, it is any token. */
 int32_t sampler_draw(sampler *s, const float *logits);
+/* Instead of sampler_draw: the token is known. Later tokens are those that they would be after sampler_draw. */
+void sampler_skip(sampler *s);
 
 /* ---- Log-probabilities ---- */
 

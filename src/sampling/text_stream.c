@@ -38,11 +38,10 @@ static int add_byte(text_stream *s, char byte, rp_error *err) {
     return rc || alone || s->stop ? rc : add_byte(s, byte, err);
 }
 
-/* Passes new text to on_text, except the last `held` bytes. The piece is in the text itself, with a NUL after it for the call. */
-static void text_stream_release(text_stream *s, size_t held) {
-    BASE_ASSERT(held <= s->text.len);
-    size_t first = s->released, end = s->text.len - held;
-    BASE_ASSERT(end >= first); /* bytes held back now were held back before, or are new */
+/* The piece is in the text itself, with a NUL after it for the call. */
+void text_stream_give(text_stream *s, size_t end) {
+    size_t first = s->released;
+    BASE_ASSERT(end >= first && end <= s->text.len); /* bytes held back now were held back before, or are new */
     if (end == first) return;
     s->released = end;
     if (s->on_text) {
@@ -54,18 +53,27 @@ static void text_stream_release(text_stream *s, size_t held) {
     if (!s->incomplete) s->incomplete = !answer_stream_append(s->events, s->tag, s->text.data + first, end - first);
 }
 
-int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+int text_stream_hold(text_stream *s, const char *bytes, size_t n, size_t *end, rp_error *err) {
     for (size_t i = 0; i < n && !s->stop; i++) {
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    text_stream_release(s, s->stop ? 0 : stop_matcher_held(&s->stops));
+    const size_t held = s->stop ? 0 : stop_matcher_held(&s->stops);
+    BASE_ASSERT(held <= s->text.len);
+    *end = s->text.len - held;
     return RP_OK;
+}
+
+int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err) {
+    size_t end = 0;
+    const int rc = text_stream_hold(s, bytes, n, &end, err);
+    if (!rc) text_stream_give(s, end);
+    return rc;
 }
 
 void text_stream_end(text_stream *s) {
     if (s->cancelled) base_buffer_truncate(&s->text, s->released);
-    else text_stream_release(s, 0);
+    else text_stream_give(s, s->text.len);
 }
 
 void text_stream_close(text_stream *s) {

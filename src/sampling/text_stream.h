@@ -55,6 +55,10 @@ typedef struct text_stream {
 /* Adds bytes: whole characters go to the text, bytes that are no UTF-8 as U+FFFD, and to on_text what need not be held back.
  * RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int text_stream_add(text_stream *s, const char *bytes, size_t n, rp_error *err);
+/* The same without on_text. *end: the bytes of the whole text that need not be held back. */
+int text_stream_hold(text_stream *s, const char *bytes, size_t n, size_t *end, rp_error *err);
+/* Passes the text up to such an end to on_text. */
+void text_stream_give(text_stream *s, size_t end);
 /* Ends the text. Text that was held back is passed to on_text; if the caller has stopped the answer, it is removed. */
 void text_stream_end(text_stream *s);
 void text_stream_close(text_stream *s);

@@ -20,6 +20,10 @@ void handle_cache_entry(server_request *x);
 void handle_cache_change(server_request *x);
 void handle_cache_remove(server_request *x);
 
+/* cluster_http.c */
+void handle_cluster_stream(server_request *x);
+void handle_cluster_drain(server_request *x);
+
 /* audit_http.c */
 void handle_audit(server_request *x);
 

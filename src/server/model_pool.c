@@ -426,13 +426,32 @@ static void drop_user(model_pool *p, server_model *m) {
 }
 
 void model_pool_leave(server_request *x) {
+    if (x->model && !x->has_parted) model_pool_part(x);
+    x->model = NULL;
+}
+
+void model_pool_part(server_request *x) {
     model_pool *p = x->server->models;
-    if (!x->model) return;
     pthread_mutex_lock(&p->lock);
     x->model->used_us = base_clock_us();
     drop_user(p, x->model);
     pthread_mutex_unlock(&p->lock);
-    x->model = NULL;
+    x->has_parted = true;
+}
+
+int model_pool_reload(model_pool *p, rp_error *err) {
+    server_model *m = &p->models[0];
+    rp_error own = {0};
+    int rc = RP_OK;
+    pthread_mutex_lock(&p->lock);
+    if (m->state == MODEL_LOADED) make_leave(p, m);
+    if (m->state == MODEL_UNLOADED && !p->stops) {
+        rc = load_or_fail(p, m, &own);
+        queue_waiting(p, m, rc ? &own : NULL);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (rc && err) *err = own;
+    return rc;
 }
 
 int model_pool_visit(model_pool *p, int (*visit)(server_model *m, void *user), void *user) {

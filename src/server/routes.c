@@ -30,6 +30,8 @@ static const server_route routes[] = {
     {"GET", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_entry},
     {"PATCH", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_change},
     {"DELETE", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_remove},
+    {"GET", "/v1/cluster/stream", SERVER_OPEN, NONE, false, OPENAI, handle_cluster_stream},
+    {"POST", "/v1/cluster/drain", SERVER_OPERATE, NONE, false, OPENAI, handle_cluster_drain},
     {"GET", "/v1/requests", SERVER_REQUEST, NONE, false, OPENAI, handle_requests},
     {"GET", "/v1/requests/{}/explain", SERVER_REQUEST, NONE, false, OPENAI, handle_explain},
     {"GET", "/v1/models", SERVER_REQUEST, NONE, false, OPENAI, handle_models},

@@ -16,7 +16,9 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/sized.h"
+#include "server/cluster/cluster_node.h"
 #include "server/generation/generate.h"
+#include "server/route/route.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
 #include "reprise_store.h"
@@ -109,8 +111,9 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
         return rc;
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
-    s->routes = server_all_routes();
-    s->answers = &generate_operations;
+    if (o->router && (rc = route_new(&s->route, s, o->router, err))) return rc;
+    s->routes = s->route ? route_all_routes() : server_all_routes();
+    s->answers = s->route ? &route_operations : &generate_operations;
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
     if (o->cors_origin && !(s->cors_origin = base_strdup(o->cors_origin))) return base_fail_memory(err, 64, "a server");
@@ -127,6 +130,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
                          "%s is reachable from other machines: set api_keys, or listen on 127.0.0.1",
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
+    if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err))) return rc;
     return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
 }
 
@@ -141,8 +145,9 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->stop_event = -1;
     s->options = o;
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
-    s->options.schema_dir = s->options.split_documents = NULL;
+    s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
+    s->options.router = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -151,21 +156,46 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
 
 const char *rp_server_address(const rp_server *s, int i) { return i >= 0 && i < s->listeners.n ? s->listeners.items[i].address : NULL; }
 
+typedef struct join {
+    cluster_node *node;
+    rp_error *err;
+} join;
+
+static int join_cluster(server_model *m, void *user) {
+    const join *j = user;
+    return cluster_node_ready(j->node, m->model, m->engine, j->err);
+}
+
 /* rc: of making the pool. */
-static int accept_requests(rp_server *s, int rc) {
+static int accept_requests(rp_server *s, int rc, rp_error *err) {
     int loading = SERVER_STATE_LOADING;
+    if (!rc && s->cluster) rc = model_pool_visit(s->models, join_cluster, &(join){s->cluster, err});
     if (!rc) atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
     return rc;
 }
 
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
     if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
-    return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err));
+    return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err), err);
 }
 
 int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_error *err) {
     if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
-    return accept_requests(s, model_pool_new(&s->models, s, models, err));
+    if (s->cluster && models->n > 1)
+        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d models", models->n);
+    return accept_requests(s, model_pool_new(&s->models, s, models, err), err);
+}
+
+void rp_server_join(rp_server *s, rp_engine_options *o) {
+    if (!s->cluster) return;
+    o->cluster_key = cluster_node_secret(s->cluster);
+    o->on_spans = cluster_node_on_spans;
+    o->spans_user = s->cluster;
+}
+
+int rp_server_ready_router(rp_server *s, rp_model *model, rp_error *err) {
+    if (!s || !model || !s->route) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
+    return accept_requests(s, route_start(s->route, model, err), err);
 }
 
 void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }
@@ -206,6 +236,7 @@ void rp_server_run(rp_server *s) {
     while (poll(&stop, 1, -1) <= 0) continue;
     s->drain_until_us = base_clock_us() + (uint64_t)s->options.drain_timeout_ms * 1000;
     atomic_store(&s->state, SERVER_STATE_DRAINING);
+    if (s->cluster) cluster_node_changed(s->cluster);
     wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
     watchdog_abandon_all(s->watchdog);
     model_pool_stop(s->models);
@@ -225,7 +256,11 @@ void rp_server_free(rp_server *s) {
     listeners_close(&s->listeners);
     work_queue_free(s->work);
     watchdog_free(s->watchdog);
+    cluster_node_stop(s->cluster);
+    route_stop(s->route);
     model_pool_free(s->models);
+    route_free(s->route);
+    cluster_node_free(s->cluster); /* engines that it has just closed report to it */
     content_registry_free(s->contents);
     report_ring_free(s->reports);
     response_registry_free(s->responses);

@@ -62,7 +62,10 @@ struct rp_server {
 
     server_routes routes;
     const server_answer_ops *answers;
+    struct route *route;       /* a router: its answers come from nodes (route/route.h); NULL: from engines */
     _Atomic int state; /* server_state */
+    _Atomic bool drains; /* an operator has said so: no new answers, until he says otherwise */
+    struct cluster_node *cluster; /* NULL: the server is no node of a cluster */
     int stop_event;
     server_listeners listeners;
     server_names names;        /* accepted host names */
@@ -86,6 +89,8 @@ struct rp_server {
 };
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
+/* Are new answers refused, while it is not loading? */
+static inline bool server_is_draining(rp_server *s) { return atomic_load(&s->drains) || server_get_state(s) >= SERVER_STATE_DRAINING; }
 
 /* Loads the uploaded schemas of a model that is being loaded: those of an earlier time in this process, else those of the folder. A schema that
  * cannot be loaded is logged, and kept (schemas_restore.c). */

@@ -125,6 +125,28 @@ void span_store_forget(span_store *s, uint32_t i) {
     if (owner && s->on_drop) s->on_drop(s->drop_user, owner);
 }
 
+/* ---- reports of changes ---- */
+
+static uint32_t usable_tiers(const span_entry *e) {
+    if (e->failed) return 0;
+    return (e->span ? RP_TIER_RAM : 0) | (e->file && e->file->written && !e->file->unreadable ? RP_TIER_DISK : 0);
+}
+
+void span_store_report(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    const uint32_t tiers = usable_tiers(e);
+    if (!s->on_change || e->is_foreign || tiers == e->tiers) return;
+    e->tiers = (uint8_t)tiers;
+    s->on_change(s->change_user, &(span_change){&e->key, e->kind, e->owner, tiers});
+}
+
+void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user) {
+    s->on_change = fn;
+    s->change_user = user;
+    for (uint32_t i = 0; i < s->n_entries && fn; i++)
+        if (s->entries[i].used) span_store_report(s, i);
+}
+
 int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
     BASE_ASSERT(!s->entries[i].span && base_key_equal(kv_span_key(span), &s->entries[i].key));
     s->entries[i].span = span;
@@ -137,12 +159,14 @@ int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
     span_store_link(s, LIST_RAM, i);
     s->stats.spans++;
     s->stats.bytes += kv_span_bytes(span);
+    span_store_report(s, i);
     return RP_OK;
 }
 
 void span_store_fail(span_store *s, uint32_t i) {
     s->n_failed += !s->entries[i].failed;
     s->entries[i].failed = true;
+    span_store_report(s, i);
 }
 
 void span_store_set_label(span_entry *e, const char *label) {
@@ -163,6 +187,7 @@ void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
     kv_span_unref(e->span);
     e->span = NULL;
     e->fetched = false;
+    span_store_report(s, i);
 }
 
 /* ---- lookup and insertion ---- */

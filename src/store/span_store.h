@@ -105,6 +105,16 @@ bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
 /* Sets the function that is called after an entry with an owner was removed; NULL: none. */
 typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
+/* An entry is in other tiers than before. */
+typedef struct span_change {
+    const base_key *key;
+    record_kind kind;
+    void *owner;
+    uint32_t tiers; /* RP_TIER_*; 0: none that can be used. On disk: its record is complete and readable */
+} span_change;
+typedef void (*span_store_on_change)(void *user, const span_change *change);
+/* Sets the function that is called for changes, and calls it for every entry; NULL: none. Records of other models are left out. */
+void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user);
 /* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve).
  * Negative: more is reserved than there is. Reads of records take no more than these. */
 int64_t span_store_free_blocks(const span_store *s);

@@ -69,6 +69,7 @@ void span_store_forget_file(span_store *s, uint32_t i, bool for_room) {
     base_free(e->file);
     e->file = NULL;
     span_store_set_cost(s, i);
+    span_store_report(s, i);
 }
 
 /* A queued write continues, and the removal after it in the queue deletes its file. */
@@ -112,6 +113,7 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     if (!e->file) return;
     e->file->unreadable = true;
     span_store_set_cost(s, i);
+    span_store_report(s, i);
     if (!stays) span_store_leave_disk(s, i, event->fault == RECORD_FAULT_GONE ? DISK_EVICT : DISK_SET_ASIDE, false);
 }
 
@@ -122,6 +124,7 @@ void span_store_drop_failed(span_store *s) {
         span_store_leave_ram(s, i, false);
         s->entries[i].failed = false;
         s->n_failed--;
+        span_store_report(s, i);
         if (!s->entries[i].file) span_store_forget(s, i);
     }
 }
@@ -233,6 +236,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     f->bytes = row->bytes;
     f->written = true;
     know_use(&s->entries[i], row);
+    s->entries[i].is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint);
     o->known[o->n++] = (known_entry){row->last_use, i, f, asks && !owner};
     return RP_OK;
 }

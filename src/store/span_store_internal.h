@@ -41,6 +41,8 @@ typedef struct span_entry {
     bool failed;     /* its span could not be read, or was removed while it was referenced: unlinked from lookup;
                         freed with its last reference */
     bool arriving;   /* it came into RAM for a use that is not counted yet */
+    bool is_foreign; /* a record of another model: never found */
+    uint8_t tiers;   /* as last reported: span_store_set_on_change */
     bool noted;      /* the index has the current fields from uses to pinned */
     base_key key;
     record_kind kind; /* a text has a parent in eviction; others may be pinned */
@@ -94,6 +96,8 @@ struct span_store {
     size_t n_buckets, n_used, n_failed;
     span_store_on_drop on_drop;
     void *drop_user;
+    span_store_on_change on_change;
+    void *change_user;
     rp_store_stats stats;
     disk_tier *tier; /* NULL: none */
     const record_format *format;
@@ -120,6 +124,8 @@ void span_store_unlink(span_store *s, span_list_kind list, uint32_t i);
 void span_store_leave_ram(span_store *s, uint32_t i, bool for_room);
 /* Removes an entry that is in no tier, and calls on_drop for its owner. */
 void span_store_forget(span_store *s, uint32_t i);
+/* Reports the entry's tiers, if they have changed. */
+void span_store_report(span_store *s, uint32_t i);
 /* Unlinks an entry in RAM from lookup; it is freed with its last reference. */
 void span_store_fail(span_store *s, uint32_t i);
 /* Sets the label, if there is memory for it. */

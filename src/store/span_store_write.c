@@ -406,6 +406,7 @@ void span_store_take_write(span_store *s, const disk_event *event) {
     span_store_end_write(s, i);
     f->written = true;
     span_store_set_cost(s, i);
+    span_store_report(s, i);
     s->stats.disk_bytes -= f->bytes - event->bytes;
     f->bytes = event->bytes;
 }

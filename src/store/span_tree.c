@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.c: see span_tree.h. */
-#include "store/span_tree.h"
+#include "store/span_tree_internal.h"
 
 #include <string.h>
 
@@ -10,37 +10,6 @@
 
 #define MAX_CHILDREN ((size_t)1 << 24)
 #define MAX_ROOTS ((size_t)1 << 24)
-
-struct span_node {
-    span_node *parent;    /* NULL: a root */
-    span_node **children; /* by (at, position, first token) */
-    size_t n_children, cap_children;
-    base_key key;
-    base_key salt;                 /* of a root */
-    uint64_t number;               /* ascending in order of creation */
-    size_t holds;                  /* references by paths */
-    bool present;                  /* the store has its span; never for a root */
-    span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
-    int32_t at;                    /* tokens of the parent before it */
-    int32_t pos, first_slot, n_tokens;
-    int32_t tokens[];
-};
-
-/* A node of a record, not linked to its parent yet. */
-typedef struct lost_node {
-    span_node *node;
-    base_key parent;
-} lost_node;
-
-struct span_tree {
-    span_store *store;
-    lost_node *lost; /* between span_tree_own and span_tree_settle */
-    size_t n_lost, cap_lost;
-    span_node **roots; /* by salt, then by key */
-    size_t n_roots, cap_roots, n_present, n_dropped;
-    uint64_t n_made; /* nodes, ever created */
-    span_node *first_dropped, *last_dropped;
-};
 
 static bool is_root(const span_node *n) { return n->n_tokens == 0; }
 
@@ -71,6 +40,8 @@ static size_t child_index(const span_node *parent, place p) {
     }
     return low;
 }
+
+size_t span_node_index(const span_node *child) { return child_index(child->parent, span_node_place_of(child)); }
 
 static span_node *find_child(const span_node *parent, place p) {
     size_t i = child_index(parent, p);
@@ -140,6 +111,7 @@ static int new_root(span_tree *t, const span_root *r, span_node **out, rp_error 
     if (!root) return base_fail_memory(err, sizeof(*root), "a cached prefix");
     root->salt = r->salt;
     root->key = r->key;
+    span_node_begin_names(t, root);
     link_root(t, root);
     return RP_OK;
 }
@@ -498,9 +470,13 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
     if (n) return RP_OK;
     if (!(n = new_node(&last->node->key, last->n_tokens, r))) return RP_ERR_MEMORY;
     int rc = link_child(last->node, n);
-    if (rc) free_node(n);
-    else link_dropped(p->tree, *out = n);
-    return rc;
+    if (rc) {
+        free_node(n);
+        return rc;
+    }
+    span_node_begin_names(p->tree, n);
+    link_dropped(p->tree, *out = n);
+    return RP_OK;
 }
 
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens) {
@@ -633,5 +609,6 @@ int span_tree_settle(span_tree *t, rp_error *err) {
     base_free(t->lost);
     t->lost = NULL;
     t->n_lost = t->cap_lost = 0;
+    span_tree_begin_names(t);
     return rc;
 }

@@ -117,6 +117,11 @@ void span_path_release(span_path *path);
 int span_tree_own(void *tree, const record_row *row, void **owner, rp_error *err);
 int span_tree_settle(span_tree *t, rp_error *err);
 
+/* Names its nodes, and reports their tiers (span_names.h). Before the first root; borrowed. span_tree_report is the store's span_store_on_change. */
+struct span_reporter;
+void span_tree_set_reporter(span_tree *t, struct span_reporter *reporter);
+void span_tree_report(void *tree, const span_change *change);
+
 size_t span_tree_nodes(const span_tree *t); /* with a span, without roots */
 
 #endif

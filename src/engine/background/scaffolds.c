@@ -80,8 +80,9 @@ void scaffold_swap(rp_job *c) {
                             .combination = c->other.combination};
     c->tokens = c->other.tokens;
     c->positions = c->other.positions;
-    c->n_prompt = c->n_tokens = c->other.n_prompt;
+    c->n_prompt = c->other.n_prompt;
     c->cap_tokens = c->other.cap_tokens;
+    job_list_resumed(c);
     c->n_runs = c->other.n_runs;
     c->root.key = c->other.root;
     c->exact = c->other.exact;

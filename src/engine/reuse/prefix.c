@@ -4,7 +4,7 @@
  *   tree    root -- [256][256][100]           a job's path, looked up at admission; extended by the job's insertions
  *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute |
  *
- * The last token of a prompt is always computed, for its logits.
+ * The last token of a prompt, or of a resumed answer, is always computed, for its logits.
  */
 #include "base/check.h"
 #include "engine/engine_internal.h"
@@ -105,13 +105,13 @@ int prefix_compose(rp_job *c, rp_error *err) {
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
     if (!rc) rc = shifted_reuse_compose(c, err);
-    BASE_ASSERT(c->n_found < c->n_prompt); /* the last token is computed, for its logits */
+    BASE_ASSERT(c->n_found < job_n_given(c)); /* the last token is computed, for its logits */
     c->seq.context.format = c->format;
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;
     c->seq.tokens = c->tokens + c->n_found;
     c->seq.positions = c->positions + c->n_found;
-    c->seq.n = c->n_prompt - c->n_found;
+    c->seq.n = job_n_given(c) - c->n_found;
     c->seq.slots = kv_context_slots(&c->seq.context);
     return rc ? rc : reduction_open(c, err);
 }

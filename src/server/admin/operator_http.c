@@ -8,6 +8,7 @@
 #include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
 #include "server/handlers.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 #define METRICS_BYTES ((size_t)1 << 20) /* mostly the auditor's tables, when full */
@@ -34,13 +35,14 @@ void handle_readyz(server_request *x) {
     rp_store_stats t = {.struct_size = sizeof(t)};
     char text[128];
     bool is_degraded = state == SERVER_STATE_READY && model_pool_visit(x->server->models, find_degraded, &t); /* it answers all the same */
+    if (state == SERVER_STATE_READY && server_is_draining(x->server)) state = SERVER_STATE_DRAINING; /* an operator's wish */
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", words[state], is_degraded ? "store: " : "", is_degraded ? rp_store_state_name(t.disk_state) : "",
              is_degraded ? ": " : "", is_degraded ? t.disk_trouble : "", is_degraded ? "\n" : "");
     reply_word(x, state == SERVER_STATE_READY ? 200 : 503, text);
 }
 
 void handle_health(server_request *x) {
-    if (server_get_state(x->server) == SERVER_STATE_READY) {
+    if (server_get_state(x->server) == SERVER_STATE_READY && !server_is_draining(x->server)) {
         server_request_reply_json(x, 200, json_pack("{s:s}", "status", "ok"));
         return;
     }
@@ -146,7 +148,8 @@ static int append_program(base_buffer *b, rp_server *s) {
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
     int failed = append_server(&text, x->server) || append_program(&text, x->server);
-    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING) failed = engine_metrics_append(&text, x->server->models);
+    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING)
+        failed = x->server->route ? route_metrics_append(&text, x->server->route) : engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

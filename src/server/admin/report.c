@@ -186,7 +186,7 @@ json_t *report_reprise(const server_request *x) {
 
 /* ---- the reports of the last answers ---- */
 
-static const char *dialect_of(const server_request *x) {
+const char *report_dialect(const server_request *x) {
     if (strcmp(x->route->path, "/v1/prompts") == 0) return "pml";
     if (x->say == server_problem_anthropic) return "anthropic";
     if (x->say == server_problem_gemini) return "gemini";
@@ -198,7 +198,7 @@ static const char *dialect_of(const server_request *x) {
 static json_t *report_summary(const server_request *x, int64_t now) {
     server_usage u = report_usage(x);
     double first_ms = x->n_choices > 0 && x->choices[0].result ? x->choices[0].result->timings.ttft_ms : 0;
-    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", dialect_of(x), "route",
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:f}", "id", x->id, "time", (json_int_t)now, "dialect", report_dialect(x), "route",
                      x->route->path, "prompt_tokens", (json_int_t)u.prompt, "cached_tokens", (json_int_t)u.cached, "answer_tokens",
                      (json_int_t)u.answer, "first_token_ms", report_rounded(first_ms));
 }
@@ -229,7 +229,7 @@ void report_keep(server_request *x) {
         return;
     }
     json_object_set_new(report, "time", json_integer(now));
-    json_object_set_new(report, "dialect", json_string(dialect_of(x)));
+    json_object_set_new(report, "dialect", json_string(report_dialect(x)));
     json_object_set_new(report, "route", json_string(x->route->path));
     json_object_set_new(report, "prompt", report_prompt(x));
     char *text = report_text_of(report), *line = report_text_of(report_summary(x, now));

@@ -25,6 +25,8 @@ json_t *report_unknown(const server_request *x, json_t *reply);
 typedef enum server_finish { SERVER_FINISH_STOP, SERVER_FINISH_LENGTH } server_finish;
 server_finish report_finish(const rp_result *r);
 
+/* "openai", "anthropic", ...: the request's dialect. Static. */
+const char *report_dialect(const server_request *x);
 /* Adds a choice's result to the server's counts. */
 void report_count(server_request *x, const server_choice *c);
 /* Stores the report of a finished request under its id, for its tenant. */

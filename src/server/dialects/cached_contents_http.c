@@ -17,6 +17,8 @@
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/admin/report.h"
+#include "server/cluster/cluster_port.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 #define PREFIX "cachedContents/"
@@ -152,7 +154,7 @@ static json_t *created(server_request *x) {
     const char *display = "";
     registry_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
     server_field_text(&f, "displayName", &display);
-    snprintf(c.id, sizeof(c.id), "%s", x->id);
+    cluster_port_stored_id(x, c.id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
     snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);
@@ -267,6 +269,7 @@ int gemini_add_content(server_request *x, json_t *root) {
     registry_content c;
     server_field_text(&f, "cachedContent", &name);
     if (x->problem.kind || !name) return (int)x->problem.kind;
+    if (x->server->route) return route_pin(x, name, "cachedContent"); /* the node that has it prepends it */
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
             server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);

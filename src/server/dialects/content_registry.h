@@ -17,7 +17,7 @@
 #define SERVER_MAX_TENANT_CONTENTS 256
 #define SERVER_MAX_TENANT_CONTENTS_BYTES ((size_t)64 << 20)
 #define SERVER_MAX_CONTENTS_BYTES ((size_t)256 << 20)   /* of their JSON */
-#define SERVER_CONTENT_ID_BYTES 40
+#define SERVER_CONTENT_ID_BYTES 56
 #define SERVER_CONTENT_NAME_BYTES 520                   /* displayName: 128 characters */
 
 typedef struct registry_content {

@@ -204,7 +204,7 @@ static json_t *message_of(ollama_answer a) {
 /* {"model": ..., "created_at": ..., "message": {...} or "response": "...", "done": ...} */
 static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     char now[OLLAMA_TIME_BYTES];
-    ollama_write_time(now);
+    ollama_write_time(x, now);
     bool chat = is_chat(x);
     const char *name = x->gen.model ? x->gen.model : server_request_model(x); /* as Ollama does: the client's words */
     json_t *answer = chat ? message_of(a) : a.content;

@@ -18,8 +18,8 @@ int ollama_parse_embeddings(generation *gen, server_problem *p);
 /* ---- ollama_models.c ---- */
 
 #define OLLAMA_TIME_BYTES 40
-/* "2026-11-25T16:10:00.123456Z": now. */
-void ollama_write_time(char text[OLLAMA_TIME_BYTES]);
+/* "2026-11-25T16:10:00.123456Z": now; of a routed request the second that the router gave. */
+void ollama_write_time(const server_request *x, char text[OLLAMA_TIME_BYTES]);
 /* The name with its tag: "reprise-mini:latest". The caller's (json_decref); NULL: out of memory. */
 json_t *ollama_model_name(const char *name);
 

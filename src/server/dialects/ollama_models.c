@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/hash.h"
+#include "server/cluster/cluster_port.h"
 #include "server/dialects/ollama.h"
 #include "server/handlers.h"
 #include "server/server_internal.h"
@@ -22,9 +23,10 @@ static void write_time(int64_t seconds, long nanoseconds, char text[OLLAMA_TIME_
     snprintf(text + n, OLLAMA_TIME_BYTES - n, ".%06ldZ", nanoseconds / 1000);
 }
 
-void ollama_write_time(char text[OLLAMA_TIME_BYTES]) {
+void ollama_write_time(const server_request *x, char text[OLLAMA_TIME_BYTES]) {
     struct timespec now = {0, 0};
     clock_gettime(CLOCK_REALTIME, &now);
+    if (x->relay && x->relay->has_route) now = (struct timespec){(time_t)server_request_created(x), 0};
     write_time(now.tv_sec, now.tv_nsec, text);
 }
 

@@ -52,7 +52,6 @@ void openai_refuse(const server_fields *f, const char *const *names);
 json_t *openai_usage(const server_request *x);
 /* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);
-int64_t openai_created(const server_request *x);
 
 /* "data: [DONE]", and an error in mid-stream. */
 int openai_done(server_request *x);

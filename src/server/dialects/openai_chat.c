@@ -144,7 +144,7 @@ static json_t *openai_chat_choice_of(const server_request *x, const server_choic
 static json_t *openai_chat_head(const server_request *x, const char *object, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "chatcmpl-%s", x->id);
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)openai_created(x), "model",
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", object, "created", (json_int_t)server_request_created(x), "model",
                      server_request_model(x), "system_fingerprint", "reprise", "choices", choices);
 }
 

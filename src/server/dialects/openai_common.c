@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_common.c: see openai.h. Owns nothing. */
 #include <string.h>
-#include <time.h>
 
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
@@ -71,12 +70,7 @@ const char *openai_finish(const server_choice *c) {
     return c->finder.n_calls > 0 ? "tool_calls" : "stop";
 }
 
-int64_t openai_created(const server_request *x) {
-    (void)x;
-    return (int64_t)time(NULL);
-}
-
-int openai_done(server_request *x) { return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0; }
+int openai_done(server_request *x) { return server_request_done(x); }
 
 int openai_fail(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_openai(p)); }
 

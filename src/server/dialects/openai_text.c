@@ -133,7 +133,7 @@ static json_t *logprobs_of_piece(const server_request *x, server_choice *choice,
 static json_t *openai_text_head(const server_request *x, json_t *choices) {
     char id[SERVER_ID_BYTES + 16];
     snprintf(id, sizeof(id), "cmpl-%s", x->id);
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)openai_created(x),
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", "text_completion", "created", (json_int_t)server_request_created(x),
                      "model", server_request_model(x), "system_fingerprint", "reprise", "choices", choices);
 }
 

@@ -10,6 +10,8 @@
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
+#include "server/cluster/cluster_port.h"
+#include "server/route/route.h"
 #include "server/server_internal.h"
 
 /* ---- items ---- */
@@ -91,11 +93,12 @@ static json_t *responses_output(const server_request *x, const server_choice *c)
 
 json_t *responses_object(const server_request *x, const char *status) {
     const server_choice *c = &x->choices[0];
-    char id[SERVER_ID_BYTES + 8];
+    char id[CLUSTER_PORT_ID_BYTES + 8], stored[CLUSTER_PORT_ID_BYTES];
     bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
-    snprintf(id, sizeof(id), "resp_%s", x->id);
+    cluster_port_stored_id(x, stored);
+    snprintf(id, sizeof(id), "resp_%s", stored);
     json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
-                            (json_int_t)openai_created(x), "status", status, "error", "incomplete_details",
+                            (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
                             is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
     json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "instructions",
@@ -147,6 +150,10 @@ static json_t *responses_kept_of(server_request *x, const char *id, const char *
 static void responses_advance(server_request *x, json_t *root) {
     const json_t *previous = json_object_get(root, "previous_response_id");
     if (!json_is_string(previous)) return;
+    if (x->server->route) { /* the node that has it prepends it */
+        route_pin(x, json_string_value(previous), "previous_response_id");
+        return;
+    }
     json_t *kept = responses_kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
     json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
     if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);

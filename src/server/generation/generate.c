@@ -14,19 +14,12 @@
 #include "server/prompt/prompt_tokens.h"
 #include "server/prompt/template_hint.h"
 #include "server/admin/report.h"
+#include "server/cluster/cluster_port.h"
 #include "server/server_internal.h"
+#include "server/generation/stream_marks.h"
 #include "server/generation/tools.h"
 
 /* ---- callbacks ---- */
-
-/* There is new text: wakes the stream's I/O thread, whatever state the exchange is in. Locked. */
-static void wake_reader(server_request *x) {
-    x->has_news = true;
-    if (x->stage == SERVER_RUNNING) {
-        x->stage = SERVER_STREAMING;
-        server_request_resume(x);
-    } else if (x->stage == SERVER_STREAMING) server_request_resume(x);
-}
 
 /* A stream's frames come at most so often, which looks continuous: a frame costs some 80 us of processor time, and small models make a
  * token in 200. The first text and the end do not wait; nor does anything longer than until the guard looks. */
@@ -34,7 +27,7 @@ static void wake_reader(server_request *x) {
 
 /* There is more of an answer. Locked. */
 static void generate_report_reader(server_request *x) {
-    if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) wake_reader(x);
+    if (x->stage != SERVER_STREAMING || base_clock_us() - x->reported_us >= FRAME_EVERY_US) server_request_wake(x);
     else x->has_news = true;
 }
 
@@ -83,10 +76,21 @@ static void count_time(server_choice *c) {
     c->token_us = now;
 }
 
+/* Into the next mark. */
+static bool mark_token(server_choice *c, int32_t token) {
+    server_request *x = c->x;
+    pthread_mutex_lock(&x->lock);
+    bool goes_on = !x->gone && (stream_marks_add(c, token) || too_slow(x));
+    pthread_mutex_unlock(&x->lock);
+    return goes_on;
+}
+
 static bool generate_on_token(void *user, const rp_token *token) {
     server_choice *c = user;
     server_request *x = c->x;
+    if (stream_marks_is_resumed(c)) return true;
     count_time(c);
+    if (x->relay && x->relay->has_marks) return mark_token(c, token->id);
     if (!x->gen.stream || x->gen.n_logprobs < 0) return true;
     server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen.n_logprobs)};
     size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
@@ -120,7 +124,7 @@ static void generate_on_done(void *user) {
     x->n_done++;
     if (is_embedding(x)) submit_embeddings(x);
     if (x->stage == SERVER_RUNNING && x->n_done == x->n_choices) finish(x);
-    else if (x->is_stream && x->stage == SERVER_STREAMING) wake_reader(x);
+    else if (x->is_stream && x->stage == SERVER_STREAMING) server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -159,7 +163,7 @@ static void generate_cancel(server_request *x) {
         if (x->choices[i].call) rp_job_cancel(x->choices[i].call);
 }
 
-static void generate_free(server_request *x) {
+void generate_free(server_request *x) {
     pthread_mutex_lock(&x->lock);
     generate_cancel(x);
     int32_t n = x->n_choices;
@@ -178,6 +182,8 @@ static void generate_free(server_request *x) {
         base_buffer_free(&c->tokens);
         base_buffer_free(&c->taken_text);
         base_buffer_free(&c->taken_tokens);
+        base_buffer_free(&c->sampled);
+        base_buffer_free(&c->taken_sampled);
     }
     base_free(x->choices);
     x->choices = NULL;
@@ -185,10 +191,10 @@ static void generate_free(server_request *x) {
 
 /* ---- jobs ---- */
 
-static rp_request generate_make_request(const server_request *x, const char *tenant) {
+static rp_request generate_make_request(const server_request *x) {
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
-    q.tenant = tenant;
+    q.tenant = x->tenant;
     q.kv_format = x->key->kv_format;               /* of the documents of its prompt */
     q.flow = x->key->tenant ? x->key->tenant : ""; /* salts of a client's make no turns of their own */
     q.prompt = a->pml;
@@ -233,6 +239,7 @@ static rp_request generate_make_request(const server_request *x, const char *ten
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
+    stream_marks_resume(x, &q);
     return q;
 }
 
@@ -242,11 +249,17 @@ static void set_prompt(rp_request *q, const server_prompt *prompt) {
     q->n_tokens = (int32_t)prompt->n_tokens;
 }
 
-static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
-    rp_request q = generate_make_request(x, x->tenant);
+rp_request generate_request_of(server_choice *c) {
+    server_request *x = c->x;
+    rp_request q = generate_make_request(x);
     if (x->gen.n_prompts > 0) set_prompt(&q, &x->gen.prompts[c->index / x->gen.n]);
     q.sampling.seed = x->seed + (uint64_t)(c->index % x->gen.n);
     q.user = c;
+    return q;
+}
+
+static int generate_submit(server_request *x, server_choice *c, rp_job **call, rp_error *err) {
+    rp_request q = generate_request_of(c);
     c->submitted_us = base_clock_us();
     int rc = rp_engine_submit(x->model->engine, &q, call, err);
     if (!rc) atomic_fetch_add(&x->server->counts.jobs_open, 1);
@@ -328,7 +341,9 @@ static int make_choices(server_request *x) {
                                      .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
-                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+                                     .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
     for (int32_t i = 0; i < n && needs_finder(&x->gen); i++)
         tool_finder_init(&choices[i].finder, &x->gen, reasoning_of(&x->gen), on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
@@ -380,21 +395,26 @@ static int choose_adapter(server_request *x) {
 }
 
 static int check_ask(server_request *x) {
-    if (generate_check_fields(x) || check_model(x) || choose_adapter(x)) return (int)x->problem.kind;
+    if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
+    if (!x->server->route && choose_adapter(x)) return (int)x->problem.kind; /* a router's nodes have them */
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))
         return server_fail(&x->problem, SERVER_RIGHTS, "priority",
                            "this API key may not set a priority above 0: leave 'priority' out, or give the key the right 'priority'");
     return SERVER_FINE;
 }
 
-/* The calls are under way; what has come of them meanwhile is looked at now. */
-static void begin_running(server_request *x) {
+/* Jobs for all choices; what has come of them meanwhile is looked at now. */
+static int begin_jobs(server_request *x) {
+    int kind = stream_marks_begin(x);
+    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
+    if (kind) return kind;
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_RUNNING;
     x->reported_us = base_clock_us();
     if (x->n_done == x->n_choices) finish(x);
-    else if (x->is_stream && x->has_news) wake_reader(x);
+    else if (x->is_stream && x->has_news) server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
+    return SERVER_FINE;
 }
 
 /* The stream is complete: it is replied as a text. */
@@ -406,11 +426,13 @@ static void reply_frames(server_request *x) {
 
 void generate_begin(server_request *x, const server_form *form) {
     x->tenant = server_request_tenant(x, x->salted);
-    server_request_drop_body(x); /* the ask has its own copy, as JSON */
+    if (!x->server->route) server_request_drop_body(x); /* the ask has its own copy, as JSON */
     x->form = form;
     x->take = generate_take;
     x->is_stream = x->gen.stream;
-    x->seed = x->gen.has_seed ? x->gen.sampling.seed : (x->server->seed ^ base_clock_us()) & INT64_MAX;
+    x->seed = x->gen.has_seed                   ? x->gen.sampling.seed
+              : x->relay && x->relay->has_route ? x->relay->route.seed & INT64_MAX
+                                                : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     set_convention(x);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
@@ -420,14 +442,11 @@ void generate_begin(server_request *x, const server_form *form) {
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(&x->gen, &x->problem);
     if (!kind) kind = make_choices(x);
-    if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
-    if (!kind) {
-        begin_running(x);
-        return;
-    }
+    if (!kind) kind = x->server->answers->begin(x);
+    if (!kind) return;
     bool in_stream = kind == SERVER_CONTEXT && x->gen.overflow_in_stream && x->is_stream && x->n_choices > 0;
     if (in_stream) in_stream = form->open(x) == 0 && form->fail(x, &x->problem) == 0;
-    generate_free(x); /* those that were submitted before one was refused */
+    x->server->answers->free(x); /* those that were submitted before one was refused */
     if (in_stream) reply_frames(x);
     else server_request_reply_problem(x);
 }
@@ -505,21 +524,18 @@ static void swap_buffers(base_buffer *a, base_buffer *b) {
 static bool take_pending(server_request *x, server_choice *c) {
     base_buffer_clear(&c->taken_text);
     base_buffer_clear(&c->taken_tokens);
+    base_buffer_clear(&c->taken_sampled);
     pthread_mutex_lock(&x->lock);
     swap_buffers(&c->text, &c->taken_text);
     swap_buffers(&c->tokens, &c->taken_tokens);
+    swap_buffers(&c->sampled, &c->taken_sampled);
     forget_pending(c);
     bool done = c->done;
     pthread_mutex_unlock(&x->lock);
     return done;
 }
 
-static int generate_report_piece(server_request *x, server_choice *c) {
-    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = c->taken_text.len};
-    if (c->taken_tokens.len > 0) {
-        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
-        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
-    }
+static int generate_render_piece(server_request *x, server_choice *c, server_piece piece) {
     if (generate_is_parsed(c)) {
         c->piece = piece;
         int rc = tool_finder_feed(&c->finder, piece.text, piece.n);
@@ -531,12 +547,33 @@ static int generate_report_piece(server_request *x, server_choice *c) {
     return x->form->piece(x, c, &piece);
 }
 
+/* What the client has already, from another node, is rendered apart, and dropped. */
+static int generate_report_piece(server_request *x, server_choice *c) {
+    const size_t had = stream_marks_count_had(x, c->taken_text.len), before = x->reply.len;
+    server_piece piece = {.text = c->taken_text.data ? c->taken_text.data : "", .n = had};
+    int rc = stream_marks_take(x, c);
+    if (!rc && had > 0) rc = generate_render_piece(x, c, piece);
+    stream_marks_rendered(x, c, had, before);
+    if (rc || stream_marks_skip(x)) return rc;
+    piece.text += had;
+    piece.n = c->taken_text.len - had;
+    if (c->taken_tokens.len > 0) {
+        piece.tokens = (const server_token *)(const void *)c->taken_tokens.data;
+        piece.tokens_end = (const server_token *)(const void *)(c->taken_tokens.data + c->taken_tokens.len);
+    }
+    rc = generate_render_piece(x, c, piece);
+    stream_marks_rendered(x, c, piece.n, before);
+    return rc;
+}
+
 static int generate_report_choice(server_request *x, server_choice *c) {
     if (c->ended) return 0;
     bool done = take_pending(x, c);
     int rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     c->ended = true;
+    if (stream_marks_skip(x))
+        return (int)server_fail(&x->problem, SERVER_INTERNAL, NULL, "the continued answer ends before the text that was sent of it") == SERVER_FINE;
     server_choice_collect(c);
     if (c->problem.kind && !x->problem.kind) x->problem = c->problem;
     if (c->result && generate_is_parsed(c)) rc = tool_finder_finish(&c->finder);
@@ -556,7 +593,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
         bool idle = keep_alive_us > 0 && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
-        if (idle || x->has_news) wake_reader(x);
+        if (idle || x->has_news) server_request_wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -579,22 +616,29 @@ static int form_piece_of_nothing(server_request *x) {
 }
 
 void generate_take(server_request *x) {
+    const size_t before = x->reply.len;
     int rc = 0;
     if (generate_only_continues(x)) {
-        if (x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n")) x->gone = true;
+        rc = x->is_lines ? form_piece_of_nothing(x) : base_buffer_append_str(&x->reply, ": keep-alive\n\n");
+        if (rc || stream_marks_append(x, before)) x->gone = true;
         return;
     }
     if (!x->stream_began && x->form->open) rc = x->form->open(x);
+    if (!x->stream_began) stream_marks_drop_begin(x, before);
     x->stream_began = true;
     for (int32_t i = 0; i < x->n_choices && !rc && !x->problem.kind; i++) rc = generate_report_choice(x, &x->choices[i]);
     if (rc) server_fail_memory(&x->problem);
-    if (!x->problem.kind && !all_ended(x)) return;
+    if (!x->problem.kind && !all_ended(x)) {
+        if (stream_marks_append(x, before)) x->gone = true;
+        return;
+    }
     x->stream_ended = true;
     if (!x->problem.kind) {
         report_keep(x);
         if (x->form->end) rc = x->form->end(x);
     } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
+    if (!rc) rc = stream_marks_append(x, before);
     if (rc) x->gone = true; /* no error can be sent any more */
 }
 
-const server_answer_ops generate_operations = {generate_finish, generate_look, generate_cancel, generate_free};
+const server_answer_ops generate_operations = {begin_jobs, generate_finish, generate_look, generate_cancel, generate_free};

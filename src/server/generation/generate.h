@@ -47,14 +47,16 @@ typedef struct server_choice {
     uint64_t submitted_us; /* submission to the library */
 
     /* shared, under the request's lock */
-    base_buffer text, tokens;
+    base_buffer text, tokens, sampled; /* sampled: int32_t, for marks (stream_marks.h) */
     size_t pending; /* their bytes, as counted by the server */
     bool done, paused;
 
-    uint64_t token_us; /* the engine's thread: time of the last token; 0: none yet */
+    /* the engine's thread */
+    uint64_t token_us; /* time of the last token; 0: none yet */
+    int32_t n_resumed; /* tokens that were reported, of those that were sampled before */
 
     /* owned by the I/O thread for a stream, else by the worker that has the request */
-    base_buffer taken_text, taken_tokens;
+    base_buffer taken_text, taken_tokens, taken_sampled;
     bool ended, collected;
     server_piece piece; /* input of the finder */
     tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text (generate_is_parsed) */
@@ -93,6 +95,11 @@ json_t *generate_text(const server_choice *c);
 json_t *generate_reasoning(const server_choice *c);
 /* Whether the choice's answer is searched for tool calls or reasoning. */
 static inline bool generate_is_parsed(const server_choice *c) { return c->finder.gen != NULL; }
+
+/* The request of a choice to the library. */
+rp_request generate_request_of(server_choice *c);
+/* Worker: ends the jobs of all choices and frees them. */
+void generate_free(server_request *x);
 
 extern const server_answer_ops generate_operations;
 

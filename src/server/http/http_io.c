@@ -8,6 +8,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/cluster/cluster_port.h"
+#include "server/handlers.h"
 #include "server/http/http_stream.h"
 #include "server/server_internal.h"
 
@@ -44,7 +46,7 @@ static void add_cors(const rp_server *s, struct MHD_Response *r) {
     add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->cors_origin);
     add_header(r, "Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE");
     add_header(r, "Access-Control-Allow-Headers", "*, Authorization, Content-Type, x-api-key, x-goog-api-key, anthropic-version");
-    add_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    add_header(r, "Access-Control-Expose-Headers", "x-request-id, x-reprise-node, retry-after");
 }
 
 /* The page may load its own files only, may not be framed by another page, and is revalidated each time it is
@@ -60,8 +62,11 @@ static void add_page_headers(const server_request *x, struct MHD_Response *r) {
 
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
-    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, !x->is_stream ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream");
+    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
+               !x->is_stream || x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream");
+    if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
     add_header(r, "x-request-id", x->id);
+    if (x->node) add_header(r, "x-reprise-node", x->node);
     if (x->say == server_problem_anthropic) add_header(r, "request-id", x->id);
     if (x->page_tag[0]) add_page_headers(x, r);
     else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
@@ -143,12 +148,16 @@ static const char *secret_of(server_request *x) {
     return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
 }
 
+/* Requests that compute. While an operator drains the server, all others are still answered. */
+static bool computes(const server_route *r) { return r->right == SERVER_REQUEST && strcmp(r->method, "POST") == 0; }
+
 static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
-    if (state == SERVER_STATE_READY) return;
-    bool loading = state == SERVER_STATE_LOADING;
+    bool loading = state == SERVER_STATE_LOADING, is_stream = x->route->handle == handle_cluster_stream;
+    if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
+    if (state == SERVER_STATE_DRAINING && is_stream) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
-                loading ? "the model is loading: retry later" : "the server is shutting down: use another one");
+                loading ? "the model is loading: retry later" : "the server is draining: use another one");
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 
@@ -198,10 +207,10 @@ static void judge_head(server_request *x, const char *method, const char *url) {
     snprintf(x->path, sizeof(x->path), "%s", url);
     atomic_fetch_add(&s->counts.requests, 1);
     if (was_refused(x)) return;
-    request_check_host(x);
+    if (!x->relay) request_check_host(x); /* a page cannot sign */
     if (is_preflight(x) && !x->problem.kind) return;
     find_route(x, url);
-    if (x->route) request_check_origin(x);
+    if (x->route && !x->relay) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (x->peer->refused) {
             server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections, from this address or in total: close some, or retry later");
@@ -222,6 +231,7 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
     x->body_bytes += n;
+    cluster_port_add(x, bytes, n);
     if (x->body_bytes > 2 * most) return MHD_NO;
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
@@ -254,6 +264,11 @@ static void count_active(rp_server *s, int by) {
     pthread_mutex_unlock(&s->lock);
 }
 
+void server_request_end_active(server_request *x) {
+    if (x->is_active) count_active(x->server, -1);
+    x->is_active = false;
+}
+
 /* Passes the request to a worker. */
 static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
@@ -276,6 +291,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
 static enum MHD_Result http_io_begin(server_request *x) {
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
+    cluster_port_end(x);
     if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
     if (x->problem.kind || !x->route) return http_io_refuse(x);
     if (!x->route->is_quick) return http_io_dispatch(x);
@@ -320,6 +336,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     watchdog_set_busy(s->watchdog, peer, true);
     watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
     take_traceparent(x);
+    if (!cluster_port_begin(x)) server_fail_memory(&x->problem);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
@@ -391,7 +408,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     log_exchange(x, problem);
     report_exchange(x, problem);
     if (x->key) api_keys_end(x->key);
-    if (x->is_active) count_active(s, -1);
+    server_request_end_active(x);
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_CLOSED;
     bool held = x->held, has_calls = x->n_choices > 0;
@@ -417,4 +434,4 @@ static void http_io_completed(void *cls, struct MHD_Connection *connection, void
     end_exchange(s, x, code);
 }
 
-const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection};
+const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection, cluster_port_target};

@@ -149,13 +149,40 @@ static int open_inherited(server_listeners *l, int n, rp_error *err) {
 
 /* ---- public ---- */
 
-int listeners_open(server_listeners *l, const rp_server_options *o, rp_error *err) {
-    int inherited = o->inherit_sockets ? count_inherited() : 0, rc = RP_OK;
-    if (inherited > 0) return open_inherited(l, inherited, err);
+static int open_own(server_listeners *l, const rp_server_options *o, rp_error *err) {
+    int rc = RP_OK;
     if (o->port != RP_SERVER_NO_PORT) rc = open_tcp(l, o->host ? o->host : "127.0.0.1", o->port, err);
     if (!rc && o->unix_path) rc = open_unix(l, o->unix_path, err);
     if (!rc && l->n == 0) rc = base_fail(err, RP_ERR_INVALID, "a server needs a port or a Unix socket");
     return rc;
+}
+
+/* "HOST:PORT", "[ADDRESS]:PORT" */
+static int open_address(server_listeners *l, const char *address, rp_error *err) {
+    char host[SERVER_ADDRESS_BYTES];
+    const char *colon = strrchr(address, ':');
+    char *end = NULL;
+    const long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    size_t n = colon ? (size_t)(colon - address) : 0;
+    if (port < 0 || port > 65535 || *end || n == 0 || n >= sizeof(host))
+        return base_fail(err, RP_ERR_INVALID, "cluster_listen is '%.100s': give ADDRESS:PORT or unix:PATH", address);
+    const bool bracketed = address[0] == '[' && address[n - 1] == ']';
+    snprintf(host, sizeof(host), "%.*s", (int)(n - (bracketed ? 2 : 0)), address + bracketed);
+    return open_tcp(l, host, (int)port, err);
+}
+
+static int open_cluster(server_listeners *l, const char *address, rp_error *err) {
+    const bool beyond = l->beyond_loopback;
+    int rc = strncmp(address, "unix:", 5) == 0 ? open_unix(l, address + 5, err) : open_address(l, address, err);
+    l->beyond_loopback = beyond; /* a signature is as good as a key */
+    if (!rc) l->items[l->n - 1].is_cluster = true;
+    return rc;
+}
+
+int listeners_open(server_listeners *l, const rp_server_options *o, rp_error *err) {
+    int inherited = o->inherit_sockets ? count_inherited() : 0;
+    int rc = inherited > 0 ? open_inherited(l, inherited, err) : open_own(l, o, err);
+    return rc || !o->cluster_listen ? rc : open_cluster(l, o->cluster_listen, err);
 }
 
 static void ignore_log(void *cls, const char *fmt, va_list ap) {
@@ -192,7 +219,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
             MHD_OPTION_NOTIFY_CONNECTION, callbacks->connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
             MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
             (unsigned)((o->idle_timeout_ms + 999) / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-            MHD_OPTION_END);
+            x->is_cluster ? MHD_OPTION_URI_LOG_CALLBACK : MHD_OPTION_END, callbacks->target, server, MHD_OPTION_END);
         if (!daemon) return base_fail(err, RP_ERR_IO, "cannot serve on %s", x->address);
         int rc = gate_new(&x->gate, x->fd, daemon, connections, err);
         if (rc) return rc;
@@ -200,11 +227,16 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
     return RP_OK;
 }
 
-struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection) {
+const server_listener *listeners_of(const server_listeners *l, struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
     for (int i = 0; i < l->n && info; i++)
-        if (l->items[i].gate && gate_daemon(l->items[i].gate) == info->daemon) return l->items[i].gate;
+        if (l->items[i].gate && gate_daemon(l->items[i].gate) == info->daemon) return &l->items[i];
     return NULL;
+}
+
+struct server_gate *listeners_gate(const server_listeners *l, struct MHD_Connection *connection) {
+    const server_listener *x = listeners_of(l, connection);
+    return x ? x->gate : NULL;
 }
 
 void listeners_close(server_listeners *l) {

@@ -24,6 +24,12 @@ static const problem_words words[] = {
 
 int server_problem_status(server_problem_kind kind) { return words[kind].status; }
 
+server_problem_kind server_problem_of_status(int status) {
+    for (int kind = SERVER_FINE + 1; kind < SERVER_N_PROBLEMS; kind++)
+        if (words[kind].status == status) return (server_problem_kind)kind;
+    return status >= 400 && status < 500 ? SERVER_INVALID : SERVER_INTERNAL;
+}
+
 const char *server_problem_name(server_problem_kind kind) { return words[kind].code; }
 
 /* Omits invalid UTF-8: names in messages are truncated by bytes. */

@@ -25,10 +25,12 @@
     X(MEDIA, 415, "invalid_request_error", "unsupported_media_type", "invalid_request_error", "INVALID_ARGUMENT") \
     X(HOST, 421, "invalid_request_error", "misdirected_request", "invalid_request_error", "INVALID_ARGUMENT") \
     X(QUOTA, 429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED") \
+    X(OVERLOADED, 429, "rate_limit_error", "no_capacity", "rate_limit_error", "RESOURCE_EXHAUSTED") \
     X(HEAD, 431, "invalid_request_error", "head_too_large", "invalid_request_error", "INVALID_ARGUMENT") \
     X(CANCELLED, 499, "invalid_request_error", "cancelled", "invalid_request_error", "CANCELLED") \
     X(INTERNAL, 500, "server_error", "internal_error", "api_error", "INTERNAL") \
     X(NOT_IMPLEMENTED, 501, "invalid_request_error", "not_implemented", "invalid_request_error", "UNIMPLEMENTED") \
+    X(NODE, 502, "server_error", "node_failed", "api_error", "UNAVAILABLE") \
     X(BUSY, 503, "server_error", "overloaded", "overloaded_error", "UNAVAILABLE") \
     X(LOADING, 503, "server_error", "loading", "overloaded_error", "UNAVAILABLE") \
     X(DEADLINE, 504, "server_error", "deadline_exceeded", "timeout_error", "DEADLINE_EXCEEDED")
@@ -56,6 +58,8 @@ int server_fail_library(server_problem *p, const rp_error *err);
 int server_fail_memory(server_problem *p);
 
 int server_problem_status(server_problem_kind kind);
+/* The kind for an error of another server: the first one with its status, else that of its class. */
+server_problem_kind server_problem_of_status(int status);
 /* "context_length_exceeded"; static. */
 const char *server_problem_name(server_problem_kind kind);
 

@@ -56,7 +56,7 @@ static size_t name_length(const char *host, size_t n) {
 
 static int names_add_listener(server_names *names, const server_listener *l, rp_error *err) {
     const char *host = l->address + (sizeof("http://") - 1);
-    if (l->is_unix || strncmp(l->address, "http://", sizeof("http://") - 1) != 0) return RP_OK;
+    if (l->is_unix || l->is_cluster || strncmp(l->address, "http://", sizeof("http://") - 1) != 0) return RP_OK;
     size_t n = name_length(host, strlen(host));
     if (strncmp(host, "0.0.0.0", n) == 0 || strncmp(host, "[::]", n) == 0) {
         names->any_address = true;

@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/cluster/cluster_node.h"
+#include "server/cluster/cluster_port.h"
 #include "server/http/server_request.h"
 #include "server/model_pool.h"
 #include "server/server_internal.h"
@@ -15,6 +17,8 @@ void server_request_free(server_request *x) {
     generation_free(&x->gen);
     server_request_drop_body(x);
     base_buffer_free(&x->reply);
+    cluster_node_forget(x);
+    cluster_port_free(x);
     pthread_mutex_destroy(&x->lock);
     base_free(x);
 }

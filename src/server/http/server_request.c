@@ -4,12 +4,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <sodium.h>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/cluster/cluster_port.h"
 #include "server/http/gate.h"
 #include "server/server_internal.h"
 
@@ -32,6 +34,7 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
     x->content_type = "application/json";
     pthread_mutex_init(&x->lock, NULL);
     x->say = server_problem_openai;
+    x->only_node = -1;
     make_id(x->id);
     return x;
 }
@@ -66,6 +69,10 @@ const char *server_request_tenant(const server_request *x, char salted[SERVER_SA
     return salted;
 }
 
+int64_t server_request_created(const server_request *x) {
+    return x->relay && x->relay->has_route ? x->relay->route.created : (int64_t)time(NULL);
+}
+
 /* ---- suspended ---- */
 
 bool server_request_suspend(server_request *x) {
@@ -91,6 +98,12 @@ void server_request_resume(server_request *x) {
     pthread_mutex_lock(&s->lock);
     if (--s->n_suspended == 0) pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
+}
+
+void server_request_wake(server_request *x) {
+    x->has_news = true;
+    if (x->stage == SERVER_RUNNING) x->stage = SERVER_STREAMING;
+    if (x->stage == SERVER_STREAMING) server_request_resume(x);
 }
 
 void server_request_abandon(server_request *x) {
@@ -160,14 +173,21 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || append_frame(x, event, object);
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
+}
+
+int server_request_done(server_request *x) {
+    if (x->relay) x->relay->frames++;
+    return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {
     size_t before = x->reply.len;
     int failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);
+    else if (x->relay) x->relay->frames++;
     json_decref(object);
     return failed;
 }

@@ -48,8 +48,11 @@ typedef struct server_progress {
 
 struct server_request;
 
-/* Operations of the part that computes answers (generation/generate.c). They do nothing for a request without one. */
+/* Operations of the part that answers: an engine's jobs (generation/generate.c), or nodes (route/route_answers.c). Those after the first do nothing for
+ * a request without an answer. */
 typedef struct server_answer_ops {
+    int (*begin)(struct server_request *x);   /* worker: the generation is prepared, and there is a choice for each answer. SERVER_FINE: the answers are
+                                                 under way, and the request is no longer the worker's; else a server_problem_kind */
     void (*finish)(struct server_request *x); /* worker, FINISHING: all jobs have ended: their results become the reply */
     void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
@@ -83,6 +86,7 @@ typedef struct server_request {
     size_t reply_at;   /* bytes of reply already sent */
     bool is_stream, stream_began, stream_ended;
     bool is_lines; /* the stream is lines of JSON (NDJSON), not server-sent events */
+    bool is_bytes; /* it is of content_type, neither of them */
     uint64_t sent_bytes;
 
     char traceparent[SERVER_TRACEPARENT_BYTES]; /* of the request, if well-formed; or "" */
@@ -92,6 +96,7 @@ typedef struct server_request {
         int64_t prompt_tokens, cached_tokens, answer_tokens;
     } answer; /* of a finished answer, for on_request */
 
+    bool has_parted;            /* it is no user of its model any more (model_pool_part) */
     struct server_model *model; /* that its route needs, from before the handler on (model_pool.h); NULL: the route needs none */
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
@@ -105,7 +110,14 @@ typedef struct server_request {
     const char *tenant;        /* of its jobs: the key's, or salted */
     uint64_t seed;
 
+    struct server_relay *relay; /* of a request on the cluster's port (cluster_port.h); NULL: it came on another one */
+    struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
+
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
+
+    struct route_request *routed; /* of a router: what nodes do for it (route/route_internal.h); NULL: nothing */
+    int32_t only_node;            /* the node that has what the request names; -1: any */
+    const char *node;             /* name of the node that answers, for x-reprise-node; NULL: none */
 
     pthread_mutex_t lock;
     /* shared */
@@ -124,6 +136,8 @@ typedef struct server_request {
 
 /* NULL: no memory. */
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
+/* It does not hold up a shutdown any more. The owner of the request. */
+void server_request_end_active(server_request *x);
 /* Waits for the jobs and frees everything. A worker, or the only holder. */
 void server_request_free(server_request *x);
 
@@ -132,6 +146,8 @@ void server_request_free(server_request *x);
 bool server_request_suspend(server_request *x);
 /* Resumes the connection, if it is suspended. Locked; afterwards this thread may only unlock the request. */
 void server_request_resume(server_request *x);
+/* A stream has something to send: wakes its I/O thread. Locked; likewise. */
+void server_request_wake(server_request *x);
 /* Cancels the request's jobs and ends its stream. Any thread, not locked. */
 void server_request_abandon(server_request *x);
 
@@ -161,11 +177,16 @@ void server_request_reply_text(server_request *x, int status, const char *conten
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
+/* When the request was made, in seconds since 1970, as its objects give it; of a routed request: what the router said. */
+int64_t server_request_created(const server_request *x);
+
 /* Appends a frame of server-sent events: "event: NAME" (NULL: no such line) and the object, which is taken over.
  * NULL: no memory. */
 int server_request_frame(server_request *x, const char *event, json_t *object);
 /* Appends a line of JSON to a stream of lines. */
 int server_request_line(server_request *x, json_t *object);
+/* Appends the frame of server-sent events that ends a stream of OpenAI's. */
+int server_request_done(server_request *x);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
 const char *server_request_query(const server_request *x, const char *name);

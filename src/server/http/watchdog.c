@@ -222,6 +222,7 @@ void watchdog_remove(watchdog *g, server_peer *p) {
     *(p->previous ? &p->previous->next : &g->peers) = p->next;
     if (p->next) p->next->previous = p->previous;
     pthread_mutex_unlock(&g->lock);
+    base_free(p->target);
     base_free(p);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "server/handlers.h"
+#include "server/prompt/schemas_http.h"
 #include "server/server_internal.h"
 #include "reprise_tools.h"
 
@@ -17,9 +18,7 @@
 
 /* ---- tenant ---- */
 
-/* The tenant of the requested schemas: the caller's, or with ?shared=true none: shared schemas are usable by every
- * tenant. Sets a problem if the caller may not change shared schemas or see their texts. */
-static const char *schema_tenant(server_request *x) {
+const char *schemas_http_tenant(server_request *x) {
     const char *shared = server_request_query(x, "shared");
     if (!shared || strcmp(shared, "true") != 0) return x->key->tenant;
     if (!(x->key->rights & SERVER_SHARE))
@@ -63,14 +62,14 @@ void handle_schema_layout(server_request *x) {
 /* ---- texts ---- */
 
 void handle_schema_list(server_request *x) {
-    const char *tenant = schema_tenant(x);
+    const char *tenant = schemas_http_tenant(x);
     if (x->problem.kind) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", schema_registry_names(x->model->registry, tenant)));
 }
 
 void handle_schema_get(server_request *x) {
     base_buffer pml = BASE_BUFFER(SERVER_REPLY_BYTES);
-    const char *tenant = schema_tenant(x);
+    const char *tenant = schemas_http_tenant(x);
     int rc = x->problem.kind ? RP_ERR_INVALID : schema_registry_get(x->model->registry, tenant, x->name, &pml);
     if (rc == 0) {
         server_request_reply_text(x, 200, "application/xml", &pml);
@@ -82,20 +81,18 @@ void handle_schema_get(server_request *x) {
     server_request_reply_problem(x);
 }
 
-/* Locked. */
-static int remove_schema(server_request *x) {
+int schemas_http_remove(server_request *x, const char *tenant) {
     server_model *m = x->model;
-    const char *tenant = schema_tenant(x);
     rp_error err;
-    if (x->problem.kind) return (int)x->problem.kind;
     schema_registry_remove(m->registry, tenant, x->name);
     if (m->folder && schema_folder_remove(m->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
     return rp_schema_unload(m->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
 }
 
 void handle_schema_delete(server_request *x) {
+    const char *tenant = schemas_http_tenant(x);
     pthread_mutex_lock(&x->model->schema_lock);
-    remove_schema(x);
+    if (!x->problem.kind) schemas_http_remove(x, tenant);
     pthread_mutex_unlock(&x->model->schema_lock);
     if (x->problem.kind) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
@@ -129,8 +126,7 @@ static int schemas_http_keep(server_request *x, const char *tenant) {
     return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
 }
 
-/* Caller holds the lock. All three hold the schema, or none does and the problem has the reason. */
-static int schemas_http_load(server_request *x, const char *tenant) {
+int schemas_http_load(server_request *x, const char *tenant) {
     server_model *m = x->model;
     rp_error err;
     base_buffer old = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
@@ -216,7 +212,7 @@ void handle_schema_put(server_request *x) {
     rp_server *s = x->server;
     const char *wanted = server_request_query(x, "prefill");
     bool prefills = !wanted || strcmp(wanted, "false") != 0;
-    const char *tenant = schema_tenant(x);
+    const char *tenant = schemas_http_tenant(x);
     bool may = !x->problem.kind && (!prefills || begin_prefill(x));
     if (may) {
         pthread_mutex_lock(&x->model->schema_lock);

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* policy.c: see policy.h. */
+#include "cluster/policy.h"
+
+#include "base/compiler.h"
+#include "cluster/cost.h"
+
+/* A disk whose speed is not known yet: 1 GB/s. */
+#define READ_BYTE_US 1e-3
+#define IN_RAM (RP_TIER_RAM | CLUSTER_TIER_SPECULATIVE)
+
+bool cluster_policy_as_text(cluster_policy policy) { return policy == CLUSTER_POLICY_PREFIX_COST || policy == CLUSTER_POLICY_LONGEST_MATCH; }
+
+/* ---- the names of a prompt ---- */
+
+/* Items are modules in rising position, then text in rising position: a merge of the two. */
+void cluster_policy_order(const cluster_request *r, int32_t *order) {
+    int32_t n_modules = 0;
+    while (n_modules < r->n_items && r->items[n_modules].is_module) n_modules++;
+    int32_t m = 0, x = n_modules;
+    for (int32_t i = 0; i < r->n_items; i++) {
+        bool module = m < n_modules && (x == r->n_items || r->items[m].position <= r->items[x].position);
+        order[i] = module ? m++ : x++;
+    }
+}
+
+/* What has to be computed for a prompt: runs of adjacent tokens. */
+typedef struct work {
+    const rp_engine_load *load;
+    double row_us; /* of a token in a full step: for the choice between computing and reading */
+    double tokens, attention_us, read_us;
+    double from, to; /* the run that is open; none: equal */
+} work;
+
+static void work_close(work *w) {
+    w->attention_us += cluster_cost_attention(w->load, w->to - w->from, w->from);
+    w->from = w->to = 0;
+}
+
+static void work_compute(work *w, double position, double n) {
+    if (n <= 0) return;
+    w->tokens += n;
+    if (w->to <= w->from || position != w->to) {
+        work_close(w);
+        w->from = position;
+        w->to = position;
+    }
+    w->to += n;
+}
+
+/* On disk: read, or computed if that is faster. Returns whether it is read. */
+static bool work_read(work *w, const rp_named_kv *item) {
+    double read = cluster_cost_read(w->load, (double)item->bytes);
+    if (read <= 0) read = READ_BYTE_US * (double)item->bytes;
+    double compute = item->n_tokens * w->row_us + cluster_cost_attention(w->load, item->n_tokens, item->position);
+    if (read > compute) {
+        work_compute(w, item->position, item->n_tokens);
+        return false;
+    }
+    w->read_us += read;
+    return true;
+}
+
+static void work_item(work *w, cluster_candidate *c, const rp_named_kv *item, uint32_t tiers) {
+    if (BASE_LIKELY(tiers & IN_RAM)) c->held_tokens += item->n_tokens;
+    else if (!tiers) work_compute(w, item->position, item->n_tokens);
+    else if (work_read(w, item)) {
+        c->held_tokens += item->n_tokens;
+        c->disk_tokens += item->n_tokens;
+    }
+}
+
+/* As routers of prefixes see it: the first name that is missing, or fresh text between names, ends what is held. */
+static void work_prefix(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, const int32_t *order) {
+    int64_t end = 0;
+    bool whole = true;
+    for (int32_t i = 0; i < r->n_items; i++) {
+        const rp_named_kv *item = &r->items[order[i]];
+        whole = whole && held && held[order[i]] && item->position <= end;
+        end += item->n_tokens;
+        work_item(w, c, item, whole ? held[order[i]] : 0);
+    }
+}
+
+/* Text is in rising position and adjacent, and nothing of it is held after the first name that is missing: the rest is one run. */
+static int32_t work_text_rest(work *w, const cluster_request *r, int32_t from) {
+    const rp_named_kv *first = &r->items[from], *last = &r->items[r->n_items - 1];
+    int64_t n = (int64_t)last->position + last->n_tokens - first->position;
+    int64_t most = r->prompt_tokens - first->position;
+    work_compute(w, first->position, (double)BASE_MAX(BASE_MIN(n, most), 0));
+    return r->n_items;
+}
+
+static void work_modules(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, bool plain) {
+    for (int32_t i = 0; i < r->n_items; i++) {
+        uint32_t tiers = held ? held[i] : 0;
+        if (plain && !tiers && !r->items[i].is_module) i = work_text_rest(w, r, i) - 1;
+        else work_item(w, c, &r->items[i], tiers);
+    }
+}
+
+void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const cluster_request *r, const uint8_t *held, const int32_t *order) {
+    const rp_engine_load *load = facts->load;
+    double chunk = cluster_cost_chunk(load);
+    work w = {.load = load, .row_us = cluster_cost_rows(load, chunk) / chunk};
+    /* Without modules, text covers the prompt from its beginning without gaps. */
+    bool plain = r->n_items > 0 && !r->items[0].is_module;
+    c->node = facts->node;
+    c->held_tokens = c->disk_tokens = 0;
+    if (order) work_prefix(&w, c, r, held, order);
+    else work_modules(&w, c, r, held, plain);
+    /* Tokens without names, and those of the answer if it is continued: where they are is not known, most are at the end. */
+    double all = (double)r->prompt_tokens + (r->began ? r->answer_tokens : 0);
+    double fresh = BASE_MAX(all - c->held_tokens - w.tokens, 0);
+    work_compute(&w, all - fresh, fresh);
+    work_close(&w);
+    double compute_us = cluster_cost_rows(load, w.tokens) + w.attention_us;
+    c->drain_ms = facts->drain_us / 1e3;
+    c->compute_ms = compute_us / 1e3;
+    c->read_ms = w.read_us / 1e3;
+    c->ttft_ms = c->drain_ms + c->compute_ms + c->read_ms;
+    c->step_ms = cluster_cost_decode(load, all) / 1e3;
+}
+
+/* ---- the choice ---- */
+
+/* splitmix64's mixer (Steele, Lea and Flood, 2014). */
+static uint64_t mixed(uint64_t x) {
+    x ^= x >> 30;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 27;
+    x *= UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return mixed(env->random(env->user)) % n; }
+
+/* The k-th candidate that counts; `least`, `ties`: those whose cost is within the share of the least. */
+typedef struct choice {
+    cluster_policy policy;
+    const cluster_candidate *candidates;
+    const cluster_facts *facts;
+    int32_t n;
+} choice;
+
+static double choice_cost(const choice *x, int32_t i) {
+    switch (x->policy) {
+        case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
+        case CLUSTER_POLICY_LONGEST_MATCH: return -(double)x->candidates[i].held_tokens;
+        case CLUSTER_POLICY_PREFIX_COST:
+        case CLUSTER_POLICY_COST: return x->candidates[i].ttft_ms;
+        default: return 0;
+    }
+}
+
+static double choice_least(const choice *x) {
+    double least = 0;
+    bool any = false;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->candidates[i].excluded) continue;
+        double cost = choice_cost(x, i);
+        if (!any || cost < least) least = cost;
+        any = true;
+    }
+    return least;
+}
+
+/* The k-th of those whose cost is at most `most`; their number in *count if it is not NULL. */
+static int32_t choice_nth(const choice *x, double most, uint64_t k, uint64_t *count) {
+    uint64_t seen = 0;
+    int32_t found = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->candidates[i].excluded || choice_cost(x, i) > most) continue;
+        if (seen++ == k) found = i;
+        if (!count && found >= 0) break;
+    }
+    if (count) *count = seen;
+    return found;
+}
+
+static bool is_less_loaded(const cluster_facts *a, const cluster_facts *b) {
+    return a->queued_tokens != b->queued_tokens ? a->queued_tokens < b->queued_tokens : a->requests < b->requests;
+}
+
+static int32_t choose_least(const choice *x, double near_ties, const cluster_env *env) {
+    double least = choice_least(x), most = least + (least > 0 ? least * near_ties : 0);
+    uint64_t count;
+    int32_t only = choice_nth(x, most, 0, &count);
+    if (count <= 1) return only;
+    uint64_t a = drawn_below(env, count), b = drawn_below(env, count - 1);
+    if (b >= a) b++; /* another one */
+    int32_t first = choice_nth(x, most, a, NULL), second = choice_nth(x, most, b, NULL);
+    return is_less_loaded(&x->facts[second], &x->facts[first]) ? second : first;
+}
+
+static int32_t choose_random(const choice *x, const cluster_env *env) {
+    uint64_t count;
+    int32_t only = choice_nth(x, 0, 0, &count);
+    return count <= 1 ? only : choice_nth(x, 0, drawn_below(env, count), NULL);
+}
+
+/* The first node after the last one that was chosen. */
+static int32_t choose_next(const choice *x, int32_t *turn) {
+    int32_t next = -1, first = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->candidates[i].excluded) continue;
+        if (first < 0) first = i;
+        if (next < 0 && x->candidates[i].node > *turn) next = i;
+    }
+    if (next < 0) next = first;
+    if (next >= 0) *turn = x->candidates[next].node;
+    return next;
+}
+
+/* Rendezvous hashing (Thaler and Ravishankar, 1998): a node that leaves moves only its own sessions. */
+static int32_t choose_session(const choice *x, const cluster_request *r) {
+    uint64_t key = r->session ? r->session : r->tenant, most = 0;
+    int32_t best = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->candidates[i].excluded) continue;
+        uint64_t weight = mixed(mixed(key) ^ x->facts[i].name_hash);
+        if (best < 0 || weight > most) {
+            best = i;
+            most = weight;
+        }
+    }
+    return best;
+}
+
+int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
+                              const cluster_request *r, int32_t *turn, const cluster_env *env) {
+    choice x = {policy, candidates, facts, n};
+    switch (policy) {
+        case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
+        case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);
+        case CLUSTER_POLICY_SESSION: return choose_session(&x, r);
+        case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, env); /* equal matches: the less loaded of two */
+        default: return choose_least(&x, near_ties, env);
+    }
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relay.c: see relay.h. Owns nothing. */
+#include "cluster/relay.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+enum { HAS_EPOCH = 1, HAS_ID = 2, HAS_SEED = 4, HAS_CREATED = 8, HAS_MARKS = 16, HAS_ALL = 31 };
+
+/* ---- numbers: digits alone, without a sign or white space ---- */
+
+static int digit_of(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+}
+
+/* The number that text begins with, up to `end` or the text's end; NULL: there is none, or it is too large. */
+static const char *read_number(const char *text, unsigned base, char end, uint64_t *value) {
+    const char *at = text;
+    *value = 0;
+    for (; digit_of(*at) < (int)base; at++) {
+        const uint64_t digit = (uint64_t)digit_of(*at);
+        if (*value > (UINT64_MAX - digit) / base) return NULL;
+        *value = *value * base + digit;
+    }
+    if (at == text || (*at && *at != end)) return NULL;
+    return at;
+}
+
+/* ---- routes ---- */
+
+void cluster_route_write(char out[CLUSTER_ROUTE_BYTES], const cluster_route *r) {
+    snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d", r->epoch, r->id, r->seed, r->created,
+             r->marks);
+}
+
+static const char *read_id(cluster_route *r, const char *text) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const size_t n = strspn(text, letters);
+    if (n == 0 || n >= sizeof(r->id) || (text[n] && text[n] != ';')) return NULL;
+    memcpy(r->id, text, n);
+    r->id[n] = '\0';
+    return text + n;
+}
+
+/* One NAME=VALUE; returns where it ends, or NULL. */
+static const char *read_field(cluster_route *r, const char *text, unsigned *field) {
+    static const struct {
+        const char *name;
+        unsigned field, base;
+    } names[] = {{"epoch=", HAS_EPOCH, 16}, {"id=", HAS_ID, 0}, {"seed=", HAS_SEED, 10}, {"created=", HAS_CREATED, 10}, {"marks=", HAS_MARKS, 10}};
+    size_t i = 0;
+    uint64_t value = 0;
+    while (i < BASE_ARRAY_LEN(names) && strncmp(text, names[i].name, strlen(names[i].name)) != 0) i++;
+    if (i == BASE_ARRAY_LEN(names)) return NULL;
+    *field = names[i].field;
+    text += strlen(names[i].name);
+    const char *end = *field == HAS_ID ? read_id(r, text) : read_number(text, names[i].base, ';', &value);
+    if (*field == HAS_EPOCH) r->epoch = value;
+    if (*field == HAS_SEED) r->seed = value;
+    if (*field == HAS_CREATED) r->created = (int64_t)value;
+    if (*field == HAS_MARKS) r->marks = value == 1;
+    return (*field == HAS_CREATED && value > INT64_MAX) || (*field == HAS_MARKS && value > 1) ? NULL : end;
+}
+
+bool cluster_route_read(cluster_route *out, const char *text) {
+    unsigned seen = 0, field = 0;
+    *out = (cluster_route){0};
+    while (text && (text = read_field(out, text, &field))) {
+        if (seen & field) return false;
+        seen |= field;
+        if (!*text) return seen == HAS_ALL;
+        text++;
+    }
+    return false;
+}
+
+/* ---- continuations ---- */
+
+void cluster_resume_write(char out[CLUSTER_RESUME_BYTES], const cluster_resume *r) {
+    snprintf(out, CLUSTER_RESUME_BYTES, "%" PRIu64 ";%" PRIu64 ";%" PRIu64, r->n_tokens, r->text_bytes, r->frames);
+}
+
+bool cluster_resume_read(cluster_resume *out, const char *text) {
+    uint64_t *const values[] = {&out->n_tokens, &out->text_bytes, &out->frames};
+    *out = (cluster_resume){0};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(values); i++) {
+        const bool is_last = i + 1 == BASE_ARRAY_LEN(values);
+        if (!text || !(text = read_number(text, 10, ';', values[i])) || (*text == '\0') != is_last) return false;
+        text += !is_last;
+    }
+    return out->n_tokens <= CLUSTER_MAX_RESUMED && out->frames <= INT32_MAX;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* router_requests.c: the life of a request: arrival, queue, sending, failures, end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "cluster/admission.h"
+#include "cluster/router_internal.h"
+
+#define BUSY_MS 1000         /* of a node that is busy and gives no Retry-After */
+#define MOST_BUSY_MS 60000   /* what a node can ask for */
+#define UNREACHABLE_MS 500   /* a node that could not be reached is asked again then */
+#define MOST_FAILURES 2      /* nodes on which a request may fail */
+#define FREE_RETRIES 10.0    /* at any time */
+#define REFILL_US 1000000.0  /* for one of them */
+#define BUDGET_REQUESTS 1000 /* "the last requests" */
+#define MOST_PASSED 64       /* requests of the queue that a pass looks at in vain */
+#define MEAN_GAIN (1.0 / 32)
+
+/* ---- tickets ---- */
+
+cluster_place *router_place_of(const cluster_request *r) { return &router_ticket_of(r)->place; }
+cluster_due *router_due_of(const cluster_request *r) { return &router_ticket_of(r)->due; }
+
+static router_ticket *ticket_new(cluster_router *t) {
+    if (!t->free_tickets) {
+        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(*t->slabs))) return NULL;
+        router_ticket *slab = base_alloc(ROUTER_TICKETS_AT_ONCE * sizeof(*slab));
+        if (!slab) return NULL;
+        t->slabs[t->n_slabs++] = slab;
+        for (int i = 0; i < ROUTER_TICKETS_AT_ONCE; i++) {
+            slab[i].next = t->free_tickets;
+            t->free_tickets = &slab[i];
+        }
+    }
+    router_ticket *tk = t->free_tickets;
+    t->free_tickets = tk->next;
+    *tk = (router_ticket){.due = {.place = -1}};
+    return tk;
+}
+
+void router_requests_free(cluster_router *t) {
+    BASE_ASSERT(t->n_requests == 0);
+    for (size_t i = 0; i < t->n_slabs; i++) base_free(t->slabs[i]);
+    base_free(t->slabs);
+    cluster_queue_free(&t->queue);
+    cluster_deadlines_free(&t->deadlines);
+}
+
+/* ---- the end ---- */
+
+/* Invariant 2: a request ends exactly once. It is neither queued nor a node's. */
+static void request_end(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms) {
+    BASE_ASSERT(r->state != ROUTER_ENDED && !r->next && !r->previous);
+    router_ticket *tk = router_ticket_of(r);
+    if (tk) {
+        cluster_deadlines_remove(&t->deadlines, r);
+        tk->next = t->free_tickets;
+        t->free_tickets = tk;
+        t->n_requests--;
+    }
+    r->own = NULL;
+    r->state = ROUTER_ENDED;
+    t->counts.outcomes[outcome]++;
+    t->env.end(t->env.user, r, outcome, retry_ms);
+}
+
+static router_node *request_node(const cluster_router *t, const cluster_request *r) {
+    BASE_ASSERT(r->state == ROUTER_SENT || r->state == ROUTER_ANSWERING);
+    BASE_ASSERT(r->node >= 0 && (size_t)r->node < t->n_nodes && t->nodes[r->node].used);
+    return &t->nodes[r->node];
+}
+
+/* It is the node's no more: speculative entries of what it has not computed end. */
+static void request_leave(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    router_node *x = request_node(t, r);
+    if (r->state == ROUTER_SENT) cluster_speculation_fail(t->index, r->node, r->items, r->n_items);
+    router_node_left(x, r, now_us);
+    r->state = ROUTER_NEW;
+}
+
+static void request_unqueue(cluster_router *t, cluster_request *r, bool served) {
+    cluster_queue_remove(&t->queue, r, served);
+    r->state = ROUTER_NEW;
+}
+
+/* Ends one that waits or is with a node, before its time. */
+static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome outcome, uint64_t retry_ms, uint64_t now_us) {
+    if (r->state == ROUTER_QUEUED) request_unqueue(t, r, false);
+    else if (r->state != ROUTER_NEW) {
+        t->env.cancel(t->env.user, r);
+        request_leave(t, r, now_us);
+    }
+    request_end(t, r, outcome, retry_ms);
+}
+
+/* ---- sending ---- */
+
+/* When it ends if nothing happens: its deadline, until its first byte; while it was not sent, the time at which it has missed the TTFT goal. */
+static int request_due(cluster_router *t, cluster_request *r) {
+    double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
+    uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
+    if (goal_ms > 0) at = BASE_MIN(at, r->arrived_us + (uint64_t)(goal_ms * 1e3));
+    cluster_deadlines_remove(&t->deadlines, r);
+    return r->began || at == UINT64_MAX ? RP_OK : cluster_deadlines_add(&t->deadlines, r, at);
+}
+
+static bool uses_speculation(const cluster_router *t) {
+    cluster_policy p = t->options.policy;
+    return t->options.speculative_us && (p == CLUSTER_POLICY_COST || p == CLUSTER_POLICY_PREFIX_COST || p == CLUSTER_POLICY_LONGEST_MATCH);
+}
+
+static void request_send(cluster_router *t, cluster_request *r, const router_decision *d, uint64_t now_us) {
+    router_ticket *tk = router_ticket_of(r);
+    const cluster_candidate *c = d->candidate;
+    router_node *x = &t->nodes[d->node];
+    r->node = d->node;
+    r->attempts++;
+    r->state = ROUTER_SENT;
+    r->sent_us = now_us;
+    r->held_tokens = c->held_tokens;
+    r->predicted_ttft_ms = c->ttft_ms;
+    tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
+    tk->work_tokens = BASE_MAX(r->prompt_tokens + r->answer_tokens - c->held_tokens, 0);
+    router_node_sent(x, r, now_us);
+    (void)request_due(t, r); /* the heap has room: it had a place since its arrival, or needs none */
+    if (uses_speculation(t) && !router_node_is_other(t, x))
+        cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items, now_us + t->options.speculative_us);
+    t->counts.prompt_tokens += r->prompt_tokens;
+    t->counts.held_tokens += r->held_tokens;
+    t->env.send(t->env.user, r);
+}
+
+/* ---- the queue ---- */
+
+static uint64_t queue_retry_ms(const cluster_router *t) {
+    return cluster_admission_retry_itl((double)BASE_MAX(t->n_requests - t->queue.n, 1), t->mean_answer_us);
+}
+
+/* Room for one more: a request of lower priority, the last one, may have to end. Retries and continuations always have room. */
+static bool queue_make_room(cluster_router *t, const cluster_request *r) {
+    if (t->queue.n < t->options.max_queue || router_ticket_of(r)->place.paid) return true;
+    cluster_request *last = cluster_queue_last(&t->queue);
+    if (!last || last->priority >= r->priority) return false;
+    request_unqueue(t, last, false);
+    request_end(t, last, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
+    return true;
+}
+
+static void request_enqueue(cluster_router *t, cluster_request *r, double cost_us) {
+    router_ticket *tk = router_ticket_of(r);
+    tk->place.cost_us = cost_us;
+    if (!queue_make_room(t, r) || cluster_queue_push(&t->queue, r)) {
+        request_end(t, r, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
+        return;
+    }
+    r->state = ROUTER_QUEUED;
+}
+
+/* Does what was decided for a request that waits. Returns whether it is in the queue no more. */
+static bool queued_decide(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    if (router_outlook(t, r, now_us) == 0) return false;
+    router_decision d = router_decide(t, r, now_us);
+    if (d.waits) return false;
+    request_unqueue(t, r, d.node >= 0);
+    if (d.node >= 0) request_send(t, r, &d, now_us);
+    else request_end(t, r, d.outcome, d.retry_ms);
+    return true;
+}
+
+void router_dispatch(cluster_router *t) {
+    uint64_t now_us = router_now(t);
+    if (t->queue.n == 0) return;
+    cluster_queue_begin(&t->queue);
+    for (int passed = 0; passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0;) {
+        cluster_request *r = cluster_queue_next(&t->queue);
+        if (!r) return;
+        if (queued_decide(t, r, now_us)) continue;
+        cluster_queue_pass(&t->queue, r);
+        passed++;
+    }
+}
+
+/* ---- arrival ---- */
+
+static void budget_refill(cluster_router *t, uint64_t now_us) {
+    double some = (double)(now_us - t->budget_us) / REFILL_US;
+    t->budget_us = now_us;
+    if (t->retry_budget < FREE_RETRIES) t->retry_budget = BASE_MIN(t->retry_budget + some, FREE_RETRIES);
+}
+
+static bool budget_take(cluster_router *t, uint64_t now_us) {
+    budget_refill(t, now_us);
+    if (t->retry_budget < 1) return false;
+    t->retry_budget -= 1;
+    return true;
+}
+
+static void request_begin(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    BASE_ASSERT(r->state == ROUTER_NEW && !r->own && !r->next && !r->previous);
+    r->node = -1;
+    r->arrived_us = now_us;
+    t->counts.submitted++;
+    budget_refill(t, now_us);
+    t->retry_budget = BASE_MIN(t->retry_budget + t->options.retry_share, FREE_RETRIES + t->options.retry_share * BUDGET_REQUESTS);
+}
+
+static bool request_accept(cluster_router *t, cluster_request *r) {
+    router_ticket *tk = t->n_requests < CLUSTER_MAX_REQUESTS ? ticket_new(t) : NULL;
+    if (!tk) return false;
+    r->own = tk;
+    t->n_requests++;
+    return request_due(t, r) == RP_OK;
+}
+
+void router_submit(cluster_router *t, cluster_request *r) {
+    uint64_t now_us = router_now(t);
+    request_begin(t, r, now_us);
+    if (!request_accept(t, r)) {
+        request_end(t, r, CLUSTER_REFUSED_QUEUE, queue_retry_ms(t));
+        return;
+    }
+    router_decision d = router_decide(t, r, now_us);
+    if (d.node >= 0 && t->queue.n == 0) request_send(t, r, &d, now_us);
+    else if (d.node >= 0 || d.waits) {
+        request_enqueue(t, r, d.cost_us);
+        router_dispatch(t);
+    } else request_end(t, r, d.outcome, d.retry_ms);
+}
+
+/* ---- reports of the transport ---- */
+
+/* After-prefill: the answers that decode, with this one, would take too long a step. Its prefill was in vain. */
+static bool is_refused_after_prefill(const cluster_router *t, const cluster_request *r, uint64_t *retry_ms) {
+    if (t->options.admission != CLUSTER_ADMISSION_AFTER_PREFILL || t->options.itl_goal_ms <= 0) return false;
+    const router_node *x = &t->nodes[r->node];
+    const rp_engine_load *load = &router_node_load(x)->engine;
+    double rows = BASE_MAX(load->decoding, router_own_answers(x));
+    if (cluster_admission_step_ms(load, rows, r->prompt_tokens) <= t->options.itl_goal_ms) return false;
+    *retry_ms = cluster_admission_retry_itl(rows, t->mean_answer_us);
+    return true;
+}
+
+void router_began(cluster_router *t, cluster_request *r) {
+    uint64_t now_us = router_now(t), retry_ms;
+    router_node *x = request_node(t, r);
+    router_ticket *tk = router_ticket_of(r);
+    BASE_ASSERT(r->state == ROUTER_SENT);
+    if (!r->began && is_refused_after_prefill(t, r, &retry_ms)) {
+        request_stop(t, r, CLUSTER_REFUSED_ITL, retry_ms, now_us);
+        return;
+    }
+    router_node_began(x, r, now_us);
+    r->state = ROUTER_ANSWERING;
+    tk->answers_us = now_us;
+    if (r->began) return;
+    r->began = true;
+    r->began_us = now_us;
+    cluster_deadlines_remove(&t->deadlines, r);
+    snprintf(tk->identity, sizeof(tk->identity), "%s", router_node_hello(x)->identity);
+}
+
+static void mean_add(double *mean, double x) { *mean = *mean > 0 ? *mean + MEAN_GAIN * (x - *mean) : x; }
+
+void router_finished(cluster_router *t, cluster_request *r) {
+    uint64_t now_us = router_now(t);
+    if (r->began && now_us > r->began_us) mean_add(&t->mean_answer_us, (double)(now_us - r->began_us));
+    if (r->answer_tokens > 0) mean_add(&t->mean_answer_tokens, r->answer_tokens);
+    request_leave(t, r, now_us);
+    request_end(t, r, CLUSTER_SERVED, 0);
+}
+
+/* Sends it elsewhere, or lets it wait for that: before others, since it was first. */
+static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    router_decision d = router_decide(t, r, now_us);
+    router_ticket_of(r)->place.paid = true;
+    if (d.node >= 0) request_send(t, r, &d, now_us);
+    else if (d.waits) request_enqueue(t, r, 0);
+    else request_end(t, r, d.outcome, d.retry_ms);
+}
+
+/* It failed on a node that had it: again elsewhere, if rules and budget allow. */
+static void request_retry(cluster_router *t, cluster_request *r, uint64_t now_us) {
+    router_ticket *tk = router_ticket_of(r);
+    bool may = ++tk->failures < MOST_FAILURES && (!r->began || r->continues) && budget_take(t, now_us);
+    if (!may) {
+        request_end(t, r, CLUSTER_FAILED, 0);
+        return;
+    }
+    if (r->began) t->counts.continuations++;
+    else t->counts.retries++;
+    request_again(t, r, now_us);
+}
+
+static void node_is_busy(cluster_router *t, router_node *x, uint64_t ms, uint64_t now_us) {
+    x->busy_until_us = BASE_MAX(x->busy_until_us, now_us + BASE_MIN(ms, MOST_BUSY_MS) * 1000);
+    t->nodes_due_us = 0;
+}
+
+void router_failed(cluster_router *t, cluster_request *r, cluster_failure failure, uint64_t retry_ms) {
+    uint64_t now_us = router_now(t);
+    router_node *x = request_node(t, r);
+    router_ticket *tk = router_ticket_of(r);
+    tk->tried[r->node / 64] |= UINT64_C(1) << (r->node % 64);
+    x->failed++;
+    request_leave(t, r, now_us);
+    switch (failure) {
+        case CLUSTER_NODE_REFUSES: request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0); return;
+        case CLUSTER_NODE_UNREACHABLE: node_is_busy(t, x, UNREACHABLE_MS, now_us); break;
+        case CLUSTER_NODE_BUSY:
+            node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
+            tk->was_busy = true;
+            break;
+        default: request_retry(t, r, now_us); return;
+    }
+    request_again(t, r, now_us); /* nothing was done */
+}
+
+void router_cancelled(cluster_router *t, cluster_request *r) { request_stop(t, r, CLUSTER_CANCELLED, 0, router_now(t)); }
+
+void router_move_all(cluster_router *t, router_node *x) {
+    int32_t node = (int32_t)(x - t->nodes);
+    cluster_speculation_leave(&t->speculation, t->index, node);
+    while (x->first) {
+        cluster_request *r = x->first;
+        t->env.cancel(t->env.user, r);
+        router_failed(t, r, CLUSTER_NODE_CUT, 0);
+    }
+}
+
+void router_expire(cluster_router *t) {
+    uint64_t now_us = router_now(t), at_us;
+    for (cluster_request *r; (r = cluster_deadlines_first(&t->deadlines, &at_us)) && at_us <= now_us;)
+        if (r->deadline_us && r->deadline_us <= now_us) request_stop(t, r, CLUSTER_LATE, 0, now_us);
+        else request_stop(t, r, CLUSTER_REFUSED_TTFT, queue_retry_ms(t), now_us);
+}

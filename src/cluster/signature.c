@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* signature.c: see signature.h. Owns nothing. Any thread. */
+#define _POSIX_C_SOURCE 200809L /* stat */
+#include "cluster/signature.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#define MAX_SECRET_FILE_BYTES 256 /* digits, and trailing white space */
+#define MAC_BYTES 32
+#define MAC_AT (2 + 2 * CLUSTER_NONCE_BYTES + 1)
+
+_Static_assert(sizeof(crypto_generichash_state) <= sizeof(cluster_body), "a body's hash holds libsodium's state");
+_Static_assert(MAC_BYTES == crypto_generichash_BYTES && CLUSTER_BODY_HASH_BYTES == crypto_generichash_BYTES, "hashes are BLAKE2b-256");
+
+/* ---- the secret ---- */
+
+/* Group members may read it: that is how an orchestrator gives a file to a process that is not its owner. */
+static int check_mode(const char *path, rp_error *err) {
+    struct stat s;
+    if (stat(path, &s)) return base_fail_errno(err, "cannot read", path);
+    if (S_ISREG(s.st_mode) && (s.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)))
+        return base_fail(err, RP_ERR_INVALID, "%s: others may read or change the cluster's secret (mode %03o): chmod 600", path,
+                         (unsigned)(s.st_mode & 0777));
+    return RP_OK;
+}
+
+static bool parse_secret(uint8_t *secret, const char *text, size_t n) {
+    size_t used = 0;
+    const char *end = NULL;
+    if (n == RP_CLUSTER_KEY_BYTES) {
+        memcpy(secret, text, n);
+        return true;
+    }
+    while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
+    return n == 2 * RP_CLUSTER_KEY_BYTES && sodium_hex2bin(secret, RP_CLUSTER_KEY_BYTES, text, n, NULL, &used, &end) == 0 && end == text + n &&
+           used == RP_CLUSTER_KEY_BYTES;
+}
+
+int cluster_secret_read(uint8_t secret[RP_CLUSTER_KEY_BYTES], const char *path, rp_error *err) {
+    base_buffer b;
+    int rc = check_mode(path, err);
+    if (!rc) rc = base_file_read(path, MAX_SECRET_FILE_BYTES, &b, err);
+    if (rc) return rc;
+    if (!parse_secret(secret, b.data ? b.data : "", b.len)) /* no message contains the secret */
+        rc = base_fail(err, RP_ERR_INVALID, "%s contains no secret: write 64 hexadecimal digits, or 32 bytes", path);
+    if (b.data) sodium_memzero(b.data, b.len);
+    base_buffer_free(&b);
+    return rc;
+}
+
+/* ---- bodies ---- */
+
+static crypto_generichash_state *state_of(cluster_body *b) { return (crypto_generichash_state *)(void *)b->state; }
+
+void cluster_body_init(cluster_body *b) { crypto_generichash_init(state_of(b), NULL, 0, CLUSTER_BODY_HASH_BYTES); }
+
+void cluster_body_add(cluster_body *b, const void *bytes, size_t n) { crypto_generichash_update(state_of(b), bytes, n); }
+
+void cluster_body_final(cluster_body *b, uint8_t hash[CLUSTER_BODY_HASH_BYTES]) {
+    crypto_generichash_final(state_of(b), hash, CLUSTER_BODY_HASH_BYTES);
+}
+
+/* ---- requests ---- */
+
+static void add_framed(crypto_generichash_state *h, const void *bytes, size_t n) {
+    const uint8_t length[4] = {(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24)};
+    crypto_generichash_update(h, length, sizeof(length));
+    crypto_generichash_update(h, bytes, n);
+}
+
+static void add_text(crypto_generichash_state *h, const char *text) { add_framed(h, text ? text : "", text ? strlen(text) : 0); }
+
+void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const cluster_signed *r) {
+    crypto_generichash_state h;
+    uint8_t mac[MAC_BYTES];
+    char digits[2 * CLUSTER_NONCE_BYTES + 1];
+    sodium_bin2hex(digits, sizeof(digits), nonce, CLUSTER_NONCE_BYTES);
+    crypto_generichash_init(&h, secret, RP_CLUSTER_KEY_BYTES, sizeof(mac));
+    add_text(&h, "reprise request 1");
+    add_text(&h, r->method);
+    add_text(&h, r->target);
+    add_text(&h, digits);
+    add_text(&h, r->route);
+    add_text(&h, r->resume);
+    add_framed(&h, r->body_hash, CLUSTER_BODY_HASH_BYTES);
+    crypto_generichash_final(&h, mac, sizeof(mac));
+    snprintf(out, CLUSTER_SIGNATURE_BYTES, "1;%s;", digits);
+    sodium_bin2hex(out + MAC_AT, CLUSTER_SIGNATURE_BYTES - MAC_AT, mac, sizeof(mac));
+    sodium_memzero(&h, sizeof(h));
+}
+
+bool cluster_signature_parse(const char *text, uint8_t nonce[CLUSTER_NONCE_BYTES]) {
+    size_t used = 0;
+    if (!text || strlen(text) != CLUSTER_SIGNATURE_BYTES - 1 || strncmp(text, "1;", 2) != 0 || text[MAC_AT - 1] != ';') return false;
+    if (strspn(text + 2, "0123456789abcdef") != 2 * CLUSTER_NONCE_BYTES || strspn(text + MAC_AT, "0123456789abcdef") != 2 * MAC_BYTES) return false;
+    return sodium_hex2bin(nonce, CLUSTER_NONCE_BYTES, text + 2, 2 * CLUSTER_NONCE_BYTES, NULL, &used, NULL) == 0 && used == CLUSTER_NONCE_BYTES;
+}
+
+bool cluster_signature_check(const char *text, const uint8_t *secret, const cluster_signed *r) {
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    char right[CLUSTER_SIGNATURE_BYTES];
+    if (!cluster_signature_parse(text, nonce)) return false;
+    cluster_sign(right, secret, nonce, r);
+    return sodium_memcmp(right, text, CLUSTER_SIGNATURE_BYTES - 1) == 0;
+}
+
+/* ---- nodes ---- */
+
+void cluster_node_tag(char out[CLUSTER_NODE_TAG_BYTES], const char *name) {
+    uint8_t hash[CLUSTER_BODY_HASH_BYTES];
+    crypto_generichash(hash, sizeof(hash), (const unsigned char *)name, strlen(name), NULL, 0);
+    sodium_bin2hex(out, CLUSTER_NODE_TAG_BYTES, hash, (CLUSTER_NODE_TAG_BYTES - 1) / 2);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load.c: an engine's load, for routers (reprise_cluster.h): counted on the engine's thread, read by any. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/sized.h"
+#include "engine/engine_internal.h"
+
+/* Counting free memory takes time for each span in RAM. */
+#define COUNT_FREE_US ((uint64_t)50000)
+#define GAP_SHARE 0.95
+
+/* ---- tokens to compute ---- */
+
+/* Of the modules of a queued job: those that miss, as far as they are known to be needed. */
+static int32_t missing_module_tokens(const rp_engine *e, const rp_job *c) {
+    const pml_plan *p = c->plan;
+    int32_t n = 0;
+    for (size_t i = 0; i < p->n_items && !c->exact; i++) {
+        if (!p->items[i].is_view) continue;
+        const pml_segment *s = &p->layout->segments[p->items[i].segment];
+        const base_key key = p->items[i].reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
+        if (c->request->options.reuse != RP_REUSE_ON || !span_store_has(e->store, &key)) n += s->n_tokens;
+    }
+    return n;
+}
+
+int32_t engine_expected_tokens(const rp_engine *e, const rp_job *c) {
+    if (c->kind != JOB_REQUEST) {
+        const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
+        return l && c->next_segment < l->n_segments ? l->segments[c->next_segment].n_tokens : 0;
+    }
+    const int32_t most = c->switch_at > 0 ? BASE_MIN(c->switch_at, job_most_found(c)) : job_most_found(c);
+    const size_t found = c->shares ? span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)BASE_MAX(most, 0), NULL, NULL) : 0;
+    return c->n_prompt - (int32_t)found + missing_module_tokens(e, c);
+}
+
+/* Of a running request: tokens after its modules. */
+static int32_t remaining_tokens(const rp_job *c) {
+    if (c->kind != JOB_REQUEST || job_is_answering(c)) return 0;
+    return c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found - c->moved.n : c->seq.n - c->seq.done;
+}
+
+static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n) {
+    if (n <= 0) return;
+    load->queued_tokens += n;
+    if (e->cost.n > 0) load->drain_us += (uint64_t)queue_prompt_us(e, n);
+}
+
+static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
+    for (const rp_job *c = e->waiting; c; c = c->next) load_add_tokens(e, load, c->expected_tokens);
+    for (const segment_prefill *p = e->prefills; p; p = p->next)
+        if (!p->in_background) load_add_tokens(e, load, segment_prefill_segment(p)->n_tokens - p->seq.done);
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const rp_job *c = e->running[i];
+        load_add_tokens(e, load, remaining_tokens(c));
+        if (!job_is_answering(c)) continue;
+        load->decoding++;
+        load->context_tokens += c->seq.slots;
+    }
+}
+
+/* ---- the rest ---- */
+
+static uint64_t free_bytes(rp_engine *e) {
+    const uint64_t now = base_clock_us();
+    const bool idle = e->n_running == 0 && !e->waiting;
+    if (e->free_bytes_us && now - e->free_bytes_us < COUNT_FREE_US && (!idle || e->free_bytes_idle)) return e->free_bytes;
+    const kv_pool_stats pool = kv_pool_get_stats(e->pool);
+    e->free_bytes = pool.budget_bytes - BASE_MIN(pool.used_bytes, pool.budget_bytes) + span_store_idle_bytes(e->store);
+    e->free_bytes_us = now;
+    e->free_bytes_idle = idle;
+    return e->free_bytes;
+}
+
+rp_engine_load engine_load(rp_engine *e) {
+    rp_engine_load load = {.background = e->background_tasks.n_tasks, .free_bytes = free_bytes(e)};
+    _Static_assert(RP_COST_KNOTS == COST_KNOTS, "the load has the model's knots");
+    load_add_jobs(e, &load);
+    cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
+    return load;
+}
+
+void engine_count_gap(rp_engine *e, uint64_t end_us, bool answers) {
+    engine_gaps *g = &e->gaps;
+    if (answers && g->last_us) {
+        pthread_mutex_lock(&e->lock);
+        g->us[g->n++ % ENGINE_GAPS] = (float)(end_us - g->last_us);
+        pthread_mutex_unlock(&e->lock);
+    }
+    g->last_us = answers ? end_us : 0;
+}
+
+static int compare_gaps(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t gap_p95(float *us, uint64_t n) {
+    if (n == 0) return 0;
+    qsort(us, (size_t)n, sizeof(*us), compare_gaps);
+    return (uint64_t)us[(size_t)((double)(n - 1) * GAP_SHARE)];
+}
+
+int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
+    if (!e || base_sized_check(out, "rp_engine_load", NULL)) return RP_ERR_INVALID;
+    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? KV_F16 : e->formats.modules);
+    float us[ENGINE_GAPS];
+    pthread_mutex_lock(&e->lock);
+    rp_engine_load load = e->status.load;
+    load.running = BASE_MIN(e->status.running, e->n_live);
+    load.waiting = e->n_live - load.running;
+    const uint64_t n = BASE_MIN(e->gaps.n, (uint64_t)ENGINE_GAPS);
+    memcpy(us, e->gaps.us, sizeof(us));
+    pthread_mutex_unlock(&e->lock);
+    load.gap_p95_us = gap_p95(us, n);
+    load.kv_bytes_per_token = kv_shape_token_bytes(&shape);
+    load.max_running = e->max_sequences;
+    load.chunk_tokens = e->chunk_tokens;
+    base_sized_write(out, &load, sizeof(load));
+    return RP_OK;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route.c: a router's life: options, threads, and the functions of reprise_server.h. Owns what route.h describes. */
+#include "server/route/route_internal.h"
+
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/sized.h"
+#include "base/threads.h"
+
+#define MAX_LISTED 256
+
+void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
+    rp_router_options own = {.max_queue = cluster_router_defaults().max_queue};
+    base_sized_init(options, struct_size, &own, sizeof(own));
+}
+
+/* ---- options ---- */
+
+static const char *const policy_names[] = {
+#define X(id, name) name,
+    CLUSTER_POLICIES(X)
+#undef X
+};
+static const char *const admission_names[] = {
+#define X(id, name) name,
+    CLUSTER_ADMISSIONS(X)
+#undef X
+};
+
+static int find_name(const char *what, const char *name, const char *const *names, size_t n, int *found, rp_error *err) {
+    char all[256] = "";
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(names[i], name) == 0) return *found = (int)i, RP_OK;
+        const size_t used = strlen(all);
+        snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    return base_fail(err, RP_ERR_INVALID, "%s '%.40s': give one of %s", what, name, all);
+}
+
+static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
+    int policy = CLUSTER_POLICY_COST, admission = CLUSTER_ADMISSION_PREDICTED, rc = RP_OK;
+    if (o->policy) rc = find_name("policy", o->policy, policy_names, BASE_ARRAY_LEN(policy_names), &policy, err);
+    if (!rc && o->admission) rc = find_name("admission", o->admission, admission_names, BASE_ARRAY_LEN(admission_names), &admission, err);
+    if (rc) return rc;
+    if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "a goal is negative: give milliseconds, or 0 for none");
+    if (o->max_queue < 1 || o->max_queue > CLUSTER_MAX_REQUESTS)
+        return base_fail(err, RP_ERR_INVALID, "max_queue is %d: give 1 to %d", o->max_queue, CLUSTER_MAX_REQUESTS);
+    t->options = cluster_router_defaults();
+    t->options.policy = (cluster_policy)policy;
+    t->options.admission = (cluster_admission)admission;
+    t->options.ttft_goal_ms = o->ttft_goal_ms;
+    t->options.itl_goal_ms = o->itl_goal_ms;
+    t->options.max_queue = o->max_queue;
+    return RP_OK;
+}
+
+static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
+    if (o->n_nodes < 0 || o->n_nodes > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_nodes is %d: give 0 to %d", o->n_nodes, MAX_LISTED);
+    if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns) return base_fail(err, RP_ERR_INVALID, "a router needs nodes: give some, a file, or a DNS name");
+    if (o->n_nodes > 0 && !(t->listed = base_calloc((size_t)o->n_nodes, sizeof(*t->listed)))) return base_fail_memory(err, 64, "a router");
+    for (int32_t i = 0; i < o->n_nodes; i++) {
+        const int rc = route_nodes_check(o->nodes[i], err);
+        if (rc) return rc;
+        if (!(t->listed[i] = base_strdup(o->nodes[i]))) return base_fail_memory(err, 64, "a router");
+        t->n_listed++;
+    }
+    if (o->nodes_dns && route_nodes_check_dns(o->nodes_dns, err)) return RP_ERR_INVALID;
+    if (o->nodes_dns && !(t->nodes_dns = base_strdup(o->nodes_dns))) return base_fail_memory(err, 64, "a router");
+    if (o->nodes_file && !(t->nodes_file = base_strdup(o->nodes_file))) return base_fail_memory(err, 64, "a router");
+    return RP_OK;
+}
+
+static bool init_conditions(route *t) {
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->queue_lock, NULL);
+    pthread_mutex_init(&t->wake_lock, NULL);
+    return base_cond_init(&t->is_over) && base_cond_init(&t->nodes_wake) && base_cond_init(&t->planner_wake);
+}
+
+int route_new(route **out, rp_server *server, const rp_router_options *options, rp_error *err) {
+    rp_router_options o = rp_router_options_defaults();
+    *out = NULL;
+    int rc = base_sized_read(&o, sizeof(o), options, "rp_router_options", err);
+    if (rc) return rc;
+    if (!o.secret_file) return base_fail(err, RP_ERR_INVALID, "a router needs the cluster's secret: give its file");
+    route *t = base_calloc(1, sizeof(*t));
+    if (!t) return base_fail_memory(err, sizeof(*t), "a router");
+    t->server = server;
+    if (!init_conditions(t)) {
+        base_free(t);
+        return base_fail_memory(err, sizeof(*t), "a router");
+    }
+    if ((rc = read_policy(t, &o, err)) || (rc = copy_nodes(t, &o, err)) || (rc = cluster_secret_read(t->secret, o.secret_file, err))) route_free(t);
+    else *out = t;
+    return rc;
+}
+
+void route_free(route *t) {
+    if (!t) return;
+    for (int32_t i = 0; i < t->n_listed; i++) base_free(t->listed[i]);
+    base_free(t->listed);
+    base_free(t->nodes_file);
+    base_free(t->nodes_dns);
+    sodium_memzero(t->secret, sizeof(t->secret));
+    pthread_cond_destroy(&t->is_over);
+    pthread_cond_destroy(&t->nodes_wake);
+    pthread_cond_destroy(&t->planner_wake);
+    pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->queue_lock);
+    pthread_mutex_destroy(&t->wake_lock);
+    base_free(t);
+}
+
+/* ---- threads ---- */
+
+int route_start(route *t, rp_model *model, rp_error *err) {
+    const char *name = t->server->model_name[0] ? t->server->model_name : NULL;
+    rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name};
+    models.load = route_planner_load;
+    models.unload = route_planner_unload;
+    models.user = t;
+    t->model = model;
+    int rc = model_pool_new(&t->server->models, t->server, &models, err);
+    if (rc) return rc;
+    if (route_schemas_count(t) > 0) atomic_store(&t->schema_version, 1);
+    rc = route_network_start(t, err);
+    if (!rc) rc = route_planner_start(t, err);
+    return rc ? rc : route_nodes_start(t, err);
+}
+
+void route_stop(route *t) {
+    if (!t) return;
+    route_nodes_stop(t);
+    route_planner_stop(t);
+    route_network_stop(t);
+}
+
+int route_n_well(const route *t) { return atomic_load(&t->n_well); }
+
+void rp_server_reload_nodes(rp_server *server) {
+    if (server && server->route) route_reload_nodes(server->route);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_ask.c: requests to nodes that a thread waits for: schemas, reports, what an operator asks of a node (route_internal.h). Owns the replies
+ * until route_replies_free. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/route/route_internal.h"
+
+#define WAIT_MS 100
+
+typedef struct asking {
+    route_reply *reply;
+    CURL *easy;
+    struct curl_slist *headers;
+} asking;
+
+int32_t route_find_node(route *t, const char *name) {
+    int32_t found = -1;
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < CLUSTER_MAX_NODES && found < 0; i++)
+        if (t->nodes[i] && strcmp(t->nodes[i]->name, name) == 0) found = i;
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+/* Under lock. A single one is asked whatever its health is. */
+static bool is_asked(const route *t, int32_t i, int32_t only) {
+    cluster_node_status s;
+    if (!t->nodes[i] || (only >= 0 && i != only)) return false;
+    return only >= 0 || (cluster_router_node(t->router, i, &s) && s.health == CLUSTER_WELL);
+}
+
+route_reply *route_replies_new(route *t, int32_t only, int32_t *n) {
+    route_reply *replies = NULL;
+    size_t cap = 0;
+    bool failed = false;
+    *n = 0;
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < CLUSTER_MAX_NODES && !failed; i++) {
+        if (!is_asked(t, i, only)) continue;
+        failed = base_grow((void **)&replies, &cap, (size_t)*n + 1, CLUSTER_MAX_NODES, sizeof(*replies)) != 0;
+        if (failed) break;
+        route_reply *r = &replies[(*n)++];
+        *r = (route_reply){.node = i, .body = BASE_BUFFER(ROUTE_ASK_BYTES)};
+        snprintf(r->name, sizeof(r->name), "%s", t->nodes[i]->name);
+        snprintf(r->url, sizeof(r->url), "%s", t->nodes[i]->url);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!failed) return replies;
+    base_free(replies);
+    *n = 0;
+    return NULL;
+}
+
+void route_replies_free(route_reply *replies, int32_t n) {
+    for (int32_t i = 0; i < n; i++) base_buffer_free(&replies[i].body);
+    base_free(replies);
+}
+
+static size_t on_reply(char *bytes, size_t size, size_t n, void *user) {
+    route_reply *r = user;
+    (void)size;
+    return base_buffer_append(&r->body, bytes, n) == 0 ? n : 0;
+}
+
+static int asking_prepare(route *t, asking *a, const route_question *q) {
+    char url[ROUTE_URL_BYTES + ROUTE_TARGET_BYTES];
+    const route_part body = {q->body ? q->body : "", q->n_body};
+    for (const struct curl_slist *h = q->headers; h; h = h->next)
+        if (!(a->headers = route_add_line(a->headers, h->data))) return RP_ERR_MEMORY;
+    a->headers = route_sign(t, a->headers, q->method, q->target, NULL, NULL, &body, 1, NULL);
+    if (!a->headers || !(a->easy = curl_easy_init())) return RP_ERR_MEMORY;
+    snprintf(url, sizeof(url), "%s%s", a->reply->url, q->target);
+    route_curl_settings(a->easy, url);
+    curl_easy_setopt(a->easy, CURLOPT_HTTPHEADER, a->headers);
+    curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, q->method);
+    if (q->n_body > 0) {
+        curl_easy_setopt(a->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->n_body);
+        curl_easy_setopt(a->easy, CURLOPT_POSTFIELDS, q->body);
+    }
+    curl_easy_setopt(a->easy, CURLOPT_TIMEOUT_MS, (long)q->timeout_ms);
+    curl_easy_setopt(a->easy, CURLOPT_WRITEFUNCTION, on_reply);
+    curl_easy_setopt(a->easy, CURLOPT_WRITEDATA, a->reply);
+    curl_easy_setopt(a->easy, CURLOPT_ERRORBUFFER, a->reply->error);
+    curl_easy_setopt(a->easy, CURLOPT_PRIVATE, a);
+    return RP_OK;
+}
+
+static bool is_given_up(server_request *x) {
+    if (!x) return false;
+    pthread_mutex_lock(&x->lock);
+    const bool gone = x->gone;
+    pthread_mutex_unlock(&x->lock);
+    return gone;
+}
+
+static void take_reply(asking *a, CURLcode result) {
+    route_reply *r = a->reply;
+    long status = 0;
+    char *type = NULL;
+    curl_easy_getinfo(a->easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(a->easy, CURLINFO_CONTENT_TYPE, &type);
+    r->status = result == CURLE_OK ? (int)status : 0;
+    snprintf(r->content_type, sizeof(r->content_type), "%s", type ? type : "");
+    if (result != CURLE_OK && !r->error[0]) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
+}
+
+static void run_all(CURLM *multi, const route_question *q) {
+    int running = 1, left;
+    while (running > 0 && !is_given_up(q->x)) {
+        if (curl_multi_perform(multi, &running)) break;
+        for (CURLMsg *m; (m = curl_multi_info_read(multi, &left));) {
+            char *a = NULL;
+            const CURLcode result = m->data.result;
+            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &a);
+            take_reply((asking *)(void *)a, result);
+        }
+        if (running > 0) curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL);
+    }
+}
+
+void route_ask(route *t, const route_question *q, route_reply *replies, int32_t n) {
+    CURLM *multi = curl_multi_init();
+    asking *all = base_calloc((size_t)BASE_MAX(n, 1), sizeof(*all));
+    for (int32_t i = 0; i < n; i++) {
+        snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? "no reply" : "out of memory");
+        if (!multi || !all) continue;
+        all[i].reply = &replies[i];
+        if (asking_prepare(t, &all[i], q)) snprintf(replies[i].error, sizeof(replies[i].error), "out of memory");
+        else curl_multi_add_handle(multi, all[i].easy);
+    }
+    if (multi && all) run_all(multi, q);
+    for (int32_t i = 0; all && i < n; i++) {
+        if (all[i].easy) curl_multi_remove_handle(multi, all[i].easy);
+        if (all[i].easy) curl_easy_cleanup(all[i].easy);
+        curl_slist_free_all(all[i].headers);
+    }
+    if (multi) curl_multi_cleanup(multi);
+    base_free(all);
+}

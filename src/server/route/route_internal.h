@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_internal.h: a router's parts, for the files of this folder.
+ *
+ *   network thread   curl's transfers: span streams, requests; cluster_router_tick          route_network.c, route_transfer.c
+ *   nodes' thread    the list of nodes: file, DNS                                           route_nodes.c
+ *   planner's thread engines for plans, schemas for nodes                                   route_planner.c
+ *   workers          submit and free requests; ask nodes directly (schemas, reports)        route_answers.c, route_ask.c, route_http.c
+ *   I/O threads      take from the buffers of requests                                      route_answers.c
+ *
+ * `lock` guards the cluster_router and the list of nodes. Whoever holds it may call the cluster_router, whose callbacks (cluster_env) only note what
+ * the network thread shall do with transfers, and end requests. Only the network thread touches transfers and curl's handles.
+ *
+ * Lock order: lock, a server_request's lock, queue_lock. A thread that holds a request's lock reaches the router by its queue (route_post).
+ */
+#ifndef SERVER_ROUTE_INTERNAL_H
+#define SERVER_ROUTE_INTERNAL_H
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cluster/relay.h"
+#include "cluster/router.h"
+#include "cluster/signature.h"
+#include "server/route/route.h"
+#include "server/route/route_frames.h"
+#include "server/server_internal.h"
+
+#define ROUTE_URL_BYTES 256
+#define ROUTE_TARGET_BYTES ((size_t)16 << 10) /* path and query */
+#define ROUTE_UNREAD_BYTES ((size_t)256 << 10) /* of a reply that its client has not read: beyond it the transfer pauses */
+#define ROUTE_HELD_BYTES ((size_t)1 << 20)     /* of a reply that is no stream: beyond it it begins, and cannot be asked for again */
+#define ROUTE_CONTENT_TYPE_BYTES 96
+#define ROUTE_CONNECT_MS 2000
+#define ROUTE_ATTEMPTS 8 /* that a report lists */
+
+/* A transfer of curl's: of a span stream, or of a request. Marked: the network thread shall open the stream, or remove it from curl's. */
+typedef struct route_handle {
+    bool is_stream, is_dirty; /* under lock */
+    struct route_handle *next_dirty;
+    CURL *easy;
+} route_handle;
+
+typedef struct route_transfer route_transfer;
+typedef struct route_stream route_stream;
+
+typedef struct route_node {
+    char name[CLUSTER_NODE_NAME_BYTES], url[ROUTE_URL_BYTES]; /* url: without a slash at its end */
+    int32_t number;       /* of the cluster_router */
+    bool is_listed;       /* for route_nodes.c: in the new list */
+    bool is_drained;      /* by the operator */
+    bool is_held;         /* gets no requests until it has all schemas */
+    bool is_syncing;      /* the planner's thread is at it */
+    bool must_cut;        /* its stream could not be opened */
+    uint64_t synced_epoch, synced_version; /* the schemas that it has: in that process, up to that route.schema_version */
+    route_stream *stream; /* open, or to be opened; NULL */
+} route_node;
+
+/* Why an attempt ended; for reports. */
+typedef struct route_attempt {
+    char node[CLUSTER_NODE_NAME_BYTES];
+    const char *failure; /* static; NULL: it succeeded, or goes on */
+    bool continues;      /* from the tokens so far */
+} route_attempt;
+
+enum { ROUTE_SUBMIT = 1, ROUTE_CANCEL = 2, ROUTE_RESUME = 4 }; /* wishes of a request */
+
+/* A request on its way. Made by a worker; the network thread's from its submission until `over`. */
+typedef struct route_request {
+    cluster_request r; /* first: cluster_env's callbacks get it */
+    route *t;
+    server_request *x;
+    rp_plan_names *names; /* NULL: it could not be planned */
+    char *target;         /* path and query */
+    struct curl_slist *headers; /* of the client, that are passed on */
+    int64_t created;      /* seconds since 1970, in the answer's objects */
+    bool wants_stream;
+
+    /* Under route.lock. */
+    bool is_submitted, is_ended, must_send;
+    struct route_request *next_send, *previous_send;
+    route_transfer *transfer; /* NULL: none */
+    route_frames frames;
+    char node_name[CLUSTER_NODE_NAME_BYTES]; /* of the last attempt */
+    route_attempt attempts[ROUTE_ATTEMPTS];
+    int n_attempts, n_continuations;
+    uint64_t first_us;        /* when the first bytes of the answer came; 0: not yet */
+    /* The reply that is kept whole. */
+    int status;
+    char content_type[ROUTE_CONTENT_TYPE_BYTES];
+    uint32_t retry_after_ms;
+    base_buffer held;
+
+    /* Under the request's lock. */
+    base_buffer out;          /* of a stream: not yet taken by the client */
+    size_t pending;           /* bytes of it that the server has counted */
+    char shown_node[CLUSTER_NODE_NAME_BYTES]; /* that answers, for the reply's head */
+    bool is_paused;           /* the transfer waits until the client has read */
+    bool out_ended;
+    server_problem problem;   /* how a stream failed */
+
+    /* Under route.queue_lock. */
+    unsigned wishes;
+    bool is_queued, over;     /* over: the network thread does not know the request any more */
+    struct route_request *next_queued;
+} route_request;
+
+struct route {
+    rp_server *server;
+    rp_model *model; /* borrowed */
+    uint8_t secret[RP_CLUSTER_KEY_BYTES];
+    cluster_router_options options;
+    char **listed; /* [n_listed] of the options */
+    int32_t n_listed;
+    char *nodes_file, *nodes_dns; /* NULL: none */
+
+    pthread_mutex_t lock;
+    cluster_router *router;
+    route_node *nodes[CLUSTER_MAX_NODES]; /* by number; NULL: none */
+    route_handle *first_dirty, *last_dirty; /* marked ones */
+    route_request *first_send, *last_send;  /* requests with must_send */
+    uint64_t looked_us;     /* when nodes, identity and schemas were last looked at; the network thread */
+
+    CURLM *multi;
+    _Atomic int n_well;
+    _Atomic bool stops;
+    pthread_t network, nodes_thread, planner;
+    bool has_network, has_nodes_thread, has_planner;
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t is_over;
+    route_request *first_queued, *last_queued;
+
+    /* The nodes' and the planner's thread. */
+    pthread_mutex_t wake_lock;
+    pthread_cond_t nodes_wake, planner_wake;
+    bool must_reload, must_sync, must_replace; /* must_replace: an engine could not be made */
+    char wanted_identity[65]; /* plans should be made for it; "": none is known */
+    char wanted_format[16];   /* of KV, of a node with that identity */
+    int32_t wanted_ctx;
+    char identity[65];        /* of the engine that is there; the planner's thread */
+    rp_kv_format kv_format;   /* of the next engine: the planner's thread */
+    int32_t n_ctx;
+
+    _Atomic uint64_t schema_version; /* changes of schemas so far */
+    _Atomic uint64_t unplanned;      /* requests without names */
+    server_histogram wait;           /* time from arrival until a node has the request */
+};
+
+/* ---- route_network.c ---- */
+
+int route_network_start(route *t, rp_error *err);
+void route_network_stop(route *t);
+void route_wake(route *t); /* the network thread looks at what there is to do. Any thread */
+/* Under lock. */
+void route_mark(route *t, route_handle *h);
+/* A node's name for reports; "" if there is none. Under lock. */
+const char *route_node_name(const route *t, int32_t number);
+/* Whether a node gets requests: for is_drained and is_held. Under lock. */
+void route_apply_drain(route *t, route_node *n);
+
+/* ---- route_transfer.c: on the network thread ---- */
+
+/* Sends the request to r->node. Under lock. */
+void route_transfer_start(route_request *rr);
+/* The transfer is no longer the request's. Under lock; any thread. */
+void route_transfer_drop(route_request *rr);
+/* It has ended. Under lock. */
+void route_transfer_done(route_transfer *tr, CURLcode result);
+void route_transfer_free(route_transfer *tr);
+/* The client has read. Not locked. */
+void route_transfer_resume(route_request *rr);
+
+/* Settings of every transfer to a node. */
+void route_curl_settings(CURL *easy, const char *url);
+/* Headers with which a node accepts a request: route and resume may be NULL. body: [n_parts]. NULL: no memory; list is freed. */
+typedef struct route_part {
+    const void *bytes;
+    size_t n;
+} route_part;
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *route, const char *resume,
+                              const route_part *body, int n_parts, const uint8_t *nonce);
+/* Each frees the list if it cannot make it longer, and returns NULL. */
+struct curl_slist *route_add_line(struct curl_slist *list, const char *line);
+struct curl_slist *route_add_header(struct curl_slist *list, const char *name, const char *value);
+
+/* ---- route_answers.c ---- */
+
+/* Wishes of a request. Any thread; its request's lock may be held, lock not. */
+void route_post(route_request *rr, unsigned wishes);
+/* The next request with wishes, which it receives; NULL: none. */
+route_request *route_next_posted(route *t, unsigned *wishes);
+/* There are new bytes in `out`. Under lock, the request's not. */
+void route_relay(route_request *rr, base_buffer *bytes);
+/* Ends the request: its client gets the reply, or the end of its stream. The request may be freed afterwards. Under lock. */
+void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_after_ms);
+
+/* ---- route_target.c: from a client's request ---- */
+
+/* Path and query as they are sent to nodes. NULL: too long, or no memory. */
+char *route_target_of(server_request *x);
+/* The headers that are passed on. NULL with *failed: no memory. */
+struct curl_slist *route_headers_of(server_request *x, bool *failed);
+/* Appends text with all but unreserved characters and those in `kept` percent-encoded. */
+int route_append_encoded(base_buffer *b, const char *text, const char *kept);
+
+/* ---- route_report.c ---- */
+
+/* Keeps the decision for explain. Under lock. */
+void route_report_keep(route_request *rr, cluster_outcome outcome);
+
+/* ---- route_nodes.c ---- */
+
+/* Is it a node, "URL" or "NAME=URL"; "NAME:PORT"? RP_ERR_INVALID. */
+int route_nodes_check(const char *text, rp_error *err);
+int route_nodes_check_dns(const char *text, rp_error *err);
+int route_nodes_start(route *t, rp_error *err);
+void route_nodes_stop(route *t);
+
+/* ---- route_planner.c ---- */
+
+int route_planner_start(route *t, rp_error *err);
+void route_planner_stop(route *t);
+/* Compares what the nodes are with what plans are made for, and their schemas with the server's. Under lock. */
+void route_planner_look(route *t);
+/* rp_server_models.load and unload. */
+int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err);
+void route_planner_unload(void *user, int32_t i, rp_model *model, rp_engine *engine);
+
+/* ---- route_ask.c: workers and the planner's thread ask nodes, and wait ---- */
+
+#define ROUTE_ASK_BYTES ((size_t)64 << 20) /* of a reply */
+
+typedef struct route_reply {
+    int32_t node;
+    char name[CLUSTER_NODE_NAME_BYTES], url[ROUTE_URL_BYTES];
+    int status; /* 0: none */
+    char content_type[ROUTE_CONTENT_TYPE_BYTES];
+    base_buffer body;
+    char error[CURL_ERROR_SIZE]; /* why there is none */
+} route_reply;
+
+/* What is asked. */
+typedef struct route_question {
+    const char *method, *target;
+    const struct curl_slist *headers; /* NULL: none */
+    const void *body;
+    size_t n_body;
+    server_request *x; /* given up when its client has left; NULL */
+    uint64_t timeout_ms;
+} route_question;
+
+/* Replies for all nodes that are well, or for that one; *n of them, the caller's (route_replies_free). NULL: no memory, or no such node. */
+route_reply *route_replies_new(route *t, int32_t only, int32_t *n);
+void route_replies_free(route_reply *replies, int32_t n);
+/* Asks all of them at once. */
+void route_ask(route *t, const route_question *q, route_reply *replies, int32_t n);
+/* The number of the node with that name; -1: none. */
+int32_t route_find_node(route *t, const char *name);
+
+/* ---- route_http.c, route_schemas.c: handlers of route_table.c ---- */
+
+void handle_route_readyz(server_request *x);
+void handle_route_health(server_request *x);
+void handle_route_explain(server_request *x);
+void handle_route_node(server_request *x);   /* of the node that ?node= names */
+void handle_route_stored(server_request *x); /* of the node that the id's tag names */
+void handle_route_contents(server_request *x);
+void handle_route_cluster(server_request *x);
+void handle_route_drain(server_request *x);
+void handle_route_undrain(server_request *x);
+void handle_route_schema_put(server_request *x);
+void handle_route_schema_delete(server_request *x);
+size_t route_schemas_count(route *t);
+/* Gives a node all schemas. Returns whether it has them. The planner's thread. */
+bool route_schemas_sync(route *t, int32_t node);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_planner.c: the planner's thread: an engine that plans for the identity of most nodes, and schemas for nodes that lack them
+ * (route_internal.h). The engine is replaced like a model's that is loaded anew: requests that are being planned come first. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/threads.h"
+#include "server/route/route_internal.h"
+
+#define AGAIN_MS 1000 /* after a failure */
+
+/* ---- the engine ---- */
+
+static const char *const format_names[] = {
+#define X(name) name,
+    RP_KV_FORMAT_NAMES(X)
+#undef X
+};
+
+static rp_kv_format format_of(const char *name) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(format_names); i++)
+        if (strcmp(name, format_names[i]) == 0) return (rp_kv_format)i;
+    return RP_KV_F16;
+}
+
+int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
+    route *t = user;
+    rp_engine_options o = rp_engine_options_defaults();
+    (void)i;
+    o.plans_only = true;
+    o.cluster_key = t->secret;
+    o.identity = t->identity[0] ? t->identity : NULL;
+    o.n_ctx = t->n_ctx;
+    o.kv_format = t->kv_format;
+    o.threads = 1;
+    const int rc = rp_engine_new(engine, t->model, &o, err);
+    if (!rc) *model = t->model;
+    return rc;
+}
+
+void route_planner_unload(void *user, int32_t i, rp_model *model, rp_engine *engine) {
+    (void)user;
+    (void)i;
+    (void)model;
+    rp_engine_free(engine);
+}
+
+/* ---- what there is to do ---- */
+
+/* Of the most frequent identity among nodes that are well. */
+static void find_identity(route *t) {
+    const char *identity = cluster_router_identity(t->router);
+    cluster_node_status s;
+    if (!identity[0] || strcmp(identity, t->wanted_identity) == 0) return;
+    for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
+        if (!cluster_router_node(t->router, i, &s) || s.removed || strcmp(s.hello->identity, identity) != 0) continue;
+        pthread_mutex_lock(&t->wake_lock);
+        snprintf(t->wanted_identity, sizeof(t->wanted_identity), "%s", identity);
+        snprintf(t->wanted_format, sizeof(t->wanted_format), "%s", s.hello->kv_format);
+        t->wanted_ctx = s.hello->n_ctx;
+        pthread_cond_signal(&t->planner_wake);
+        pthread_mutex_unlock(&t->wake_lock);
+        return;
+    }
+}
+
+/* A node with another epoch or older schemas gets no requests until it has all of them. */
+static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *s) {
+    const uint64_t version = atomic_load(&t->schema_version), epoch = s->hello->epoch;
+    if (s->stream != CLUSTER_VIEW_LIVE || epoch == 0 || n->is_syncing) return false;
+    const bool lacks = version > 0 && (n->synced_epoch != epoch || n->synced_version != version);
+    if (!lacks) n->synced_epoch = epoch, n->synced_version = version;
+    if (n->is_held != lacks) {
+        n->is_held = lacks;
+        route_apply_drain(t, n);
+    }
+    return lacks;
+}
+
+void route_planner_look(route *t) {
+    cluster_node_status s;
+    bool lacks = false;
+    find_identity(t);
+    for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
+        if (t->nodes[i] && cluster_router_node(t->router, i, &s) && !s.removed) lacks |= look_at_schemas(t, t->nodes[i], &s);
+    if (!lacks) return;
+    pthread_mutex_lock(&t->wake_lock);
+    t->must_sync = true;
+    pthread_cond_signal(&t->planner_wake);
+    pthread_mutex_unlock(&t->wake_lock);
+}
+
+/* ---- the thread ---- */
+
+/* Returns whether it succeeded. */
+static bool planner_replace(route *t) {
+    rp_error err;
+    pthread_mutex_lock(&t->wake_lock);
+    snprintf(t->identity, sizeof(t->identity), "%s", t->wanted_identity);
+    t->kv_format = format_of(t->wanted_format);
+    t->n_ctx = t->wanted_ctx;
+    pthread_mutex_unlock(&t->wake_lock);
+    const int rc = model_pool_reload(t->server->models, &err);
+    if (rc) base_log(BASE_LOG_WARN, "route: plans for identity %.16s: %s", t->identity, err.message);
+    else {
+        pthread_mutex_lock(&t->lock);
+        cluster_router_set_identity(t->router, t->identity);
+        pthread_mutex_unlock(&t->lock);
+    }
+    return rc == 0;
+}
+
+/* The next node that lacks schemas, marked; -1: none. */
+static int32_t take_unsynced(route *t) {
+    int32_t found = -1;
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < CLUSTER_MAX_NODES && found < 0; i++)
+        if (t->nodes[i] && t->nodes[i]->is_held && !t->nodes[i]->is_syncing) found = i;
+    if (found >= 0) t->nodes[found]->is_syncing = true;
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+/* Returns whether all could be done. */
+static bool planner_sync(route *t) {
+    bool is_fine = true;
+    int32_t tried[CLUSTER_MAX_NODES], n = 0;
+    for (int32_t node; n < CLUSTER_MAX_NODES && (node = take_unsynced(t)) >= 0;) {
+        is_fine &= route_schemas_sync(t, node);
+        tried[n++] = node; /* is_syncing until the end, so that each is tried once */
+    }
+    pthread_mutex_lock(&t->lock);
+    for (int32_t i = 0; i < n; i++)
+        if (t->nodes[tried[i]]) t->nodes[tried[i]]->is_syncing = false;
+    pthread_mutex_unlock(&t->lock);
+    return is_fine;
+}
+
+static void *planner_run(void *user) {
+    route *t = user;
+    bool is_fine = true;
+    pthread_mutex_lock(&t->wake_lock);
+    while (!atomic_load(&t->stops)) {
+        const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace;
+        if (!is_fine || (!replaces && !t->must_sync)) {
+            const struct timespec until = base_clock_after(is_fine ? 60000 : AGAIN_MS);
+            pthread_cond_timedwait(&t->planner_wake, &t->wake_lock, &until);
+            is_fine = true;
+            continue;
+        }
+        t->must_sync = t->must_replace = false;
+        pthread_mutex_unlock(&t->wake_lock);
+        if (replaces) is_fine = planner_replace(t);
+        const bool failed = !is_fine;
+        is_fine &= planner_sync(t);
+        route_wake(t);
+        pthread_mutex_lock(&t->wake_lock);
+        t->must_replace = replaces && failed;
+    }
+    pthread_mutex_unlock(&t->wake_lock);
+    return NULL;
+}
+
+int route_planner_start(route *t, rp_error *err) {
+    const int failed = base_thread_start(&t->planner, planner_run, t);
+    t->has_planner = failed == 0;
+    return failed ? base_fail(err, RP_ERR_IO, "cannot start a thread: %s", strerror(failed)) : RP_OK;
+}
+
+void route_planner_stop(route *t) {
+    if (!t->has_planner) return;
+    pthread_mutex_lock(&t->wake_lock);
+    atomic_store(&t->stops, true);
+    pthread_cond_signal(&t->planner_wake);
+    pthread_mutex_unlock(&t->wake_lock);
+    pthread_join(t->planner, NULL);
+    t->has_planner = false;
+}

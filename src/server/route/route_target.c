@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_target.c: what of a client's request is sent to nodes: path and query, headers. Owns nothing. Workers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "server/route/route_internal.h"
+
+int route_append_encoded(base_buffer *b, const char *text, const char *kept) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    int rc = 0;
+    for (const char *c = text; *c && !rc; c++) {
+        const bool is_plain = strchr(plain, *c) || strchr(kept, *c);
+        rc = is_plain ? base_buffer_append(b, c, 1) : base_buffer_printf(b, "%%%02X", (unsigned)(unsigned char)*c);
+    }
+    return rc;
+}
+
+typedef struct query_writer {
+    base_buffer *b;
+    int rc;
+    bool has_one;
+} query_writer;
+
+/* node: the router's own parameter. */
+static enum MHD_Result add_argument(void *cls, enum MHD_ValueKind kind, const char *name, const char *value) {
+    query_writer *w = cls;
+    (void)kind;
+    if (!name || strcmp(name, "node") == 0) return MHD_YES;
+    if (!w->rc) w->rc = base_buffer_append_str(w->b, w->has_one ? "&" : "?");
+    if (!w->rc) w->rc = route_append_encoded(w->b, name, "");
+    if (!w->rc && value) w->rc = base_buffer_append_str(w->b, "=");
+    if (!w->rc && value) w->rc = route_append_encoded(w->b, value, ":,/");
+    w->has_one = true;
+    return w->rc ? MHD_NO : MHD_YES;
+}
+
+char *route_target_of(server_request *x) {
+    base_buffer b = BASE_BUFFER(ROUTE_TARGET_BYTES);
+    query_writer w = {.b = &b, .rc = route_append_encoded(&b, x->path, "/:@!$,;=")};
+    if (!w.rc) MHD_get_connection_values(x->connection, MHD_GET_ARGUMENT_KIND, add_argument, &w);
+    char *target = w.rc ? NULL : base_buffer_take(&b);
+    base_buffer_free(&b);
+    return target;
+}
+
+struct curl_slist *route_add_line(struct curl_slist *list, const char *line) {
+    struct curl_slist *longer = curl_slist_append(list, line);
+    if (!longer) curl_slist_free_all(list);
+    return longer;
+}
+
+struct curl_slist *route_add_header(struct curl_slist *list, const char *name, const char *value) {
+    char line[4096];
+    const int n = snprintf(line, sizeof(line), "%s: %s", name, value);
+    if (n > 0 && (size_t)n < sizeof(line) && !strpbrk(value, "\r\n")) return route_add_line(list, line);
+    curl_slist_free_all(list);
+    return NULL;
+}
+
+/* Those that a node looks at. Of its own, a client's x-reprise-... are not among them. */
+struct curl_slist *route_headers_of(server_request *x, bool *failed) {
+    static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version", "anthropic-beta",
+                                        "traceparent", "tracestate", "User-Agent"};
+    struct curl_slist *list = route_add_line(NULL, "Expect:"); /* curl's own: a node answers without it */
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {
+        const char *value = server_request_header(x, names[i]);
+        if (value && value[0]) list = route_add_header(list, names[i], value);
+        else if (strcmp(names[i], "Accept") == 0) list = route_add_line(list, "Accept:"); /* likewise */
+    }
+    *failed = list == NULL;
+    return list;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_transfer.c: a request on its way to a node, and the reply (route_internal.h). Owns curl's handle and the headers. The network thread.
+ *
+ *   a stream          200, text/event-stream or lines of JSON: relayed frame by frame, up to a mark
+ *   any other reply   held until it is complete, so that another node can be asked instead; beyond ROUTE_HELD_BYTES it is relayed, too
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <sodium.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/route/route_internal.h"
+
+struct route_transfer {
+    route_handle handle; /* first */
+    route *t;
+    route_request *rr; /* NULL: dropped. Under lock */
+    struct curl_slist *headers;
+    route_part body[2]; /* of the client; tokens */
+    size_t sent;
+    int32_t *tokens;    /* owned */
+    int status;
+    char content_type[ROUTE_CONTENT_TYPE_BYTES];
+    uint64_t retry_after_ms;
+    bool has_marks, relays;
+    base_buffer bytes;  /* of a relayed reply: for the client */
+    base_buffer held;
+    const char *broken; /* the reply is wrong: static; NULL: it is not */
+};
+
+void route_transfer_free(route_transfer *tr) {
+    if (!tr) return;
+    if (tr->handle.easy) curl_easy_cleanup(tr->handle.easy);
+    curl_slist_free_all(tr->headers);
+    base_buffer_free(&tr->bytes);
+    base_buffer_free(&tr->held);
+    base_free(tr->tokens);
+    base_free(tr);
+}
+
+/* ---- settings and headers, of every request to a node ---- */
+
+void route_curl_settings(CURL *easy, const char *url) {
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ROUTE_CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+}
+
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *route, const char *resume,
+                              const route_part *body, int n_parts, const uint8_t *nonce) {
+    uint8_t hash[CLUSTER_BODY_HASH_BYTES], own[CLUSTER_NONCE_BYTES];
+    char mac[CLUSTER_SIGNATURE_BYTES];
+    cluster_body b;
+    cluster_body_init(&b);
+    for (int i = 0; i < n_parts; i++) cluster_body_add(&b, body[i].bytes, body[i].n);
+    cluster_body_final(&b, hash);
+    randombytes_buf(own, sizeof(own));
+    const cluster_signed what = {.method = method, .target = target, .route = route, .resume = resume, .body_hash = hash};
+    cluster_sign(mac, t->secret, nonce ? nonce : own, &what);
+    list = route_add_header(list, CLUSTER_SIGNATURE_HEADER, mac);
+    if (list && route) list = route_add_header(list, CLUSTER_ROUTE_HEADER, route);
+    if (list && resume) list = route_add_header(list, CLUSTER_RESUME_HEADER, resume);
+    return list;
+}
+
+static struct curl_slist *copy_list(const struct curl_slist *list, bool *failed) {
+    struct curl_slist *copy = NULL;
+    for (; list && !*failed; list = list->next) *failed = !(copy = route_add_line(copy, list->data));
+    return copy;
+}
+
+/* ---- the reply's head ---- */
+
+static bool is_header(const char *line, size_t n, const char *name, char *value, size_t value_bytes) {
+    const size_t length = strlen(name);
+    if (n <= length || strncasecmp(line, name, length) != 0 || line[length] != ':') return false;
+    size_t begin = length + 1;
+    while (begin < n && (line[begin] == ' ' || line[begin] == '\t')) begin++;
+    while (n > begin && strchr(" \t\r\n", line[n - 1])) n--;
+    const size_t most = BASE_MIN(n - begin, value_bytes - 1);
+    memcpy(value, line + begin, most);
+    value[most] = '\0';
+    return true;
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *user) {
+    route_transfer *tr = user;
+    char value[64];
+    (void)size;
+    if (n > 9 && strncmp(line, "HTTP/1.", 7) == 0) tr->status = atoi(line + 9);
+    else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
+    else if (is_header(line, n, "Retry-After", value, sizeof(value))) tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
+    else if (is_header(line, n, CLUSTER_MARKS_HEADER, value, sizeof(value))) tr->has_marks = strcmp(value, "1") == 0;
+    return n;
+}
+
+static bool is_stream_type(const char *type) { return strncmp(type, "text/event-stream", 17) == 0 || strncmp(type, "application/x-ndjson", 20) == 0; }
+
+/* ---- the reply's body ---- */
+
+/* Under lock: the client gets its first bytes, or some more. */
+static void transfer_relay(route_transfer *tr) {
+    route_request *rr = tr->rr;
+    if (tr->bytes.len == 0) return;
+    if (!rr->r.began) cluster_router_began(tr->t->router, &rr->r);
+    if (!tr->rr) return; /* refused after its prefill */
+    if (rr->first_us == 0) {
+        rr->first_us = base_clock_us();
+        histogram_add_us(&tr->t->server->counts.first_token, rr->first_us - rr->x->arrived_us);
+    }
+    route_relay(rr, &tr->bytes);
+    cluster_router_progress(tr->t->router, &rr->r, (int32_t)route_frames_n_tokens(&rr->frames));
+}
+
+/* Under lock: the reply is passed on from here on. */
+static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
+    tr->relays = true;
+    tr->rr->status = tr->status;
+    route_frames_restart(&tr->rr->frames, has_marks);
+    snprintf(tr->rr->content_type, sizeof(tr->rr->content_type), "%s", tr->content_type);
+}
+
+/* Under lock. */
+static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
+    route_request *rr = tr->rr;
+    const bool is_fine = tr->status == 200;
+    if (is_fine && !tr->relays && rr->wants_stream && is_stream_type(tr->content_type)) transfer_begin_relay(tr, tr->has_marks);
+    if (is_fine && !tr->relays && tr->held.len + n > ROUTE_HELD_BYTES) {
+        transfer_begin_relay(tr, false);
+        base_buffer held = tr->held;
+        tr->held = BASE_BUFFER(SERVER_REPLY_BYTES);
+        int failed = base_buffer_append(&tr->bytes, held.data, held.len);
+        base_buffer_free(&held);
+        if (failed) return false;
+    }
+    if (!tr->relays) return base_buffer_append(&tr->held, bytes, n) == 0;
+    const int rc = route_frames_feed(&rr->frames, bytes, n, &tr->bytes);
+    if (rc) tr->broken = rc == RP_ERR_FORMAT ? "malformed mark" : "frames without a mark";
+    else transfer_relay(tr);
+    return rc == 0;
+}
+
+static bool client_is_behind(route_request *rr) {
+    server_request *x = rr->x;
+    pthread_mutex_lock(&x->lock);
+    const bool behind = rr->out.len >= ROUTE_UNREAD_BYTES ||
+                        (rr->out.len > 0 && atomic_load(&x->server->pending_bytes) > x->server->options.reply_buffer_bytes);
+    rr->is_paused = behind;
+    pthread_mutex_unlock(&x->lock);
+    if (behind) atomic_fetch_add(&x->server->counts.pauses, 1);
+    return behind;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
+    route_transfer *tr = user;
+    size_t result = n;
+    (void)size;
+    pthread_mutex_lock(&tr->t->lock);
+    if (!tr->rr) result = 0; /* dropped: the transfer ends */
+    else if (tr->relays && client_is_behind(tr->rr)) result = CURL_WRITEFUNC_PAUSE;
+    else if (!transfer_take(tr, bytes, n)) result = 0;
+    pthread_mutex_unlock(&tr->t->lock);
+    return result;
+}
+
+void route_transfer_resume(route_request *rr) {
+    pthread_mutex_lock(&rr->t->lock);
+    CURL *easy = rr->transfer ? rr->transfer->handle.easy : NULL; /* freed by this thread alone */
+    pthread_mutex_unlock(&rr->t->lock);
+    if (easy) curl_easy_pause(easy, CURLPAUSE_CONT);
+}
+
+/* ---- the request ---- */
+
+static size_t on_send(char *to, size_t size, size_t n, void *user) {
+    route_transfer *tr = user;
+    size_t at = tr->sent, written = 0;
+    n *= size;
+    for (int i = 0; i < 2 && written < n; i++) {
+        const route_part *part = &tr->body[i];
+        if (at >= part->n) {
+            at -= part->n;
+            continue;
+        }
+        const size_t some = BASE_MIN(part->n - at, n - written);
+        memcpy(to + written, (const char *)part->bytes + at, some);
+        written += some;
+        at = 0;
+    }
+    tr->sent += written;
+    return written;
+}
+
+/* On a connection that the node has closed meanwhile, curl sends it again on a new one. */
+static int on_seek(void *user, curl_off_t offset, int origin) {
+    route_transfer *tr = user;
+    if (origin != SEEK_SET || offset < 0) return CURL_SEEKFUNC_FAIL;
+    tr->sent = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+/* The tokens so far are the end of the body: little-endian, as they are here. */
+static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
+    const route_frames *f = &tr->rr->frames;
+    const cluster_resume r = {route_frames_n_tokens(f), f->text_bytes, f->n_frames};
+    const size_t n = f->tokens.len;
+    if (!(tr->tokens = base_alloc(n + 1))) return RP_ERR_MEMORY;
+    if (n > 0) memcpy(tr->tokens, f->tokens.data, n);
+    tr->body[1] = (route_part){tr->tokens, n};
+    cluster_resume_write(resume, &r);
+    return RP_OK;
+}
+
+static int add_headers(route_transfer *tr, const cluster_node_status *node) {
+    route_request *rr = tr->rr;
+    char route[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
+    bool failed = false;
+    cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->seed, .created = rr->created, .marks = rr->r.continues};
+    snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
+    cluster_route_write(route, &to);
+    if (rr->r.began && add_tokens(tr, resume)) return RP_ERR_MEMORY;
+    struct curl_slist *list = copy_list(rr->headers, &failed);
+    if (failed) return RP_ERR_MEMORY;
+    tr->headers = route_sign(tr->t, list, rr->x->method, rr->target, route, rr->r.began ? resume : NULL, tr->body, 2, NULL);
+    return tr->headers ? RP_OK : RP_ERR_MEMORY;
+}
+
+static int transfer_prepare(route_transfer *tr, const route_node *n) {
+    char url[ROUTE_URL_BYTES + ROUTE_TARGET_BYTES];
+    route_request *rr = tr->rr;
+    cluster_node_status node;
+    if (!cluster_router_node(tr->t->router, n->number, &node)) return RP_ERR_NAME;
+    tr->body[0] = (route_part){rr->x->body.data ? rr->x->body.data : "", rr->x->body.len};
+    if (!(tr->handle.easy = curl_easy_init()) || add_headers(tr, &node)) return RP_ERR_MEMORY;
+    snprintf(url, sizeof(url), "%s%s", n->url, rr->target);
+    route_curl_settings(tr->handle.easy, url);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_CUSTOMREQUEST, rr->x->method);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(tr->body[0].n + tr->body[1].n));
+    curl_easy_setopt(tr->handle.easy, CURLOPT_READFUNCTION, on_send);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_READDATA, tr);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_SEEKFUNCTION, on_seek);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_SEEKDATA, tr);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_HTTPHEADER, tr->headers);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_HEADERDATA, tr);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_WRITEDATA, tr);
+    curl_easy_setopt(tr->handle.easy, CURLOPT_PRIVATE, &tr->handle);
+    return RP_OK;
+}
+
+static void note_attempt(route_request *rr, const char *node) {
+    snprintf(rr->node_name, sizeof(rr->node_name), "%s", node);
+    if (rr->r.began) rr->n_continuations++;
+    if (rr->n_attempts < ROUTE_ATTEMPTS) {
+        route_attempt *a = &rr->attempts[rr->n_attempts];
+        *a = (route_attempt){.continues = rr->r.began};
+        snprintf(a->node, sizeof(a->node), "%s", node);
+    }
+    rr->n_attempts++;
+}
+
+static void note_failure(route_request *rr, const char *why) {
+    if (rr->n_attempts > 0 && rr->n_attempts <= ROUTE_ATTEMPTS) rr->attempts[rr->n_attempts - 1].failure = why;
+}
+
+void route_transfer_start(route_request *rr) {
+    route *t = rr->t;
+    const route_node *n = rr->r.node >= 0 && rr->r.node < CLUSTER_MAX_NODES ? t->nodes[rr->r.node] : NULL;
+    route_transfer *tr = n ? base_calloc(1, sizeof(*tr)) : NULL;
+    note_attempt(rr, route_node_name(t, rr->r.node));
+    if (rr->n_attempts == 1) histogram_add_us(&t->wait, base_clock_us() - rr->x->arrived_us);
+    if (tr) {
+        *tr = (route_transfer){.t = t, .rr = rr, .bytes = BASE_BUFFER(SERVER_REPLY_BYTES), .held = BASE_BUFFER(SERVER_REPLY_BYTES)};
+        rr->transfer = tr;
+        if (!transfer_prepare(tr, n) && curl_multi_add_handle(t->multi, tr->handle.easy) == CURLM_OK) return;
+        rr->transfer = NULL;
+        route_transfer_free(tr);
+    }
+    note_failure(rr, "out of memory");
+    cluster_router_failed(t->router, &rr->r, CLUSTER_NODE_UNREACHABLE, 0);
+}
+
+void route_transfer_drop(route_request *rr) {
+    route_transfer *tr = rr->transfer;
+    if (!tr) return;
+    tr->rr = NULL;
+    rr->transfer = NULL;
+    route_mark(rr->t, &tr->handle);
+}
+
+/* ---- its end ---- */
+
+/* The reply as it is, for a client that gets it. */
+static void keep_reply(route_transfer *tr) {
+    route_request *rr = tr->rr;
+    base_buffer_free(&rr->held);
+    rr->held = tr->held;
+    tr->held = BASE_BUFFER(SERVER_REPLY_BYTES);
+    rr->status = tr->status;
+    rr->retry_after_ms = (uint32_t)BASE_MIN(tr->retry_after_ms, (uint64_t)UINT32_MAX);
+    snprintf(rr->content_type, sizeof(rr->content_type), "%s", tr->content_type);
+}
+
+/* A node that has restarted does not know the router's epoch: nothing was done. */
+static bool is_other_epoch(const route_transfer *tr) {
+    return tr->status == 409 && tr->held.data && strstr(tr->held.data, "other_epoch");
+}
+
+static void transfer_fail(route_transfer *tr, cluster_failure failure, const char *why) {
+    route_request *rr = tr->rr;
+    route *t = tr->t;
+    const uint64_t retry_ms = tr->retry_after_ms;
+    note_failure(rr, why);
+    rr->transfer = NULL;
+    tr->rr = NULL;
+    cluster_router_failed(t->router, &rr->r, failure, retry_ms);
+}
+
+static void transfer_succeed(route_transfer *tr) {
+    route_request *rr = tr->rr;
+    if (tr->relays && route_frames_finish(&rr->frames, &tr->bytes)) {
+        transfer_fail(tr, CLUSTER_NODE_CUT, "out of memory");
+        return;
+    }
+    if (tr->relays) transfer_relay(tr);
+    else keep_reply(tr);
+    rr->transfer = NULL;
+    tr->rr = NULL;
+    cluster_router_finished(tr->t->router, &rr->r);
+}
+
+static bool was_unreachable(CURLcode result) {
+    return result == CURLE_COULDNT_CONNECT || result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_SSL_CONNECT_ERROR ||
+           result == CURLE_PEER_FAILED_VERIFICATION;
+}
+
+static bool is_connect_timeout(const route_transfer *tr, CURLcode result) {
+    curl_off_t connected = 0;
+    curl_easy_getinfo(tr->handle.easy, CURLINFO_CONNECT_TIME_T, &connected);
+    return result == CURLE_OPERATION_TIMEDOUT && connected == 0;
+}
+
+void route_transfer_done(route_transfer *tr, CURLcode result) {
+    if (!tr->rr) return;
+    const int status = tr->status;
+    if (tr->broken) transfer_fail(tr, CLUSTER_NODE_CUT, tr->broken);
+    else if (was_unreachable(result) || is_connect_timeout(tr, result)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
+    else if (result != CURLE_OK) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
+    else if (status >= 200 && status < 300) transfer_succeed(tr);
+    else if (status == 429 || status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
+    else if (is_other_epoch(tr)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
+    else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
+    else {
+        keep_reply(tr);
+        transfer_fail(tr, CLUSTER_NODE_REFUSES, "refused");
+    }
+}

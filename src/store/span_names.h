@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* span_names.h: names of KV in a cluster (reprise_cluster.h): keyed hashes of keys and of tokens, and the report of changed tiers.
+ *
+ *   name of a key        first 16 bytes of BLAKE2b-256(cluster key; "reprise name 1", key)
+ *   module's span        the name of its key
+ *   text                 a chain over the tokens after a root, SPAN_NAME_TOKENS at a time:
+ *
+ *     root key --> chain_0 -- 64 tokens --> chain_1 -- 64 tokens --> chain_2 ...       chain_0 = BLAKE2b-256(cluster key; "reprise text name 1", root)
+ *                                              |                        |              chain_i = BLAKE2b-256("reprise text name 2", chain_i-1, runs)
+ *                                            name                     name             name    = the name of chain_i as a key
+ *
+ * A run of tokens at consecutive positions is hashed as its first position and its tokens. The first link is keyed, so that nobody without the
+ * cluster key can compute any of them. A text's tokens are the same whether spans of the store begin and end in them or not: a router names a
+ * prompt without knowing the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
+ *
+ * Functions without a state; a span_reporter belongs to one thread at a time.
+ */
+#ifndef STORE_SPAN_NAMES_H
+#define STORE_SPAN_NAMES_H
+
+#include "base/hash.h"
+#include "reprise_cluster.h"
+
+#define SPAN_NAME_TOKENS RP_NAME_TOKENS
+
+rp_name span_name_of(const base_key *cluster_key, const base_key *key);
+/* The chain of a root. */
+base_key span_chain_begin(const base_key *cluster_key, const base_key *root);
+/* Its next link, of SPAN_NAME_TOKENS tokens at their positions. */
+base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions);
+
+/* ---- reports ---- */
+
+#define SPAN_REPORT_CHANGES 512 /* delivered at once */
+
+/* Collects changes, and delivers them in batches. Zero-initialise, then set the first three. */
+typedef struct span_reporter {
+    base_key cluster_key;
+    rp_on_spans fn; /* NULL: nothing is reported */
+    void *user;
+    size_t n;
+    rp_span_change changes[SPAN_REPORT_CHANGES];
+} span_reporter;
+
+/* Adds a change; delivers first if there is no space for it. */
+void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers);
+/* Delivers what was added. */
+void span_reporter_flush(span_reporter *r);
+
+#endif
