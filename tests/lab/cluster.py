@@ -35,9 +35,8 @@ def free_ports(n):
 
 
 def processor_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all threads of a process: its clock, as Linux numbers those of other processes (clock_getcpuclockid)."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def machine():
