@@ -123,7 +123,8 @@ typedef struct rp_model_options {
     uint32_t struct_size;
     const char *chat_format; /* a name from rp_chat_format_name; NULL: from the model's metadata and template */
     bool vocabulary_only;    /* load the tokenizer only: the file needs no weights and may have any architecture.
-                                Engines, rp_schema_lint and rp_split refuse this model with RP_ERR_UNSUPPORTED.
+                                rp_schema_lint, rp_split and engines without plans_only refuse this model with
+                                RP_ERR_UNSUPPORTED. Where the file has weights, they are not read.
                                 Default false */
 } rp_model_options;
 
@@ -415,7 +416,7 @@ typedef struct rp_span_change {
     uint32_t tiers; /* RP_TIER_*: where it is now; 0: nowhere */
 } rp_span_change;
 
-/* Called with changes in their order, on the engine's thread or, for what is on disk at the start, within rp_engine_new. It must not wait. changes
+/* Called with changes in their order, some hundred at a time, at the end of a step, on the engine's thread or, for what is on disk at the start, within rp_engine_new. It must not wait. changes
  * is borrowed meanwhile. */
 typedef void (*rp_on_spans)(void *user, const rp_span_change *changes, size_t n);
 
@@ -484,8 +485,11 @@ typedef struct rp_engine_options {
     rp_on_spans on_spans;        /* reports the names of what the store holds; needs cluster_key. NULL: none */
     void *spans_user;
     bool plans_only;             /* plan requests, without computing any: schemas, rp_plan_names_of and rp_engine_inspect work, rp_engine_submit gives
-                                    RP_ERR_UNSUPPORTED. The model may have its vocabulary only. Default false */
-    const char *identity;        /* plans_only: plan for engines of this identity (rp_engine_identity); NULL: its own. Borrowed likewise */
+                                    RP_ERR_UNSUPPORTED. The model may be opened with vocabulary_only, from a file with the shape of a supported model
+                                    (RP_ERR_UNSUPPORTED). No weights, KV memory or thread are used. RP_ERR_INVALID: with store_dir or on_spans. Default
+                                    false */
+    const char *identity;        /* plans_only: plan for engines of this identity (rp_engine_identity), with the same options about KV and context; NULL:
+                                    its own. RP_ERR_INVALID: not 64 lower-case digits, or without plans_only. Borrowed likewise */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);

@@ -47,12 +47,14 @@ typedef struct rp_plan_names {
 
 /* Plans a request as rp_engine_submit does, and names the KV that it can reuse. Nothing is queued. Any thread. Answers of earlier turns are text
  * here: where a node remembers their sampled tokens, names after them may differ.
- * RP_ERR_UNSUPPORTED (the engine has no cluster_key), errors of rp_engine_submit about the request. *out: rp_plan_names_free. */
+ * With RP_REUSE_OFF there are none; with no_prefix, those of modules; text names end before the last token, which is always computed.
+ * RP_ERR_UNSUPPORTED (the engine has no cluster_key), errors of rp_engine_submit about the request, except those about its answer's grammar.
+ * *out: rp_plan_names_free. */
 RP_API int rp_plan_names_of(rp_engine *engine, const rp_request *request, rp_plan_names **out, rp_error *err);
 RP_API void rp_plan_names_free(rp_plan_names *names);
 
 /* The identity of an engine's KV: 64 hexadecimal digits of a hash of model, KV format and arithmetic (docs/format.md). Engines with the same
- * identity and cluster_key give equal names to equal bytes. Belongs to the engine. */
+ * identity and cluster_key give equal names to equal bytes. Immutable; belongs to the engine. Any thread. */
 RP_API const char *rp_engine_identity(const rp_engine *engine);
 
 /* ---- Load ---- */

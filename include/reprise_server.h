@@ -47,6 +47,8 @@ typedef struct rp_router_options {
     const char *nodes_file;     /* file with one more of them in each line, '#' begins a comment; read again when it changes. NULL: none */
     const char *nodes_dns;      /* "NAME:PORT": a node at each address of the name, which is looked up every 10 s. NULL: none */
     const char *secret_file;    /* the cluster's secret: 64 hexadecimal digits, or 32 bytes */
+    const char *const *schemas; /* [n_schemas] files of schemas that nodes have for all tenants, for plans. NULL: none */
+    int32_t n_schemas;          /* 0 to 256 */
     const char *policy;         /* how a node is chosen: "cost", "longest-match", ... (docs/cluster.md). NULL: cost */
     const char *admission;      /* when a request that will miss its goals is refused: "off", "after-prefill", "at-arrival", "predicted". NULL: predicted */
     double ttft_goal_ms;        /* goal for the time to first token; 0: none (default) */

@@ -36,6 +36,7 @@ extern const cli_command cli_command_quantize;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_cache;
 extern const cli_command cli_command_serve;
+extern const cli_command cli_command_route;
 extern const cli_command cli_command_explain;
 extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;

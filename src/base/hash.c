@@ -16,11 +16,14 @@
 
 _Static_assert(sizeof(crypto_generichash_state) <= sizeof(((base_hash *)0)->state), "base_hash holds libsodium's state");
 _Static_assert(_Alignof(crypto_generichash_state) <= _Alignof(base_hash), "base_hash is aligned for libsodium's state");
+_Static_assert(sizeof(base_key) == BASE_KEY_BYTES && 2 * BASE_KEY_BYTES <= crypto_generichash_BYTES_MAX, "two keys are the output of one hash");
 _Static_assert(BASE_KEY_BYTES >= crypto_generichash_BYTES_MIN && BASE_KEY_BYTES <= crypto_generichash_BYTES_MAX,
                "BLAKE2b makes keys of this length");
 
 /* Tags keep a number apart from a string of eight bytes, and a key from a string of thirty-two. */
-enum { TAG_BYTES = 'b', TAG_U64 = 'u', TAG_KEY = 'k' };
+enum { TAG_BYTES = 'b',
+       TAG_U64 = 'u',
+       TAG_KEY = 'k' };
 
 static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
 
@@ -44,17 +47,19 @@ static void update_frame(base_hash *h, unsigned char tag, uint64_t v) {
     base_hash_update(h, frame, sizeof frame);
 }
 
-static void hash_start(base_hash *h, const char *domain, const unsigned char *key, size_t key_bytes) {
+static void hash_start(base_hash *h, const char *domain, const unsigned char *key, size_t key_bytes, size_t out_bytes) {
     pthread_once(&sodium_once, sodium_start);
-    int rc = crypto_generichash_init(base_hash_state_of(h), key, key_bytes, BASE_KEY_BYTES);
+    int rc = crypto_generichash_init(base_hash_state_of(h), key, key_bytes, out_bytes);
     BASE_ASSERT(rc == 0);
     (void)rc;
     base_hash_bytes(h, domain, strlen(domain));
 }
 
-void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0); }
+void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, BASE_KEY_BYTES); }
 
-void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) { hash_start(h, domain, key->bytes, sizeof key->bytes); }
+void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) { hash_start(h, domain, key->bytes, sizeof key->bytes, BASE_KEY_BYTES); }
+
+void base_hash_init_pair(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, 2 * sizeof(base_key)); }
 
 void base_hash_bytes(base_hash *h, const void *bytes, size_t n) {
     update_frame(h, TAG_BYTES, n);
@@ -70,6 +75,12 @@ void base_hash_key(base_hash *h, const base_key *key) {
 
 void base_hash_final(base_hash *h, base_key *out) {
     int rc = crypto_generichash_final(base_hash_state_of(h), out->bytes, sizeof out->bytes);
+    BASE_ASSERT(rc == 0);
+    (void)rc;
+}
+
+void base_hash_final_pair(base_hash *h, base_key out[2]) {
+    int rc = crypto_generichash_final(base_hash_state_of(h), out[0].bytes, 2 * sizeof(base_key));
     BASE_ASSERT(rc == 0);
     (void)rc;
 }

@@ -27,6 +27,9 @@ void base_hash_bytes(base_hash *h, const void *bytes, size_t n);         /* fram
 void base_hash_u64(base_hash *h, uint64_t v);
 void base_hash_key(base_hash *h, const base_key *key);
 void base_hash_final(base_hash *h, base_key *out);
+/* A hash of two keys, neither of which tells the other. */
+void base_hash_init_pair(base_hash *h, const char *domain);
+void base_hash_final_pair(base_hash *h, base_key out[2]);
 
 bool base_key_equal(const base_key *a, const base_key *b);
 /* Lower-case hexadecimal of the first `digits` (<= 64) nibbles; out holds digits + 1 bytes. */

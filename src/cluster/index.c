@@ -55,6 +55,7 @@ typedef struct node_totals {
 } node_totals;
 
 struct cluster_index {
+    uint32_t factor; /* of orders; odd, so that it permutes them */
     segment segments[N_SEGMENTS];
     node_totals nodes[CLUSTER_MAX_NODES];
     index_wide_pool wide;
@@ -67,11 +68,16 @@ typedef struct holding {
     uint32_t tiers, mark;
 } holding;
 
-int cluster_index_new(cluster_index **out, rp_error *err) {
+static int index_new(cluster_index **out, uint32_t factor, rp_error *err) {
     cluster_index *x = base_calloc(1, sizeof *x);
     *out = x;
-    return x ? RP_OK : base_fail_memory(err, sizeof *x, "an index of names");
+    if (!x) return base_fail_memory(err, sizeof *x, "an index of names");
+    x->factor = factor;
+    return RP_OK;
 }
+
+int cluster_index_new(cluster_index **out, rp_error *err) { return index_new(out, 1, err); }
+int cluster_index_new_source(cluster_index **out, rp_error *err) { return index_new(out, UINT32_C(0x9e3779b1), err); }
 
 void cluster_index_free(cluster_index *x) {
     if (!x) return;
@@ -83,18 +89,19 @@ void cluster_index_free(cluster_index *x) {
 /* ---- Segments ---- */
 
 static size_t order_home(uint32_t order, size_t cap) { return (size_t)((uint64_t)order * cap >> 32); }
-static uint32_t slot_order(const slot *s) { return (uint32_t)cluster_name_hash(&s->name, 0); }
+static uint32_t index_order(const cluster_index *x, uint64_t hash) { return (uint32_t)hash * x->factor; }
+static uint32_t slot_order(const cluster_index *x, const slot *s) { return index_order(x, cluster_name_hash(&s->name, 0)); }
 
-static int slot_compare(const slot *s, uint32_t order, const rp_name *name) {
-    const uint32_t own = slot_order(s);
+static int slot_compare(const cluster_index *x, const slot *s, uint32_t order, const rp_name *name) {
+    const uint32_t own = slot_order(x, s);
     if (own != order) return own < order ? -1 : 1;
     return memcmp(s->name.bytes, name->bytes, RP_NAME_BYTES);
 }
 
 /* The first slot, from the home of (order, name) on, that is free, or not less. */
-static size_t segment_seek(const segment *g, uint32_t order, const rp_name *name) {
+static size_t segment_seek(const cluster_index *x, const segment *g, uint32_t order, const rp_name *name) {
     size_t i = order_home(order, g->cap);
-    while (i < g->n_slots && g->slots[i].n_holders > 0 && slot_compare(&g->slots[i], order, name) < 0) i++;
+    while (i < g->n_slots && g->slots[i].n_holders > 0 && slot_compare(x, &g->slots[i], order, name) < 0) i++;
     return i;
 }
 
@@ -103,11 +110,11 @@ static bool segment_has(const segment *g, size_t at, const rp_name *name) {
 }
 
 /* Copies the slots in use to `to`, which is empty. false: they do not fit. */
-static bool segment_copy(segment *to, const segment *from) {
+static bool segment_copy(const cluster_index *x, segment *to, const segment *from) {
     size_t next = 0;
     for (size_t i = 0; i < from->n_slots; i++) {
         if (from->slots[i].n_holders == 0) continue;
-        next = BASE_MAX(next, order_home(slot_order(&from->slots[i]), to->cap));
+        next = BASE_MAX(next, order_home(slot_order(x, &from->slots[i]), to->cap));
         if (next == to->n_slots) return false;
         to->slots[next++] = from->slots[i];
     }
@@ -117,11 +124,11 @@ static bool segment_copy(segment *to, const segment *from) {
 
 static int segment_resize(cluster_index *x, segment *g, size_t cap) {
     cap = BASE_MAX(cap, (size_t)LEAST_CAP);
-    segment to = {.cap = cap, .n_slots = cap + BASE_MIN(cap / 2, (size_t)64)};
+    segment to = {.cap = cap, .n_slots = cap + BASE_MIN(cap / 16 + 4, (size_t)64)};
     if (cap > MOST_CAP) return RP_ERR_LIMIT;
     to.slots = base_calloc(to.n_slots, sizeof(slot));
     if (!to.slots) return RP_ERR_MEMORY;
-    if (!segment_copy(&to, g)) {
+    if (!segment_copy(x, &to, g)) {
         base_free(to.slots);
         return RP_ERR_LIMIT;
     }
@@ -140,7 +147,7 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
         if (rc == RP_ERR_MEMORY) return rc;
     }
     for (;;) {
-        *at = segment_seek(g, order, name);
+        *at = segment_seek(x, g, order, name);
         for (*end = *at; *end < g->n_slots && g->slots[*end].n_holders > 0;) ++*end;
         if (*end < g->n_slots) return RP_OK;
         do { /* it would be pushed beyond the pad */
@@ -156,7 +163,7 @@ static int segment_make_space(cluster_index *x, segment *g, uint32_t order, cons
 /* The slot at `at` is free then. */
 static void segment_close_gap(cluster_index *x, segment *g, size_t at) {
     size_t end = at + 1;
-    while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(&g->slots[end]), g->cap) < end) end++;
+    while (end < g->n_slots && g->slots[end].n_holders > 0 && order_home(slot_order(x, &g->slots[end]), g->cap) < end) end++;
     memmove(&g->slots[at], &g->slots[at + 1], (end - at - 1) * sizeof(slot));
     g->slots[end - 1] = (slot){0};
     g->count--;
@@ -254,7 +261,7 @@ static segment *index_segment(cluster_index *x, uint64_t hash) { return &x->segm
 
 static const slot *index_slot(const cluster_index *x, const rp_name *name, uint64_t hash) {
     const segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
-    const size_t at = segment_seek(g, (uint32_t)hash, name);
+    const size_t at = segment_seek(x, g, index_order(x, hash), name);
     return segment_has(g, at, name) ? &g->slots[at] : NULL;
 }
 
@@ -290,7 +297,7 @@ static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32
     const uint64_t hash = cluster_name_hash(name, 0);
     segment *g = index_segment(x, hash);
     node_totals *t = &x->nodes[node];
-    const size_t at = segment_seek(g, (uint32_t)hash, name);
+    const size_t at = segment_seek(x, g, index_order(x, hash), name);
     holding before = {0, t->mark}, after = {tiers, t->mark};
     int rc = RP_OK;
     if (segment_has(g, at, name)) {
@@ -302,7 +309,7 @@ static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32
             segment_close_gap(x, g, at);
             segment_shrink(x, g);
         }
-    } else if (tiers) rc = index_insert(x, g, (uint32_t)hash, name, node, after);
+    } else if (tiers) rc = index_insert(x, g, index_order(x, hash), name, node, after);
     if (rc == RP_OK) totals_move(t, name, before.tiers, tiers);
     return rc;
 }
@@ -402,7 +409,7 @@ static size_t walk_resume(const cluster_index *x, const cluster_index_place *pla
     if (!place->began) return 0;
     const uint64_t hash = cluster_name_hash(&place->last, 0);
     const size_t k = hash >> (64 - SEGMENT_BITS);
-    *at = segment_seek(&x->segments[k], (uint32_t)hash, &place->last);
+    *at = segment_seek(x, &x->segments[k], index_order(x, hash), &place->last);
     if (segment_has(&x->segments[k], *at, &place->last)) ++*at;
     return k;
 }
@@ -446,9 +453,13 @@ static void match_item(const cluster_index *x, match_state *m, int32_t item, uin
     if (is_text) m->n_chains = 0;
     const slot *s = index_slot(x, &m->items[item].name, hash);
     if (s && s->n_holders == WIDE) {
-        const uint32_t entry = slot_wide(s);
-        for (int32_t node = -1; (node = index_wide_next(&x->wide, entry, node)) >= 0;)
-            match_holder(m, item, node, slot_get_wide(x, entry, node).tiers);
+        uint64_t planes[3], holders;
+        for (int32_t word = 0; word * 64 < m->n_nodes && index_wide_word(&x->wide, slot_wide(s), word, planes, &holders); word++)
+            for (; holders; holders &= holders - 1) {
+                const int bit = base_ctz64(holders);
+                const uint64_t tiers = (planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2;
+                match_holder(m, item, word * 64 + bit, (uint32_t)tiers);
+            }
     } else
         for (int i = 0; s && i < s->n_holders; i++) match_holder(m, item, holder_node(s->holders[i]), holder_holding(s->holders[i]).tiers);
     m->n_texts += is_text;
@@ -464,6 +475,6 @@ void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32
         if (i >= n_items) continue;
         const uint64_t hash = hashes[i % AHEAD] = cluster_name_hash(&items[i].name, 0);
         const segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
-        if (g->slots) BASE_PREFETCH(&g->slots[order_home((uint32_t)hash, g->cap)]);
+        if (g->slots) BASE_PREFETCH(&g->slots[order_home(index_order(x, hash), g->cap)]);
     }
 }

@@ -26,6 +26,9 @@
 typedef struct cluster_index cluster_index;
 
 int cluster_index_new(cluster_index **out, rp_error *err); /* RP_ERR_MEMORY */
+/* The same with another order within segments. A table that takes names in its own order has to push each far from its home; so walks of a
+ * source fill other indexes. */
+int cluster_index_new_source(cluster_index **out, rp_error *err);
 void cluster_index_free(cluster_index *x);
 /* Sets the tiers in which a node holds a name, speculative ones included; 0 removes it, and cannot fail. RP_ERR_MEMORY, RP_ERR_LIMIT: nothing was
  * changed. */

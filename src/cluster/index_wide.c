@@ -113,6 +113,15 @@ int32_t index_wide_next(const index_wide_pool *p, uint32_t entry, int32_t node) 
     return -1;
 }
 
+bool index_wide_word(const index_wide_pool *p, uint32_t entry, int32_t word, uint64_t planes[3], uint64_t *holders) {
+    size_t n_words;
+    const uint64_t *words = wide_words(p, entry, &n_words);
+    if ((size_t)word >= n_words) return false;
+    for (size_t i = 0; i < 3; i++) planes[i] = words[i * n_words + (size_t)word];
+    *holders = planes[0] | planes[1] | planes[2];
+    return true;
+}
+
 int32_t index_wide_count(const index_wide_pool *p, uint32_t entry) {
     size_t n_words;
     const uint64_t *words = wide_words(p, entry, &n_words);

@@ -9,6 +9,7 @@
 #ifndef CLUSTER_INDEX_WIDE_H
 #define CLUSTER_INDEX_WIDE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,8 @@ int index_wide_set(index_wide_pool *p, uint32_t entry, int32_t node, uint32_t pl
 uint32_t index_wide_get(const index_wide_pool *p, uint32_t entry, int32_t node);
 /* The next holder after node (-1: the first one); -1: none. A holder has a bit in one of the planes 0 to 2. */
 int32_t index_wide_next(const index_wide_pool *p, uint32_t entry, int32_t node);
+/* Planes 0 to 2 of nodes 64 * word to 64 * word + 63, and those of them that are holders. false: no node from there on is one. */
+bool index_wide_word(const index_wide_pool *p, uint32_t entry, int32_t word, uint64_t planes[3], uint64_t *holders);
 int32_t index_wide_count(const index_wide_pool *p, uint32_t entry);
 
 #endif

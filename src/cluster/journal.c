@@ -54,7 +54,7 @@ int cluster_journal_new(cluster_journal **out, const uint8_t *secret, const clus
     BASE_ASSERT(hello->epoch != 0);
     if (!j) return base_fail_memory(err, sizeof *j, "a journal");
     j->ring = base_alloc(RING * sizeof *j->ring);
-    int rc = j->ring ? cluster_index_new(&j->table, err) : base_fail_memory(err, RING * sizeof *j->ring, "a journal");
+    int rc = j->ring ? cluster_index_new_source(&j->table, err) : base_fail_memory(err, RING * sizeof *j->ring, "a journal");
     if (rc == RP_OK && pthread_mutex_init(&j->lock, NULL) != 0) {
         cluster_index_free(j->table);
         rc = base_fail_memory(err, sizeof j->lock, "a lock");

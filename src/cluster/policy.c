@@ -2,6 +2,8 @@
 /* policy.c: see policy.h. */
 #include "cluster/policy.h"
 
+#include <string.h>
+
 #include "base/compiler.h"
 #include "cluster/cost.h"
 
@@ -91,8 +93,23 @@ static int32_t work_text_rest(work *w, const cluster_request *r, int32_t from) {
     return r->n_items;
 }
 
+/* Names from the first one on that are in RAM, or will be: eight at a time, since hot prompts are long and many nodes hold them. */
+static int32_t ram_prefix(const uint8_t *held, int32_t n) {
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    _Static_assert(IN_RAM == 5, "bits 0 and 2");
+    int32_t i = 0;
+    for (uint64_t eight; i + 8 <= n; i += 8) {
+        memcpy(&eight, held + i, 8);
+        if (((eight | eight >> 2) & each) != each) break;
+    }
+    while (i < n && held[i] & IN_RAM) i++;
+    return i;
+}
+
 static void work_modules(work *w, cluster_candidate *c, const cluster_request *r, const uint8_t *held, bool plain) {
-    for (int32_t i = 0; i < r->n_items; i++) {
+    int32_t n = plain && held ? ram_prefix(held, r->n_items) : 0;
+    if (n > 0) c->held_tokens = r->items[n - 1].position + r->items[n - 1].n_tokens - r->items[0].position; /* adjacent */
+    for (int32_t i = n; i < r->n_items; i++) {
         uint32_t tiers = held ? held[i] : 0;
         if (plain && !tiers && !r->items[i].is_module) i = work_text_rest(w, r, i) - 1;
         else work_item(w, c, &r->items[i], tiers);

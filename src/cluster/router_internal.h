@@ -54,6 +54,7 @@ typedef struct router_node {
     char name[CLUSTER_NODE_NAME_BYTES];
     uint64_t name_hash;
     cluster_view *view;
+    uint64_t opened_us;     /* its stream */
     uint64_t busy_until_us; /* it asked not to be asked before, or could not be reached */
 
     /* Requests that it has from this router, in the order in which they were sent. */

@@ -194,13 +194,18 @@ static void node_open(cluster_router *t, router_node *x, uint64_t now_us) {
     uint64_t epoch, after;
     cluster_view_open(x->view, now_us, nonce, t->env.random(t->env.user), &epoch, &after);
     x->stream_is_open = true;
+    x->opened_us = now_us;
     t->env.open_stream(t->env.user, (int32_t)(x - t->nodes), nonce, epoch, after);
 }
 
 uint64_t router_node_tick(cluster_router *t, router_node *x, uint64_t now_us) {
+    if (x->stream_is_open && cluster_view_is_silent(x->view, now_us)) {
+        t->env.close_stream(t->env.user, (int32_t)(x - t->nodes));
+        router_node_close(t, x, now_us);
+    }
     if (!x->stream_is_open && cluster_view_opens_at(x->view) <= now_us) node_open(t, x, now_us);
     uint64_t due = x->stream_is_open ? UINT64_MAX : cluster_view_opens_at(x->view), heard = cluster_view_heard_us(x->view);
-    const uint64_t times[] = {heard + CLUSTER_SUSPECT_US, heard + CLUSTER_DEAD_US, x->busy_until_us};
+    const uint64_t times[] = {heard + CLUSTER_SUSPECT_US, heard + CLUSTER_DEAD_US, x->opened_us + CLUSTER_DEAD_US, x->busy_until_us};
     for (size_t i = 0; i < BASE_ARRAY_LEN(times); i++)
         if (times[i] > now_us) due = BASE_MIN(due, times[i]);
     return due;

@@ -25,8 +25,7 @@ struct cluster_view {
     cluster_view_state state;
     cluster_reader *reader; /* NULL: closed, or no memory */
     uint64_t now_us;        /* of the call */
-    uint64_t opens_at, delay_us, n_opened;
-    bool greeted;     /* the stream's hello has come */
+    uint64_t opens_at, opened_us, delay_us, n_opened;
     bool in_snapshot; /* of this stream */
     bool whole;
     bool connected; /* false: the last connection ended, or could not be made, and no frame has come since */
@@ -77,9 +76,9 @@ void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_N
     cluster_stream_key_make(&key, v->secret, nonce);
     (void)cluster_reader_new(&v->reader, &key, NULL); /* without memory the first bytes end the stream */
     v->state = CLUSTER_VIEW_OPENING;
-    v->now_us = now_us;
+    v->opened_us = now_us;
     v->opens_at = UINT64_MAX;
-    v->greeted = v->in_snapshot = false;
+    v->in_snapshot = false;
     *epoch = v->whole ? v->epoch : 0;
     *after = v->whole ? v->seq : 0;
 }
@@ -96,7 +95,6 @@ uint64_t cluster_view_opens_at(const cluster_view *v) { return v->opens_at; }
 /* ---- Frames ---- */
 
 static int view_hello(cluster_view *v, const cluster_hello *h) {
-    v->greeted = true;
     v->hello = *h;
     if (h->epoch == v->epoch) return RP_OK;
     if (v->epoch != 0) v->counts.other_epochs++;
@@ -211,6 +209,10 @@ int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_
 }
 
 /* ---- For others ---- */
+
+bool cluster_view_is_silent(const cluster_view *v, uint64_t now_us) {
+    return v->state != CLUSTER_VIEW_CLOSED && now_us >= BASE_MAX(v->heard_us, v->opened_us) + CLUSTER_DEAD_US;
+}
 
 cluster_view_state cluster_view_get_state(const cluster_view *v) { return v->state; }
 const cluster_hello *cluster_view_hello(const cluster_view *v) { return &v->hello; }

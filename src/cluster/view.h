@@ -9,7 +9,7 @@
  * entries stay, and those that it does not confirm are removed at its end.
  *
  * Health, by what was heard: nothing for CLUSTER_SUSPECT_US: suspect, no new requests; for CLUSTER_DEAD_US, or no connection: dead, its requests
- * move.
+ * move. A stream without a frame for CLUSTER_DEAD_US (cluster_view_is_silent) is cut by the caller: its connection may be half open.
  */
 #ifndef CLUSTER_VIEW_H
 #define CLUSTER_VIEW_H
@@ -41,6 +41,9 @@ int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_
 void cluster_view_cut(cluster_view *v, uint64_t now_us);
 /* When to open it (again); UINT64_MAX: it is open. */
 uint64_t cluster_view_opens_at(const cluster_view *v);
+
+/* Whether it is open, and no frame has come for CLUSTER_DEAD_US. */
+bool cluster_view_is_silent(const cluster_view *v, uint64_t now_us);
 
 cluster_view_state cluster_view_get_state(const cluster_view *v);
 cluster_health cluster_view_health(const cluster_view *v, uint64_t now_us);

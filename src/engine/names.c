@@ -17,12 +17,11 @@ typedef struct names_owner {
     size_t cap;
 } names_owner;
 
-static int names_add(names_owner *o, const base_key *cluster_key, const base_key *key, const rp_named_kv *about, rp_error *err) {
+static int names_add(names_owner *o, const rp_named_kv *about, rp_error *err) {
     rp_plan_names *n = &o->names;
     int rc = base_grow((void **)&n->items, &o->cap, (size_t)n->n_items + 1, MAX_NAMES, sizeof(*n->items));
     if (rc) return base_fail(err, rc, "a prompt of %d names", n->n_items);
-    n->items[n->n_items] = *about;
-    n->items[n->n_items++].name = span_name_of(cluster_key, key);
+    n->items[n->n_items++] = *about;
     return RP_OK;
 }
 
@@ -63,7 +62,8 @@ static int name_reduced(const rp_job *c, const pml_item *item, const pml_segment
     about.n_tokens = used_slots_until(used, INT32_MAX);
     const uint64_t share = s->keep == REDUCTION_AUTO ? REDUCTION_ALL : (uint64_t)s->keep;
     about.bytes = (uint64_t)about.n_tokens * names_token_bytes(c->engine, s->format) * share / REDUCTION_ALL;
-    return names_add(o, &c->engine->cluster_key, &key, &about, err);
+    about.name = span_name_of(&c->engine->cluster_key, &key);
+    return names_add(o, &about, err);
 }
 
 static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_error *err) {
@@ -80,7 +80,8 @@ static int name_view(const rp_job *c, const pml_item *item, names_owner *o, rp_e
         about.n_tokens = used_slots_until(&used, (i + 1) * KV_SPAN_TOKENS);
         const int32_t span_tokens = BASE_MIN(KV_SPAN_TOKENS, s->n_tokens - i * KV_SPAN_TOKENS);
         about.bytes = (uint64_t)span_tokens * names_token_bytes(c->engine, s->format);
-        if (about.n_tokens > 0) rc = names_add(o, &c->engine->cluster_key, &pml_segment_keys(l, s)[i], &about, err);
+        about.name = span_name_of(&c->engine->cluster_key, &pml_segment_keys(l, s)[i]);
+        if (about.n_tokens > 0) rc = names_add(o, &about, err);
     }
     return rc;
 }
@@ -97,16 +98,15 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 
 /* Own tokens [begin, end) after one root. *named: the end of the last token with a name. */
 static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
-    const base_key *cluster_key = &c->engine->cluster_key;
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
-    base_key chain = span_chain_begin(cluster_key, root);
+    base_key chain = span_chain_begin(&c->engine->cluster_key, root);
     int rc = RP_OK;
     for (int32_t i = begin; i + SPAN_NAME_TOKENS <= end && !rc; i += SPAN_NAME_TOKENS) {
-        chain = span_chain_next(&chain, c->tokens + i, c->positions + i);
         rp_named_kv about = {.n_tokens = i + SPAN_NAME_TOKENS - *named, .position = c->positions[*named]};
         about.bytes = (uint64_t)about.n_tokens * token_bytes;
+        chain = span_chain_next(&chain, c->tokens + i, c->positions + i, &about.name);
         *named = i + SPAN_NAME_TOKENS;
-        rc = names_add(o, cluster_key, &chain, &about, err);
+        rc = names_add(o, &about, err);
     }
     return rc;
 }

@@ -26,18 +26,19 @@ base_key span_chain_begin(const base_key *cluster_key, const base_key *root) {
     return chain;
 }
 
-base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions) {
+base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions, rp_name *name) {
     base_hash h;
-    base_key next;
-    base_hash_init(&h, "reprise text name 2");
+    base_key both[2];
+    base_hash_init_pair(&h, "reprise text name 2");
     base_hash_key(&h, chain);
     for (size_t i = 0, end; i < SPAN_NAME_TOKENS; i = end) {
         for (end = i + 1; end < SPAN_NAME_TOKENS && positions[end] == positions[end - 1] + 1;) end++;
         base_hash_u64(&h, (uint64_t)(int64_t)positions[i]);
         base_hash_bytes(&h, tokens + i, (end - i) * sizeof(*tokens)); /* little-endian, as on all supported machines */
     }
-    base_hash_final(&h, &next);
-    return next;
+    base_hash_final_pair(&h, both);
+    memcpy(name->bytes, both[1].bytes, sizeof(name->bytes));
+    return both[0];
 }
 
 void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers) {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_names.h: names of KV in a cluster (reprise_cluster.h): keyed hashes of keys and of tokens, and the report of changed tiers.
  *
- *   name of a key        first 16 bytes of BLAKE2b-256(cluster key; "reprise name 1", key)
- *   module's span        the name of its key
+ *   module's span        first 16 bytes of BLAKE2b-256(cluster key; "reprise name 1", its key)
  *   text                 a chain over the tokens after a root, SPAN_NAME_TOKENS at a time:
  *
- *     root key --> chain_0 -- 64 tokens --> chain_1 -- 64 tokens --> chain_2 ...       chain_0 = BLAKE2b-256(cluster key; "reprise text name 1", root)
- *                                              |                        |              chain_i = BLAKE2b-256("reprise text name 2", chain_i-1, runs)
- *                                            name                     name             name    = the name of chain_i as a key
+ *     root key --> chain_0 -- 64 tokens --> chain_1 -- 64 tokens --> chain_2 ...
+ *                                           name_1                   name_2
  *
- * A run of tokens at consecutive positions is hashed as its first position and its tokens. The first link is keyed, so that nobody without the
- * cluster key can compute any of them. A text's tokens are the same whether spans of the store begin and end in them or not: a router names a
- * prompt without knowing the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
+ *     chain_0            BLAKE2b-256(cluster key; "reprise text name 1", root key)
+ *     chain_i | name_i   BLAKE2b-512("reprise text name 2", chain_i-1, runs): its first 32 bytes, and the next 16
+ *
+ * A run of tokens at consecutive positions is hashed as its first position and its tokens. The first link is keyed and links are not published:
+ * nobody without the cluster key can compute a name, and no name tells another one. One hash makes link and name, as a router names prompts of
+ * 100,000 tokens (bench_plan_names). A text's tokens are the same wherever spans of the store begin and end in it: a router names a
+ * prompt without the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
  *
  * Functions without a state; a span_reporter belongs to one thread at a time.
  */
@@ -26,8 +28,8 @@
 rp_name span_name_of(const base_key *cluster_key, const base_key *key);
 /* The chain of a root. */
 base_key span_chain_begin(const base_key *cluster_key, const base_key *root);
-/* Its next link, of SPAN_NAME_TOKENS tokens at their positions. */
-base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions);
+/* Its next link, of SPAN_NAME_TOKENS tokens at their positions, and their name. */
+base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions, rp_name *name);
 
 /* ---- reports ---- */
 

@@ -31,10 +31,9 @@ static base_key span_node_chain(const span_tree *t, const span_node *n, int32_t 
     base_key chain = n->chain;
     for (int32_t from = n->depth / SPAN_NAME_TOKENS * SPAN_NAME_TOKENS; from + SPAN_NAME_TOKENS <= end; from += SPAN_NAME_TOKENS) {
         path_tokens(n, from, tokens, positions);
-        chain = span_chain_next(&chain, tokens, positions);
-        if (!tiers) continue;
-        const rp_name name = span_name_of(&t->reporter->cluster_key, &chain);
-        span_reporter_add(t->reporter, &name, *tiers);
+        rp_name name;
+        chain = span_chain_next(&chain, tokens, positions, &name);
+        if (tiers) span_reporter_add(t->reporter, &name, *tiers);
     }
     return chain;
 }

@@ -636,6 +636,35 @@ static void silent_nodes_lose_their_requests(void **state) {
     world_end(&w);
 }
 
+/* A stream that is silent for 3 s is opened anew, again and again. */
+static void silent_streams_are_opened_anew(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    (void)state;
+    world_begin(&w, &o, 2);
+    for (int i = 1; i < 4; i++) {
+        uint64_t opened = w.nodes[0].n_opened;
+        for (int k = 0; k < 30; k++) {
+            assert_int_equal(w.nodes[0].n_opened, opened);
+            world_pass(&w, 100000, true);
+            world_report(&w, 1);
+        }
+        assert_false(w.nodes[0].is_open);
+        world_pass(&w, 99999, true);
+        world_report(&w, 1);
+        for (int k = 0; k < 20 && !w.nodes[0].is_open; k++) { /* delays double */
+            world_pass(&w, 100000, true);
+            world_report(&w, 1);
+        }
+        assert_int_equal(w.nodes[0].n_opened, opened + 1);
+    }
+    assert_int_equal(w.nodes[1].n_opened, 1);
+    world_report(&w, 0);
+    cluster_node_status s;
+    assert_true(cluster_router_node(w.router, 0, &s) && s.health == CLUSTER_WELL);
+    world_end(&w);
+}
+
 /* A request waits for a suspect node, and ends when it is dead; a stream that has ended alone moves nothing. */
 static void without_nodes(void **state) {
     router_world w;
@@ -786,6 +815,7 @@ int main(void) {
         cmocka_unit_test(answers_are_continued),
         cmocka_unit_test(continuations_need_the_same_identity),
         cmocka_unit_test(silent_nodes_lose_their_requests),
+        cmocka_unit_test(silent_streams_are_opened_anew),
         cmocka_unit_test(without_nodes),
         cmocka_unit_test(draining_nodes_get_nothing_new),
         cmocka_unit_test(removed_nodes_lose_their_requests),

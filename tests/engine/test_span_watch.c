@@ -127,18 +127,18 @@ static void expect_below(world *w, const span_node *n, const base_key *root, int
         const span_node *child = n->children[i];
         const int32_t from = depth + child->at, end = from + child->n_tokens;
         const uint32_t tiers = tiers_in_store(w->engine->store, &child->key);
-        int32_t tokens[2][MOST_PIECES * PIECE * 4], positions[MOST_PIECES * PIECE * 4];
+        int32_t tokens[MOST_PIECES * PIECE * 4], positions[MOST_PIECES * PIECE * 4];
         assert_true(end < (int32_t)BASE_ARRAY_LEN(positions));
-        memcpy(tokens[0], p.tokens, (size_t)from * sizeof(int32_t)); /* a sibling uses the arrays, too */
+        memcpy(tokens, p.tokens, (size_t)from * sizeof(int32_t)); /* a sibling uses the arrays, too */
         memcpy(positions, p.positions, (size_t)from * sizeof(int32_t));
-        for (int32_t k = 0; k < child->n_tokens; k++) tokens[0][from + k] = child->tokens[k], positions[from + k] = child->pos + k;
+        for (int32_t k = 0; k < child->n_tokens; k++) tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
         base_key chain = span_chain_begin(&w->engine->cluster_key, root);
         for (int32_t m = SPAN_NAME_TOKENS; m <= end; m += SPAN_NAME_TOKENS) {
-            chain = span_chain_next(&chain, tokens[0] + m - SPAN_NAME_TOKENS, positions + m - SPAN_NAME_TOKENS);
-            const rp_name name = span_name_of(&w->engine->cluster_key, &chain);
+            rp_name name;
+            chain = span_chain_next(&chain, tokens + m - SPAN_NAME_TOKENS, positions + m - SPAN_NAME_TOKENS, &name);
             if (m > from) expect(w, &name, tiers);
         }
-        if (tiers) expect_below(w, child, root, from, (whole_path){tokens[0], positions});
+        if (tiers) expect_below(w, child, root, from, (whole_path){tokens, positions});
     }
 }
 

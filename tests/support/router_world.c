@@ -35,8 +35,10 @@ static void env_send(void *user, cluster_request *r) {
 }
 
 static void env_cancel(void *user, cluster_request *r) {
-    (void)user;
-    ((world_request *)(void *)r)->n_cancels++;
+    router_world *w = user;
+    world_request *q = (world_request *)(void *)r;
+    q->n_cancels++;
+    if (w->on_cancel) w->on_cancel(w->user, q);
 }
 
 static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uint64_t retry_after_ms) {
@@ -149,7 +151,7 @@ void world_pass(router_world *w, uint64_t us, bool quiet) {
     for (;;) {
         uint64_t next = cluster_router_tick(w->router), sign = w->now_us + 100000;
         if (!quiet) next = BASE_MIN(next, sign);
-        if (next > end) break;
+        if (next > end || w->now_us == end) break;
         w->now_us = BASE_MIN(BASE_MAX(next, w->now_us + 1), end);
         for (int32_t i = 0; i < w->n_nodes && !quiet && w->now_us == sign; i++) world_report(w, i);
     }

@@ -34,6 +34,7 @@ typedef struct router_world {
     int32_t n_nodes;
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     void (*on_send)(void *user, world_request *q); /* NULL: none */
+    void (*on_cancel)(void *user, world_request *q);
     void (*on_end)(void *user, world_request *q);
     void *user;
 } router_world;

@@ -35,7 +35,7 @@ static void read_route(server_request *x) {
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
     if (route && !x->problem.kind && r->route.epoch != cluster_node_epoch(x->server->cluster))
-        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, "the request is for another process: this node has begun anew");
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_ROUTE_HEADER, CLUSTER_OTHER_PROCESS);
     if (!route || x->problem.kind) return;
     r->has_route = true;
     r->resumes = resume != NULL;
@@ -103,6 +103,7 @@ void cluster_port_end(server_request *x) {
 void cluster_port_free(server_request *x) {
     if (!x->relay) return;
     base_free(x->relay->tokens);
+    base_free(x->relay->as.tenant);
     base_buffer_free(&x->relay->unmarked);
     base_free(x->relay);
     x->relay = NULL;

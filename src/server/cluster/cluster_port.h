@@ -21,6 +21,7 @@ typedef struct server_relay {
     cluster_route route;
     cluster_resume resume;
     int32_t *tokens; /* [resume.n_tokens] that were sampled before */
+    server_key as;   /* for whom a router changes schemas (cluster_schemas.c); its tenant is owned */
 
     /* Of a stream: owned by its I/O thread. */
     bool has_marks;      /* set before its jobs are submitted */

@@ -637,7 +637,6 @@ void generate_take(server_request *x) {
         report_keep(x);
         if (x->form->end) rc = x->form->end(x);
     } else if (x->form->fail) rc = x->form->fail(x, &x->problem);
-    if (!rc) rc = stream_marks_append(x, before);
     if (rc) x->gone = true; /* no error can be sent any more */
 }
 

@@ -68,6 +68,10 @@ static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
         if (!(t->listed[i] = base_strdup(o->nodes[i]))) return base_fail_memory(err, 64, "a router");
         t->n_listed++;
     }
+    if (o->n_schemas < 0 || o->n_schemas > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_schemas is %d: give 0 to %d", o->n_schemas, MAX_LISTED);
+    if (o->n_schemas > 0 && !(t->schemas = base_calloc((size_t)o->n_schemas, sizeof(*t->schemas)))) return base_fail_memory(err, 64, "a router");
+    for (; t->n_schemas < o->n_schemas; t->n_schemas++)
+        if (!(t->schemas[t->n_schemas] = base_strdup(o->schemas[t->n_schemas]))) return base_fail_memory(err, 64, "a router");
     if (o->nodes_dns && route_nodes_check_dns(o->nodes_dns, err)) return RP_ERR_INVALID;
     if (o->nodes_dns && !(t->nodes_dns = base_strdup(o->nodes_dns))) return base_fail_memory(err, 64, "a router");
     if (o->nodes_file && !(t->nodes_file = base_strdup(o->nodes_file))) return base_fail_memory(err, 64, "a router");
@@ -103,6 +107,8 @@ void route_free(route *t) {
     if (!t) return;
     for (int32_t i = 0; i < t->n_listed; i++) base_free(t->listed[i]);
     base_free(t->listed);
+    for (int32_t i = 0; i < t->n_schemas; i++) base_free(t->schemas[i]);
+    base_free(t->schemas);
     base_free(t->nodes_file);
     base_free(t->nodes_dns);
     sodium_memzero(t->secret, sizeof(t->secret));

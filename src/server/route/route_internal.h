@@ -113,6 +113,8 @@ struct route {
     char **listed; /* [n_listed] of the options */
     int32_t n_listed;
     char *nodes_file, *nodes_dns; /* NULL: none */
+    char **schemas; /* [n_schemas] of the options */
+    int32_t n_schemas;
 
     pthread_mutex_t lock;
     cluster_router *router;
@@ -173,12 +175,12 @@ void route_transfer_resume(route_request *rr);
 
 /* Settings of every transfer to a node. */
 void route_curl_settings(CURL *easy, const char *url);
-/* Headers with which a node accepts a request: route and resume may be NULL. body: [n_parts]. NULL: no memory; list is freed. */
+/* Headers with which a node accepts a request: to (x-reprise-route) and resume may be NULL. body: [n_parts]. NULL: no memory; list is freed. */
 typedef struct route_part {
     const void *bytes;
     size_t n;
 } route_part;
-struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *route, const char *resume,
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
                               const route_part *body, int n_parts, const uint8_t *nonce);
 /* Each frees the list if it cannot make it longer, and returns NULL. */
 struct curl_slist *route_add_line(struct curl_slist *list, const char *line);

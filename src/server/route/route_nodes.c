@@ -227,8 +227,9 @@ static void *nodes_run(void *user) {
 
 void route_reload_nodes(route *t) {
     pthread_mutex_lock(&t->wake_lock);
-    t->must_reload = true;
+    t->must_reload = t->must_replace = true; /* the engine, for its files of schemas */
     pthread_cond_signal(&t->nodes_wake);
+    pthread_cond_signal(&t->planner_wake);
     pthread_mutex_unlock(&t->wake_lock);
 }
 

@@ -36,10 +36,17 @@ int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     o.identity = t->identity[0] ? t->identity : NULL;
     o.n_ctx = t->n_ctx;
     o.kv_format = t->kv_format;
-    o.threads = 1;
-    const int rc = rp_engine_new(engine, t->model, &o, err);
-    if (!rc) *model = t->model;
-    return rc;
+    o.n_threads = 1;
+    int rc = rp_engine_new(engine, t->model, &o, err);
+    if (rc) return rc;
+    for (int32_t k = 0; k < t->n_schemas && !rc; k++) rc = rp_schema_load(*engine, t->schemas[k], NULL, NULL, err);
+    if (rc) {
+        rp_engine_free(*engine);
+        *engine = NULL;
+        return rc;
+    }
+    *model = t->model;
+    return RP_OK;
 }
 
 void route_planner_unload(void *user, int32_t i, rp_model *model, rp_engine *engine) {

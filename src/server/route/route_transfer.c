@@ -57,7 +57,7 @@ void route_curl_settings(CURL *easy, const char *url) {
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 }
 
-struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *route, const char *resume,
+struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
                               const route_part *body, int n_parts, const uint8_t *nonce) {
     uint8_t hash[CLUSTER_BODY_HASH_BYTES], own[CLUSTER_NONCE_BYTES];
     char mac[CLUSTER_SIGNATURE_BYTES];
@@ -66,10 +66,10 @@ struct curl_slist *route_sign(const route *t, struct curl_slist *list, const cha
     for (int i = 0; i < n_parts; i++) cluster_body_add(&b, body[i].bytes, body[i].n);
     cluster_body_final(&b, hash);
     randombytes_buf(own, sizeof(own));
-    const cluster_signed what = {.method = method, .target = target, .route = route, .resume = resume, .body_hash = hash};
+    const cluster_signed what = {.method = method, .target = target, .route = to, .resume = resume, .body_hash = hash};
     cluster_sign(mac, t->secret, nonce ? nonce : own, &what);
     list = route_add_header(list, CLUSTER_SIGNATURE_HEADER, mac);
-    if (list && route) list = route_add_header(list, CLUSTER_ROUTE_HEADER, route);
+    if (list && to) list = route_add_header(list, CLUSTER_ROUTE_HEADER, to);
     if (list && resume) list = route_add_header(list, CLUSTER_RESUME_HEADER, resume);
     return list;
 }
@@ -224,15 +224,15 @@ static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
 
 static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     route_request *rr = tr->rr;
-    char route[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
+    char line[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
     bool failed = false;
     cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->seed, .created = rr->created, .marks = rr->r.continues};
     snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
-    cluster_route_write(route, &to);
+    cluster_route_write(line, &to);
     if (rr->r.began && add_tokens(tr, resume)) return RP_ERR_MEMORY;
     struct curl_slist *list = copy_list(rr->headers, &failed);
     if (failed) return RP_ERR_MEMORY;
-    tr->headers = route_sign(tr->t, list, rr->x->method, rr->target, route, rr->r.began ? resume : NULL, tr->body, 2, NULL);
+    tr->headers = route_sign(tr->t, list, rr->x->method, rr->target, line, rr->r.began ? resume : NULL, tr->body, 2, NULL);
     return tr->headers ? RP_OK : RP_ERR_MEMORY;
 }
 
@@ -316,7 +316,7 @@ static void keep_reply(route_transfer *tr) {
 
 /* A node that has restarted does not know the router's epoch: nothing was done. */
 static bool is_other_epoch(const route_transfer *tr) {
-    return tr->status == 409 && tr->held.data && strstr(tr->held.data, "other_epoch");
+    return tr->status == 409 && tr->held.data && strstr(tr->held.data, CLUSTER_OTHER_PROCESS);
 }
 
 static void transfer_fail(route_transfer *tr, cluster_failure failure, const char *why) {

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node of a cluster (docs/cluster.md): who may use its port, what a route says, the span stream against what the store does, draining, ids of what
+it stores, and wrong options. cluster_client.py has a second implementation of signatures and frames."""
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, signature
+from server_process import MODEL, PROGRAM, WAIT_S
+
+CHAT = "/v1/chat/completions"
+OTHER = bytes(32)
+
+
+def question(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 4, **more}
+
+
+def body_of(**more):
+    return json.dumps(question("Hello", **more)).encode()
+
+
+class Port(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.node = Node(name="node-a").wait_ready()
+        cls.addClassCleanup(cls.node.stop)
+
+    def refused(self, reply, status, says=""):
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertIn(says, reply.json["error"]["message"])
+
+    def test_signature(self):
+        node, last, body = self.node, len(self.node.addresses) - 1, body_of()
+        good = signature("POST", CHAT, body)
+        self.assertEqual(node.ask("POST", CHAT, body, {"x-reprise-cluster": good}, address=last).status, 200)
+        wrong = [None, "", "1;", good[:-1], good.upper(), good.replace("1;", "2;", 1), signature("POST", CHAT, body, secret=OTHER),
+                 signature("GET", CHAT, body), signature("POST", "/v1/completions", body), signature("POST", CHAT, body + b" "),
+                 signature("POST", CHAT + "?a=1", body), signature("POST", CHAT, body, route="x"), signature("POST", CHAT, body, resume="x")]
+        for value in wrong:
+            reply = node.ask("POST", CHAT, body, {} if value is None else {"x-reprise-cluster": value}, address=last)
+            self.refused(reply, 401, "signature")
+        for path in ("/livez", "/readyz", "/metrics", "/v1/models", "/", "/v1/cluster/stream", "/nowhere"):
+            self.refused(node.get(path, address=last), 401, "signature")
+        self.assertEqual(node.relay("GET", "/livez").status, 200)
+        self.assertEqual(node.relay("GET", "/v1/models").status, 200)
+        self.assertEqual(node.relay("GET", "/nowhere").status, 404)
+        self.assertEqual(node.relay("GET", "/readyz?a=%41%2f&b=c+d").status, 200)  # the target as it was sent
+
+    def test_header_of_the_route_is_signed(self):
+        node, last, body = self.node, len(self.node.addresses) - 1, body_of()
+        route = node.route(id="mine")
+        headers = {"x-reprise-cluster": signature("POST", CHAT, body, route=route), "x-reprise-route": node.route(id="yours")}
+        self.refused(node.ask("POST", CHAT, body, headers, address=last), 401, "signature")
+
+    def test_other_ports(self):
+        for name in ("x-reprise-route", "x-reprise-resume"):
+            self.refused(self.node.post(CHAT, question("Hello"), headers={name: "1;2;3"}), 400, "router")
+        self.refused(self.node.get("/v1/cluster/stream"), 404, "cluster's port")
+        self.assertEqual(self.node.post(CHAT, question("Hello")).status, 200)
+
+    def test_host_and_origin_do_not_matter(self):
+        """A page cannot sign; a router may pass its client's headers on."""
+        reply = self.node.relay("POST", CHAT, question("Hello"), headers={"Host": "elsewhere.example", "Origin": "http://elsewhere.example"})
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def test_route(self):
+        node = self.node
+        reply = node.relay("POST", CHAT, question("Hello", temperature=1), route=node.route(id="Some-id_1", created=1234567890))
+        self.assertEqual((reply.headers["x-request-id"], reply.json["id"], reply.json["created"]), ("Some-id_1", "chatcmpl-Some-id_1", 1234567890))
+        hot = question("Hello", temperature=2, max_tokens=20)
+        texts = [node.relay("POST", CHAT, body, route=node.route(seed=seed)).json["choices"][0]["message"]["content"]
+                 for body, seed in ((hot, 1), (hot, 1), (hot, 2), ({**hot, "seed": 1}, 2))]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[0], texts[3])  # the request's own goes first
+        self.assertNotEqual(texts[0], texts[2])
+        self.assertIn("Some-id_1", [line.get("request") for line in node.log()])
+
+    def test_epoch(self):
+        node = self.node
+        self.refused(node.relay("POST", CHAT, question("Hello"), route=node.route(epoch=1)), 409, "another process")
+        for route in ("", "epoch=1", node.route() + ";x=1", node.route(id="a b")):
+            if route:
+                self.refused(node.relay("POST", CHAT, question("Hello"), route=route), 400, "malformed")
+
+    def test_ids_have_the_tag(self):
+        node, tag = self.node, hashlib.blake2b(b"node-a", digest_size=32).hexdigest()[:8]
+        reply = node.relay("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 2}, route=node.route(id="r1"))
+        self.assertEqual(reply.json["id"], f"resp_{tag}_r1", reply.body)
+        self.assertEqual(node.get(f"/v1/responses/{reply.json['id']}").json["id"], reply.json["id"])
+        self.assertEqual(node.post("/v1/responses", {"input": "More", "max_output_tokens": 2, "previous_response_id": reply.json["id"]}).status, 200)
+        self.assertTrue(node.post("/v1/responses", {"input": "Hello", "max_output_tokens": 2}).json["id"].startswith(f"resp_{tag}_"))
+        content = {"model": "models/default", "contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+        name = node.relay("POST", "/v1beta/cachedContents", content, route=node.route(id="c1")).json["name"]
+        self.assertEqual(name, f"cachedContents/{tag}_c1")
+        self.assertEqual(node.get(f"/v1beta/{name}").status, 200)
+
+
+class Stream(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.node = Node("--log", "off", "--store", cls.folder.name).wait_ready()
+        cls.addClassCleanup(cls.node.stop)
+
+    def open(self, epoch=0, after=0):
+        stream = self.node.stream(epoch, after)
+        self.addCleanup(stream.close)
+        return stream
+
+    def until_digest_agrees(self, stream, count):
+        """The frames until a digest has that count of names, and that sum, at least."""
+        kinds = []
+        while True:
+            kind, body = stream.frame()
+            kinds.append(kind)
+            if kind != DIGEST:
+                continue
+            seq, n, _ = struct.unpack("<3Q", body)
+            self.assertEqual((seq, n), (stream.seq, len(stream.names)))
+            if n >= count:
+                return kinds
+
+    def test_hello(self):
+        hello = self.open().hello
+        self.assertEqual((hello["version"], hello["model"], hello["kv_format"], hello["max_queue"], len(hello["identity"])),
+                         (1, "reprise-mini", "f16", 256, 64))
+        self.assertEqual(hello["node"], self.node.addresses[-1].removeprefix("http://"))
+        self.assertEqual(self.open().hello["epoch"], hello["epoch"])
+
+    def test_changes(self):
+        stream = self.open()
+        self.until_digest_agrees(stream, 0)
+        before = len(stream.names)
+        self.assertEqual(self.node.post(CHAT, question("changes " * 200)).status, 200)
+        kinds = self.until_digest_agrees(stream, before + 3)
+        self.assertNotIn(SNAPSHOT, kinds)
+        self.assertIn(CHANGES, kinds)
+        other = self.open()  # a snapshot has the same
+        self.assertIn(SNAPSHOT, self.until_digest_agrees(other, len(stream.names)))
+        self.assertEqual(set(other.names), set(stream.names))
+
+    def test_going_on(self):
+        """A reader that comes back gets what it missed; of another epoch, or ahead of the node, all names."""
+        stream = self.open()
+        self.until_digest_agrees(stream, 0)
+        stream.close()
+        self.assertEqual(self.node.post(CHAT, question("going on " * 150)).status, 200)
+        again = self.open(stream.hello["epoch"], stream.seq)
+        again.names = dict(stream.names)
+        kinds = self.until_digest_agrees(again, len(stream.names) + 1)
+        self.assertNotIn(SNAPSHOT, kinds)
+        for epoch, after in ((stream.hello["epoch"] ^ 1, again.seq), (stream.hello["epoch"], again.seq + 1000)):
+            self.assertIn(SNAPSHOT, self.until_digest_agrees(self.open(epoch, after), 1))
+
+    def test_load(self):
+        stream = self.open()
+        stream.next(LOAD)
+        body = json.dumps(question("Hello", max_tokens=1500, stream=True, ignore_eos=True)).encode()
+        connection, response = self.node.signed("POST", CHAT, body)
+        self.assertEqual(response.status, 200)
+        while stream.loads[-1]["running"] == 0:
+            stream.next(LOAD)
+        connection.close()
+        while stream.loads[-1]["running"] > 0:
+            stream.next(LOAD)
+        self.assertFalse(stream.loads[-1]["draining"])
+
+    def test_sign_of_life(self):
+        """Loads and digests come although nothing happens."""
+        stream = self.open()
+        self.until_digest_agrees(stream, 0)
+        for _ in range(2):
+            stream.next(DIGEST)
+        self.assertGreaterEqual(len(stream.loads), 2)
+
+    def test_many(self):
+        streams = []
+        try:
+            while len(streams) < 100:
+                streams.append(self.node.stream())
+        except AssertionError as refused:
+            self.assertIn("503", str(refused))
+        self.assertLessEqual(len(streams), 64)
+        self.assertGreater(len(streams), 50)
+        for stream in streams:
+            stream.next(DIGEST)
+            stream.close()
+
+    def test_parameters(self):
+        for query in ("epoch=x", "after=-1", "after=1x", "epoch=10000000000000000", "after="):
+            self.assertEqual(self.node.relay("GET", f"/v1/cluster/stream?{query}").status, 400, query)
+
+
+class Restart(unittest.TestCase):
+    def test_names_on_disk(self):
+        """Names of records on disk are known before the node is ready; the epoch is another one."""
+        with tempfile.TemporaryDirectory() as folder:
+            epochs, names = [], []
+            for _ in range(2):
+                node = Node("--log", "off", "--store", folder).wait_ready()
+                try:
+                    stream = node.stream()
+                    stream.next(DIGEST)
+                    epochs.append(stream.hello["epoch"])
+                    names.append(dict(stream.names))
+                    self.assertEqual(node.post(CHAT, question("restart " * 200)).status, 200)
+                    stream.close()
+                finally:
+                    node.stop()  # its store is written
+        self.assertEqual(names[0], {})
+        self.assertGreaterEqual(len(names[1]), 3)
+        self.assertEqual({tiers & 2 for tiers in names[1].values()}, {2})
+        self.assertNotEqual(*epochs)
+
+
+class Draining(unittest.TestCase):
+    def test_by_an_operator(self):
+        node = Node("--log", "off").wait_ready()
+        self.addCleanup(node.stop)
+        stream = node.stream()
+        self.addCleanup(stream.close)
+        path, body = "/v1/cluster/drain", json.dumps(question("Hello", max_tokens=300, stream=True, ignore_eos=True)).encode()
+        connection, response = node.signed("POST", CHAT, body)
+        self.assertEqual(response.status, 200)
+        self.assertEqual(node.post(path, {}).json["draining"], True)
+        while not stream.loads or not stream.loads[-1]["draining"]:
+            stream.next(LOAD)
+        for ask in (node.post, lambda *a: node.relay("POST", *a)):
+            reply = ask(CHAT, question("Hello"))
+            self.assertEqual((reply.status, reply.headers["Retry-After"]), (503, "5"), reply.body)
+        self.assertEqual((node.get("/readyz").status, node.get("/readyz").body, node.get("/health").status), (503, b"draining\n", 503))
+        self.assertEqual((node.get("/livez").status, node.get("/v1/models").status), (200, 200))
+        self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+        connection.close()
+        self.assertEqual(node.post(path, {"draining": False}).json["draining"], False)
+        while stream.loads[-1]["draining"]:
+            stream.next(LOAD)
+        self.assertEqual((node.get("/readyz").status, node.post(CHAT, question("Hello")).status), (200, 200))
+        for wrong in ({"draining": 1}, []):
+            self.assertEqual(node.post(path, wrong).status, 400)
+
+    def test_by_a_signal(self):
+        """Running streams end as they would, and routers see that the node drains, also those that connect now."""
+        node = Node("--log", "off").wait_ready()
+        self.addCleanup(node.stop)
+        stream = node.stream()
+        body = json.dumps(question("Hello", max_tokens=1500, stream=True, ignore_eos=True)).encode()
+        connection, response = node.signed("POST", CHAT, body)
+        response.read(1)
+        node.process.send_signal(signal.SIGTERM)
+        while not stream.loads or not stream.loads[-1]["draining"]:
+            stream.next(LOAD)
+        self.assertTrue(response.read().endswith(b"data: [DONE]\n\n"))
+        with self.assertRaises(EOFError):
+            stream.next(SNAPSHOT)
+            stream.next(SNAPSHOT)
+        for one in (stream, connection):
+            one.close()
+        self.assertEqual(node.process.wait(WAIT_S), 0)
+
+
+class Options(unittest.TestCase):
+    def fails(self, *options, says, model=("-m", MODEL)):
+        run = subprocess.run([PROGRAM, "serve", *model, "--port", "0", *options], capture_output=True, text=True, timeout=WAIT_S)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn(says, run.stderr)
+
+    def secret(self, bytes, mode=0o600):
+        f = tempfile.NamedTemporaryFile()
+        f.write(bytes)
+        f.flush()
+        os.chmod(f.name, mode)
+        self.addCleanup(f.close)
+        return f.name
+
+    def test_wrong(self):
+        good, listen = self.secret(SECRET), ("--cluster-listen", "127.0.0.1:0")
+        self.fails(*listen, says="--cluster-secret")
+        self.fails("--cluster-secret", good, says="--cluster-listen")
+        self.fails("--cluster-name", "a", says="--cluster-listen")
+        self.fails(*listen, "--cluster-secret", good, says="single model", model=("-m", f"a={MODEL}", "-m", f"b={MODEL}"))
+        self.fails(*listen, "--cluster-secret", self.secret(b"short"), says="no secret")
+        self.fails(*listen, "--cluster-secret", self.secret(SECRET, 0o644), says="others may read")
+        self.fails(*listen, "--cluster-secret", good, "--cluster-name", "a b", says="cluster_name")
+        self.fails(*listen, "--cluster-secret", good, "--cluster-name", "a" * 64, says="cluster_name")
+        for address in ("127.0.0.1", "127.0.0.1:x", ":80", "127.0.0.1:70000"):
+            self.fails("--cluster-listen", address, "--cluster-secret", good, says="ADDRESS:PORT")
+
+    def test_unix_and_keys(self):
+        """A Unix socket; with keys, requests on the cluster's port need one as well, and the stream does not."""
+        with tempfile.TemporaryDirectory() as folder:
+            key = "operators-key-0123456789"
+            hash = subprocess.run([PROGRAM, "serve", "--hash-key"], input=key, capture_output=True, text=True, check=True).stdout.strip()
+            keys, path = os.path.join(folder, "keys"), os.path.join(folder, "cluster.sock")
+            with open(keys, "w") as f:
+                f.write(f"{hash} tenant=t rights=request,operate\n")
+            os.chmod(keys, 0o600)
+            node = Node("--log", "off", "--api-keys", keys, "--cluster-listen", f"unix:{path}").wait_ready()
+            self.addCleanup(node.stop)
+            self.assertEqual(node.addresses[-1], f"unix:{path}")
+            self.assertEqual(node.relay("POST", CHAT, question("Hello")).status, 401)
+            self.assertEqual(node.relay("POST", CHAT, question("Hello"), headers={"Authorization": f"Bearer {key}"}).status, 200)
+            stream = node.stream()
+            self.assertEqual(stream.hello["node"], f"unix:{path}")
+            stream.next(DIGEST)
+            stream.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
