@@ -22,10 +22,12 @@ typedef struct serve_options {
     cli_engine_args engine;
     serve_common common;
     int32_t sequences, queue, audit;
-    float max_divergence;
+    float max_divergence, mock_speed, mock_step;
     uint64_t scaffold_ram;
-    bool hash_key, audit_raise;
+    bool hash_key, audit_raise, mock;
 } serve_options;
+
+#define MOCK_SPEED 2000 /* tokens/s */
 
 #define AT(field) offsetof(serve_options, field)
 static const cli_option options[] = {
@@ -68,6 +70,13 @@ static const cli_option options[] = {
      .help = "with --audit: log schemas with a mean divergence from exact, and KV formats with one from f16, above this; 0: off (0)"},
     {.name = "audit-raise", .kind = CLI_FLAG, .offset = AT(audit_raise),
      .help = "with --max-divergence: raise the quality of these schemas step by step (full KV of modules with keep, link:8, blend:15, exact), and replace these KV formats by f16"},
+    {.name = "mock", .kind = CLI_FLAG, .offset = AT(mock),
+     .help = "test servers and routers without a model's arithmetic: answers are words without a meaning, and take the time of --mock-speed; only the "
+             "vocabulary, the chat template and the context length of the model file are used"},
+    {.name = "mock-speed", .kind = CLI_REAL, .value = "TOKENS/S", .offset = AT(mock_speed), .min = 0, .max = 1e9,
+     .help = "with --mock: prefill speed; 0: as fast as possible (2000)"},
+    {.name = "mock-step", .kind = CLI_REAL, .value = "MS", .offset = AT(mock_step), .min = 0, .max = 10000,
+     .help = "with --mock: time of a step besides its tokens, and so about the inter-token latency (the time of 20 tokens' prefill)"},
     {.name = "chat-format", .kind = CLI_TEXT, .value = "NAME", .offset = AT(chat_format),
      .help = "chat template name (from the model's metadata)"},
     {.name = NULL},
@@ -117,6 +126,15 @@ static rp_server_options server_options(const serve_options *o) {
     return s;
 }
 
+#define MOCK_STEP_TOKENS 20   /* a step takes the time of so many tokens' prefill besides its own */
+#define MOCK_ROW_SLOTS 100000 /* a context of so many tokens doubles the time of a token */
+
+static void set_mock(rp_engine_options *e, const serve_options *o) {
+    e->mock_row_us = o->mock_speed > 0 ? 1e6 / (double)o->mock_speed : 0;
+    e->mock_row_slot_us = e->mock_row_us / MOCK_ROW_SLOTS;
+    e->mock_step_us = o->mock_step >= 0 ? (double)o->mock_step * 1e3 : e->mock_row_us * MOCK_STEP_TOKENS;
+}
+
 static serve_models_options models_options(const serve_options *o) {
     rp_engine_options engine = cli_engine_options(&o->engine);
     engine.max_sequences = o->sequences;
@@ -128,7 +146,8 @@ static serve_models_options models_options(const serve_options *o) {
     engine.audit_every = o->audit;
     engine.max_divergence = o->max_divergence;
     engine.audit_raises = o->audit_raise;
-    return (serve_models_options){&o->models, o->common.name, o->chat_format, &o->schemas, engine};
+    if (o->mock) set_mock(&engine, o);
+    return (serve_models_options){&o->models, o->common.name, o->chat_format, &o->schemas, o->mock, engine};
 }
 
 typedef struct serve_run {
@@ -138,6 +157,7 @@ typedef struct serve_run {
 
 static int serve_run_models(void *user, rp_server *server) {
     const serve_run *run = user;
+    if (run->options->mock) cli_warn("--mock: answers are not a model's: they are words without a meaning, for tests of servers and routers");
     serve_reload reload = {0};
     count_steps(server);
     int status = serve_models_ready(run->models, server);
@@ -175,6 +195,7 @@ static int serve_parsed(const serve_options *o) {
         return cli_fail(CLI_WRONG_USE, "--cluster-listen needs --cluster-secret FILE, the secret of the cluster");
     if (o->cluster_listen != NULL && o->models.n > 1)
         return cli_fail(CLI_WRONG_USE, "--cluster-listen is for a single model: start a server for each of the %zu models", o->models.n);
+    if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0)) return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
     serve_models_options of_models = models_options(o);
     serve_models *models;
     status = serve_models_new(&models, &of_models);
@@ -186,7 +207,7 @@ static int serve_parsed(const serve_options *o) {
 }
 
 static int serve_serve_main(int argc, char **argv) {
-    serve_options o = {.common = SERVE_COMMON_DEFAULTS, .sequences = 16, .queue = 256};
+    serve_options o = {.common = SERVE_COMMON_DEFAULTS, .sequences = 16, .queue = 256, .mock_speed = MOCK_SPEED, .mock_step = -1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

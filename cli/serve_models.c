@@ -127,7 +127,7 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     serve_models *s = user;
     serve_model *m = &s->items[i];
     rp_engine_options o = s->options.engine;
-    cli_loaded loaded = {0};
+    cli_loaded loaded = {.mock = s->options.mock};
     char dir[DIR_BYTES];
     const double begin = now_seconds();
     int rc = s->n > 1 ? set_share(s, m, &o, dir, err) : RP_OK;
@@ -176,8 +176,10 @@ int serve_models_new(serve_models **out, const serve_models_options *options) {
 static int models_describe(serve_models *s, rp_model *models[], rp_model_info infos[]) {
     for (size_t i = 0; i < s->n; i++) {
         rp_error err;
+        rp_model_options options = rp_model_options_defaults();
+        options.mock = s->options.mock;
         infos[i] = (rp_model_info){.struct_size = sizeof(*infos)};
-        if (rp_model_open(&models[i], s->items[i].path, NULL, &err) != RP_OK) return cli_fail_library(&err);
+        if (rp_model_open(&models[i], s->items[i].path, &options, &err) != RP_OK) return cli_fail_library(&err);
         rp_model_describe(models[i], &infos[i]);
     }
     return CLI_OK;

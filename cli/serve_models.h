@@ -18,6 +18,7 @@ typedef struct serve_models_options {
     const char *name;         /* of a single model without NAME; NULL: from its file */
     const char *chat_format;  /* NULL: from the model's file */
     const cli_list *schemas;  /* files, for each model */
+    bool mock;                /* rp_model_options.mock, of all models */
     rp_engine_options engine; /* of each model; its ram_bytes and store_budget_bytes are for all together */
 } serve_models_options;
 

@@ -126,6 +126,11 @@ typedef struct rp_model_options {
                                 rp_schema_lint, rp_split and engines without plans_only refuse this model with
                                 RP_ERR_UNSUPPORTED. Where the file has weights, they are not read.
                                 Default false */
+    bool mock;               /* a mock for tests of many engines: vocabulary, chat format and context length are the file's, which needs no weights and
+                                may have any architecture; there are no weights, a token has little KV, and logits are a hash of what a row attends
+                                to (docs/verification.md). Everything but the arithmetic is real, and as exact. Its fingerprint is not the
+                                model's, its architecture "mock", its answers words without a meaning. No adapters. RP_ERR_INVALID: with
+                                vocabulary_only. Default false */
 } rp_model_options;
 
 RP_API void rp_model_options_init(rp_model_options *options, uint32_t struct_size);
@@ -490,6 +495,9 @@ typedef struct rp_engine_options {
                                     false */
     const char *identity;        /* plans_only: plan for engines of this identity (rp_engine_identity), with the same options about KV and context; NULL:
                                     its own. RP_ERR_INVALID: not 64 lower-case digits, or without plans_only. Borrowed likewise */
+    double mock_step_us;         /* of a model opened with mock: microseconds that a step takes, as far as its work does not take longer: for itself, */
+    double mock_row_us;          /* for each row, */
+    double mock_row_slot_us;     /* and for each slot of each row's context. RP_ERR_INVALID: for other models. 0 (default): none */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);
@@ -967,7 +975,7 @@ typedef struct rp_request {
                                 ttft_ms ends with the first new token, and their log-probabilities are NaN (top: {-1, NaN}). Nothing of
                                 shifted_reuse is used. Borrowed during submission. RP_ERR_INVALID (an id outside the vocabulary; tokens after the
                                 answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
-                                context_shift, focus), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
+                                focus, context_shift if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
     int32_t n_resumed;
 } rp_request;
 

@@ -113,6 +113,7 @@ static void watch_maps(const char *model, const char *weights_dir) {
 static int open_model(cli_loaded *l, const char *path, const char *chat_format, rp_error *err) {
     rp_model_options options = rp_model_options_defaults();
     options.chat_format = chat_format;
+    options.mock = l->mock;
     l->path = path;
     watch_maps(path, NULL);
     return rp_model_open(&l->model, path, &options, err);

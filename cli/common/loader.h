@@ -12,6 +12,7 @@ typedef struct cli_loaded {
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */
     const int64_t *close_ms; /* argument of rp_engine_close; NULL: no limit */
+    bool mock;         /* set before the model is opened: rp_model_options.mock */
 } cli_loaded;
 
 /* Options shared by `run` and `eval`; all zero: the defaults. */

@@ -194,10 +194,12 @@ class rp_model_options(Structure):
     struct_size: int
     chat_format: Bytes | None
     vocabulary_only: bool
+    mock: bool
     _fields_ = [
         ("struct_size", c_uint32),
         ("chat_format", c_char_p),
         ("vocabulary_only", c_bool),
+        ("mock", c_bool),
     ]
 
 
@@ -471,6 +473,9 @@ class rp_engine_options(Structure):
     spans_user: int | None
     plans_only: bool
     identity: Bytes | None
+    mock_step_us: float
+    mock_row_us: float
+    mock_row_slot_us: float
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -508,6 +513,9 @@ class rp_engine_options(Structure):
         ("spans_user", c_void_p),
         ("plans_only", c_bool),
         ("identity", c_char_p),
+        ("mock_step_us", c_double),
+        ("mock_row_us", c_double),
+        ("mock_row_slot_us", c_double),
     ]
 
 

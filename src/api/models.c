@@ -101,7 +101,7 @@ static rp_model_info describe_model(const rp_model *m) {
         .chat_template = m->chat_template,
         .infills = tokenizer_infills(m->tokenizer),
     };
-    info.weights = kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
+    info.weights = m->is_mock ? "none" : kernel_type_name(main_type(m, &info.weight_bytes, &info.parameters));
     return info;
 }
 

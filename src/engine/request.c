@@ -262,7 +262,9 @@ static int read_back(rp_job *c, rp_error *err) {
 
 /* An answer that goes on needs its whole KV as its first engine had it. */
 static int check_resumed(const rp_job *c, rp_error *err) {
-    const char *other = c->reduction.asked ? "kv_keep" : c->shift.asked ? "context_shift" : c->focus.most > 0 ? "quality 'focus'" : NULL;
+    const char *other = c->reduction.asked ? "kv_keep" : c->shift.asked  ? "context_shift"
+                                                     : c->focus.most > 0 ? "quality 'focus'"
+                                                                         : NULL;
     return other ? base_fail(err, RP_ERR_CONFLICT, "resumed tokens contradict %s: such an answer cannot go on elsewhere", other) : RP_OK;
 }
 

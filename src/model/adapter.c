@@ -241,6 +241,7 @@ int adapter_open_gguf(rp_adapter **out, const rp_model *m, gguf_file *file, base
     kernel_table kernels;
     *out = NULL;
     int rc = model_check_shape(m, err);
+    if (!rc && m->is_mock) rc = base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "the model is a mock, without matrices to adapt");
     rp_adapter *a = rc ? NULL : base_calloc(1, sizeof(*a));
     if (!rc && !a) rc = base_fail_memory(err, sizeof(*a), "an adapter");
     if (!rc) {

@@ -100,7 +100,6 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     if (!rc) rc = model_take_texts(m, err);
     if (!rc && !options->chat_format) rc = model_read_template(m, err);
     if (rc) return rc;
-    m->vocabulary_only = true;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
     return read_shape(m, err);
@@ -120,7 +119,13 @@ int model_check_whole(const rp_model *m, rp_error *err) {
 
 static int model_open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
     int rc;
-    if (options && options->vocabulary_only) return open_vocabulary(m, options, err);
+    if (options && options->mock && options->vocabulary_only)
+        return base_fail(err, RP_ERR_INVALID, "vocabulary_only and mock are set: a mock is for engines, a vocabulary for none");
+    if (options && (options->vocabulary_only || options->mock)) {
+        rc = open_vocabulary(m, options, err);
+        m->vocabulary_only = options->vocabulary_only;
+        return rc || !options->mock ? rc : model_make_mock(m, err);
+    }
     if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))

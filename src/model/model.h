@@ -10,6 +10,7 @@
  *   model_layers.c    properties of each layer: windows, rotations, shared KV
  *   model_rope.c      rotary frequencies
  *   model.c           opening
+ *   model_mock.c      instead of the last four: a model without weights, for tests
  *   model_fingerprint.c   a hash of every byte, computed on demand
  *
  * Immutable after opening, except the fingerprint, which has a lock; any number of threads may use it.
@@ -185,6 +186,7 @@ struct rp_model {
     char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
     char *name;
     char *chat_template; /* the file's own; NULL: none */
+    bool is_mock;         /* model_mock.c: no weights, and the backend of mock/ */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */
@@ -204,7 +206,7 @@ int model_open(rp_model **out, const char *path, const rp_model_options *options
 /* The same for an opened file. The model takes ownership of it; on failure it is closed. */
 int model_open_gguf(rp_model **out, gguf_file *file, const rp_model_options *options, rp_error *err);
 void model_close(rp_model *m);
-/* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. */
+/* RP_ERR_UNSUPPORTED: the model was opened for its vocabulary alone. A mock is whole. */
 int model_check_whole(const rp_model *m, rp_error *err);
 /* RP_ERR_UNSUPPORTED: the same, of a file without the model's shape. */
 int model_check_shape(const rp_model *m, rp_error *err);

@@ -17,6 +17,12 @@
 /* Metadata key: a number n (every n-th layer has no window), or an array of booleans (the layer has a window). */
 #define MODEL_WINDOW_PATTERN "attention.sliding_window_pattern"
 
+#define MOCK_HEAD_DIM 4 /* the least of all KV formats: 8 numbers, 64 bits, a token */
+
+/* Instead of all later steps, for a mock. Needs file, tokenizer, chat. RP_ERR_FORMAT, RP_ERR_MEMORY. */
+int model_make_mock(rp_model *m, rp_error *err);
+/* The same as model_identify, and the fingerprint: no weight is read. They differ from those of the model. */
+void model_identify_mock(rp_model *m);
 /* Computes header_digest. Needs file, chat. */
 void model_identify(rp_model *m);
 /* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */

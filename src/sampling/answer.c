@@ -157,7 +157,8 @@ static int check_resumed(answer *a, int32_t token, bool drops, rp_error *err) {
     if (a->over) return base_fail(err, RP_ERR_INVALID, "the resumed answer ends before its token %d (%s)", i, a->result->finish_reason);
     if (!o->ignore_eos && tokenizer_is_end(a->place.tokenizer, token))
         return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, is an end of text: an answer does not contain it", i, token);
-    int rc = a->grammar_constraint.grammar ? grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err) : RP_OK;
+    int rc = RP_OK;
+    if (a->grammar_constraint.grammar) rc = grammar_constraint_check(&a->grammar_constraint, &a->sampler, drops, token, &fits, &too_hard, err);
     if (rc || (fits && !too_hard)) return rc;
     return base_fail(err, RP_ERR_INVALID, "token %d of the resumed answer, %d, does not match the grammar", i, token);
 }
@@ -181,7 +182,8 @@ int answer_resume(answer *a, const int32_t *tokens, int32_t n, rp_error *err) {
         return base_fail(err, RP_ERR_CONTEXT, "the context has %lld positions after the prompt, but there are %d resumed tokens: raise n_ctx",
                          (long long)a->place.room, n);
     if (n > a->most)
-        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes", a->most, n);
+        return base_fail(err, RP_ERR_BUDGET, "the budget allows %d tokens after the prompt, but there are %d resumed ones: raise kv_budget_bytes",
+                         a->most, n);
     a->resumed_ends = base_calloc((size_t)n, sizeof(*a->resumed_ends));
     if (!a->resumed_ends) return base_fail_memory(err, (size_t)n * sizeof(*a->resumed_ends), "resumed tokens");
     a->n_resumed = n;

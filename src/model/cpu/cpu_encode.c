@@ -41,9 +41,8 @@ typedef struct encode_job {
 
 static int64_t slots_floats(const kv_shape *s) { return (int64_t)KV_BLOCK_SLOTS * BASE_MAX(s->key_dim, s->value_dim); }
 
-/* Keys or values of one head, n slots of a block. Shapes: in the formats of the layer. */
-static void encode_head(const kernel_table *k, const kv_shape *from_shape, const void *from, bool is_key, int n, float *x,
-                        const kv_shape *to_shape, void *to) {
+void cpu_encode_head(const kernel_table *k, const kv_shape *from_shape, const void *from, bool is_key, int n, float *x, const kv_shape *to_shape,
+                     void *to) {
     const int64_t dim = is_key ? to_shape->key_dim : to_shape->value_dim;
     const kv_element e = kv_format_side(to_shape->format, is_key);
     const bool is_int8 = e == KV_ELEMENT_INT8;
@@ -69,8 +68,8 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
         if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
         const kv_shape from = kv_shape_in(&j->b->shape, kv_span_layer_format(j->from, layer));
         const kv_shape to = kv_shape_in(&j->b->shape, kv_span_layer_format(j->to, layer));
-        encode_head(k, &from, kv_span_keys(j->from, layer, block, head), true, n, x, &to, kv_span_keys(j->to, layer, block, head));
-        encode_head(k, &from, kv_span_values(j->from, layer, block, head), false, n, x, &to, kv_span_values(j->to, layer, block, head));
+        cpu_encode_head(k, &from, kv_span_keys(j->from, layer, block, head), true, n, x, &to, kv_span_keys(j->to, layer, block, head));
+        cpu_encode_head(k, &from, kv_span_values(j->from, layer, block, head), false, n, x, &to, kv_span_values(j->to, layer, block, head));
     }
 }
 
@@ -89,33 +88,36 @@ int cpu_encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
 /* ---- elements of a run ---- */
 
 typedef struct read_job {
-    const cpu_backend *b;
     const kv_span *const *run;
     int32_t layer, kv_head;
     bool is_key;
     float *to;
 } read_job;
 
-static void read_slots(void *arg, int64_t begin, int64_t end, int thread) {
-    const read_job *j = arg;
-    const int64_t dim = j->is_key ? j->b->shape.key_dim : j->b->shape.value_dim;
-    (void)thread;
+void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, bool is_key, int64_t begin, int64_t end, float *to) {
     for (int64_t slot = begin; slot < end; slot++) {
-        const kv_span *s = j->run[slot / KV_SPAN_TOKENS];
+        const kv_span *s = run[slot / KV_SPAN_TOKENS];
         const int32_t block = (int32_t)(slot % KV_SPAN_TOKENS) / KV_BLOCK_SLOTS;
-        float *to = j->to + slot * dim;
-        if (!kv_span_has(s, j->layer, block)) {
-            memset(to, 0, sizeof(*to) * (size_t)dim);
+        const kv_shape shape = kv_shape_of_layer(kv_span_shape(s), layer);
+        const int64_t dim = is_key ? shape.key_dim : shape.value_dim;
+        if (!kv_span_has(s, layer, block)) {
+            memset(to + slot * dim, 0, sizeof(*to) * (size_t)dim);
             continue;
         }
-        const void *head = (j->is_key ? kv_span_keys : kv_span_values)(s, j->layer, block, j->kv_head);
-        const kv_shape shape = kv_shape_of_layer(kv_span_shape(s), j->layer);
-        cpu_elements(&shape, head, j->is_key, (int)(slot % KV_BLOCK_SLOTS), to);
+        const void *head = (is_key ? kv_span_keys : kv_span_values)(s, layer, block, kv_head);
+        cpu_elements(&shape, head, is_key, (int)(slot % KV_BLOCK_SLOTS), to + slot * dim);
     }
+}
+
+/* A base_loop_fn. */
+static void read_slots(void *arg, int64_t begin, int64_t end, int thread) {
+    const read_job *j = arg;
+    (void)thread;
+    cpu_read_slots(j->run, j->layer, j->kv_head, j->is_key, begin, end, j->to);
 }
 
 void cpu_read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
     cpu_backend *b = (cpu_backend *)self;
-    read_job j = {.b = b, .run = run, .layer = layer, .kv_head = kv_head, .is_key = is_key, .to = to};
+    read_job j = {.run = run, .layer = layer, .kv_head = kv_head, .is_key = is_key, .to = to};
     base_threads_for(b->threads, read_slots, &j, kv_span_end(run[n - 1]) - kv_span_position(run[0]), KV_BLOCK_SLOTS);
 }

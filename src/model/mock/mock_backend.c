@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mock_backend.c: see mock_backend.h. Of the operations of the forward pass, `store` writes KV, `attend` reads it and sleeps, and
+ * `buffer_read` makes logits; buffers have no data, and the others do nothing. One thread, no threads of its own. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
+
+#include "model/mock/mock_backend.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "model/cpu/cpu_backend.h"
+#include "model/model_internal.h"
+
+/* Logits. The sixteen words are drawn for each state; words come before other text, and control tokens appear only if a grammar demands them. */
+#define N_WORDS 16
+#define WORD_LOGIT 10.0f /* of the first word; each further one has WORD_STEP less */
+#define WORD_STEP 0.5f
+#define END_EVERY 64 /* one state in so many ends the text: answers have 64 tokens on average */
+#define END_LOGIT 14.0f
+#define LATE_END_LOGIT 0.0f /* of other states: before all text but words, for grammars that may end */
+#define TEXT_LOGIT (-20.0f) /* other text: to TEXT_LOGIT + TEXT_SPREAD */
+#define TEXT_SPREAD 4.0f
+#define CONTROL_LOGIT (-60.0f)
+
+typedef struct mock_backend {
+    backend base;
+    const rp_model *model;
+    kernel_table kernels;
+    mock_times times;
+    const model_step *step;
+    uint64_t start_us;
+    uint64_t *states; /* [max_rows]: of the step's rows that want logits or hidden states */
+    float *floors;    /* [n_vocab]: the lowest logit of each token */
+    int32_t *words;   /* [n_words] */
+    int32_t *ends;    /* [n_ends] tokens that end an answer */
+    int32_t n_words, n_ends;
+    float *slots; /* [64][MOCK_HEAD_DIM], of one block while it is encoded */
+} mock_backend;
+
+static mock_backend *mock(backend *b) { return (mock_backend *)b; }
+
+/* The finalizer of splitmix64: every bit of x changes half of the bits. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* ---- KV ---- */
+
+typedef void (*mock_store_fn)(const float *x, int64_t dim, void *head, int slot);
+
+static mock_store_fn store_of(const kernel_table *k, kv_element e, bool is_key) {
+    switch (e) {
+    case KV_ELEMENT_F32: return is_key ? k->store_key_f32 : k->store_value_f32;
+    case KV_ELEMENT_FP8: return is_key ? k->store_key_fp8 : k->store_value_fp8;
+    case KV_ELEMENT_INT8: return is_key ? k->store_key_int8 : k->store_value_int8;
+    default: return is_key ? k->store_key_f16 : k->store_value_f16;
+    }
+}
+
+/* Whole numbers from -128 to 127: exact in f32 and f16. */
+static void expand(uint64_t hash, float x[2 * MOCK_HEAD_DIM]) {
+    for (int i = 0; i < 2 * MOCK_HEAD_DIM; i++) x[i] = (float)((int)(hash >> (8 * i) & 255) - 128);
+}
+
+static void store(backend *self, int32_t layer, backend_buffer *keys, const backend_buffer *values) {
+    const mock_backend *b = mock(self);
+    (void)keys;
+    (void)values;
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        const model_row *row = &b->step->rows[r];
+        const kv_format format = kv_span_layer_format(row->span, layer);
+        const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
+        float x[2 * MOCK_HEAD_DIM];
+        BASE_DCHECK(!kv_format_is_encoded(format));
+        expand(mix(mix((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
+        store_of(&b->kernels, kv_format_keys(format), true)(x, MOCK_HEAD_DIM, kv_span_keys(row->span, layer, block, 0), slot);
+        store_of(&b->kernels, kv_format_values(format), false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, kv_span_values(row->span, layer, block, 0), slot);
+    }
+}
+
+static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
+    const mock_backend *b = mock(self);
+    const int n_slots = kv_span_slots(from, 0, 0);
+    const kv_shape a = kv_shape_of_layer(kv_span_shape(from), 0), z = kv_shape_of_layer(kv_span_shape(to), 0);
+    (void)err;
+    for (int32_t block = 0; block * KV_BLOCK_SLOTS < n_slots; block++) {
+        const int n = BASE_MIN(n_slots - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
+        cpu_encode_head(&b->kernels, &a, kv_span_keys(from, 0, block, 0), true, n, b->slots, &z, kv_span_keys(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, &a, kv_span_values(from, 0, block, 0), false, n, b->slots, &z, kv_span_values(to, 0, block, 0));
+    }
+    return RP_OK;
+}
+
+static void read_head(backend *self, const kv_span *const *run, size_t n, int32_t layer, int32_t kv_head, bool is_key, float *to) {
+    (void)self;
+    cpu_read_slots(run, layer, kv_head, is_key, 0, kv_span_end(run[n - 1]) - kv_span_position(run[0]), to);
+}
+
+/* ---- what a row sees ---- */
+
+/* One block of a view. */
+typedef struct seen_block {
+    const void *keys, *values;
+    kv_element key, value;
+    const int32_t *positions; /* of its slots; NULL: first + slot */
+    int64_t first;
+    int32_t shift;
+} seen_block;
+
+static uint64_t hash_elements(kv_element e, const void *head, bool is_key, int slot) {
+    uint64_t h = 0;
+    for (int d = 0; d < MOCK_HEAD_DIM; d++) {
+        const float x = cpu_stored_element(e, head, is_key, MOCK_HEAD_DIM, slot, d);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof(bits));
+        h = (h + bits) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return h;
+}
+
+static uint64_t hash_slot(const seen_block *s, int slot) {
+    const int64_t pos = (s->positions ? s->positions[slot] : s->first + slot) + s->shift;
+    return mix(hash_elements(s->key, s->keys, true, slot) ^ mix(hash_elements(s->value, s->values, false, slot)) ^ mix((uint64_t)pos + 1));
+}
+
+static uint64_t sum_block(const kv_view *v, int32_t block, uint64_t visible) {
+    const kv_format format = kv_span_layer_format(v->span, 0);
+    const int32_t *positions = kv_span_positions(v->span, 0, 0);
+    const seen_block s = {.keys = kv_span_keys(v->span, 0, block, 0),
+                          .values = kv_span_values(v->span, 0, block, 0),
+                          .key = kv_format_keys(format),
+                          .value = kv_format_values(format),
+                          .positions = positions ? positions + block * KV_BLOCK_SLOTS : NULL,
+                          .first = (int64_t)kv_span_position(v->span) + block * KV_BLOCK_SLOTS,
+                          .shift = v->shift};
+    uint64_t sum = 0;
+    for (; visible; visible &= visible - 1) sum += hash_slot(&s, __builtin_ctzll(visible));
+    return sum;
+}
+
+static uint64_t state_of(const model_step *step, const model_row *row) {
+    const kv_context *c = step->contexts[row->context];
+    uint64_t sum = 0;
+    for (size_t i = 0; i < c->n_views; i++)
+        for (int32_t block = 0; block < KV_SPAN_BLOCKS; block++) {
+            const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, row->pos, 0);
+            if (visible) sum += sum_block(&c->views[i], block, visible);
+        }
+    return mix(sum + mix((uint64_t)(uint32_t)row->token + 1));
+}
+
+/* ---- time ---- */
+
+static void sleep_until(uint64_t end_us) {
+    for (uint64_t now = base_clock_us(); now < end_us; now = base_clock_us()) {
+        const uint64_t left = end_us - now;
+        const struct timespec t = {.tv_sec = (time_t)(left / 1000000), .tv_nsec = (long)(left % 1000000 * 1000)};
+        if (nanosleep(&t, NULL) != 0 && errno != EINTR) return;
+    }
+}
+
+static double step_us(const mock_backend *b) {
+    const model_step *step = b->step;
+    double row_slots = 0;
+    int64_t slots = 0;
+    for (int32_t r = 0; r < step->n_rows && b->times.row_slot_us > 0; r++) {
+        if (r == 0 || step->rows[r].context != step->rows[r - 1].context) slots = kv_context_slots(step->contexts[step->rows[r].context]);
+        row_slots += (double)slots;
+    }
+    return b->times.step_us + b->times.row_us * step->n_rows + b->times.row_slot_us * row_slots;
+}
+
+static int begin(backend *self, const model_step *step, rp_error *err) {
+    (void)err;
+    mock(self)->step = step;
+    mock(self)->start_us = base_clock_us();
+    return RP_OK;
+}
+
+static void attend(backend *self, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
+    const mock_backend *b = mock(self);
+    (void)layer;
+    (void)queries;
+    (void)dst;
+    for (int32_t r = 0; r < b->step->n_rows; r++) {
+        const model_row *row = &b->step->rows[r];
+        if (row->wants_logits || row->wants_hidden) b->states[r] = state_of(b->step, row);
+    }
+    sleep_until(b->start_us + (uint64_t)step_us(b));
+}
+
+/* ---- logits ---- */
+
+static void write_logits(const mock_backend *b, uint64_t state, float *logits) {
+    const uint32_t seed = (uint32_t)(state >> 32);
+    for (int32_t i = 0; i < b->model->hp.n_vocab; i++) {
+        uint32_t x = ((uint32_t)i * UINT32_C(0x9e3779b1)) ^ seed;
+        x = (x ^ (x >> 15)) * UINT32_C(0x85ebca6b);
+        logits[i] = b->floors[i] + (float)(x >> 8) * (TEXT_SPREAD * 0x1p-24f);
+    }
+    for (int32_t i = N_WORDS; i-- > 0;) logits[b->words[mix(state + (uint64_t)i) % (uint64_t)b->n_words]] = WORD_LOGIT - WORD_STEP * (float)i;
+    for (int32_t i = 0; i < b->n_ends; i++) logits[b->ends[i]] = state % END_EVERY == 0 ? END_LOGIT - (float)i : LATE_END_LOGIT - (float)i;
+}
+
+static void write_hidden(const mock_backend *b, uint64_t state, float *hidden) {
+    for (int32_t i = 0; i < b->model->hp.n_embd; i++) hidden[i] = (float)(int64_t)(mix(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
+}
+
+/* Of the rows of the step that want logits, or hidden states, in their order. */
+static void buffer_read(backend *self, const backend_buffer *src, int32_t rows, float *dst) {
+    const mock_backend *b = mock(self);
+    const bool is_logits = src->width == b->model->hp.n_outputs;
+    for (int32_t r = 0; r < b->step->n_rows && rows > 0; r++) {
+        const model_row *row = &b->step->rows[r];
+        if (!(is_logits ? row->wants_logits : row->wants_hidden)) continue;
+        (is_logits ? write_logits : write_hidden)(b, b->states[r], dst);
+        dst += src->width;
+        rows--;
+    }
+}
+
+/* ---- the vocabulary ---- */
+
+/* Letters, after a space or not: what makes a text look like one. */
+static bool is_word(const char *bytes, size_t n) {
+    size_t letters = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool is_letter = (bytes[i] >= 'a' && bytes[i] <= 'z') || (bytes[i] >= 'A' && bytes[i] <= 'Z');
+        if (!is_letter && !(i == 0 && bytes[i] == ' ')) return false;
+        letters += is_letter;
+    }
+    return letters > 0;
+}
+
+static void list_tokens(mock_backend *b) {
+    const tokenizer *t = b->model->tokenizer;
+    int32_t n_texts = 0;
+    for (int32_t i = 0; i < b->model->hp.n_vocab; i++) {
+        size_t n = 0;
+        const char *bytes = tokenizer_bytes(t, i, false, &n);
+        const bool is_end = tokenizer_is_end(t, i), is_text = !is_end && bytes && n > 0;
+        b->floors[i] = is_text ? TEXT_LOGIT : CONTROL_LOGIT;
+        if (is_end) b->ends[b->n_ends++] = i;
+        if (is_text && is_word(bytes, n)) b->words[b->n_words++] = i;
+        n_texts += is_text;
+    }
+    for (int32_t i = 0; i < b->model->hp.n_vocab && b->n_words == 0; i++) /* a vocabulary of bytes, or of symbols */
+        if (n_texts == 0 || b->floors[i] == TEXT_LOGIT) b->words[b->n_words++] = i;
+}
+
+/* ---- opening ---- */
+
+static void free_backend(backend *self) {
+    mock_backend *b = mock(self);
+    base_free(b->states);
+    base_free(b->floors);
+    base_free(b->words);
+    base_free(b->ends);
+    base_free(b->slots);
+    base_free(b);
+}
+
+static const kv_memory *memory(backend *self) {
+    (void)self;
+    return NULL;
+}
+
+static int buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err) {
+    (void)self;
+    *out = base_calloc(1, sizeof(**out));
+    if (!*out) return base_fail_memory(err, sizeof(**out), "activations");
+    **out = (backend_buffer){.rows = rows, .width = width};
+    return RP_OK;
+}
+
+static void usage(backend *self, rp_memory *out) {
+    (void)self;
+    out->weights = out->weights_file = out->file = out->activations = 0;
+}
+
+static bool has_adapters(const backend *self) {
+    (void)self;
+    return false;
+}
+
+static int output_norms(backend *self, int32_t layer, const float *values, int32_t n, double *norms, rp_error *err) {
+    (void)layer;
+    (void)values;
+    (void)err;
+    memset(norms, 0, sizeof(*norms) * (size_t)n * (size_t)mock(self)->model->hp.n_heads);
+    return RP_OK;
+}
+
+/* Operations without an effect. */
+static int nothing_prepare(backend *self, rp_on_progress on_progress, void *user, rp_error *err) {
+    return (void)self, (void)on_progress, (void)user, (void)err, RP_OK;
+}
+static void nothing_embed(backend *self, backend_buffer *dst) { (void)self, (void)dst; }
+static void nothing_linear(backend *self, const backend_buffer *src, int32_t rows, int32_t n, const model_weight *const *weights,
+                           const model_weight *const *biases, backend_buffer *const *dst) {
+    (void)self, (void)src, (void)rows, (void)n, (void)weights, (void)biases, (void)dst;
+}
+static int nothing_bound(backend *self, struct slot_bounds *bounds, const kv_context *context, rp_error *err) {
+    return (void)self, (void)bounds, (void)context, (void)err, RP_OK;
+}
+static void nothing_observe(backend *self, const backend_buffer *input) { (void)self, (void)input; }
+static void nothing_act(backend *self, kernel_act act, backend_buffer *a, const backend_buffer *up, int32_t rows) {
+    (void)self, (void)act, (void)a, (void)up, (void)rows;
+}
+static void nothing_add(backend *self, backend_buffer *dst, const backend_buffer *src, float scale, int32_t rows) {
+    (void)self, (void)dst, (void)src, (void)scale, (void)rows;
+}
+static void nothing_gather(backend *self, const backend_buffer *src, const int32_t *indices, int32_t n, backend_buffer *dst) {
+    (void)self, (void)src, (void)indices, (void)n, (void)dst;
+}
+
+/* The others are for features that model_mock gives no mock: norms, adapters, probes, experts, caps. */
+static const backend_ops ops = {
+    .name = "mock",
+    .free = free_backend,
+    .memory = memory,
+    .buffer_new = buffer_new,
+    .buffer_free = cpu_buffer_free,
+    .buffer_read = buffer_read,
+    .prepare = nothing_prepare,
+    .usage = usage,
+    .begin = begin,
+    .embed = nothing_embed,
+    .linear = nothing_linear,
+    .has_adapters = has_adapters,
+    .store = store,
+    .encode = encode,
+    .read_head = read_head,
+    .bound = nothing_bound,
+    .observe_input = nothing_observe,
+    .output_norms = output_norms,
+    .attend = attend,
+    .act = nothing_act,
+    .add = nothing_add,
+    .gather = nothing_gather,
+};
+
+int mock_backend_new(backend **out, const rp_model *m, const mock_times *times, int32_t max_rows, rp_error *err) {
+    const size_t n_vocab = (size_t)m->hp.n_vocab;
+    *out = NULL;
+    BASE_ASSERT(m->is_mock && m->hp.key_dim == MOCK_HEAD_DIM && m->n_kv_layers == 1);
+    mock_backend *b = base_calloc(1, sizeof(*b));
+    if (!b) return base_fail_memory(err, sizeof(*b), "the mock backend");
+    b->base.ops = &ops;
+    b->model = m;
+    b->times = *times;
+    kernel_table_init(&b->kernels, BASE_CPU_GENERIC);
+    b->states = base_calloc((size_t)max_rows, sizeof(*b->states));
+    b->floors = base_calloc(n_vocab, sizeof(*b->floors));
+    b->words = base_calloc(n_vocab, sizeof(*b->words));
+    b->ends = base_calloc(n_vocab, sizeof(*b->ends));
+    b->slots = base_calloc(KV_BLOCK_SLOTS, MOCK_HEAD_DIM * sizeof(*b->slots));
+    if (!b->states || !b->floors || !b->words || !b->ends || !b->slots) {
+        free_backend(&b->base);
+        return base_fail_memory(err, n_vocab * 3 * sizeof(int32_t), "the mock backend");
+    }
+    list_tokens(b);
+    *out = &b->base;
+    return RP_OK;
+}
