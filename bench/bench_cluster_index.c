@@ -64,7 +64,8 @@ static void fill(cluster_index *x, uint64_t n) {
     printf("names                      %12zu\n", cluster_index_count(x));
     printf("bytes                      %12.1f MB, %.1f a name; at most %.1f on the way\n", (double)cluster_index_bytes(x) / 1e6,
            (double)cluster_index_bytes(x) / (double)n, most);
-    printf("resident memory            %12.1f MB more; the process's peak %.1f MB\n", (status_bytes("VmRSS") - before) / 1e6, status_bytes("VmHWM") / 1e6);
+    printf("resident memory            %12.1f MB more; the process's peak %.1f MB\n",
+           (status_bytes("VmRSS") - before) / 1e6, status_bytes("VmHWM") / 1e6);
     printf("set                        %12.1f ns, the longest 200 %.2f ms\n", seconds / (double)sets * 1e9, longest * 1e3);
 }
 

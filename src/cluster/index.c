@@ -48,9 +48,9 @@ typedef struct segment {
 } segment;
 
 typedef struct node_totals {
-    size_t names;                       /* speculative ones included */
-    uint64_t reported, sum;             /* the digest's */
-    uint8_t mark;                       /* of entries that the node confirmed */
+    size_t names;           /* speculative ones included */
+    uint64_t reported, sum; /* the digest's */
+    uint8_t mark;           /* of entries that the node confirmed */
     bool in_snapshot;
 } node_totals;
 

@@ -21,7 +21,7 @@
 #define CLUSTER_MAX_NODES 1024
 #define CLUSTER_INDEX_MAX_NAMES ((size_t)1 << 26)
 #define CLUSTER_INDEX_MAX_WIDE ((size_t)1 << 22) /* names that more than 7 nodes hold */
-#define CLUSTER_TIER_SPECULATIVE 4u /* besides RP_TIER_* */
+#define CLUSTER_TIER_SPECULATIVE 4u              /* besides RP_TIER_* */
 
 typedef struct cluster_index cluster_index;
 

@@ -38,8 +38,8 @@ struct cluster_journal {
 struct cluster_journal_reader {
     cluster_journal *j;
     cluster_stream_key key;
-    uint64_t number;    /* of the next frame */
-    uint64_t after;     /* the last change that was written */
+    uint64_t number; /* of the next frame */
+    uint64_t after;  /* the last change that was written */
     bool wants_snapshot, in_snapshot;
     cluster_index_place place; /* of the snapshot */
     cluster_digest digest;     /* to be written after change digest.seq */
@@ -109,15 +109,16 @@ void cluster_journal_change(void *journal, const rp_span_change *changes, size_t
     }
 }
 
+/* Equal but for sent_us. */
 static bool load_equal(const cluster_load *a, const cluster_load *b) {
-    /* Field by field: padding has no defined bytes. */
     const rp_engine_load *x = &a->engine, *y = &b->engine;
-    return x->running == y->running && x->waiting == y->waiting && x->decoding == y->decoding && x->background == y->background &&
-           x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens && x->drain_us == y->drain_us &&
-           x->gap_p95_us == y->gap_p95_us && x->kv_bytes_per_token == y->kv_bytes_per_token && x->free_bytes == y->free_bytes &&
-           x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens && memcmp(x->knot_us, y->knot_us, sizeof x->knot_us) == 0 &&
-           memcmp(&x->row_slot_us, &y->row_slot_us, sizeof x->row_slot_us) == 0 && memcmp(&x->slot_us, &y->slot_us, sizeof x->slot_us) == 0 &&
-           memcmp(&x->read_byte_us, &y->read_byte_us, sizeof x->read_byte_us) == 0 && a->draining == b->draining;
+    for (int i = 0; i < RP_COST_KNOTS; i++)
+        if (x->knot_us[i] != y->knot_us[i]) return false;
+    return a->draining == b->draining && x->running == y->running && x->waiting == y->waiting && x->decoding == y->decoding &&
+           x->background == y->background && x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens &&
+           x->drain_us == y->drain_us && x->gap_p95_us == y->gap_p95_us && x->kv_bytes_per_token == y->kv_bytes_per_token &&
+           x->free_bytes == y->free_bytes && x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens &&
+           x->row_slot_us == y->row_slot_us && x->slot_us == y->slot_us && x->read_byte_us == y->read_byte_us;
 }
 
 void cluster_journal_set_load(cluster_journal *j, const cluster_load *load) {

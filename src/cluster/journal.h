@@ -24,8 +24,8 @@
 #define CLUSTER_MAX_READERS 64
 #define CLUSTER_JOURNAL_MAX_NAMES ((size_t)1 << 24) /* about 700 MB */
 #define CLUSTER_PIECE 1024                          /* names or changes in a frame */
-#define CLUSTER_LOAD_EVERY_US 100000    /* a changed load */
-#define CLUSTER_DIGEST_EVERY_US 1000000 /* and a load, changed or not: the sign of life */
+#define CLUSTER_LOAD_EVERY_US 100000                /* a changed load */
+#define CLUSTER_DIGEST_EVERY_US 1000000             /* and a load, changed or not: the sign of life */
 
 typedef struct cluster_journal cluster_journal;
 typedef struct cluster_journal_reader cluster_journal_reader;
@@ -52,9 +52,9 @@ int cluster_journal_open(cluster_journal *j, const uint8_t nonce[CLUSTER_NONCE_B
                          rp_error *err);
 void cluster_journal_close(cluster_journal_reader *r);
 /* Appends whole frames that are due at now_us (monotonic), until they have `most` bytes or a little more, to out. Returns RP_OK or RP_ERR_MEMORY,
- * RP_ERR_LIMIT (out's): then out has the frames before, and the reader goes on after them. *next_us: when there will be something without a change of names
- * or load; changes make the reader ready at once, a new load after CLUSTER_LOAD_EVERY_US (cluster_journal_is_ready). A reader has one user at a
- * time. */
+ * RP_ERR_LIMIT (out's): then out has the frames before, and the reader goes on after them. *next_us: when there will be something without a change
+ * of names or load; changes make the reader ready at once, a new load after CLUSTER_LOAD_EVERY_US (cluster_journal_is_ready). A reader has one user
+ * at a time. */
 int cluster_journal_read(cluster_journal_reader *r, uint64_t now_us, size_t most, base_buffer *out, uint64_t *next_us);
 bool cluster_journal_is_ready(cluster_journal_reader *r, uint64_t now_us);
 

@@ -40,7 +40,7 @@
 #define CLUSTER_MAX_FRAME ((size_t)1 << 20) /* bytes */
 #define CLUSTER_CHANGE_BYTES 17
 #define CLUSTER_MAX_CHANGES ((CLUSTER_MAX_FRAME - 8 - 1 - CLUSTER_TAG_BYTES) / CLUSTER_CHANGE_BYTES) /* in one frame */
-#define CLUSTER_MAX_NAMES ((uint64_t)1 << 26)                                                      /* of one node */
+#define CLUSTER_MAX_NAMES ((uint64_t)1 << 26)                                                        /* of one node */
 #define CLUSTER_MOST_TOKENS ((uint64_t)1 << 40)
 #define CLUSTER_MOST_US ((uint64_t)1 << 50)
 #define CLUSTER_MOST_BYTES ((uint64_t)1 << 60)

@@ -201,7 +201,8 @@ static void a_snapshot_removes_what_it_does_not_confirm(void **state) {
 /* A walk goes on where it was while the table grows, shrinks and moves. */
 static void a_walk_meets_what_stays_once(void **state) {
     (void)state;
-    enum { STAY = 20000, COME = 60000 };
+    enum { STAY = 20000,
+           COME = 60000 };
     cluster_index *x;
     cluster_index_place place = {0};
     rp_span_change piece[97];
@@ -281,8 +282,10 @@ static void names_take_little_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_index_is_a_table_of_names_and_nodes), cmocka_unit_test(a_snapshot_removes_what_it_does_not_confirm),
-        cmocka_unit_test(a_walk_meets_what_stays_once),            cmocka_unit_test(equal_hashes_end_at_a_limit),
+        cmocka_unit_test(the_index_is_a_table_of_names_and_nodes),
+        cmocka_unit_test(a_snapshot_removes_what_it_does_not_confirm),
+        cmocka_unit_test(a_walk_meets_what_stays_once),
+        cmocka_unit_test(equal_hashes_end_at_a_limit),
         cmocka_unit_test(names_take_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

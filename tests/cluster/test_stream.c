@@ -511,7 +511,7 @@ static void loads_and_digests_are_sent_in_their_time(void **state) {
     for (uint64_t ms = 0; ms < 5000; ms++) {
         const uint64_t now = 7000000 + ms * 1000;
         if (ms < 2000) cluster_journal_set_load(j, &(cluster_load){.engine.running = (int32_t)ms, .sent_us = now}); /* changes all the time */
-        else cluster_journal_set_load(j, &(cluster_load){.sent_us = now});                                           /* another time is no change */
+        else cluster_journal_set_load(j, &(cluster_load){.sent_us = now});                                          /* another time is no change */
         const bool ready = cluster_journal_is_ready(r, now);
         if (ms == 0) assert_true(ready);
         if (now >= next) assert_true(ready);

@@ -9,7 +9,7 @@ import unittest
 
 from server_process import Server, ServerCase
 
-SAMPLE = re.compile(r'^([a-z_]+)(?:\{([a-z]+)="([^"\\\n]*)"\})? (\S+)$')
+SAMPLE = re.compile(r'^([a-z_:]+)(?:\{([a-z_]+)="([^"\\\n]*)"((?:,[a-z_]+="[^"\\\n]*")*)\})? (\S+)$')
 PROMPT = {"prompt": "Tom had a red ball, and Ann had a blue hat. One day", "temperature": 0, "max_tokens": 8, "ignore_eos": True}
 TIMES = ("queue", "time_to_first_token", "time_between_tokens", "step")
 
@@ -36,7 +36,9 @@ class Exposition:
     def add(self, family, line):
         found = SAMPLE.match(line)
         assert found, line
-        name, label, value, number = found.groups()
+        name, label, value, others, number = found.groups()
+        if others:
+            label, value = label + "...", f'{value}{others}'
         kind = self.families[family]["type"]
         allowed = [family + s for s in ("_bucket", "_sum", "_count")] if kind == "histogram" else [family]
         assert name in allowed, f"{line} is not of {family}"
@@ -85,6 +87,18 @@ class Metrics(ServerCase):
         least = sum(low * (n - before) for (low, before), (_, n) in zip(buckets, buckets[1:]))
         self.assertGreaterEqual(rest[name + "_sum"] + 1e-3, least)
 
+    def test_blocks(self):
+        """Cached KV can be evicted: it is no use of the KV cache."""
+        self.server.post("/v1/completions", {**PROMPT, "prompt": "cached " * 300})
+        self.server.wait_idle()
+        now = self.read()
+        self.assertGreater(now.get("store_used_bytes"), 0)
+        use = now.values[("vllm:kv_cache_usage_perc", ("model_name", "reprise-mini"))]
+        self.assertLess(use, now.get("store_used_bytes") / now.get("store_budget_bytes"))
+        (_, (_, labels), one), = now.families["vllm:cache_config_info"]["samples"]
+        self.assertRegex(labels, r'^64,model_name="reprise-mini",num_gpu_blocks="[1-9][0-9]*"$')
+        self.assertEqual(one, 1)
+
     def test_times(self):
         self.server.wait_idle()
         before = self.read()
@@ -105,6 +119,9 @@ class Metrics(ServerCase):
         s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         while ((now := self.read(server)).get("requests_running"), now.get("requests_waiting")) != (1, 2):
             pass
+        for name, number in (("running", 1), ("waiting", 2)):  # as gateways read them
+            self.assertEqual(now.values[(f"vllm:num_requests_{name}", ("model_name", "reprise-mini"))], number)
+        self.assertLess(0, now.values[("vllm:kv_cache_usage_perc", ("model_name", "reprise-mini"))])
         s.close()
         server.wait_idle()
         while (now := self.read(server)).get("requests_running") + now.get("requests_waiting") > 0:

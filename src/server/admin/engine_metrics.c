@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "reprise_cluster.h"
 #include "server/admin/audit_http.h"
 
 #define LABEL_BYTES (SERVER_MODEL_NAME_BYTES + 16)
@@ -16,6 +17,9 @@
 /* Of a loaded model. */
 typedef struct model_figures {
     char label[LABEL_BYTES]; /* `model="NAME",`; "": the only model */
+    char name[SERVER_MODEL_NAME_BYTES];
+    uint64_t blocks;   /* of RP_NAME_TOKENS tokens, that the KV cache holds */
+    double blocks_use; /* share of the KV cache that running requests hold: what is cached can be evicted */
     uint64_t running, waiting, background, audit_waiting;
     rp_store_stats store;
     rp_scaffold_stats scaffolds;
@@ -77,6 +81,14 @@ static const struct {
 };
 #undef AT
 
+static void take_blocks(model_figures *f, rp_engine *engine) {
+    rp_engine_load load = {.struct_size = sizeof(load)};
+    const double budget = (double)f->store.budget_bytes;
+    if (rp_engine_get_load(engine, &load) || budget <= 0 || load.kv_bytes_per_token == 0) return;
+    f->blocks = f->store.budget_bytes / (load.kv_bytes_per_token * RP_NAME_TOKENS);
+    f->blocks_use = BASE_MAX(1 - BASE_MIN((double)load.free_bytes / budget, 1), 0);
+}
+
 static int take_figures(server_model *m, void *user) {
     engine_figures *all = user;
     model_figures *f = &all->models[all->n];
@@ -89,6 +101,8 @@ static int take_figures(server_model *m, void *user) {
     f->running = (uint64_t)BASE_MAX(e.running, 0);
     f->waiting = (uint64_t)BASE_MAX(e.waiting, 0);
     f->background = (uint64_t)BASE_MAX(e.background, 0);
+    snprintf(f->name, sizeof(f->name), "%s", m->name);
+    take_blocks(f, m->engine);
     if (all->has_labels) snprintf(f->label, sizeof(f->label), "model=\"%s\",", m->name);
     if (rp_engine_audit(m->engine, &f->audit, NULL)) f->audit = NULL;
     f->audit_waiting = f->audit ? f->audit->waiting : 0;
@@ -135,6 +149,37 @@ static int append_degraded(base_buffer *b, const engine_figures *all) {
         rc = base_buffer_printf(b, "reprise_store_degraded{%sreason=\"%s\"} %d\n", all->models[k].label, is ? t->disk_trouble : "none",
                                 is ? (int)t->disk_state - RP_STORE_WORKS : 0);
     }
+    return rc;
+}
+
+/* ---- vLLM's names, which gateways of Kubernetes read (docs/server.md) ---- */
+
+static double vllm_running(const model_figures *f) { return (double)f->running; }
+static double vllm_waiting(const model_figures *f) { return (double)f->waiting; }
+static double vllm_use(const model_figures *f) { return f->blocks_use; }
+
+static int append_vllm(base_buffer *b, const engine_figures *all) {
+    static const struct {
+        const char *name, *help;
+        double (*value)(const model_figures *f);
+        int digits;
+    } gauges[] = {
+        {"num_requests_running", "Requests running in the engine.", vllm_running, 0},
+        {"num_requests_waiting", "Requests waiting in the engine's queue.", vllm_waiting, 0},
+        {"kv_cache_usage_perc", "Share of the KV cache in RAM that running requests hold, from 0 to 1.", vllm_use, 6},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(gauges) && !rc; i++) {
+        rc = base_buffer_printf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\n", gauges[i].name, gauges[i].help, gauges[i].name);
+        for (size_t k = 0; k < all->n && !rc; k++)
+            rc = base_buffer_printf(b, "vllm:%s{model_name=\"%s\"} %.*f\n", gauges[i].name, all->models[k].name, gauges[i].digits,
+                                    gauges[i].value(&all->models[k]));
+    }
+    if (!rc) rc = base_buffer_append_str(b, "# HELP vllm:cache_config_info Size of the KV cache in RAM, in blocks, as labels.\n"
+                                            "# TYPE vllm:cache_config_info gauge\n");
+    for (size_t k = 0; k < all->n && !rc; k++)
+        rc = base_buffer_printf(b, "vllm:cache_config_info{block_size=\"%d\",model_name=\"%s\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", RP_NAME_TOKENS,
+                                all->models[k].name, all->models[k].blocks);
     return rc;
 }
 
@@ -200,6 +245,7 @@ int engine_metrics_append(base_buffer *b, model_pool *p) {
     if (!rc) rc = append_families(b, &all);
     if (!rc) rc = append_lag(b, &all);
     if (!rc) rc = append_degraded(b, &all);
+    if (!rc) rc = append_vllm(b, &all);
     if (!rc) rc = audit_append_metrics(b, all.audits, all.n);
     for (size_t i = 0; i < all.n; i++) rp_audit_free(all.models[i].audit);
     base_free(all.models);

@@ -7,6 +7,7 @@
 
 #include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
+#include "server/cluster/cluster_node.h"
 #include "server/handlers.h"
 #include "server/route/route.h"
 #include "server/server_internal.h"
@@ -137,6 +138,16 @@ static int append_server(base_buffer *b, rp_server *s) {
     return rc ? rc : append_tiers(b, c);
 }
 
+static int append_cluster(base_buffer *b, rp_server *s) {
+    if (!s->cluster) return 0;
+    const metric list[] = {
+        {"cluster_streams", "gauge", "Span streams that routers read.", (uint64_t)cluster_node_streams(s->cluster)},
+        {"cluster_names", "gauge", "Names of KV that the node reports as held.", cluster_node_names(s->cluster)},
+        {"cluster_draining", "gauge", "1 if the node accepts no new requests, else 0.", server_is_draining(s)},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
 /* Metrics of the program that runs the server. */
 static int append_program(base_buffer *b, rp_server *s) {
     char text[RP_SERVER_METRICS_BYTES] = "";
@@ -147,7 +158,7 @@ static int append_program(base_buffer *b, rp_server *s) {
 
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
-    int failed = append_server(&text, x->server) || append_program(&text, x->server);
+    int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_program(&text, x->server);
     if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING)
         failed = x->server->route ? route_metrics_append(&text, x->server->route) : engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);

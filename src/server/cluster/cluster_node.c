@@ -191,6 +191,7 @@ const uint8_t *cluster_node_secret(const cluster_node *n) { return n->secret; }
 const char *cluster_node_name(const cluster_node *n) { return n->hello.node; }
 const char *cluster_node_tag_of(const cluster_node *n) { return n->tag; }
 int32_t cluster_node_streams(cluster_node *n) { return atomic_load(&n->n_readers); }
+uint64_t cluster_node_names(cluster_node *n) { return cluster_journal_count(n->journal); }
 
 void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t count) {
     cluster_node *n = node;

@@ -18,7 +18,7 @@
 #include "server/http/server_request.h"
 
 #define CLUSTER_STREAM_BYTES ((size_t)128 << 10)
-#define CLUSTER_STREAM_STALL_US 10000000
+#define CLUSTER_STREAM_STALL_US 5000000
 
 typedef struct cluster_node cluster_node;
 
@@ -41,6 +41,8 @@ void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t n);
 void cluster_node_changed(cluster_node *n);
 /* Streams that are open. */
 int32_t cluster_node_streams(cluster_node *n);
+/* Names that the engine holds. */
+uint64_t cluster_node_names(cluster_node *n);
 
 /* Worker: makes the request a stream, from the change after `after` of that epoch on. A server_problem_kind. */
 int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after);

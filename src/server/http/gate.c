@@ -38,6 +38,7 @@ typedef struct gate_end {
     gate_link *link; /* NULL: no link's: the listening socket, the daemon, or the wake */
     int fd;
     uint32_t events; /* asked for */
+    bool is_unwatched; /* epoll does not have it: the other side has closed, which epoll would report without end */
 } gate_end;
 
 struct gate_link {
@@ -83,7 +84,8 @@ static void server_gate_end_change(server_gate *g, gate_end *e, uint32_t events)
     struct epoll_event event = {.events = events, .data.ptr = e};
     if (e->events == events || e->fd < 0) return;
     e->events = events;
-    epoll_ctl(g->epoll, EPOLL_CTL_MOD, e->fd, &event);
+    epoll_ctl(g->epoll, e->is_unwatched ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, e->fd, &event);
+    e->is_unwatched = false;
 }
 
 static void end_close(gate_end *e) {
@@ -249,6 +251,14 @@ static void inner_read(server_gate *g, gate_link *l) {
     if (!l->dead) link_forward(g, l);
 }
 
+/* The daemon has closed, and the client has not read what came before: it gets that, and the rest, as long as it reads. */
+static void inner_wait(server_gate *g, gate_link *l) {
+    epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL);
+    l->inner.events = 0;
+    l->inner.is_unwatched = true;
+    if (!l->linger_until_us) link_linger(g, l, LINGER_MS);
+}
+
 static void link_event(server_gate *g, gate_end *e, uint32_t events) {
     gate_link *l = e->link;
     if (l->dead) return;
@@ -261,7 +271,7 @@ static void link_event(server_gate *g, gate_end *e, uint32_t events) {
     }
     if (events & EPOLLOUT) link_forward(g, l);
     if (!l->dead && l->out.len == 0 && !l->daemon_done && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) inner_read(g, l);
-    else if (!l->dead && events & (EPOLLHUP | EPOLLERR)) epoll_ctl(g->epoll, EPOLL_CTL_DEL, l->inner.fd, NULL), l->inner.events = 0;
+    else if (!l->dead && events & (EPOLLHUP | EPOLLERR)) inner_wait(g, l);
 }
 
 /* ---- accepting ---- */
@@ -284,7 +294,7 @@ static bool link_open(server_gate *g, int fd, const struct sockaddr_storage *fro
     }
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     if (from->ss_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    *l = (gate_link){.client = {l, fd, 0}, .inner = {l, pair[0], 0}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES), .next = g->links};
+    *l = (gate_link){.client = {l, fd, 0, false}, .inner = {l, pair[0], 0, false}, .in = BASE_BUFFER(GATE_BYTES), .out = BASE_BUFFER(GATE_BYTES), .next = g->links};
     if (l->next) l->next->previous = l;
     g->links = l;
     g->n_links++;
@@ -372,8 +382,8 @@ int gate_new(server_gate **out, int listen_fd, struct MHD_Daemon *daemon, int ma
         MHD_stop_daemon(daemon);
         return base_fail_memory(err, sizeof(*g), "a listening socket");
     }
-    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC), .listener = {NULL, listen_fd, 0}, .daemon_end = {NULL, info ? info->epoll_fd : -1, 0},
-                       .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0}, .daemon = daemon, .is_of = daemon, .max_connections = max_connections};
+    *g = (server_gate){.epoll = epoll_create1(EPOLL_CLOEXEC), .listener = {NULL, listen_fd, 0, false}, .daemon_end = {NULL, info ? info->epoll_fd : -1, 0, false},
+                       .wake = {NULL, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0, false}, .daemon = daemon, .is_of = daemon, .max_connections = max_connections};
     if (g->epoll >= 0 && g->wake.fd >= 0 && end_watch(g, &g->listener, EPOLLIN) && end_watch(g, &g->daemon_end, EPOLLIN) &&
         end_watch(g, &g->wake, EPOLLIN))
     {

@@ -61,7 +61,7 @@ typedef struct fields {
 
 /* Fields that say one thing: of two, one reader takes the first and another the last. */
 static const char *const once[] = {"host", "content-length", "transfer-encoding", "content-type", "authorization", "x-api-key", "x-goog-api-key", "origin",
-                                   "expect", "sec-fetch-site"};
+                                   "expect", "sec-fetch-site", "x-reprise-cluster", "x-reprise-route", "x-reprise-resume"};
 enum { HOST, LENGTH, CODING };
 static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields", "it has two Transfer-Encoding fields"};
 
