@@ -45,6 +45,7 @@ static void read_route(server_request *x) {
 bool cluster_port_begin(server_request *x) {
     const server_listener *l = listeners_of(&x->server->listeners, x->connection);
     uint8_t nonce[CLUSTER_NONCE_BYTES];
+    if (x->server->route) return true; /* it passes none of its clients' on */
     if (!l || !l->is_cluster) {
         if (server_request_header(x, CLUSTER_ROUTE_HEADER) || server_request_header(x, CLUSTER_RESUME_HEADER))
             server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, CLUSTER_ROUTE_HEADER " and " CLUSTER_RESUME_HEADER

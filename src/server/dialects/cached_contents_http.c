@@ -269,7 +269,11 @@ int gemini_add_content(server_request *x, json_t *root) {
     registry_content c;
     server_field_text(&f, "cachedContent", &name);
     if (x->problem.kind || !name) return (int)x->problem.kind;
-    if (x->server->route) return route_pin(x, name, "cachedContent"); /* the node that has it prepends it */
+    if (x->server->route) { /* the node that has it prepends it, from the body */
+        route_pin(x, name, "cachedContent");
+        json_object_del(root, "cachedContent");
+        return (int)x->problem.kind;
+    }
     for (size_t i = 0; i < BASE_ARRAY_LEN(excluded); i++)
         if (server_field(&f, excluded[i]))
             server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);

@@ -245,7 +245,7 @@ typedef struct route_reply {
 /* What is asked. */
 typedef struct route_question {
     const char *method, *target;
-    const struct curl_slist *headers; /* NULL: none */
+    const struct curl_slist *headers; /* NULL: those of a schema */
     const void *body;
     size_t n_body;
     server_request *x; /* given up when its client has left; NULL */
