@@ -32,8 +32,10 @@
 #define CONTEXT 131072
 #define IDENTITY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-static const char answer[] = "{\"id\":\"cmpl-0\",\"object\":\"text_completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"text\":\" x\",\"index\":0,"
-                             "\"logprobs\":null,\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}";
+static const char answer[] =
+    "{\"id\":\"cmpl-0\",\"object\":\"text_completion\",\"created\":1,\"model\":\"fake\","
+    "\"choices\":[{\"text\":\" x\",\"index\":0,\"logprobs\":null,\"finish_reason\":\"length\"}],"
+    "\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2}}";
 
 typedef struct fake_node {
     int listener;
@@ -100,8 +102,15 @@ static void hold(fake_node *n, const rp_name *names, size_t n_names, uint32_t ti
 }
 
 static cluster_load load_of(int i, uint64_t now_us) {
-    cluster_load l = {.engine = {.struct_size = sizeof(rp_engine_load), .running = i % 4, .queued_tokens = 100 * (i % 7), .drain_us = (uint64_t)(1000 * (i % 11)), .kv_bytes_per_token = 131072, .free_bytes = (uint64_t)1 << 34, .max_running = 64, .chunk_tokens = 512, .read_byte_us = 0.001},
-                      .sent_us = now_us};
+    cluster_load l = {.sent_us = now_us, .engine.struct_size = sizeof(rp_engine_load)};
+    l.engine.running = i % 4;
+    l.engine.queued_tokens = 100 * (i % 7);
+    l.engine.drain_us = (uint64_t)(1000 * (i % 11));
+    l.engine.kv_bytes_per_token = 131072;
+    l.engine.free_bytes = (uint64_t)1 << 34;
+    l.engine.max_running = 64;
+    l.engine.chunk_tokens = 512;
+    l.engine.read_byte_us = 0.001;
     for (int k = 0; k < RP_COST_KNOTS; k++) l.engine.knot_us[k] = 1000.0 + 50.0 * (1 << k);
     l.engine.row_slot_us = 0.001;
     l.engine.slot_us = 0.01;
@@ -110,12 +119,13 @@ static cluster_load load_of(int i, uint64_t now_us) {
 
 static void make_node(int i, size_t n_names, const rp_plan_names *prompt) {
     fake_node *n = &nodes[i];
-    cluster_hello hello = {.kv_format = "f16", .weights = "f16", .n_ctx = CONTEXT, .max_sequences = 64, .max_queue = 256, .kv_budget_bytes = (uint64_t)1 << 35};
+    cluster_hello hello = {.kv_format = "f16", .weights = "f16", .n_ctx = CONTEXT, .max_sequences = 64, .max_queue = 256};
     rp_error err = {0};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(at);
     randombytes_buf(&n->epoch, sizeof(n->epoch));
     hello.epoch = n->epoch;
+    hello.kv_budget_bytes = (uint64_t)1 << 35;
     snprintf(hello.identity, sizeof(hello.identity), IDENTITY);
     snprintf(hello.node, sizeof(hello.node), "fake-%d", i);
     snprintf(hello.model, sizeof(hello.model), "fake");
@@ -187,14 +197,17 @@ static bool begin_stream(connection *c, const char *head) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     unsigned long long epoch = 0, after = 0;
     rp_error err;
-    if (!field_of(head, "\r\n" CLUSTER_SIGNATURE_HEADER ": ", signature, sizeof(signature)) || !cluster_signature_parse(signature, nonce)) return false;
+    if (!field_of(head, "\r\n" CLUSTER_SIGNATURE_HEADER ": ", signature, sizeof(signature))) return false;
+    if (!cluster_signature_parse(signature, nonce)) return false;
     if (sscanf(head, "GET /v1/cluster/stream?epoch=%llx&after=%llu", &epoch, &after) != 2) return false;
     if (cluster_journal_open(nodes[c->node].journal, nonce, epoch, after, &c->reader, &err)) return false;
-    return !base_buffer_append_str(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+    return !base_buffer_append_str(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+                                            "Transfer-Encoding: chunked\r\n\r\n");
 }
 
 static bool answer_request(connection *c) {
-    return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", sizeof(answer) - 1, answer);
+    return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                               sizeof(answer) - 1, answer);
 }
 
 /* One request whose head and body are there. false: close the connection. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""share/prometheus and share/grafana: each metric and label value that they name is one that a running server has; the alert rules pass
+"""share/prometheus and share/grafana: each metric and label value that they name is one that a running server or router has; the alert rules pass
 promtool's tests, if promtool is here."""
 import json
 import os
@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+from router_process import Node, Router, make_secret
 from server_process import SOURCE, WAIT_S, Server
 
 RULES = os.path.join(SOURCE, "share", "prometheus", "reprise.rules.yml")
@@ -43,7 +44,18 @@ class Operating(unittest.TestCase):
         until = time.monotonic() + WAIT_S
         while "reprise_audit_exceeds{" not in (text := cls.server.get("/metrics").body.decode()) and time.monotonic() < until:
             time.sleep(0.01)  # the audit runs in the background
+        text += cls.routers_metrics(folder.name)
         cls.samples = {line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")}
+
+    @classmethod
+    def routers_metrics(cls, folder):
+        secret = make_secret(folder)
+        node = Node(secret, "a", "--log", "off").wait_ready()
+        cls.addClassCleanup(node.stop)
+        router = Router(secret, [node], "--log", "off").wait_ready()
+        cls.addClassCleanup(router.stop)
+        router.wait_well("a")
+        return router.get("/metrics").body.decode()
 
     def check(self, expression):
         names = {sample.split("{")[0] for sample in self.samples}
