@@ -21,9 +21,7 @@ _Static_assert(BASE_KEY_BYTES >= crypto_generichash_BYTES_MIN && BASE_KEY_BYTES 
                "BLAKE2b makes keys of this length");
 
 /* Tags keep a number apart from a string of eight bytes, and a key from a string of thirty-two. */
-enum { TAG_BYTES = 'b',
-       TAG_U64 = 'u',
-       TAG_KEY = 'k' };
+enum { TAG_BYTES = 'b', TAG_U64 = 'u', TAG_KEY = 'k' };
 
 static pthread_once_t sodium_once = PTHREAD_ONCE_INIT;
 
@@ -57,7 +55,9 @@ static void hash_start(base_hash *h, const char *domain, const unsigned char *ke
 
 void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, BASE_KEY_BYTES); }
 
-void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) { hash_start(h, domain, key->bytes, sizeof key->bytes, BASE_KEY_BYTES); }
+void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) {
+    hash_start(h, domain, key->bytes, sizeof key->bytes, BASE_KEY_BYTES);
+}
 
 void base_hash_init_pair(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, 2 * sizeof(base_key)); }
 

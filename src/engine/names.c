@@ -124,7 +124,10 @@ static int name_own_tokens(const rp_job *c, names_owner *o, rp_error *err) {
 static int names_make(const rp_job *c, rp_plan_names **out, rp_error *err) {
     names_owner *o = base_calloc(1, sizeof(*o));
     if (!o) return base_fail_memory(err, sizeof(*o), "names");
-    o->names = (rp_plan_names){.struct_size = (uint32_t)sizeof(o->names), .prompt_tokens = c->plan->n_cached + c->plan->n_fresh, .max_tokens = BASE_MAX(c->answer.most, 0), .owner = o};
+    o->names = (rp_plan_names){.struct_size = (uint32_t)sizeof(o->names),
+                               .prompt_tokens = c->plan->n_cached + c->plan->n_fresh,
+                               .max_tokens = BASE_MAX(c->answer.most, 0),
+                               .owner = o};
     int rc = name_modules(c, o, err);
     if (!rc) rc = name_own_tokens(c, o, err);
     if (rc) rp_plan_names_free(&o->names);

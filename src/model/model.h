@@ -186,7 +186,7 @@ struct rp_model {
     char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
     char *name;
     char *chat_template; /* the file's own; NULL: none */
-    bool is_mock;         /* model_mock.c: no weights, and the backend of mock/ */
+    bool is_mock; /* model_mock.c: no weights, and the backend of mock/ */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */
     /* of headers, metadata and chat format, without the weights: part of KV keys within one process */

@@ -15,34 +15,6 @@ static bool is_root(const span_node *n) { return n->n_tokens == 0; }
 
 /* ---- children, in order ---- */
 
-/* The point at which a child begins. */
-typedef struct place {
-    int32_t at, pos, token;
-} place;
-
-static place span_node_place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
-
-static int span_tree_compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
-
-static int span_tree_compare_places(place a, place b) {
-    int c = span_tree_compare(a.at, b.at);
-    if (c == 0) c = span_tree_compare(a.pos, b.pos);
-    return c ? c : span_tree_compare(a.token, b.token);
-}
-
-/* The index of the child at a place, or its insertion point. */
-static size_t child_index(const span_node *parent, place p) {
-    size_t low = 0, high = parent->n_children;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (span_tree_compare_places(span_node_place_of(parent->children[mid]), p) < 0) low = mid + 1;
-        else high = mid;
-    }
-    return low;
-}
-
-size_t span_node_index(const span_node *child) { return child_index(child->parent, span_node_place_of(child)); }
-
 static span_node *find_child(const span_node *parent, place p) {
     size_t i = child_index(parent, p);
     return i < parent->n_children && span_tree_compare_places(span_node_place_of(parent->children[i]), p) == 0 ? parent->children[i] : NULL;

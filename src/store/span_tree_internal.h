@@ -11,15 +11,15 @@ struct span_node {
     span_node **children; /* by (at, position, first token) */
     size_t n_children, cap_children;
     base_key key;
-    base_key salt;                 /* of a root */
-    uint64_t number;               /* ascending in order of creation */
-    size_t holds;                  /* references by paths */
-    bool present;                  /* the store has its span; never for a root */
-    uint8_t tiers;                 /* RP_TIER_*, as the store has last reported; 0 without names */
-    int32_t depth;                 /* tokens of its path before it; set with names, like */
-    base_key chain;                /* the link of the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
+    base_key salt;                             /* of a root */
+    uint64_t number;                           /* ascending in order of creation */
+    size_t holds;                              /* references by paths */
+    bool present;                              /* the store has its span; never for a root */
+    uint8_t tiers;                             /* RP_TIER_*, as the store has last reported; 0 without names */
+    int32_t depth;                             /* tokens of its path before it; set with names, like */
+    base_key chain;                            /* the link of the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
     span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
-    int32_t at;                    /* tokens of the parent before it */
+    int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;
     int32_t tokens[];
 };
@@ -41,8 +41,33 @@ struct span_tree {
     span_reporter *reporter; /* borrowed; NULL: nodes have no names */
 };
 
-/* The index of a node among its parent's children. */
-size_t span_node_index(const span_node *child);
+/* ---- children, in order ---- */
+
+/* The point at which a child begins. */
+typedef struct place {
+    int32_t at, pos, token;
+} place;
+
+static inline place span_node_place_of(const span_node *n) { return (place){n->at, n->pos, n->tokens[0]}; }
+
+static inline int span_tree_compare(int32_t a, int32_t b) { return (a > b) - (a < b); }
+
+static inline int span_tree_compare_places(place a, place b) {
+    int c = span_tree_compare(a.at, b.at);
+    if (c == 0) c = span_tree_compare(a.pos, b.pos);
+    return c ? c : span_tree_compare(a.token, b.token);
+}
+
+/* The index of the child at a place, or its insertion point. */
+static inline size_t child_index(const span_node *parent, place p) {
+    size_t low = 0, high = parent->n_children;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (span_tree_compare_places(span_node_place_of(parent->children[mid]), p) < 0) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
 
 /* ---- span_tree_names.c; nothing without a reporter ---- */
 

@@ -52,7 +52,7 @@ void span_node_begin_names(const span_tree *t, span_node *n) {
 static span_node *node_after(const span_node *top, span_node *n, bool skip) {
     if (!skip && n->n_children > 0) return n->children[0];
     for (; n != top; n = n->parent) {
-        const size_t next = span_node_index(n) + 1;
+        const size_t next = child_index(n->parent, span_node_place_of(n)) + 1;
         if (next < n->parent->n_children) return n->parent->children[next];
     }
     return NULL;

@@ -34,7 +34,8 @@ static const char schema_text[] =
     "<schema name='s'>You are a guide.\n<module name='plan'>Plan a trip of <param name='days' len='24'/> to <union><module name='miami'>Miami, "
     "with beaches and long evenings.</module><module name='lisbon'>Lisbon.</module></union></module><module name='diet' cache='false'>No meat"
     "!</module><module name='talk'><user>Is it open?</user><assistant>Yes.</assistant></module></schema>";
-static const char prompt_text[] = "<prompt schema='s'><plan days='three'><miami/></plan><talk/><user>Where do I surf? Name a beach for each day.</user></prompt>";
+static const char prompt_text[] = "<prompt schema='s'><plan days='three'><miami/></plan><talk/><user>Where do I surf? Name a beach for each "
+                                  "day.</user></prompt>";
 
 static char path[64] = "/tmp/reprise-names-XXXXXX", adapter_path[64], activated_path[64];
 static rp_model *whole, *vocabulary;
@@ -131,7 +132,7 @@ static rp_adapter *open_adapter(rp_model *m, const char *file) {
 }
 
 static rp_prompt *build_documents(void) {
-    static const char text[] = "The first river is four thousand kilometres long; the second is not even half as long, says the survey of last year. ";
+    static const char text[] = "The first river is four thousand kilometres long; the second is not half as long, says the survey of last year. ";
     rp_error err = {0};
     rp_prompt *p = NULL;
     must(rp_prompt_new(&p, NULL, &err), &err);

@@ -104,7 +104,7 @@ static uint32_t tiers_in_store(const span_store *s, const base_key *key) {
 static void expect(world *w, const rp_name *name, uint32_t tiers) {
     if (tiers == 0) return;
     held *h = find(w, name);
-    if (!h->used || h->tiers != tiers) fail_msg("seed %llu: a name is in tiers %u, but was reported in %u", (unsigned long long)seed, tiers, h->tiers);
+    if (h->tiers != tiers) fail_msg("seed %llu: a name is in tiers %u, but was reported in %u", (unsigned long long)seed, tiers, h->tiers);
     assert_false(h->seen); /* no two entries have the same name */
     h->seen = true;
     w->n_found[tiers - 1]++;
@@ -240,19 +240,20 @@ static void check_found(world *w, const rp_request *q) {
         may_lack |= strcmp(result->plan[i].reason, "memory") == 0;
         is_reduced |= result->plan[i].kept < 1;
     }
-    const bool is_plain = !q->prompt && q->adapter != activated;
-    if (is_plain && !may_lack && held_tokens != result->cached_tokens / RP_NAME_TOKENS * RP_NAME_TOKENS)
-        fail_msg("seed %llu: names promise %d tokens, but %d were found", (unsigned long long)seed, held_tokens, result->cached_tokens);
-    if (!may_lack && !is_reduced && q->adapter != activated && (held_tokens > result->cached_tokens || result->cached_tokens - held_tokens >= RP_NAME_TOKENS))
-        fail_msg("seed %llu: names promise %d tokens, but %d were found", (unsigned long long)seed, held_tokens, result->cached_tokens);
+    const int32_t found = result->cached_tokens, least = q->prompt ? held_tokens : found / RP_NAME_TOKENS * RP_NAME_TOKENS;
+    const bool is_exact = !may_lack && !is_reduced && q->adapter != activated;
+    if (is_exact && (held_tokens < least || held_tokens > found || found - held_tokens >= RP_NAME_TOKENS))
+        fail_msg("seed %llu: names promise %d tokens, but %d were found", (unsigned long long)seed, held_tokens, found);
     rp_result_free(result);
     rp_plan_names_free(n);
 }
 
 static void random_request(world *w, tiny_random *r) {
-    static const char *const prompts[] = {"<prompt schema='s'><a p='x'/> What is first?</prompt>", "<prompt schema='s'><b/><c/> Which of them?</prompt>",
-                                          "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in a few words that I "
-                                          "can say by heart tomorrow morning.</prompt>"};
+    static const char long_prompt[] = "<prompt schema='s'><a/><c/> Tell me more, and then a little more, and at the end all of it, in words I "
+                                      "can say by heart tomorrow morning.</prompt>";
+    static const char *const prompts[] = {"<prompt schema='s'><a p='x'/> What is first?</prompt>",
+                                          "<prompt schema='s'><b/><c/> Which of them?</prompt>",
+                                          long_prompt};
     static const char *const tenants[] = {NULL, NULL, "t"};
     rp_request q = rp_request_defaults();
     int32_t n, *tokens = random_text(r, &n);
