@@ -25,13 +25,13 @@ class Fakes:
         path = folder.write("prompt", prompt)
         self.process = subprocess.Popen([PROGRAM, MODEL, folder.at("secret"), str(nodes), str(names), str(changes), path], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
-        self.urls, self.tokens, self.names = [], 0, 0
+        self.urls, self.tokens, self.names, self.tokenize_ms, self.plan_ms = [], 0, 0, 0.0, 0.0
         for line in self.process.stdout:
             words = line.split()
             if words[0] == "node":
                 self.urls.append(f"{words[1]}={words[2]}")
             elif words[0] == "prompt":
-                self.tokens, self.names = int(words[1]), int(words[3])
+                self.tokens, self.names, self.tokenize_ms, self.plan_ms = int(words[1]), int(words[3]), float(words[5]), float(words[8])
             elif words[0] == "ready":
                 break
         assert len(self.urls) == nodes, "bench_nodes ended"
@@ -112,8 +112,11 @@ def measure(_):
                           ("half", lambda: b.ask("/v1/completions", prompt=half, max_tokens=1))):
             times = [ask() for _ in range(REQUESTS)]
             cpu[name] = statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+        metrics = b.router.metrics()
+        held = metrics["reprise_route_held_tokens_total"] / metrics["reprise_route_prompt_tokens_total"]
+        assert held > 0.98, f"the router finds {held} of the prompts' tokens: its names are not those of the nodes"
         say(f"costs: a prompt of {b.fakes.tokens} tokens, median of {REQUESTS}: {cpu['route'][0]:.0f} ms of processor, {cpu['route'][1]:.0f} ms in all; of half of it "
-            f"{cpu['half'][0]:.0f} and {cpu['half'][1]:.0f} ms; /tokenize of the same text (with its ids as JSON) {cpu['tokenize'][0]:.0f} and {cpu['tokenize'][1]:.0f} ms")
+            f"{cpu['half'][0]:.0f} and {cpu['half'][1]:.0f} ms; /tokenize of the same text (with its ids as JSON) {cpu['tokenize'][0]:.0f} and {cpu['tokenize'][1]:.0f} ms; the library alone: {b.fakes.tokenize_ms:.1f} ms to tokenize it, {b.fakes.plan_ms:.1f} ms to tokenize and name it")
     with Bench("short", names=1000, changes=100) as b:
         say(f"costs: 100 names of each node change a second, 10,000 in all: {100 * b.idle():.2f} % of a core")
     start = time.monotonic()
