@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_route.c: `reprise route`: a router in front of servers of a cluster (docs/cluster.md).
  *
- * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server (reprise_server.h), what it has in common with
- * `reprise serve` to serve_common.h.
+ * Owns the command's options and the thread that waits for SIGHUP. The router itself belongs to the server (reprise_server.h), what it has in
+ * common with `reprise serve` to serve_common.h.
  */
 #define _POSIX_C_SOURCE 200809L /* sigwait */
 
@@ -17,6 +17,8 @@
 #include "serve_reload.h"
 
 typedef struct route_options {
+    cli_engine_args engine;
+    const char *kv_keep;
     const char *model, *nodes_file, *nodes_dns, *secret, *policy, *admission;
     cli_list nodes, schemas;
     serve_common common;
@@ -50,6 +52,11 @@ static const cli_option options[] = {
      .help = "maximum number of requests that wait for a node; further ones get status 429 with Retry-After (4096)"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML) that the nodes have, too, with their own --schema; may be repeated"},
+    {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = AT(engine.kv_f16_layers), .help = "of the nodes: " CLI_KV_F16_HELP},
+    {.name = "keep", .kind = CLI_TEXT, .value = "SHARE|auto", .offset = AT(engine.keep), .help = "of the nodes: " CLI_KEEP_HELP},
+    {.name = "keep-method", .kind = CLI_TEXT, .value = "METHOD", .offset = AT(engine.keep_method), .help = "of the nodes: " CLI_KEEP_METHOD_HELP},
+    {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
+     .help = "of the nodes: KV reduction of requests without the field kv_keep (all)"},
     SERVE_LISTEN_ROWS(route_options, common),
     SERVE_API_ROWS(route_options, common),
     SERVE_PROMPT_ROWS(route_options, common),
@@ -65,7 +72,8 @@ const cli_command cli_command_route = {
     .summary = "send requests to the node of a cluster that will answer first",
     .synopsis = "-m MODEL --cluster-secret FILE --node URL... [OPTIONS]",
     .notes = "Options of prompts (--stable-system, --reuse, --split-documents, --max-tokens) should be those of the nodes, so that plans are exact.\n"
-             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the --schema files again.\n"
+             "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the\n"
+             "--schema files again.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",
     .options = options,
     .main = route_main,
@@ -104,11 +112,18 @@ static void hangup_stop(route_hangup *h) {
 
 /* ---- a run ---- */
 
+typedef struct route_run {
+    const route_options *options;
+    cli_loaded loaded;
+} route_run;
+
 static int run_router(void *user, rp_server *server) {
-    cli_loaded *loaded = user;
+    const route_run *run = user;
+    rp_engine_options engine = cli_engine_options(&run->options->engine);
+    engine.kv_keep = run->options->kv_keep;
     route_hangup hangup = {.server = server};
     rp_error err;
-    if (rp_server_ready_router(server, loaded->model, &err) != RP_OK) return cli_fail_library(&err);
+    if (rp_server_ready_router(server, run->loaded.model, &engine, &err) != RP_OK) return cli_fail_library(&err);
     int status = hangup_start(&hangup);
     if (status == CLI_OK) status = serve_common_serve(server);
     hangup_stop(&hangup);
@@ -117,11 +132,11 @@ static int run_router(void *user, rp_server *server) {
 
 static int route_parsed(const route_options *o) {
     rp_router_options router = rp_router_options_defaults();
-    cli_loaded loaded = {0};
+    route_run run = {.options = o};
     int status = serve_common_check(&o->common);
     if (status == CLI_OK && o->nodes.n == 0 && o->nodes_file == NULL && o->nodes_dns == NULL)
         status = cli_fail(CLI_WRONG_USE, "'reprise route' needs nodes: give --node URL, --nodes FILE or --nodes-dns NAME:PORT");
-    if (status == CLI_OK) status = cli_load_vocabulary(&loaded, o->model);
+    if (status == CLI_OK) status = cli_load_vocabulary(&run.loaded, o->model);
     if (status != CLI_OK) return status;
     router.nodes = o->nodes.items;
     router.n_nodes = (int32_t)o->nodes.n;
@@ -137,8 +152,8 @@ static int route_parsed(const route_options *o) {
     router.max_queue = o->max_queue;
     rp_server_options server = serve_common_options(&o->common);
     server.router = &router;
-    status = serve_common_run(&o->common, &server, run_router, &loaded);
-    cli_loaded_free(&loaded);
+    status = serve_common_run(&o->common, &server, run_router, &run);
+    cli_loaded_free(&run.loaded);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_serve.c: `reprise serve`: an engine with an HTTP server.
  *
- * Owns the command's options and the order of startup and shutdown. HTTP belongs to the server (reprise_server.h), signals and the server's options to
- * serve_common.h. SIGHUP reloads schemas (serve_reload.h).
+ * Owns the command's options and the order of startup and shutdown. HTTP belongs to the server (reprise_server.h), signals and the server's
+ * options to serve_common.h. SIGHUP reloads schemas (serve_reload.h).
  */
 #include <pthread.h>
 #include <stdlib.h>

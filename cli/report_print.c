@@ -122,7 +122,56 @@ static void print_hints(const json_t *hints) {
     }
 }
 
+/* ---- a router's ---- */
+
+static void print_attempts(const json_t *report) {
+    const json_t *attempts = json_object_get(report, "attempts");
+    printf("node         %s", report_text(report, "node"));
+    for (size_t i = 0; i < json_array_size(attempts); i++) {
+        const json_t *one = json_array_get(attempts, i);
+        const char *failure = report_text(one, "failure");
+        if (failure[0] != '\0') printf("%s%s failed: %s", i > 0 ? ", " : " (", report_text(one, "node"), failure);
+        else if (i > 0) printf(", %s %s)", report_text(one, "node"), report_flag(one, "continues") ? "continued" : "answered");
+    }
+    printf("\noutcome      %s, predicted TTFT %.1f ms, first byte %.1f ms after the arrival\n", report_text(report, "outcome"),
+           report_number(report, "predicted_ttft_ms"), report_number(json_object_get(report, "ms"), "first_token"));
+}
+
+/* Why a node was chosen, and the others not. */
+static void print_decision(const json_t *report) {
+    const json_t *candidates = json_object_get(report, "candidates");
+    printf("prompt       %.0f tokens: %.0f held by the node, as far as the router knew\n\n", report_number(report, "prompt_tokens"),
+           report_number(report, "held_tokens"));
+    printf("  %-24s %8s %8s %10s %10s %10s %10s  %s\n", "node", "held", "on disk", "drain ms", "compute ms", "read ms", "ttft ms", "not because");
+    for (size_t i = 0; i < json_array_size(candidates); i++) {
+        const json_t *c = json_array_get(candidates, i);
+        printf("  ");
+        cli_print_fit(stdout, report_text(c, "node"), 24, 24);
+        printf(" %8.0f %8.0f %10.2f %10.2f %10.2f %10.2f  %s\n", report_number(c, "held_tokens"), report_number(c, "disk_tokens"),
+               report_number(c, "drain_ms"), report_number(c, "compute_ms"), report_number(c, "read_ms"), report_number(c, "ttft_ms"), report_text(c, "excluded"));
+    }
+}
+
+static void print_routed(const json_t *report) {
+    const json_t *of_node = json_object_get(report, "node_report");
+    printf("request      %s  ", report_text(report, "request"));
+    print_time(report);
+    printf("  %s\n", report_text(report, "route"));
+    print_attempts(report);
+    print_decision(report);
+    if (!json_is_object(of_node)) {
+        printf("\nthe node has no report of it\n");
+        return;
+    }
+    printf("\nthe node's report\n");
+    report_print(of_node);
+}
+
 void report_print(const json_t *report) {
+    if (json_is_array(json_object_get(report, "candidates"))) {
+        print_routed(report);
+        return;
+    }
     const json_t *ms = json_object_get(report, "ms"), *parts = json_object_get(report, "parts");
     double tokens = report_number(report, "prompt_tokens"), cached = report_number(report, "cached_tokens");
     printf("request      %s  ", report_text(report, "request"));

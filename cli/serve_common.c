@@ -14,7 +14,7 @@
 #include "serve_notify.h"
 #include "serve_reload.h"
 
-#define LOG_STOP_MS 500 /* how long shutdown waits for the reader of standard error to take the last lines */
+#define LOG_STOP_MS 500        /* how long shutdown waits for the reader of standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
 #define REUSE_MODULAR 1
 

@@ -39,7 +39,8 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
     {.name = "api-keys", .kind = CLI_TEXT, .value = "FILE", .offset = offsetof(type, field.api_keys), \
      .help = "file of API keys: a line for each with hash, tenant and rights; without it every client is the operator"}
 #define SERVE_API_ROWS(type, field) \
-    {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = offsetof(type, field.cors), .help = "CORS: allow web pages of this origin; '*': all"}, \
+    {.name = "cors", .kind = CLI_TEXT, .value = "ORIGIN", .offset = offsetof(type, field.cors), \
+        .help = "CORS: allow web pages of this origin; '*': all"}, \
     {.name = "no-page", .kind = CLI_FLAG, .offset = offsetof(type, field.no_page), .help = "disable the web page at /"}, \
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = offsetof(type, field.name), \
      .help = "name of a single model in the API (the name in the model file)"}, \
@@ -87,8 +88,8 @@ int serve_common_check(const serve_common *c);
 /* The server's options; the command adds its own. Strings are borrowed. */
 rp_server_options serve_common_options(const serve_common *c);
 
-/* Makes the server, prints where it listens, calls `run` with it, which returns an exit status, and ends it: signals, limits of descriptors, the log and
- * traces are set up before. */
+/* Makes the server, prints where it listens, calls `run` with it, which returns an exit status, and ends it: signals, limits of descriptors, the
+ * log and traces are set up before. */
 int serve_common_run(const serve_common *c, const rp_server_options *options, int (*run)(void *user, rp_server *server), void *user);
 /* Prints "ready", and serves until a signal. Returns an exit status. */
 int serve_common_serve(rp_server *server);

@@ -50,7 +50,8 @@ typedef struct rp_router_options {
     const char *const *schemas; /* [n_schemas] files of schemas that nodes have for all tenants, for plans. NULL: none */
     int32_t n_schemas;          /* 0 to 256 */
     const char *policy;         /* how a node is chosen: "cost", "longest-match", ... (docs/cluster.md). NULL: cost */
-    const char *admission;      /* when a request that will miss its goals is refused: "off", "after-prefill", "at-arrival", "predicted". NULL: predicted */
+    const char *admission;      /* when a request that will miss its goals is refused: "off", "after-prefill", "at-arrival", "predicted". NULL:
+                                predicted */
     double ttft_goal_ms;        /* goal for the time to first token; 0: none (default) */
     double itl_goal_ms;         /* goal for the inter-token latency; 0: none (default) */
     int32_t max_queue;          /* requests that wait for a node, 1 to 65536; default 4096 */
@@ -107,11 +108,12 @@ typedef struct rp_server_options {
     const char *const *adapters; /* LoRA adapters (rp_adapter_open): "NAME=FILE", of the first model, or "NAME@MODEL=FILE". A request whose model is
                                 NAME uses the adapter. Opened with their model. NULL: none */
     int32_t n_adapters;         /* 0 to 64 */
-    const char *cluster_listen; /* listen for routers (docs/cluster.md) on "ADDRESS:PORT" or "unix:PATH", on any address: each request needs a signature
-                                with cluster_secret. With one model. NULL: none */
+    const char *cluster_listen; /* listen for routers (docs/cluster.md) on "ADDRESS:PORT" or "unix:PATH", on any address: each request needs a
+                                signature with cluster_secret. With one model, and rp_server_ready_models. NULL: none */
     const char *cluster_secret; /* file of the cluster's secret: 32 bytes or 64 hexadecimal digits, readable by its owner and his group alone */
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
-    const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed likewise */
+    const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
+                                likewise */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 
@@ -150,12 +152,14 @@ typedef struct rp_server_models {
  * are called on one thread at a time: on this one for names[0], which is loaded at once, then on a thread of the server, in rp_server_free for those
  * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
 RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
-/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_ready is to get, so that the server knows
- * what its store holds; without it, nothing. The engine ends before rp_server_free returns, or on_spans is not called after it. */
+/* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_models.load makes, so that the server
+ * knows what its store holds; without it, nothing. An engine reports until it has ended, which is within rp_server_free: rp_server_ready, whose
+ * engine outlives the server, gives RP_ERR_UNSUPPORTED with cluster_listen. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
-/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free. Engines that plan requests are made for it, for
- * the identity of most nodes. */
-RP_API int rp_server_ready_router(rp_server *server, rp_model *model, rp_error *err);
+/* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the strings of options. Engines that
+ * plan requests are made for it, for the identity, KV format and context length of most nodes. options: kv_f16_layers, keep_share, keep_method and
+ * kv_keep of the nodes; NULL: the defaults. */
+RP_API int rp_server_ready_router(rp_server *server, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* Reads nodes_file of a router again, and looks nodes_dns up. Any thread. */
 RP_API void rp_server_reload_nodes(rp_server *server);
 /* Counts a step for /metrics, for rp_engine_options.on_step. It must not be called after rp_server_free. Any thread. */

@@ -8,7 +8,12 @@
 
 #include "base/compiler.h"
 
-enum { HAS_EPOCH = 1, HAS_ID = 2, HAS_SEED = 4, HAS_CREATED = 8, HAS_MARKS = 16, HAS_ALL = 31 };
+enum { HAS_EPOCH = 1,
+       HAS_ID = 2,
+       HAS_SEED = 4,
+       HAS_CREATED = 8,
+       HAS_MARKS = 16,
+       HAS_ALL = 31 };
 
 /* ---- numbers: digits alone, without a sign or white space ---- */
 
@@ -33,8 +38,8 @@ static const char *read_number(const char *text, unsigned base, char end, uint64
 /* ---- routes ---- */
 
 void cluster_route_write(char out[CLUSTER_ROUTE_BYTES], const cluster_route *r) {
-    snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d", r->epoch, r->id, r->seed, r->created,
-             r->marks);
+    snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d", r->epoch, r->id, r->seed,
+             r->created, r->marks);
 }
 
 static const char *read_id(cluster_route *r, const char *text) {

@@ -33,9 +33,9 @@ void cluster_body_final(cluster_body *b, uint8_t hash[CLUSTER_BODY_HASH_BYTES]);
 
 /* What is signed. */
 typedef struct cluster_signed {
-    const char *method, *target;  /* target: the path with its query, as it is sent */
-    const char *route, *resume;   /* values of x-reprise-route and x-reprise-resume; NULL: "" */
-    const uint8_t *body_hash;     /* [CLUSTER_BODY_HASH_BYTES] */
+    const char *method, *target; /* target: the path with its query, as it is sent */
+    const char *route, *resume;  /* values of x-reprise-route and x-reprise-resume; NULL: "" */
+    const uint8_t *body_hash;    /* [CLUSTER_BODY_HASH_BYTES] */
 } cluster_signed;
 
 /* The header's value for a request. */

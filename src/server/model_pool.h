@@ -89,8 +89,8 @@ int model_pool_fail(model_pool *p, server_problem *problem, const char *name);
 bool model_pool_enter(server_request *x);
 /* The request keeps the name of its model, and uses nothing else of it any more. Its owner. */
 void model_pool_part(server_request *x);
-/* Replaces the engine of the only model: waits for its users, unloads it and loads it again, with its schemas. Requests that come meanwhile wait. On an
- * error they fail, and later ones wait for the next call. One thread at a time. Errors of load. */
+/* Replaces the engine of the only model: waits for its users, unloads it and loads it again, with its schemas. Requests that come meanwhile wait.
+ * On an error they fail, and later ones wait for the next call. One thread at a time. Errors of load. */
 int model_pool_reload(model_pool *p, rp_error *err);
 /* The request no longer uses its model; any thread. */
 void model_pool_leave(server_request *x);

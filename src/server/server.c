@@ -176,13 +176,14 @@ static int accept_requests(rp_server *s, int rc, rp_error *err) {
 
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
     if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
+    if (s->cluster) return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen needs rp_server_ready_models: its engine ends before the server");
     return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err), err);
 }
 
 int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_error *err) {
     if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
     if (s->cluster && models->n > 1)
-        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d models", models->n);
+        return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d", models->n);
     return accept_requests(s, model_pool_new(&s->models, s, models, err), err);
 }
 
@@ -193,9 +194,10 @@ void rp_server_join(rp_server *s, rp_engine_options *o) {
     o->spans_user = s->cluster;
 }
 
-int rp_server_ready_router(rp_server *s, rp_model *model, rp_error *err) {
-    if (!s || !model || !s->route) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
-    return accept_requests(s, route_start(s->route, model, err), err);
+int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
+    if (!s || !model || !s->route)
+        return base_fail(err, RP_ERR_INVALID, "rp_server_ready_router: a server with the option router, and a model are needed");
+    return accept_requests(s, route_start(s->route, model, options, err), err);
 }
 
 void rp_server_count_step(rp_server *s, const rp_step *step) { histogram_add_us(&s->counts.step, step->end_us - step->start_us); }

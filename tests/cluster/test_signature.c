@@ -97,7 +97,8 @@ static void test_headers(void) {
         "epoch=ff;id=a;seed=1;created=9223372036854775808;marks=1", "epoch=ff;epoch=ff;id=a;seed=1;created=1;marks=1",
         "epoch=ff;id=a;seed=1;created=1;marks=1;", "epoch=ff;id=a;seed=1;created=1;marks=1;x=1", "epoch=FF;id=a;seed=1;created=1;marks=1",
         "epoch=ff;id=0123456789012345678901234567890123456789;seed=1;created=1;marks=1"};
-    static const char *const malformed_resumes[] = {"", "1", "1;2", "1;2;", "1;2;3;", "1;2;3;4", "-1;2;3", "1; 2;3", "a;2;3", "16777217;2;3", "1;2;2147483648"};
+    static const char *const malformed_resumes[] = {"", "1", "1;2", "1;2;", "1;2;3;", "1;2;3;4", "-1;2;3", "1; 2;3", "a;2;3", "16777217;2;3",
+                                                    "1;2;2147483648"};
     char text[CLUSTER_ROUTE_BYTES];
     cluster_route r;
     cluster_resume s;

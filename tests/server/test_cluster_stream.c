@@ -42,12 +42,25 @@ static uint8_t secret[RP_CLUSTER_KEY_BYTES];
 
 typedef struct node {
     rp_server *server;
-    rp_model *model;
-    rp_engine *engine;
     rp_engine_options options; /* with the callback that the engine has */
     int port;
     char secret_path[40];
 } node;
+
+static int load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
+    const node *n = user;
+    const tiny_model_shape shape = tiny_model_defaults();
+    (void)i;
+    *model = tiny_model_open(&shape, "chatml");
+    return rp_engine_new(engine, *model, &n->options, err);
+}
+
+static void unload(void *user, int32_t i, rp_model *model, rp_engine *engine) {
+    (void)user;
+    (void)i;
+    rp_engine_free(engine); /* it reports that its spans go */
+    rp_model_close(model);
+}
 
 static void node_start(node *n) {
     rp_error err;
@@ -64,19 +77,16 @@ static void node_start(node *n) {
     n->options = rp_engine_options_defaults();
     rp_server_join(n->server, &n->options);
     assert_non_null(n->options.on_spans);
-    tiny_model_shape shape = tiny_model_defaults();
-    n->model = tiny_model_open(&shape, "chatml");
-    must(rp_engine_new(&n->engine, n->model, &n->options, &err), &err);
-    must(rp_server_ready(n->server, n->model, n->engine, &err), &err);
+    const char *name = "tiny";
+    const rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name, .load = load, .unload = unload, .user = n};
+    must(rp_server_ready_models(n->server, &models, &err), &err);
     n->port = atoi(strrchr(rp_server_address(n->server, 1), ':') + 1);
 }
 
 static void node_end(node *n) {
-    rp_engine_free(n->engine); /* it reports that its spans go */
     rp_server_stop(n->server);
     rp_server_run(n->server);
     rp_server_free(n->server);
-    rp_model_close(n->model);
     unlink(n->secret_path);
 }
 
@@ -121,7 +131,8 @@ static int open_stream(const node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES], 
     cluster_body_final(&body, hash);
     snprintf(target, sizeof(target), "/v1/cluster/stream?epoch=%llx&after=%llu", (unsigned long long)epoch, (unsigned long long)after);
     cluster_sign(signature, secret, nonce, &(cluster_signed){"GET", target, NULL, NULL, hash});
-    const int bytes = snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: node\r\n%s: %s\r\n\r\n", target, CLUSTER_SIGNATURE_HEADER, signature);
+    static const char form[] = "GET %s HTTP/1.1\r\nHost: node\r\n" CLUSTER_SIGNATURE_HEADER ": %s\r\n\r\n";
+    const int bytes = snprintf(request, sizeof(request), form, target, signature);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (receive_bytes) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
@@ -216,7 +227,8 @@ static void reader_check(reader *r) {
     assert_string_equal(cluster_view_hello(r->view)->node, "one");
     for (uint32_t i = 0; i < N_NAMES; i += 97) {
         const rp_name name = name_of(i);
-        assert_int_equal(cluster_index_get(r->index, &name, 0), i % 5 == 0 ? 0 : i % 3 == 0 ? RP_TIER_DISK : RP_TIER_RAM);
+        assert_int_equal(cluster_index_get(r->index, &name, 0), i % 5 == 0 ? 0 : i % 3 == 0 ? RP_TIER_DISK
+                                                                                            : RP_TIER_RAM);
     }
     cluster_view_free(r->view);
     cluster_index_free(r->index);

@@ -146,7 +146,7 @@ class OpenAPI(ServerCase):
             for kind, content in contents.items():
                 examples = {**content.get("examples", {}), **content.get("x-refused", {})}  # those that the schema does not allow
                 self.assertTrue(examples or kind is None, f"{method} {path}: give an example")
-                for name, example in examples.items() or [("", {"x-status": 200})]:
+                for name, example in examples.items() or [("", {"x-status": operation.get("x-status", 200)})]:
                     title = f"{method} {path}: {name}"
                     reply = self.ask(path, method, operation, example.get("value"), kind, known)
                     with self.subTest(title):

@@ -41,6 +41,6 @@ void handle_cluster_drain(server_request *x) {
     }
     atomic_store(&x->server->drains, drains);
     if (x->server->cluster) cluster_node_changed(x->server->cluster);
-    server_request_reply_json(x, 200, json_pack("{s:s, s:b, s:I}", "object", "drain", "draining", drains, "requests",
-                                                (json_int_t)atomic_load(&x->server->counts.jobs_open)));
+    const json_int_t n = (json_int_t)atomic_load(&x->server->counts.jobs_open);
+    server_request_reply_json(x, 200, json_pack("{s:s, s:b, s:I}", "object", "drain", "draining", drains, "requests", n));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what its engine holds, and the span
- * streams that read it.
+/* cluster_node.h: this server as a node of a cluster (docs/cluster.md): its secret, epoch and name, the journal of what its engine holds, and the
+ * span streams that read it.
  *
  *   engine's thread --on_spans--> journal --------------+
  *                        '--wakes (an eventfd)--> node's thread --resumes--> a stream's connection --I/O thread: cluster_journal_read--> router
@@ -22,7 +22,8 @@
 
 typedef struct cluster_node cluster_node;
 
-/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too long), RP_ERR_IO, RP_ERR_MEMORY. */
+/* Reads the secret. name NULL: the address of the cluster's listener. RP_ERR_INVALID (no secret; a name that is too long), RP_ERR_IO,
+ * RP_ERR_MEMORY. */
 int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_file, const char *name, rp_error *err);
 /* The model is loaded: streams say so. Starts the thread. RP_ERR_IO (no thread). */
 int cluster_node_ready(cluster_node *n, const rp_model *model, rp_engine *engine, rp_error *err);

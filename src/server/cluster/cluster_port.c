@@ -30,7 +30,8 @@ static void refuse_signature(server_request *x) {
 static void read_route(server_request *x) {
     server_relay *r = x->relay;
     const char *route = server_request_header(x, CLUSTER_ROUTE_HEADER), *resume = server_request_header(x, CLUSTER_RESUME_HEADER);
-    if (route && !cluster_route_read(&r->route, route)) server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "malformed " CLUSTER_ROUTE_HEADER);
+    if (route && !cluster_route_read(&r->route, route))
+        server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "malformed " CLUSTER_ROUTE_HEADER);
     if (resume && !route) server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, CLUSTER_RESUME_HEADER " needs " CLUSTER_ROUTE_HEADER);
     if (resume && !cluster_resume_read(&r->resume, resume))
         server_fail(&x->problem, SERVER_INVALID, CLUSTER_RESUME_HEADER, "malformed " CLUSTER_RESUME_HEADER);
@@ -48,8 +49,8 @@ bool cluster_port_begin(server_request *x) {
     if (x->server->route) return true; /* it passes none of its clients' on */
     if (!l || !l->is_cluster) {
         if (server_request_header(x, CLUSTER_ROUTE_HEADER) || server_request_header(x, CLUSTER_RESUME_HEADER))
-            server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, CLUSTER_ROUTE_HEADER " and " CLUSTER_RESUME_HEADER
-                        " are a router's: this is not the cluster's port");
+            server_fail(&x->problem, SERVER_INVALID, CLUSTER_ROUTE_HEADER, "%s and %s are a router's: this is not the cluster's port",
+                        CLUSTER_ROUTE_HEADER, CLUSTER_RESUME_HEADER);
         return true;
     }
     x->relay = base_calloc(1, sizeof(*x->relay));

@@ -18,8 +18,9 @@ static bool act_for_tenant(server_request *x) {
         if (tenant && !(as->tenant = base_strdup(tenant))) server_fail_memory(&x->problem);
         x->key = as;
     }
-    if (x->problem.kind) server_request_reply_problem(x);
-    return !x->problem.kind;
+    const bool may = x->problem.kind == SERVER_FINE;
+    if (!may) server_request_reply_problem(x); /* the request may be freed from here on */
+    return may;
 }
 
 void handle_cluster_schema_put(server_request *x) {

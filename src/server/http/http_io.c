@@ -62,8 +62,8 @@ static void add_page_headers(const server_request *x, struct MHD_Response *r) {
 
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
-    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
-               !x->is_stream || x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream");
+    const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream";
+    add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->is_stream ? streamed : x->content_type);
     if (x->is_stream && x->relay && x->relay->has_marks) add_header(r, CLUSTER_MARKS_HEADER, "1");
     add_header(r, "x-request-id", x->id);
     if (x->node) add_header(r, "x-reprise-node", x->node);

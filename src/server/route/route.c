@@ -46,7 +46,8 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
     if (o->policy) rc = find_name("policy", o->policy, policy_names, BASE_ARRAY_LEN(policy_names), &policy, err);
     if (!rc && o->admission) rc = find_name("admission", o->admission, admission_names, BASE_ARRAY_LEN(admission_names), &admission, err);
     if (rc) return rc;
-    if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID, "a goal is negative: give milliseconds, or 0 for none");
+    if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID,
+                                                                            "a goal is negative: give milliseconds, or 0 for none");
     if (o->max_queue < 1 || o->max_queue > CLUSTER_MAX_REQUESTS)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: give 1 to %d", o->max_queue, CLUSTER_MAX_REQUESTS);
     t->options = cluster_router_defaults();
@@ -60,7 +61,8 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
 
 static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
     if (o->n_nodes < 0 || o->n_nodes > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_nodes is %d: give 0 to %d", o->n_nodes, MAX_LISTED);
-    if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns) return base_fail(err, RP_ERR_INVALID, "a router needs nodes: give some, a file, or a DNS name");
+    if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns) return base_fail(err, RP_ERR_INVALID,
+                                                                             "a router needs nodes: give some, a file, or a DNS name");
     if (o->n_nodes > 0 && !(t->listed = base_calloc((size_t)o->n_nodes, sizeof(*t->listed)))) return base_fail_memory(err, 64, "a router");
     for (int32_t i = 0; i < o->n_nodes; i++) {
         const int rc = route_nodes_check(o->nodes[i], err);
@@ -68,7 +70,8 @@ static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
         if (!(t->listed[i] = base_strdup(o->nodes[i]))) return base_fail_memory(err, 64, "a router");
         t->n_listed++;
     }
-    if (o->n_schemas < 0 || o->n_schemas > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_schemas is %d: give 0 to %d", o->n_schemas, MAX_LISTED);
+    if (o->n_schemas < 0 || o->n_schemas > MAX_LISTED) return base_fail(err, RP_ERR_INVALID, "n_schemas is %d: give 0 to %d", o->n_schemas,
+                                                                        MAX_LISTED);
     if (o->n_schemas > 0 && !(t->schemas = base_calloc((size_t)o->n_schemas, sizeof(*t->schemas)))) return base_fail_memory(err, 64, "a router");
     for (; t->n_schemas < o->n_schemas; t->n_schemas++)
         if (!(t->schemas[t->n_schemas] = base_strdup(o->schemas[t->n_schemas]))) return base_fail_memory(err, 64, "a router");
@@ -123,14 +126,16 @@ void route_free(route *t) {
 
 /* ---- threads ---- */
 
-int route_start(route *t, rp_model *model, rp_error *err) {
+int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_error *err) {
     const char *name = t->server->model_name[0] ? t->server->model_name : NULL;
     rp_server_models models = {.struct_size = sizeof(models), .n = 1, .names = &name};
     models.load = route_planner_load;
     models.unload = route_planner_unload;
     models.user = t;
     t->model = model;
-    int rc = model_pool_new(&t->server->models, t->server, &models, err);
+    t->engine = rp_engine_options_defaults();
+    int rc = options ? base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err) : RP_OK;
+    if (!rc) rc = model_pool_new(&t->server->models, t->server, &models, err);
     if (rc) return rc;
     if (route_schemas_count(t) > 0) atomic_store(&t->schema_version, 1);
     rc = route_network_start(t, err);

@@ -5,8 +5,8 @@
  *                                                                                       | send
  *   client <-- route_take <-- buffer of the request <-- frames up to a mark <-- route_transfer <-- node
  *
- * Everything before the submission is that of a server with an engine: keys, fields, templates, modules, errors. What the rest of the server sees of a
- * router is here; route_internal.h is for the files of this folder.
+ * Everything before the submission is that of a server with an engine: keys, fields, templates, modules, errors. What the rest of the server sees
+ * of a router is here; route_internal.h is for the files of this folder.
  */
 #ifndef SERVER_ROUTE_H
 #define SERVER_ROUTE_H
@@ -20,7 +20,7 @@ typedef struct route route;
 /* Copies options and reads the secret. Nothing runs yet. RP_ERR_INVALID, RP_ERR_IO, RP_ERR_MEMORY. */
 int route_new(route **out, rp_server *server, const rp_router_options *options, rp_error *err);
 /* Makes the server's model pool for the model, and starts the threads. Errors of rp_engine_new; RP_ERR_IO (threads), RP_ERR_MEMORY. */
-int route_start(route *t, rp_model *model, rp_error *err);
+int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_error *err);
 /* After all requests are freed. Ends the threads; the model pool must still be there. */
 void route_stop(route *t);
 void route_free(route *t); /* after the model pool */

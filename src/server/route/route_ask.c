@@ -71,7 +71,8 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
     const route_part body = {q->body ? q->body : "", q->n_body};
     for (const struct curl_slist *h = q->headers; h; h = h->next)
         if (!(a->headers = route_add_line(a->headers, h->data))) return RP_ERR_MEMORY;
-    if (!q->headers && (!(a->headers = route_add_line(NULL, "Content-Type: application/xml")) || !(a->headers = route_add_line(a->headers, "Expect:"))))
+    if (!q->headers && (!(a->headers = route_add_line(NULL, "Content-Type: application/xml")) || !(a->headers = route_add_line(a->headers,
+                                                                                                                               "Expect:"))))
         return RP_ERR_MEMORY;
     a->headers = route_sign(t, a->headers, q->method, q->target, NULL, NULL, &body, 1, NULL);
     if (!a->headers || !(a->easy = curl_easy_init())) return RP_ERR_MEMORY;

@@ -9,7 +9,9 @@
 #define MARK_BYTES (sizeof(CLUSTER_MARK) - 1)
 
 void route_frames_init(route_frames *f, bool has_marks) {
-    *f = (route_frames){.has_marks = has_marks, .pending = BASE_BUFFER(ROUTE_PENDING_BYTES), .tokens = BASE_BUFFER(CLUSTER_MAX_RESUMED * sizeof(int32_t))};
+    *f = (route_frames){.has_marks = has_marks};
+    f->pending = BASE_BUFFER(ROUTE_PENDING_BYTES);
+    f->tokens = BASE_BUFFER(CLUSTER_MAX_RESUMED * sizeof(int32_t));
 }
 
 void route_frames_free(route_frames *f) {

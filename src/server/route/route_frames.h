@@ -4,8 +4,8 @@
  *   data: ...\n\n data: ...\n\n : r 12 2 801 44\n\n data: ...          frames | mark | frames that are not passed on yet
  *   ----------- passed on ----- -- taken out ---- -- pending --
  *
- * What was passed on is what a mark has counted: another node can go on after it, with the tokens of all marks. Comments that are no marks (keep-alive)
- * are passed on at once. One thread at a time.
+ * What was passed on is what a mark has counted: another node can go on after it, with the tokens of all marks. Comments that are no marks
+ * (keep-alive) are passed on at once. One thread at a time.
  */
 #ifndef SERVER_ROUTE_FRAMES_H
 #define SERVER_ROUTE_FRAMES_H
@@ -19,12 +19,12 @@
 #define ROUTE_PENDING_BYTES ((size_t)16 << 20) /* of frames between two marks */
 
 typedef struct route_frames {
-    bool has_marks;       /* false: everything is passed on as it comes */
-    base_buffer pending;  /* whole lines after the last mark, and an incomplete one from line_at on */
+    bool has_marks;      /* false: everything is passed on as it comes */
+    base_buffer pending; /* whole lines after the last mark, and an incomplete one from line_at on */
     size_t line_at;
-    bool skips_empty;     /* the empty line after a mark or a comment is to come */
+    bool skips_empty;              /* the empty line after a mark or a comment is to come */
     uint64_t text_bytes, n_frames; /* of the last mark */
-    base_buffer tokens;   /* int32: of all marks */
+    base_buffer tokens;            /* int32: of all marks */
 } route_frames;
 
 void route_frames_init(route_frames *f, bool has_marks);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_http.c: routes that a router answers itself, or by asking one node or all (route_table.c). Owns nothing. Workers; readiness on I/O threads. */
+/* route_http.c: routes that a router answers itself, or by asking one node or all (route_table.c). Owns nothing. Workers; readiness on I/O
+ * threads. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -181,7 +182,10 @@ static json_t *node_report(server_request *x, const char *name) {
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *reply = node >= 0 && !failed ? route_replies_new(x->server->route, node, &n) : NULL;
     json_t *report = NULL;
-    if (n == 1 && !base_buffer_append_str(&path, "/v1/requests/") && !route_append_encoded(&path, x->name, "") && !base_buffer_append_str(&path, "/explain")) {
+    int rc = base_buffer_append_str(&path, "/v1/requests/");
+    if (!rc) rc = route_append_encoded(&path, x->name, "");
+    if (!rc) rc = base_buffer_append_str(&path, "/explain");
+    if (n == 1 && !rc) {
         const route_question q = {"GET", path.data, headers, NULL, 0, x, ASK_MS};
         route_ask(x->server->route, &q, reply, 1);
         if (reply->status == 200) report = json_loadb(reply->body.data ? reply->body.data : "", reply->body.len, 0, NULL);
@@ -215,13 +219,15 @@ static json_t *describe_stream(const cluster_node_status *s) {
     const cluster_view_counts *c = s->counts;
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", stream_names[s->stream], "frames", (json_int_t)c->frames, "bytes",
                      (json_int_t)c->bytes, "changes", (json_int_t)c->changes, "snapshots", (json_int_t)c->snapshots, "gaps", (json_int_t)c->gaps,
-                     "wrong_digests", (json_int_t)c->wrong_digests, "other_epochs", (json_int_t)c->other_epochs, "cuts", (json_int_t)c->cuts, "forged",
+                     "wrong_digests", (json_int_t)c->wrong_digests, "other_epochs", (json_int_t)c->other_epochs, "cuts", (json_int_t)c->cuts,
+                     "forged",
                      (json_int_t)c->forged);
 }
 
 static json_t *describe_load(const rp_engine_load *l) {
     return json_pack("{s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:I}", "running", (int)l->running, "waiting", (int)l->waiting, "decoding", (int)l->decoding,
-                     "queued_tokens", (json_int_t)l->queued_tokens, "context_tokens", (json_int_t)l->context_tokens, "drain_ms", (double)l->drain_us / 1e3,
+                     "queued_tokens", (json_int_t)l->queued_tokens, "context_tokens", (json_int_t)l->context_tokens, "drain_ms",
+                     (double)l->drain_us / 1e3,
                      "gap_p95_ms", (double)l->gap_p95_us / 1e3, "free_bytes", (json_int_t)l->free_bytes);
 }
 
@@ -229,11 +235,13 @@ static json_t *describe_load(const rp_engine_load *l) {
 static json_t *describe_node(const route_node *n, const cluster_node_status *s) {
     char epoch[20];
     snprintf(epoch, sizeof(epoch), "%016" PRIx64, s->hello->epoch);
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:o}", "name", n->name, "url", n->url,
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:o, s:o}", "name", n->name,
+                     "url", n->url,
                      "cluster_name", s->hello->node, "health", health_names[s->health], "draining", s->draining, "drained", n->is_drained,
                      "waits_for_schemas", n->is_held, "identity", s->hello->identity, "other_identity", s->other_identity, "epoch", epoch, "model",
                      s->hello->model, "n_ctx", (int)s->hello->n_ctx, "max_running", (int)s->hello->max_sequences, "sent", (int)s->sent, "sent_tokens",
-                     (json_int_t)s->sent_tokens, "names", (json_int_t)s->names, "placed", (json_int_t)s->placed, "failed", (json_int_t)s->failed, "load",
+                     (json_int_t)s->sent_tokens, "names", (json_int_t)s->names, "placed", (json_int_t)s->placed, "failed", (json_int_t)s->failed,
+                     "load",
                      describe_load(&s->load->engine), "stream", describe_stream(s));
 }
 
@@ -247,8 +255,9 @@ void handle_route_cluster(server_request *x) {
     const cluster_router_counts c = cluster_router_counted(t->router);
     json_t *identity = json_string(cluster_router_identity(t->router));
     pthread_mutex_unlock(&t->lock);
-    server_request_reply_json(x, 200, json_pack("{s:s, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity, "queued", (int)c.queued,
-                                                "sent", (int)c.sent, "names", (json_int_t)c.names, "index_bytes", (json_int_t)c.index_bytes, "nodes", nodes));
+    json_t *all = json_pack("{s:s, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity, "queued", (int)c.queued, "sent",
+                            (int)c.sent, "names", (json_int_t)c.names, "index_bytes", (json_int_t)c.index_bytes, "nodes", nodes);
+    server_request_reply_json(x, 200, all);
 }
 
 static void drain_node(server_request *x, bool drains) {
@@ -271,7 +280,8 @@ static void drain_node(server_request *x, bool drains) {
         server_request_reply_problem(x);
         return;
     }
-    server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b, s:i}", "object", "cluster.node", "name", s.name, "drained", drains, "sent", (int)s.sent));
+    json_t *all = json_pack("{s:s, s:s, s:b, s:i}", "object", "cluster.node", "name", s.name, "drained", drains, "sent", (int)s.sent);
+    server_request_reply_json(x, 200, all);
 }
 
 void handle_route_drain(server_request *x) { drain_node(x, true); }

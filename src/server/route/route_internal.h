@@ -27,7 +27,7 @@
 #include "server/server_internal.h"
 
 #define ROUTE_URL_BYTES 256
-#define ROUTE_TARGET_BYTES ((size_t)16 << 10) /* path and query */
+#define ROUTE_TARGET_BYTES ((size_t)16 << 10)  /* path and query */
 #define ROUTE_UNREAD_BYTES ((size_t)256 << 10) /* of a reply that its client has not read: beyond it the transfer pauses */
 #define ROUTE_HELD_BYTES ((size_t)1 << 20)     /* of a reply that is no stream: beyond it it begins, and cannot be asked for again */
 #define ROUTE_CONTENT_TYPE_BYTES 96
@@ -46,14 +46,14 @@ typedef struct route_stream route_stream;
 
 typedef struct route_node {
     char name[CLUSTER_NODE_NAME_BYTES], url[ROUTE_URL_BYTES]; /* url: without a slash at its end */
-    int32_t number;       /* of the cluster_router */
-    bool is_listed;       /* for route_nodes.c: in the new list */
-    bool is_drained;      /* by the operator */
-    bool is_held;         /* gets no requests until it has all schemas */
-    bool is_syncing;      /* the planner's thread is at it */
-    bool must_cut;        /* its stream could not be opened */
-    uint64_t synced_epoch, synced_version; /* the schemas that it has: in that process, up to that route.schema_version */
-    route_stream *stream; /* open, or to be opened; NULL */
+    int32_t number;                                           /* of the cluster_router */
+    bool is_listed;                                           /* for route_nodes.c: in the new list */
+    bool is_drained;                                          /* by the operator */
+    bool is_held;                                             /* gets no requests until it has all schemas */
+    bool is_syncing;                                          /* the planner's thread is at it */
+    bool must_cut;                                            /* its stream could not be opened */
+    uint64_t synced_epoch, synced_version;                    /* the schemas that it has: in that process, up to that route.schema_version */
+    route_stream *stream;                                     /* open, or to be opened; NULL */
 } route_node;
 
 /* Why an attempt ended; for reports. */
@@ -63,17 +63,19 @@ typedef struct route_attempt {
     bool continues;      /* from the tokens so far */
 } route_attempt;
 
-enum { ROUTE_SUBMIT = 1, ROUTE_CANCEL = 2, ROUTE_RESUME = 4 }; /* wishes of a request */
+enum { ROUTE_SUBMIT = 1,
+       ROUTE_CANCEL = 2,
+       ROUTE_RESUME = 4 }; /* wishes of a request */
 
 /* A request on its way. Made by a worker; the network thread's from its submission until `over`. */
 typedef struct route_request {
     cluster_request r; /* first: cluster_env's callbacks get it */
     route *t;
     server_request *x;
-    rp_plan_names *names; /* NULL: it could not be planned */
-    char *target;         /* path and query */
+    rp_plan_names *names;       /* NULL: it could not be planned */
+    char *target;               /* path and query */
     struct curl_slist *headers; /* of the client, that are passed on */
-    int64_t created;      /* seconds since 1970, in the answer's objects */
+    int64_t created;            /* seconds since 1970, in the answer's objects */
     bool wants_stream;
 
     /* Under route.lock. */
@@ -84,7 +86,7 @@ typedef struct route_request {
     char node_name[CLUSTER_NODE_NAME_BYTES]; /* of the last attempt */
     route_attempt attempts[ROUTE_ATTEMPTS];
     int n_attempts, n_continuations;
-    uint64_t first_us;        /* when the first bytes of the answer came; 0: not yet */
+    uint64_t first_us; /* when the first bytes of the answer came; 0: not yet */
     /* The reply that is kept whole. */
     int status;
     char content_type[ROUTE_CONTENT_TYPE_BYTES];
@@ -92,36 +94,37 @@ typedef struct route_request {
     base_buffer held;
 
     /* Under the request's lock. */
-    base_buffer out;          /* of a stream: not yet taken by the client */
-    size_t pending;           /* bytes of it that the server has counted */
+    base_buffer out;                          /* of a stream: not yet taken by the client */
+    size_t pending;                           /* bytes of it that the server has counted */
     char shown_node[CLUSTER_NODE_NAME_BYTES]; /* that answers, for the reply's head */
-    bool is_paused;           /* the transfer waits until the client has read */
+    bool is_paused;                           /* the transfer waits until the client has read */
     bool out_ended;
-    server_problem problem;   /* how a stream failed */
+    server_problem problem; /* how a stream failed */
 
     /* Under route.queue_lock. */
     unsigned wishes;
-    bool is_queued, over;     /* over: the network thread does not know the request any more */
+    bool is_queued, over; /* over: the network thread does not know the request any more */
     struct route_request *next_queued;
 } route_request;
 
 struct route {
     rp_server *server;
-    rp_model *model; /* borrowed */
+    rp_model *model;          /* borrowed */
+    rp_engine_options engine; /* of the engines for plans, besides what nodes say */
     uint8_t secret[RP_CLUSTER_KEY_BYTES];
     cluster_router_options options;
     char **listed; /* [n_listed] of the options */
     int32_t n_listed;
     char *nodes_file, *nodes_dns; /* NULL: none */
-    char **schemas; /* [n_schemas] of the options */
+    char **schemas;               /* [n_schemas] of the options */
     int32_t n_schemas;
 
     pthread_mutex_t lock;
     cluster_router *router;
-    route_node *nodes[CLUSTER_MAX_NODES]; /* by number; NULL: none */
+    route_node *nodes[CLUSTER_MAX_NODES];   /* by number; NULL: none */
     route_handle *first_dirty, *last_dirty; /* marked ones */
     route_request *first_send, *last_send;  /* requests with must_send */
-    uint64_t looked_us;     /* when nodes, identity and schemas were last looked at; the network thread */
+    uint64_t looked_us;                     /* when nodes, identity and schemas were last looked at; the network thread */
 
     CURLM *multi;
     _Atomic int n_well;
@@ -137,11 +140,11 @@ struct route {
     pthread_mutex_t wake_lock;
     pthread_cond_t nodes_wake, planner_wake;
     bool must_reload, must_sync, must_replace; /* must_replace: an engine could not be made */
-    char wanted_identity[65]; /* plans should be made for it; "": none is known */
-    char wanted_format[16];   /* of KV, of a node with that identity */
+    char wanted_identity[65];                  /* plans should be made for it; "": none is known */
+    char wanted_format[16];                    /* of KV, of a node with that identity */
     int32_t wanted_ctx;
-    char identity[65];        /* of the engine that is there; the planner's thread */
-    rp_kv_format kv_format;   /* of the next engine: the planner's thread */
+    char identity[65];      /* of the engine that is there; the planner's thread */
+    rp_kv_format kv_format; /* of the next engine: the planner's thread */
     int32_t n_ctx;
 
     _Atomic uint64_t schema_version; /* changes of schemas so far */

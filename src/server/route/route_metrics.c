@@ -103,7 +103,8 @@ static int append_counts(base_buffer *b, route *t, const cluster_router_counts *
     }
     if (!rc) rc = append_head(b, "route_requests_total", "counter", "Requests that have ended, by outcome.");
     for (int i = 0; i < CLUSTER_N_OUTCOMES && !rc; i++)
-        rc = base_buffer_printf(b, "reprise_route_requests_total{outcome=\"%s\"} %" PRIu64 "\n", cluster_outcome_name((cluster_outcome)i), c->outcomes[i]);
+        rc = base_buffer_printf(b, "reprise_route_requests_total{outcome=\"%s\"} %" PRIu64 "\n", cluster_outcome_name((cluster_outcome)i),
+                                c->outcomes[i]);
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_network.c: the network thread: span streams of nodes, transfers of requests, and what the cluster_router wants of its transport (cluster_env).
- * Owns the streams and curl's multi handle (route_internal.h). */
+/* route_network.c: the network thread: span streams of nodes, transfers of requests, and what the cluster_router wants of its transport
+ * (cluster_env). Owns the streams and curl's multi handle (route_internal.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -289,7 +289,8 @@ static void *network_run(void *user) {
 
 int route_network_start(route *t, rp_error *err) {
     const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream, env_send, env_cancel, env_end};
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(t->multi = curl_multi_init())) return base_fail(err, RP_ERR_MEMORY, "libcurl cannot be initialized");
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(t->multi = curl_multi_init())) return base_fail(err, RP_ERR_MEMORY,
+                                                                                                   "libcurl cannot be initialized");
     curl_multi_setopt(t->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long)IDLE_CONNECTIONS);
     t->options.secret = t->secret;

@@ -29,7 +29,7 @@ static rp_kv_format format_of(const char *name) {
 
 int route_planner_load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
     route *t = user;
-    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine_options o = t->engine;
     (void)i;
     o.plans_only = true;
     o.cluster_key = t->secret;

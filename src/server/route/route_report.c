@@ -18,7 +18,8 @@ static double since_arrival_ms(const route_request *rr, uint64_t us) {
 }
 
 static json_t *candidate_of(const route_request *rr, const cluster_candidate *c) {
-    return json_pack("{s:s, s:s?, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "node", route_node_name(rr->t, c->node), "excluded", c->excluded, "held_tokens",
+    return json_pack("{s:s, s:s?, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "node", route_node_name(rr->t, c->node), "excluded", c->excluded,
+                     "held_tokens",
                      (int)c->held_tokens, "disk_tokens", (int)c->disk_tokens, "drain_ms", rounded(c->drain_ms), "compute_ms", rounded(c->compute_ms),
                      "read_ms", rounded(c->read_ms), "ttft_ms", rounded(c->ttft_ms), "step_ms", rounded(c->step_ms));
 }

@@ -50,7 +50,8 @@ static void note_change(route *t, const route_reply *replies, int32_t n) {
     atomic_store(&t->schema_version, before + 1);
     for (int32_t i = 0; i < n; i++) {
         route_node *node = t->nodes[replies[i].node];
-        if (node && strcmp(node->name, replies[i].name) == 0 && replies[i].status == 200 && node->synced_version == before) node->synced_version = before + 1;
+        if (node && strcmp(node->name, replies[i].name) == 0 && replies[i].status == 200 &&
+            node->synced_version == before) node->synced_version = before + 1;
     }
     pthread_mutex_unlock(&t->lock);
 }
@@ -62,7 +63,8 @@ static void tell_all(server_request *x, const char *tenant, bool puts, bool pref
     char failed[RP_ERROR_MESSAGE_BYTES - 200];
     int32_t n = 0;
     route_reply *replies = write_target(&target, tenant, x->name, prefills) ? NULL : route_replies_new(t, -1, &n);
-    const route_question q = {puts ? "PUT" : "DELETE", target.data, NULL, puts ? x->body.data : NULL, puts ? x->body.len : 0, x, puts ? PREFILL_MS : SYNC_MS};
+    route_question q = {.method = "DELETE", .target = target.data, .x = x, .timeout_ms = SYNC_MS};
+    if (puts) q = (route_question){"PUT", target.data, NULL, x->body.data, x->body.len, x, PREFILL_MS};
     if (n > 0) route_ask(t, &q, replies, n);
     note_change(t, replies, n);
     if (list_failed(replies, n, failed, sizeof(failed)))

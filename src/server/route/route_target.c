@@ -60,7 +60,8 @@ struct curl_slist *route_add_header(struct curl_slist *list, const char *name, c
 
 /* Those that a node looks at. Of its own, a client's x-reprise-... are not among them. */
 struct curl_slist *route_headers_of(server_request *x, bool *failed) {
-    static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version", "anthropic-beta",
+    static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version",
+                                        "anthropic-beta",
                                         "traceparent", "tracestate", "User-Agent"};
     struct curl_slist *list = route_add_line(NULL, "Expect:"); /* curl's own: a node answers without it */
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {

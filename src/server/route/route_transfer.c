@@ -23,12 +23,12 @@ struct route_transfer {
     struct curl_slist *headers;
     route_part body[2]; /* of the client; tokens */
     size_t sent;
-    int32_t *tokens;    /* owned */
+    int32_t *tokens; /* owned */
     int status;
     char content_type[ROUTE_CONTENT_TYPE_BYTES];
     uint64_t retry_after_ms;
     bool has_marks, relays;
-    base_buffer bytes;  /* of a relayed reply: for the client */
+    base_buffer bytes; /* of a relayed reply: for the client */
     base_buffer held;
     const char *broken; /* the reply is wrong: static; NULL: it is not */
 };
