@@ -35,7 +35,7 @@ static void heap_sink(cluster_deadlines *d, size_t i, cluster_request *r) {
 
 int cluster_deadlines_add(cluster_deadlines *d, cluster_request *r, uint64_t at_us) {
     BASE_ASSERT(d->due(r)->place < 0);
-    int rc = base_grow((void **)&d->heap, &d->cap, d->n + 1, CLUSTER_MAX_REQUESTS, sizeof(*d->heap));
+    int rc = base_grow((void **)&d->heap, &d->cap, d->n + 1, CLUSTER_MAX_REQUESTS, sizeof(cluster_request *));
     if (rc) return rc;
     d->due(r)->at_us = at_us;
     d->n++;

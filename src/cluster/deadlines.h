@@ -20,8 +20,8 @@ typedef struct cluster_deadlines {
 } cluster_deadlines;
 
 void cluster_deadlines_free(cluster_deadlines *d);
-int cluster_deadlines_add(cluster_deadlines *d, cluster_request *r, uint64_t at_us); /* it is not there. RP_ERR_MEMORY */
-void cluster_deadlines_remove(cluster_deadlines *d, cluster_request *r); /* nothing if it is not there */
+int cluster_deadlines_add(cluster_deadlines *d, cluster_request *r, uint64_t at_us);   /* it is not there. RP_ERR_MEMORY */
+void cluster_deadlines_remove(cluster_deadlines *d, cluster_request *r);               /* nothing if it is not there */
 cluster_request *cluster_deadlines_first(const cluster_deadlines *d, uint64_t *at_us); /* NULL, UINT64_MAX: none */
 
 #endif

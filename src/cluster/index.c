@@ -465,6 +465,20 @@ static void match_item(const cluster_index *x, match_state *m, int32_t item, uin
     m->n_texts += is_text;
 }
 
+/* Names of a group are useful only together. */
+static void match_groups(match_state *m) {
+    for (int32_t i = 0, end; i < m->n_items; i = end) {
+        end = i + 1;
+        if (!m->items[i].group) continue;
+        while (end < m->n_items && m->items[end].group == m->items[i].group) end++;
+        for (int32_t node = 0; node < m->n_nodes && end > i + 1; node++) {
+            uint8_t *held = m->held + (size_t)node * (size_t)m->n_items + i;
+            const size_t n = (size_t)(end - i);
+            if (memchr(held, 0, n)) memset(held, 0, n);
+        }
+    }
+}
+
 void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held) {
     enum { AHEAD = 8 }; /* names whose slots are fetched meanwhile: each is a miss of the processor's caches */
     match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .held = held};
@@ -477,4 +491,5 @@ void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32
         const segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
         if (g->slots) BASE_PREFETCH(&g->slots[order_home(index_order(x, hash), g->cap)]);
     }
+    match_groups(&m);
 }

@@ -61,7 +61,7 @@ typedef struct cluster_index_place {
 size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_place *place, rp_span_change *out, size_t most);
 
 /* What each node holds of a request: for all n_nodes nodes at once, in one pass over its names. held: [n_nodes][n_items] tiers, 0: not held. Of text,
- * names after the first one that a node lacks count as not held. Nodes from n_nodes on are left out. */
+ * names after the first one that a node lacks count as not held; of a group, none if it lacks one. Nodes from n_nodes on are left out. */
 void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held);
 
 #endif

@@ -162,11 +162,11 @@ typedef struct choice {
 
 static double choice_cost(const choice *x, int32_t i) {
     switch (x->policy) {
-        case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
-        case CLUSTER_POLICY_LONGEST_MATCH: return -(double)x->candidates[i].held_tokens;
-        case CLUSTER_POLICY_PREFIX_COST:
-        case CLUSTER_POLICY_COST: return x->candidates[i].ttft_ms;
-        default: return 0;
+    case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
+    case CLUSTER_POLICY_LONGEST_MATCH: return -(double)x->candidates[i].held_tokens;
+    case CLUSTER_POLICY_PREFIX_COST:
+    case CLUSTER_POLICY_COST: return x->candidates[i].ttft_ms;
+    default: return 0;
     }
 }
 
@@ -248,10 +248,10 @@ int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const clu
                               const cluster_request *r, int32_t *turn, const cluster_env *env) {
     choice x = {policy, candidates, facts, n};
     switch (policy) {
-        case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
-        case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);
-        case CLUSTER_POLICY_SESSION: return choose_session(&x, r);
-        case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, env); /* equal matches: the less loaded of two */
-        default: return choose_least(&x, near_ties, env);
+    case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
+    case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);
+    case CLUSTER_POLICY_SESSION: return choose_session(&x, r);
+    case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, env); /* equal matches: the less loaded of two */
+    default: return choose_least(&x, near_ties, env);
     }
 }

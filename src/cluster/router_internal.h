@@ -35,14 +35,14 @@ typedef enum router_state {
 
 /* The router's own data of a request that has not ended; cluster_request.own. */
 typedef struct router_ticket {
-    cluster_place place;          /* in the queue */
-    cluster_due due;              /* its deadline, or its TTFT goal while it was not sent */
-    int32_t failures;             /* nodes on which it failed after it was sent: 2 end it */
-    bool was_busy;                /* a node was too busy for it */
-    bool covered;                 /* the node's report counts it */
-    double work_us;               /* predicted: computing and reading, on its node */
-    int32_t work_tokens;          /* to be computed there */
-    uint64_t answers_us;          /* its present node's first byte */
+    cluster_place place; /* in the queue */
+    cluster_due due;     /* its deadline, or its TTFT goal while it was not sent */
+    int32_t failures;    /* nodes on which it failed after it was sent: 2 end it */
+    bool was_busy;       /* a node was too busy for it */
+    bool covered;        /* the node's report counts it */
+    double work_us;      /* predicted: computing and reading, on its node */
+    int32_t work_tokens; /* to be computed there */
+    uint64_t answers_us; /* its present node's first byte */
     int32_t cap_candidates;
     char identity[65];            /* of the node on which it began: a continuation needs the same KV */
     uint64_t tried[ROUTER_WORDS]; /* nodes that are not asked again */
@@ -69,7 +69,7 @@ typedef struct router_node {
 
     /* Its last report. */
     uint64_t epoch, report_sent_us, report_heard_us, report_made_us; /* sent: its clock; heard, made: ours */
-    double clock_us;                                                  /* ours less its own, at least: of the fastest report */
+    double clock_us;                                                 /* ours less its own, at least: of the fastest report */
     uint64_t placed, failed;
 } router_node;
 
@@ -91,8 +91,8 @@ struct cluster_router {
     cluster_router_counts counts;
     int32_t n_requests;
 
-    double retry_budget; /* retries and continuations that may be begun */
-    uint64_t budget_us;  /* when it was last refilled */
+    double retry_budget;                       /* retries and continuations that may be begun */
+    uint64_t budget_us;                        /* when it was last refilled */
     double mean_answer_us, mean_answer_tokens; /* of the last answers; 0: none yet */
 
     router_ticket *free_tickets, **slabs; /* [n_slabs] */
@@ -139,7 +139,7 @@ typedef struct router_decision {
     bool waits;              /* in the queue */
     cluster_outcome outcome; /* else: how it ends */
     uint64_t retry_ms;
-    double cost_us;          /* predicted time that it takes of its tenant's share */
+    double cost_us; /* predicted time that it takes of its tenant's share */
     const cluster_candidate *candidate;
 } router_decision;
 router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t now_us);

@@ -168,7 +168,7 @@ static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
         if (!is_meant(t, i, r)) continue;
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
-        const uint8_t *held = router_node_is_other(t, &t->nodes[i]) ? NULL : t->held + i * (size_t)r->n_items;
+        const uint8_t *held = router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
         t->facts[k] = node_facts(t, (int32_t)i, k, now_us);
         c->excluded = node_excluded(t, &t->nodes[i], r, now_us);
         cluster_policy_see(c, &t->facts[k], r, held, as_text ? t->order : NULL);

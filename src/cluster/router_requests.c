@@ -26,7 +26,7 @@ cluster_due *router_due_of(const cluster_request *r) { return &router_ticket_of(
 
 static router_ticket *ticket_new(cluster_router *t) {
     if (!t->free_tickets) {
-        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(*t->slabs))) return NULL;
+        if (base_grow((void **)&t->slabs, &t->cap_slabs, t->n_slabs + 1, CLUSTER_MAX_REQUESTS, sizeof(router_ticket *))) return NULL;
         router_ticket *slab = base_alloc(ROUTER_TICKETS_AT_ONCE * sizeof(*slab));
         if (!slab) return NULL;
         t->slabs[t->n_slabs++] = slab;
@@ -307,13 +307,13 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
     x->failed++;
     request_leave(t, r, now_us);
     switch (failure) {
-        case CLUSTER_NODE_REFUSES: request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0); return;
-        case CLUSTER_NODE_UNREACHABLE: node_is_busy(t, x, UNREACHABLE_MS, now_us); break;
-        case CLUSTER_NODE_BUSY:
-            node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
-            tk->was_busy = true;
-            break;
-        default: request_retry(t, r, now_us); return;
+    case CLUSTER_NODE_REFUSES: request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0); return;
+    case CLUSTER_NODE_UNREACHABLE: node_is_busy(t, x, UNREACHABLE_MS, now_us); break;
+    case CLUSTER_NODE_BUSY:
+        node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
+        tk->was_busy = true;
+        break;
+    default: request_retry(t, r, now_us); return;
     }
     request_again(t, r, now_us); /* nothing was done */
 }

@@ -102,7 +102,7 @@ static int open_vocabulary(rp_model *m, const rp_model_options *options, rp_erro
     if (rc) return rc;
     m->hp.n_vocab = tokenizer_n_vocab(m->tokenizer);
     if (gguf_get_string(m->file, "general.architecture", &arch)) m->arch = model_arch_find(arch.bytes, (size_t)arch.n);
-    return options->mock ? RP_OK : read_shape(m, err); /* a mock has a shape of its own */
+    return RP_OK;
 }
 
 int model_check_shape(const rp_model *m, rp_error *err) {
@@ -124,7 +124,8 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
     if (options && (options->vocabulary_only || options->mock)) {
         rc = open_vocabulary(m, options, err);
         m->vocabulary_only = options->vocabulary_only;
-        return rc || !options->mock ? rc : model_make_mock(m, err);
+        if (rc) return rc;
+        return options->mock ? model_make_mock(m, err) : read_shape(m, err);
     }
     if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||

@@ -97,6 +97,7 @@ static void check_match(const cluster_index *x, const naive *m, uint64_t *seed) 
     for (int i = 0; i < n; i++) {
         who[i] = (int)span_below(seed, span_below(seed, 2) ? 20 : N_NAMES);
         items[i] = (rp_named_kv){.name = m->names[who[i]], .is_module = i < n_modules};
+        if (i < n_modules) items[i].group = i == 0 || span_below(seed, 3) == 0 ? i + 1 : items[i - 1].group;
     }
     const int32_t n_nodes = span_below(seed, 2) ? 1024 : 100;
     memset(held, 77, sizeof held);
@@ -106,6 +107,8 @@ static void check_match(const cluster_index *x, const naive *m, uint64_t *seed) 
         for (int i = 0; i < n; i++) {
             uint32_t expected = m->tiers[who[i]][k];
             if (i >= n_modules) text = text && expected, expected = text ? expected : 0;
+            for (int j = 0; j < n_modules && i < n_modules; j++)
+                if (items[j].group == items[i].group && !m->tiers[who[j]][k]) expected = 0;
             assert_int_equal(held[numbers[k] * n + i], expected);
         }
     }

@@ -84,11 +84,10 @@ static double slow_ttft(const cost_model *m, const rp_engine_load *load, const c
         named += r->items[i].n_tokens;
         if (held[i] & (RP_TIER_RAM | CLUSTER_TIER_SPECULATIVE)) continue;
         double row_us = slow_tokens(m, chunk, chunk, 0) - load->row_slot_us * chunk * 0.5 * chunk - load->slot_us * chunk, alone = 0;
-        cost_load step = {1, 0, 0};
-        (void)step;
-        alone = r->items[i].n_tokens * row_us / chunk + load->row_slot_us * r->items[i].n_tokens * (r->items[i].position + 0.5 * r->items[i].n_tokens);
-        for (int32_t done = 0; done < r->items[i].n_tokens; done += chunk)
-            alone += load->slot_us * (r->items[i].position + BASE_MIN(done + chunk, r->items[i].n_tokens));
+        int32_t n = r->items[i].n_tokens, from = r->items[i].position;
+        alone = n * row_us / chunk + load->row_slot_us * n * (from + 0.5 * n);
+        for (int32_t done = 0; done < n; done += chunk)
+            alone += load->slot_us * (from + BASE_MIN(done + chunk, n));
         double read = load->read_byte_us * (double)r->items[i].bytes;
         if (held[i] == RP_TIER_DISK && read <= alone) read_us += read;
         else
@@ -315,7 +314,7 @@ static void near_ties_are_spread(void **state) {
     }
     for (int i = 0; i < 300; i++) counts[goes_to(&w, NULL, 0, 10)]++;
     assert_int_equal(counts[3], 0);
-    assert_int_equal(counts[0], 0); /* of two it has more queued, whichever the other one is */
+    assert_int_equal(counts[0], 0);                 /* of two it has more queued, whichever the other one is */
     assert_true(counts[1] > 60 && counts[1] < 140); /* drawn with the first one: 1/3 */
     assert_true(counts[2] > 160);
     world_end(&w);

@@ -176,7 +176,9 @@ void world_text(rp_named_kv *items, int32_t n, uint32_t text) {
 }
 
 rp_named_kv world_module(uint32_t number, int32_t position, int32_t n_tokens) {
-    return (rp_named_kv){.name = name_of(2, number, 0), .is_module = true, .n_tokens = n_tokens, .position = position, .bytes = 1000 * (uint64_t)n_tokens};
+    rp_named_kv module = {.name = name_of(2, number, 0), .is_module = true, .n_tokens = n_tokens, .position = position};
+    module.bytes = 1000 * (uint64_t)n_tokens;
+    return module;
 }
 
 world_request world_request_of(const rp_named_kv *items, int32_t n_items, int32_t prompt_tokens) {
