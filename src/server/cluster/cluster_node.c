@@ -247,7 +247,7 @@ int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES
     pthread_mutex_init(&r->lock, NULL);
     r->x = x;
     x->reader = r;
-    server_request_end_active(x); /* it has no end that a shutdown could wait for */
+    server_request_set_active(x, false); /* it has no end that a shutdown could wait for */
     x->content_type = "application/octet-stream";
     x->is_bytes = true;
     node_list(n, r);

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/cluster/cluster_port.h"
-#include "server/handlers.h"
 #include "server/http/http_stream.h"
 #include "server/server_internal.h"
 
@@ -153,7 +152,7 @@ static bool computes(const server_route *r) { return r->right == SERVER_REQUEST 
 
 static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
-    bool loading = state == SERVER_STATE_LOADING, is_stream = x->route->handle == handle_cluster_stream;
+    bool loading = state == SERVER_STATE_LOADING, is_stream = strcmp(x->route->path, SERVER_SPAN_STREAM) == 0;
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_stream) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
@@ -257,25 +256,12 @@ static enum MHD_Result answer_preflight(server_request *x) {
     return queue_reply(x);
 }
 
-static void count_active(rp_server *s, int by) {
-    pthread_mutex_lock(&s->lock);
-    s->n_active += by;
-    if (s->n_active == 0) pthread_cond_broadcast(&s->idle);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void server_request_end_active(server_request *x) {
-    if (x->is_active) count_active(x->server, -1);
-    x->is_active = false;
-}
-
 /* Passes the request to a worker. */
 static enum MHD_Result http_io_dispatch(server_request *x) {
     rp_server *s = x->server;
     check_state(x); /* it may have begun to drain while the body came */
     if (x->problem.kind) return http_io_refuse(x);
-    count_active(s, 1);
-    x->is_active = true;
+    server_request_set_active(x, true);
     watchdog_watch(s->watchdog, x->peer, x);
     pthread_mutex_lock(&x->lock);
     bool suspended = server_request_suspend(x);
@@ -408,7 +394,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     log_exchange(x, problem);
     report_exchange(x, problem);
     if (x->key) api_keys_end(x->key);
-    server_request_end_active(x);
+    server_request_set_active(x, false);
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_CLOSED;
     bool held = x->held, has_calls = x->n_choices > 0;

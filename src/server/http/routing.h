@@ -40,6 +40,7 @@ typedef struct server_route {
     void (*handle)(struct server_request *x);
 } server_route;
 
+#define SERVER_SPAN_STREAM "/v1/cluster/stream" /* also opened while the server drains */
 #define SERVER_ALLOW_BYTES 64
 
 typedef struct server_routes {

@@ -73,6 +73,16 @@ int64_t server_request_created(const server_request *x) {
     return x->relay && x->relay->has_route ? x->relay->route.created : (int64_t)time(NULL);
 }
 
+void server_request_set_active(server_request *x, bool is) {
+    rp_server *s = x->server;
+    if (x->is_active == is) return;
+    x->is_active = is;
+    pthread_mutex_lock(&s->lock);
+    s->n_active += is ? 1 : -1;
+    if (s->n_active == 0) pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- suspended ---- */
 
 bool server_request_suspend(server_request *x) {

@@ -136,8 +136,8 @@ typedef struct server_request {
 
 /* NULL: no memory. */
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);
-/* It does not hold up a shutdown any more. The owner of the request. */
-void server_request_end_active(server_request *x);
+/* Does it hold up a shutdown? The owner of the request. */
+void server_request_set_active(server_request *x, bool is);
 /* Waits for the jobs and frees everything. A worker, or the only holder. */
 void server_request_free(server_request *x);
 
