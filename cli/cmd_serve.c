@@ -22,9 +22,10 @@ typedef struct serve_options {
     cli_engine_args engine;
     serve_common common;
     int32_t sequences, queue, audit;
-    float max_divergence, mock_speed, mock_step;
+    float max_divergence;
     uint64_t scaffold_ram;
     bool hash_key, audit_raise, mock;
+    float mock_speed, mock_step;
 } serve_options;
 
 #define MOCK_SPEED 2000 /* tokens/s */

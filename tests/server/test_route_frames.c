@@ -84,7 +84,8 @@ static void test_without_marks(void **state) {
 
 static void test_malformed_marks(void **state) {
     (void)state;
-    static const char *const wrong[] = {": r \n", ": r 1\n", ": r 1 x\n", ": r 1 1 -1\n", ": r 1 1 2147483648\n", ": r 1  1\n", ": r 1 1 99999999999999999999\n"};
+    static const char *const wrong[] = {": r \n", ": r 1\n", ": r 1 x\n", ": r 1 1 -1\n", ": r 1 1 2147483648\n",
+                                        ": r 1  1\n", ": r 1 1 99999999999999999999\n"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         route_frames f;
         base_buffer out = BASE_BUFFER(4096);
