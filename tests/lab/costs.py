@@ -101,22 +101,27 @@ def measured_prompt():
     return text[:int(PROMPT_TOKENS * characters)]
 
 
+def of_requests(bench, prompt):
+    """Milliseconds of the router's processor and of the clock: medians."""
+    times = [bench.ask("/v1/completions", prompt=prompt, max_tokens=1) for _ in range(REQUESTS)]
+    return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+
+
 def measure(_):
     prompt = measured_prompt()
     with Bench(prompt) as b:
-        say(f"costs: {NODES} nodes, {b.fakes.tokens} tokens in the prompt, {b.fakes.names} names of its KV; the nodes hold {len(b.fakes.urls)} x 1,000 others")
+        say(f"costs: {NODES} nodes, {b.fakes.tokens} tokens in the prompt, {b.fakes.names} names of its KV; each node holds 1,000 others")
         say(f"costs: idle: {100 * b.idle():.2f} % of a core in {IDLE_S} s; {b.resident():.0f} MiB resident")
-        half = prompt[:len(prompt) // 2]
-        cpu = {}
-        for name, ask in (("tokenize", lambda: b.ask("/tokenize", content=prompt)), ("route", lambda: b.ask("/v1/completions", prompt=prompt, max_tokens=1)),
-                          ("half", lambda: b.ask("/v1/completions", prompt=half, max_tokens=1))):
-            times = [ask() for _ in range(REQUESTS)]
-            cpu[name] = statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+        whole, half, short = of_requests(b, prompt), of_requests(b, prompt[:len(prompt) // 2]), of_requests(b, prompt[:400])
         metrics = b.router.metrics()
         held = metrics["reprise_route_held_tokens_total"] / metrics["reprise_route_prompt_tokens_total"]
         assert held > 0.98, f"the router finds {held} of the prompts' tokens: its names are not those of the nodes"
-        say(f"costs: a prompt of {b.fakes.tokens} tokens, median of {REQUESTS}: {cpu['route'][0]:.0f} ms of processor, {cpu['route'][1]:.0f} ms in all; of half of it "
-            f"{cpu['half'][0]:.0f} and {cpu['half'][1]:.0f} ms; /tokenize of the same text (with its ids as JSON) {cpu['tokenize'][0]:.0f} and {cpu['tokenize'][1]:.0f} ms; the library alone: {b.fakes.tokenize_ms:.1f} ms to tokenize it, {b.fakes.plan_ms:.1f} ms to tokenize and name it")
+        tokenize_ms, plan_ms = b.fakes.tokenize_ms, b.fakes.plan_ms
+    with Bench(prompt, nodes=1) as b:
+        alone = of_requests(b, prompt)
+    say(f"costs: a request with this prompt, median of {REQUESTS}: {whole[0]:.1f} ms of the router's processor ({whole[1]:.0f} ms by the clock); with half of it "
+        f"{half[0]:.1f} ms, with 400 bytes of it {short[0]:.1f} ms; with one node instead of {NODES}: {alone[0]:.1f} ms. "
+        f"The library alone: tokenizing {tokenize_ms:.1f} ms, tokenizing and names {plan_ms:.1f} ms")
     with Bench("short", names=1000, changes=100) as b:
         say(f"costs: 100 names of each node change a second, 10,000 in all: {100 * b.idle():.2f} % of a core")
     start = time.monotonic()
