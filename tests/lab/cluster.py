@@ -55,6 +55,7 @@ class Folder:
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="reprise-lab-")
         self.write("secret", secrets.token_hex(32))
+        self.write("new-secret", secrets.token_hex(32))
         lines = [key_line(key, f"tenant={tenant}", "rights=request,schemas") for key, tenant in zip(keys(), TENANTS)]
         self.write("keys", "".join(lines) + key_line(METRICS_KEY, "rights=request,operate"))
         self.write("library.xml", traffic.schema_text())
@@ -147,12 +148,13 @@ class Front:
 
 
 class Cluster:
-    def __init__(self, n_nodes, n_routers=2, node_options=(), router_options=(), stores=False, front=True):
+    def __init__(self, n_nodes, n_routers=2, node_options=(), router_options=(), stores=False, front=True, router_secrets=None):
         self.folder = Folder()
         ports = free_ports(n_nodes + n_routers + 1)
         self.node_options = list(node_options)
         self.nodes = [self.node(i, port, stores) for i, port in enumerate(ports[:n_nodes])]
         nodes = [w for n in self.nodes for w in ("--node", f"{n.name}=http://127.0.0.1:{n.cluster_port}")]
+        self.router_secrets = router_secrets or ["secret"] * n_routers
         self.routers = [self.router(i, port, [*nodes, *router_options]) for i, port in enumerate(ports[n_nodes:-1])]
         self.front_port = ports[-1]
         self.wants_front = front
@@ -168,8 +170,9 @@ class Cluster:
         return made
 
     def router(self, i, port, options):
-        made = Member(f"router-{i + 1}", lambda: RouterServer("--port", str(port), "--cluster-secret", self.folder.at("secret"), "--log", "off",
-                                                              *self.folder.common(), *options))
+        secret = self.folder.at(self.router_secrets[i])
+        made = Member(f"router-{i + 1}", lambda: RouterServer("--port", str(port), "--cluster-secret", secret, "--log", "off", *self.folder.common(),
+                                                              *options))
         made.fixed_port = port
         return made
 
@@ -179,8 +182,10 @@ class Cluster:
                 member.start()
             for member in self.nodes + self.routers:
                 member.ready()
-            for router in self.routers:
-                self.wait_nodes(router, len(self.nodes))
+            for _ in range(2):
+                for router, secret in zip(self.routers, self.router_secrets):
+                    self.wait_nodes(router, len(self.nodes) if secret == "secret" else 0)
+                time.sleep(1)  # a router gives its schemas to the nodes that it has found, which are not used meanwhile
             if self.wants_front:
                 self.front = Front(self.folder, self.front_port, [(r.name, r.fixed_port) for r in self.routers])
                 until(lambda: self.accepts(self.front_port), "HAProxy listens")
@@ -219,7 +224,7 @@ class Cluster:
 
     def well(self, router):
         """Names of the nodes to which a router sends requests."""
-        return {n["name"] for n in router.get("/v1/cluster").json["nodes"] if n["health"] == "well" and not n["draining"]}
+        return {n["name"] for n in router.get("/v1/cluster").json["nodes"] if n["health"] == "well" and not n["draining"] and not n["waits_for_schemas"]}
 
     def wait_nodes(self, router, n, limit=WAIT_S):
         return until(lambda: len(self.well(router)) == n, f"{router.name} knows {n} nodes", limit)
