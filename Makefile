@@ -6,6 +6,7 @@ SCENARIOS ?=
 SECONDS ?= 600
 ROUNDS ?= 3000
 SEEDS ?= 1
+SIMULATED_SEEDS ?= 10000
 # Seed of exactness and oracle: random unless set.
 REPRISE_TEST_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d " ")
 SOAK_MODEL ?= models/reprise-mini.gguf
@@ -139,6 +140,31 @@ bench-peers: all ## compare with llama.cpp and update docs/performance.md (hours
 
 bench-restart: all $(BENCH_MODEL) ## measure TTFT from the on-disk store after a restart (about six minutes; OPTIONS="--dir DIR": a persistent folder)
 	@build/bench/bench_restart $(BENCH_MODEL) $(OPTIONS)
+
+.PHONY: simulate
+simulate: all ## simulate 10,000 small clusters with faults and check invariants, with new seeds (a minute): make simulate SIMULATED_SEEDS=100000
+	@build/reprise cluster simulate --faults --seed $(REPRISE_TEST_SEED) --seeds $(SIMULATED_SEEDS)
+
+.PHONY: simulate-policies simulate-admission simulate-prefixes simulate-retrieval simulate-capacity
+simulate-policies: all ## compare routing policies on a trace: hit rate, work, TTFT; with and without queues, and with an old index (REQUESTS=file)
+	@build/reprise cluster simulate $(REQUESTS) --policy all --svg docs/figures/cluster-conversation.svg
+	@build/reprise cluster simulate $(REQUESTS) --policy all --no-queues
+	@build/reprise cluster simulate $(REQUESTS) --index-age 0,1,10,60,300
+
+simulate-admission: all ## compare rules of early rejection on a trace (REQUESTS=file)
+	@build/reprise cluster simulate $(REQUESTS) --nodes 16 --speed 3 --ttft-goal 30000 --itl-goal 10 --admission all
+
+simulate-prefixes: all ## compare routing policies on prompts with shared prefixes, beyond capacity
+	@build/reprise cluster simulate --workload shared-prefix --count 3000 --kv-tokens 400k --prefill-speed 5000 --decode 12 --rate 3,6,10,20,60 \
+		--policy random,least-loaded,session,cost --svg docs/figures/cluster-shared-prefix.svg
+
+simulate-retrieval: all ## compare routing by modules with routing by prefixes on documents in random order
+	@build/reprise cluster simulate --workload retrieval --count 3000 --prefix 3000 --question 200 --answer 200 --kv-tokens 100k --rate 2,4,6,8,10,12 \
+		--policy round-robin,prefix-cost,cost --svg docs/figures/cluster-retrieval.svg
+
+simulate-capacity: all ## hit rate and TTFT by KV capacity of nodes, on a trace (REQUESTS=file)
+	@build/reprise cluster simulate $(REQUESTS) --nodes 10 --answer 1 --policy round-robin,least-loaded,cost --kv-tokens 300k,1M,3M,10M,50M \
+		--svg docs/figures/cluster-capacity.svg
 
 .PHONY: bench-quality
 bench-quality: all $(BENCH_MODEL) ## measure the cost of recomputing some module tokens (ten minutes; OPTIONS="--rounds 3")

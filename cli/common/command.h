@@ -42,6 +42,7 @@ extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;
 extern const cli_command cli_command_pull;
 extern const cli_command cli_command_completion;
+extern const cli_command cli_command_cluster;
 
 /* The program's commands in the order of its help; ends with NULL. main sets it before anything else: layers below the
  * commands have no other access to them. */
@@ -64,5 +65,8 @@ extern const cli_command cli_cache_export;
 extern const cli_command cli_cache_import;
 extern const cli_command cli_cache_simulate;
 extern const cli_command cli_cache_weights;
+
+/* Subcommand of `reprise cluster`. */
+extern const cli_command cli_cluster_simulate;
 
 #endif

@@ -161,13 +161,23 @@ typedef struct choice {
 } choice;
 
 static double choice_cost(const choice *x, int32_t i) {
+    const cluster_candidate *c = &x->candidates[i];
     switch (x->policy) {
     case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
-    case CLUSTER_POLICY_LONGEST_MATCH: return -(double)x->candidates[i].held_tokens;
+    case CLUSTER_POLICY_LONGEST_MATCH: return -(double)c->held_tokens;
     case CLUSTER_POLICY_PREFIX_COST:
-    case CLUSTER_POLICY_COST: return x->candidates[i].ttft_ms;
+    case CLUSTER_POLICY_COST: return c->ttft_ms + x->facts[i].compute_weight * (c->compute_ms + c->read_ms);
     default: return 0;
     }
+}
+
+bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen) {
+    choice x = {policy, candidates, facts, n};
+    if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH) return false;
+    double cost = choice_cost(&x, chosen);
+    for (int32_t i = 0; i < n; i++)
+        if (candidates[i].excluded && strcmp(candidates[i].excluded, "full") == 0 && choice_cost(&x, i) < cost) return true;
+    return false;
 }
 
 static double choice_least(const choice *x) {

@@ -5,7 +5,9 @@
  *                   + sum over names on its disk of min(computing, reading)     (Mooncake's algorithm 1, without a transfer: FAST'25, section 4)
  *                   + computing of the tokens without names
  *
- * The least T is taken; of those within the share near_ties of it, two are drawn and the one with fewer tokens queued is taken (two random choices:
+ * The least T + compute_weight x (computing + reading) is taken: computing what another node holds delays all who come later, too, and the copy takes
+ * memory from other names (measured: docs/cluster.md, Simulation). Of those within the share near_ties of it, two are drawn and
+ * the one with fewer tokens queued is taken (two random choices:
  * Mitzenmacher, 2001), so that routers with equal views do not all choose the same node.
  */
 #ifndef CLUSTER_POLICY_H
@@ -21,6 +23,7 @@ typedef struct cluster_facts {
     int64_t queued_tokens;      /* likewise */
     int32_t requests;           /* that it has, likewise */
     uint64_t name_hash;         /* of the node's name: for sessions, equal in all routers */
+    double compute_weight;      /* cluster_router_options */
 } cluster_facts;
 
 /* A request's names in the order of their positions, for the policies that see text alone: [n_items] indices into items. */
@@ -36,5 +39,8 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
  * robin, updated. random: of the table. */
 int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
                               const cluster_request *r, int32_t *turn, const cluster_env *env);
+
+/* Would one that is excluded as full cost less than the chosen one? A request that waits may then wait for it. Policies that look at names. */
+bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen);
 
 #endif

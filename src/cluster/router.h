@@ -51,6 +51,7 @@ typedef struct cluster_router_options {
     cluster_admission admission;
     double ttft_goal_ms, itl_goal_ms; /* 0: none */
     double near_ties;                 /* within this share of the least cost, two are drawn and the less loaded one is taken; default 0.05 */
+    double compute_weight;            /* of computing time in the cost, besides the TTFT: who computes twice delays all who come later; default 4 */
     int32_t max_queue;                /* requests that wait for a node; default 4096 */
     int32_t max_sent;                 /* per node, beyond what it can run: more wait in the router, where their order can still change; default 4 */
     double retry_share;               /* retries and continuations, as a share of the last requests; default 0.1, and 10 at any time */

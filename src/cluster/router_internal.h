@@ -137,6 +137,7 @@ void router_node_close(cluster_router *t, router_node *x, uint64_t now_us);
 typedef struct router_decision {
     int32_t node;            /* >= 0: it may be sent there */
     bool waits;              /* in the queue */
+    bool prefers_full;       /* another node, if it had room */
     cluster_outcome outcome; /* else: how it ends */
     uint64_t retry_ms;
     double cost_us; /* predicted time that it takes of its tenant's share */

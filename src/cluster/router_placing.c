@@ -111,6 +111,7 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, uint
         .queued_tokens = load->queued_tokens + x->uncovered_tokens,
         .requests = BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent),
         .name_hash = x->name_hash,
+        .compute_weight = t->options.compute_weight,
     };
 }
 
@@ -263,6 +264,7 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     if (chosen >= 0) {
         d.candidate = &r->candidates[chosen];
         d.node = d.candidate->node;
+        d.prefers_full = cluster_policy_prefers_full(t->options.policy, r->candidates, t->facts, r->n_candidates, chosen);
     }
     return d;
 }

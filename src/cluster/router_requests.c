@@ -159,28 +159,37 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
     r->state = ROUTER_QUEUED;
 }
 
-/* Does what was decided for a request that waits. Returns whether it is in the queue no more. */
-static bool queued_decide(cluster_router *t, cluster_request *r, uint64_t now_us) {
+/* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no
+ * more. */
+static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, uint64_t now_us) {
     if (router_outlook(t, r, now_us) == 0) return false;
     router_decision d = router_decide(t, r, now_us);
-    if (d.waits) return false;
+    if (d.waits || (choosy && d.node >= 0 && d.prefers_full)) return false;
     request_unqueue(t, r, d.node >= 0);
     if (d.node >= 0) request_send(t, r, &d, now_us);
     else request_end(t, r, d.outcome, d.retry_ms);
     return true;
 }
 
-void router_dispatch(cluster_router *t) {
-    uint64_t now_us = router_now(t);
-    if (t->queue.n == 0) return;
+static void dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
+    int32_t priority = INT32_MIN; /* of the first one that was passed */
     cluster_queue_begin(&t->queue);
     for (int passed = 0; passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0;) {
         cluster_request *r = cluster_queue_next(&t->queue);
-        if (!r) return;
-        if (queued_decide(t, r, now_us)) continue;
+        if (!r || (choosy && r->priority < priority)) return;
+        if (queued_decide(t, r, choosy, now_us)) continue;
+        if (passed == 0) priority = r->priority;
         cluster_queue_pass(&t->queue, r);
         passed++;
     }
+}
+
+/* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits;
+ * without such a one, to the first. */
+void router_dispatch(cluster_router *t) {
+    uint64_t now_us = router_now(t);
+    if (t->queue.n) dispatch_pass(t, true, now_us);
+    if (t->queue.n) dispatch_pass(t, false, now_us);
 }
 
 /* ---- arrival ---- */

@@ -201,7 +201,7 @@ static void cost_weighs_held_names_and_queues(void **state) {
     world_text(text, 16, 1);
     world_hold(&w, 2, text, 16, RP_TIER_RAM);
     assert_int_equal(goes_to(&w, text, 16, 1030), 2);
-    w.nodes[2].load.engine.drain_us = 20000; /* more than computing 1,030 tokens */
+    w.nodes[2].load.engine.drain_us = 60000; /* more than computing 1,030 tokens, with the weight of computing */
     world_report(&w, 2);
     assert_int_not_equal(goes_to(&w, text, 16, 1030), 2);
     w.nodes[2].load.engine.drain_us = 5000;

@@ -30,8 +30,12 @@ class Router(Server):
         self.addresses = []
         self.is_killed = False
 
+    headers = {}
+
     def cluster(self):
-        return {node["name"]: node for node in self.get("/v1/cluster").json["nodes"]}
+        """Its nodes by name, each with the identity that plans are made for."""
+        reply = self.get("/v1/cluster", headers=self.headers).json
+        return {node["name"]: {**node, "is_planned": node["identity"] == reply["planned_identity"]} for node in reply["nodes"]}
 
     def wait(self, what):
         """Asks for the nodes, again and again, until `what` of them is true."""
@@ -44,7 +48,7 @@ class Router(Server):
     def wait_well(self, *names):
         """Until those nodes are well, and get requests, and plans are made for them."""
         return self.wait(lambda nodes: all(name in nodes and nodes[name]["health"] == "well" and nodes[name]["stream"]["state"] == "live" and
-                                           not nodes[name]["draining"] and not nodes[name]["other_identity"] for name in names))
+                                           not nodes[name]["draining"] and nodes[name]["is_planned"] for name in names))
 
     def wait_names(self, name, at_least):
         """Until the router knows so many names of the node's KV."""

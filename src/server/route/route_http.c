@@ -253,9 +253,10 @@ void handle_route_cluster(server_request *x) {
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
         if (t->nodes[i] && cluster_router_node(t->router, i, &s)) json_array_append_new(nodes, describe_node(t->nodes[i], &s));
     const cluster_router_counts c = cluster_router_counted(t->router);
-    json_t *identity = json_string(cluster_router_identity(t->router));
+    json_t *identity = json_string(cluster_router_identity(t->router)), *planned = json_string(t->planned_identity);
     pthread_mutex_unlock(&t->lock);
-    json_t *all = json_pack("{s:s, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity, "queued", (int)c.queued, "sent",
+    json_t *all = json_pack("{s:s, s:o, s:o, s:i, s:i, s:I, s:I, s:o}", "object", "cluster", "identity", identity, "planned_identity",
+                            planned, "queued", (int)c.queued, "sent",
                             (int)c.sent, "names", (json_int_t)c.names, "index_bytes", (json_int_t)c.index_bytes, "nodes", nodes);
     server_request_reply_json(x, 200, all);
 }

@@ -116,6 +116,7 @@ static bool planner_replace(route *t) {
     else {
         pthread_mutex_lock(&t->lock);
         cluster_router_set_identity(t->router, t->identity);
+        snprintf(t->planned_identity, sizeof(t->planned_identity), "%s", t->identity);
         pthread_mutex_unlock(&t->lock);
     }
     return rc == 0;
