@@ -91,7 +91,9 @@ struct rp_server {
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 /* Are new answers refused, while it is not loading? */
-static inline bool server_is_draining(rp_server *s) { return atomic_load(&s->drains) || atomic_load(&s->leaves) || server_get_state(s) >= SERVER_STATE_DRAINING; }
+static inline bool server_is_draining(rp_server *s) {
+    return atomic_load(&s->drains) || atomic_load(&s->leaves) || server_get_state(s) >= SERVER_STATE_DRAINING;
+}
 
 /* Loads the uploaded schemas of a model that is being loaded: those of an earlier time in this process, else those of the folder. A schema that
  * cannot be loaded is logged, and kept (schemas_restore.c). */
