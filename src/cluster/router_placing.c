@@ -108,7 +108,7 @@ static double mean_requests(const cluster_router *t, uint64_t now_us) {
         const router_node *x = &t->nodes[i];
         if (!x->used || router_node_health(x, now_us) != CLUSTER_WELL) continue;
         nodes++;
-        all += BASE_MAX(node_requests(x), 0);
+        all += node_requests(x);
     }
     return nodes ? (double)all / nodes : 0;
 }
