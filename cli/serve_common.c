@@ -72,6 +72,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.max_connections = c->connections;
     s.max_connections_per_address = c->address_connections;
     s.max_body_bytes = c->body;
+    s.max_bodies_bytes = c->bodies;
     s.reply_buffer_bytes = c->reply_buffers;
     s.head_timeout_ms = c->head_timeout;
     s.body_timeout_ms = c->body_timeout;

@@ -255,6 +255,7 @@ typedef struct route_question {
     size_t n_body;
     server_request *x; /* given up when its client has left; NULL */
     uint64_t timeout_ms;
+    bool of_the_living; /* nodes that are dead need not answer */
 } route_question;
 
 /* Replies for all nodes that are well, or for that one; *n of them, the caller's (route_replies_free). NULL: no memory, or no such node. */
