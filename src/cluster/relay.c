@@ -59,7 +59,14 @@ static const char *read_field(cluster_route *r, const char *text, unsigned *fiel
     static const struct {
         const char *name;
         unsigned field, base;
-    } names[] = {{"epoch=", HAS_EPOCH, 16}, {"id=", HAS_ID, 0}, {"seed=", HAS_SEED, 10}, {"created=", HAS_CREATED, 10}, {"marks=", HAS_MARKS, 10}, {"left=", HAS_LEFT, 10}};
+    } names[] = {
+        {"epoch=", HAS_EPOCH, 16},
+        {"id=", HAS_ID, 0},
+        {"seed=", HAS_SEED, 10},
+        {"created=", HAS_CREATED, 10},
+        {"marks=", HAS_MARKS, 10},
+        {"left=", HAS_LEFT, 10},
+    };
     size_t i = 0;
     uint64_t value = 0;
     while (i < BASE_ARRAY_LEN(names) && strncmp(text, names[i].name, strlen(names[i].name)) != 0) i++;

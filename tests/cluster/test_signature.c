@@ -111,8 +111,8 @@ static void test_headers(void) {
     r = (cluster_route){UINT64_MAX, "0123456789-abcdefghijklmnopqrstuvwxyz_A", UINT64_MAX, INT64_MAX, false, INT64_MAX};
     cluster_route_write(text, &r);
     cluster_route back;
-    EXPECT(cluster_route_read(&back, text) && back.epoch == r.epoch && back.seed == r.seed && back.created == r.created && !back.marks && back.left_ms == INT64_MAX &&
-           strcmp(back.id, r.id) == 0);
+    EXPECT(cluster_route_read(&back, text) && back.epoch == r.epoch && back.seed == r.seed && back.created == r.created && !back.marks &&
+           back.left_ms == INT64_MAX && strcmp(back.id, r.id) == 0);
     EXPECT(cluster_route_read(&back, "marks=1;id=z;epoch=1;created=0;seed=0") && back.epoch == 1 && back.marks && back.left_ms == 0);
     for (size_t i = 0; i < BASE_ARRAY_LEN(malformed); i++) expect(!cluster_route_read(&r, malformed[i]), malformed[i]);
     EXPECT(!cluster_route_read(&r, NULL) && !cluster_resume_read(&s, NULL));

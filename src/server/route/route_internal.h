@@ -99,7 +99,7 @@ typedef struct route_request {
     char shown_node[CLUSTER_NODE_NAME_BYTES]; /* that answers, for the reply's head */
     bool is_paused;                           /* the transfer waits until the client has read */
     bool out_ended;
-    char tail[2]; /* the last bytes for the client; zeros: none */
+    char tail[2];           /* the last bytes for the client; zeros: none */
     server_problem problem; /* how a stream failed */
 
     /* Under route.queue_lock. */
@@ -122,7 +122,7 @@ struct route {
 
     pthread_mutex_t lock;
     cluster_router *router;
-    char planned_identity[65]; /* that plans are made for; "": of no node yet */
+    char planned_identity[65];              /* that plans are made for; "": of no node yet */
     route_node *nodes[CLUSTER_MAX_NODES];   /* by number; NULL: none */
     route_handle *first_dirty, *last_dirty; /* marked ones */
     route_request *first_send, *last_send;  /* requests with must_send */
