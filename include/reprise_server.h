@@ -114,6 +114,8 @@ typedef struct rp_server_options {
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
     const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
                                 likewise */
+    uint64_t max_bodies_bytes;  /* of the bodies of all requests together; beyond it a request gets 503. 0: 256 MiB; of a router, which keeps a body
+                                until its answer ends, 1 GiB (default) */
     int32_t shutdown_delay_ms;  /* after rp_server_stop: for so long /readyz is 503 and requests are still accepted, until a load balancer that asks
                                 /readyz sends no more; then the server drains. Default 0 */
 } rp_server_options;

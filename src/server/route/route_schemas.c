@@ -43,6 +43,13 @@ static int list_failed(const route_reply *replies, int32_t n, char *out, size_t 
     return failed;
 }
 
+/* At once: also one that is dead, and comes back before the planner's thread looks. Under lock. */
+static void hold_if_old(route *t, route_node *n) {
+    if (!n || n->is_held || n->synced_version == atomic_load(&t->schema_version)) return;
+    n->is_held = true;
+    route_apply_drain(t, n);
+}
+
 /* The change has a new number: nodes that did it have all up to it, if they had all before. The others are brought up by the planner's thread. */
 static void note_change(route *t, const route_reply *replies, int32_t n) {
     pthread_mutex_lock(&t->lock);
@@ -53,6 +60,7 @@ static void note_change(route *t, const route_reply *replies, int32_t n) {
         if (node && strcmp(node->name, replies[i].name) == 0 && replies[i].status == 200 &&
             node->synced_version == before) node->synced_version = before + 1;
     }
+    for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) hold_if_old(t, t->nodes[i]);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -63,8 +71,8 @@ static void tell_all(server_request *x, const char *tenant, bool puts, bool pref
     char failed[RP_ERROR_MESSAGE_BYTES - 200];
     int32_t n = 0;
     route_reply *replies = write_target(&target, tenant, x->name, prefills) ? NULL : route_replies_new(t, -1, &n);
-    route_question q = {.method = "DELETE", .target = target.data, .x = x, .timeout_ms = SYNC_MS};
-    if (puts) q = (route_question){"PUT", target.data, NULL, x->body.data, x->body.len, x, PREFILL_MS};
+    route_question q = {.method = "DELETE", .target = target.data, .x = x, .timeout_ms = SYNC_MS, .of_the_living = true};
+    if (puts) q = (route_question){"PUT", target.data, NULL, x->body.data, x->body.len, x, PREFILL_MS, true};
     if (n > 0) route_ask(t, &q, replies, n);
     note_change(t, replies, n);
     if (list_failed(replies, n, failed, sizeof(failed)))
@@ -156,7 +164,7 @@ size_t route_schemas_count(route *t) {
 static bool send_schema(route *t, route_reply *reply, const kept_schema *s) {
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     const bool is_written = write_target(&target, s->tenant, s->name, false) == 0;
-    const route_question q = {"PUT", target.data, NULL, s->text, s->n, NULL, SYNC_MS};
+    const route_question q = {"PUT", target.data, NULL, s->text, s->n, NULL, SYNC_MS, true};
     base_buffer_clear(&reply->body);
     if (is_written) route_ask(t, &q, reply, 1);
     base_buffer_free(&target);
