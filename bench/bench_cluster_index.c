@@ -140,8 +140,8 @@ static void time_snapshot(uint64_t n) {
     }
     printf("journal: change            %12.1f ns\n", (cpu_now_s() - begin) / (double)n * 1e9);
     for (int i = 0; i < TIMES; i++) {
-        cluster_index *x;
-        cluster_view *v;
+        cluster_index *x = NULL;
+        cluster_view *v = NULL;
         cluster_journal_reader *r;
         base_buffer out = BASE_BUFFER((size_t)1 << 21);
         uint64_t epoch, after, next;
