@@ -72,6 +72,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.max_connections = c->connections;
     s.max_connections_per_address = c->address_connections;
     s.max_body_bytes = c->body;
+    s.max_bodies_bytes = c->bodies;
     s.reply_buffer_bytes = c->reply_buffers;
     s.head_timeout_ms = c->head_timeout;
     s.body_timeout_ms = c->body_timeout;
@@ -91,10 +92,10 @@ static int serve_print(const char *line, const char *what) {
 }
 
 /* A connection takes three descriptors (docs/decisions/0021-http-gate.md): more than most soft limits allow for
- * --connections. Connections above the hard limit wait in the backlog. */
-static void raise_descriptors(const serve_common *c) {
+ * --connections. Connections above the hard limit wait in the backlog. Of a router: one more to a node, and one to a node that it had before. */
+static void raise_descriptors(const serve_common *c, bool routes) {
     struct rlimit limit;
-    rlim_t wanted = 3 * (rlim_t)c->connections + OTHER_DESCRIPTORS;
+    rlim_t wanted = (routes ? 5 : 3) * (rlim_t)c->connections + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
@@ -114,7 +115,7 @@ int serve_common_run(const serve_common *c, const rp_server_options *options, in
     rp_server *server = NULL;
     serve_otlp *otlp = NULL;
     rp_error err;
-    raise_descriptors(c);
+    raise_descriptors(c, options->router != NULL);
     (void)rp_log_start(); /* on failure, lines are written synchronously */
     serve_reload_block();
     if (c->otlp != NULL) {

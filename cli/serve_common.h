@@ -13,7 +13,7 @@ typedef struct serve_common {
     int32_t port, max_tokens, connections, address_connections, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain;
     float otlp_sample;
-    uint64_t body, reply_buffers;
+    uint64_t body, bodies, reply_buffers;
     bool no_tcp, no_page, stable_system, strict;
     cli_config config;
 } serve_common;
@@ -67,6 +67,9 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
     {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.reply_buffers), \
      .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"}, \
     {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.body), .help = "maximum size of a request body (16M)"}, \
+    {.name = "max-bodies", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.bodies), \
+     .help = "maximum size of all request bodies together; beyond it a request gets status 503 (256M; of a router, which keeps them until the " \
+             "answers end, 1G)"}, \
     SERVE_TIMEOUT("head-timeout", offsetof(type, field.head_timeout), "timeout for the headers of a request (10000)"), \
     SERVE_TIMEOUT("body-timeout", offsetof(type, field.body_timeout), "timeout for the body of a request (60000)"), \
     SERVE_TIMEOUT("idle-timeout", offsetof(type, field.idle_timeout), "timeout for idle connections and for clients that stop reading (75000)"), \

@@ -114,6 +114,8 @@ typedef struct rp_server_options {
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
     const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
                                 likewise */
+    uint64_t max_bodies_bytes;  /* of the bodies of all requests together; beyond it a request gets 503. 0: 256 MiB; of a router, which keeps a body
+                                until its answer ends, 1 GiB (default) */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 

@@ -13,7 +13,8 @@ enum { HAS_EPOCH = 1,
        HAS_SEED = 4,
        HAS_CREATED = 8,
        HAS_MARKS = 16,
-       HAS_ALL = 31 };
+       HAS_ALL = 31,
+       HAS_LEFT = 32 };
 
 /* ---- numbers: digits alone, without a sign or white space ---- */
 
@@ -40,6 +41,8 @@ static const char *read_number(const char *text, unsigned base, char end, uint64
 void cluster_route_write(char out[CLUSTER_ROUTE_BYTES], const cluster_route *r) {
     snprintf(out, CLUSTER_ROUTE_BYTES, "epoch=%016" PRIx64 ";id=%s;seed=%" PRIu64 ";created=%" PRId64 ";marks=%d", r->epoch, r->id, r->seed,
              r->created, r->marks);
+    const size_t n = strlen(out);
+    if (r->left_ms > 0) snprintf(out + n, CLUSTER_ROUTE_BYTES - n, ";left=%" PRId64, r->left_ms);
 }
 
 static const char *read_id(cluster_route *r, const char *text) {
@@ -56,7 +59,7 @@ static const char *read_field(cluster_route *r, const char *text, unsigned *fiel
     static const struct {
         const char *name;
         unsigned field, base;
-    } names[] = {{"epoch=", HAS_EPOCH, 16}, {"id=", HAS_ID, 0}, {"seed=", HAS_SEED, 10}, {"created=", HAS_CREATED, 10}, {"marks=", HAS_MARKS, 10}};
+    } names[] = {{"epoch=", HAS_EPOCH, 16}, {"id=", HAS_ID, 0}, {"seed=", HAS_SEED, 10}, {"created=", HAS_CREATED, 10}, {"marks=", HAS_MARKS, 10}, {"left=", HAS_LEFT, 10}};
     size_t i = 0;
     uint64_t value = 0;
     while (i < BASE_ARRAY_LEN(names) && strncmp(text, names[i].name, strlen(names[i].name)) != 0) i++;
@@ -68,7 +71,8 @@ static const char *read_field(cluster_route *r, const char *text, unsigned *fiel
     if (*field == HAS_SEED) r->seed = value;
     if (*field == HAS_CREATED) r->created = (int64_t)value;
     if (*field == HAS_MARKS) r->marks = value == 1;
-    return (*field == HAS_CREATED && value > INT64_MAX) || (*field == HAS_MARKS && value > 1) ? NULL : end;
+    if (*field == HAS_LEFT) r->left_ms = (int64_t)value;
+    return ((*field == HAS_CREATED || *field == HAS_LEFT) && value > INT64_MAX) || (*field == HAS_MARKS && value > 1) ? NULL : end;
 }
 
 bool cluster_route_read(cluster_route *out, const char *text) {
@@ -77,7 +81,7 @@ bool cluster_route_read(cluster_route *out, const char *text) {
     while (text && (text = read_field(out, text, &field))) {
         if (seen & field) return false;
         seen |= field;
-        if (!*text) return seen == HAS_ALL;
+        if (!*text) return (seen & HAS_ALL) == HAS_ALL;
         text++;
     }
     return false;

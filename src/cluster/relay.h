@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* relay.h: what a router writes on a request that it passes to a node, and what a node writes between the frames of its stream (docs/cluster.md):
  *
- *   x-reprise-route: epoch=HEX;id=ID;seed=N;created=SECONDS;marks=0|1
+ *   x-reprise-route: epoch=HEX;id=ID;seed=N;created=SECONDS;marks=0|1[;left=MS]
  *   x-reprise-resume: N;TEXT_BYTES;FRAMES               N tokens (int32, little-endian) are the end of the body
  *   : r TEXT_BYTES FRAMES TOKEN TOKEN ...               a mark: a line of the stream, and an empty one
  *
@@ -19,6 +19,7 @@
 #define CLUSTER_MARKS_HEADER "x-reprise-marks" /* of a reply: "1" if its stream has marks */
 #define CLUSTER_MARK ": r "                    /* how a mark begins */
 #define CLUSTER_OTHER_PROCESS "the request is for another process: this node has begun anew" /* message of the 409 for another epoch: nothing was done */
+#define CLUSTER_REPLAYED "the request was sent before: a router signs each one anew"           /* of the 409 for a nonce that the node knows */
 
 #define CLUSTER_REQUEST_ID_BYTES 40 /* with its NUL: letters, digits, '-' and '_' */
 #define CLUSTER_ROUTE_BYTES 192
@@ -31,6 +32,7 @@ typedef struct cluster_route {
     uint64_t seed;   /* of a request that names none */
     int64_t created; /* seconds since 1970 */
     bool marks;
+    int64_t left_ms; /* of its deadline, when it was sent; 0: none, and not written */
 } cluster_route;
 
 /* Writes the header's value. */

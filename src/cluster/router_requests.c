@@ -277,6 +277,10 @@ void router_finished(cluster_router *t, cluster_request *r) {
     uint64_t now_us = router_now(t);
     if (r->began && now_us > r->began_us) mean_add(&t->mean_answer_us, (double)(now_us - r->began_us));
     if (r->answer_tokens > 0) mean_add(&t->mean_answer_tokens, r->answer_tokens);
+    if (r->state == ROUTER_SENT) { /* no stream: its prompt was computed all the same */
+        router_node_began(request_node(t, r), r, now_us);
+        r->state = ROUTER_ANSWERING;
+    }
     request_leave(t, r, now_us);
     request_end(t, r, CLUSTER_SERVED, 0);
 }

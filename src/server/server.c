@@ -47,6 +47,11 @@ void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
+static uint64_t most_bodies(const rp_server_options *o) {
+    if (o->max_bodies_bytes > 0) return o->max_bodies_bytes;
+    return o->router ? SERVER_ROUTED_BODIES_BYTES : SERVER_MAX_BODIES_BYTES;
+}
+
 static int server_check_options(const rp_server_options *o, rp_error *err) {
     const struct {
         const char *name;
@@ -65,8 +70,9 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
             return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
-    if (o->max_body_bytes == 0 || o->max_body_bytes > SERVER_MAX_BODIES_BYTES)
-        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu", (unsigned long long)SERVER_MAX_BODIES_BYTES);
+    if (o->max_body_bytes == 0 || o->max_body_bytes > most_bodies(o))
+        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu, which all together may have (max_bodies_bytes)",
+                         (unsigned long long)most_bodies(o));
     if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
         return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
     if (o->n_adapters < 0 || o->n_adapters > SERVER_MAX_ADAPTERS)
@@ -147,6 +153,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
+    s->options.max_bodies_bytes = most_bodies(&o);
     s->options.router = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "cluster/nonces.h"
 #include "reprise_store.h"
 #include "server/server_internal.h"
 
@@ -41,6 +42,8 @@ struct cluster_node {
     pthread_mutex_t lock;
     server_reader *readers;
     _Atomic int32_t n_readers;
+    pthread_mutex_t nonces_lock; /* alone */
+    cluster_nonces *nonces;
 };
 
 /* ---- the thread ---- */
@@ -134,6 +137,8 @@ int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_f
     if (!n) return base_fail_memory(err, sizeof(*n), "a node");
     n->server = server;
     pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->nonces_lock, NULL);
+    if (!(n->nonces = cluster_nonces_new())) return base_fail_memory(err, CLUSTER_KNOWN_NONCES * CLUSTER_NONCE_BYTES, "a node");
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (n->wake < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if (!secret_file) return base_fail(err, RP_ERR_INVALID, "cluster_listen needs cluster_secret: the file of the cluster's secret");
@@ -181,6 +186,8 @@ void cluster_node_free(cluster_node *n) {
     cluster_node_stop(n);
     cluster_journal_free(n->journal);
     if (n->wake >= 0) close(n->wake);
+    cluster_nonces_free(n->nonces);
+    pthread_mutex_destroy(&n->nonces_lock);
     pthread_mutex_destroy(&n->lock);
     sodium_memzero(n, sizeof(*n));
     base_free(n);
@@ -190,6 +197,14 @@ uint64_t cluster_node_epoch(const cluster_node *n) { return n->hello.epoch; }
 const uint8_t *cluster_node_secret(const cluster_node *n) { return n->secret; }
 const char *cluster_node_name(const cluster_node *n) { return n->hello.node; }
 const char *cluster_node_tag_of(const cluster_node *n) { return n->tag; }
+
+bool cluster_node_take_nonce(cluster_node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES]) {
+    pthread_mutex_lock(&n->nonces_lock);
+    const bool is_new = cluster_nonces_add(n->nonces, nonce);
+    pthread_mutex_unlock(&n->nonces_lock);
+    return is_new;
+}
+
 int32_t cluster_node_streams(cluster_node *n) { return atomic_load(&n->n_readers); }
 uint64_t cluster_node_names(cluster_node *n) { return cluster_journal_count(n->journal); }
 

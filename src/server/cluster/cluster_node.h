@@ -35,6 +35,8 @@ void cluster_node_free(cluster_node *n);
 uint64_t cluster_node_epoch(const cluster_node *n);
 const uint8_t *cluster_node_secret(const cluster_node *n); /* [RP_CLUSTER_KEY_BYTES] */
 const char *cluster_node_name(const cluster_node *n);
+/* A request with a right signature has this nonce. false: another one had it. Any thread. */
+bool cluster_node_take_nonce(cluster_node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES]);
 const char *cluster_node_tag_of(const cluster_node *n);
 /* An rp_on_spans; user: the node. */
 void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t n);

@@ -98,8 +98,11 @@ void cluster_port_end(server_request *x) {
     const cluster_signed said = {x->method, x->peer->target ? x->peer->target : "", server_request_header(x, CLUSTER_ROUTE_HEADER),
                                  server_request_header(x, CLUSTER_RESUME_HEADER), hash};
     const char *signature = server_request_header(x, CLUSTER_SIGNATURE_HEADER);
-    if (cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) take_tokens(x);
-    else refuse_signature(x);
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    if (!cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) refuse_signature(x);
+    else if (!cluster_signature_parse(signature, nonce) || !cluster_node_take_nonce(x->server->cluster, nonce))
+        server_fail(&x->problem, SERVER_CONFLICT, CLUSTER_SIGNATURE_HEADER, CLUSTER_REPLAYED);
+    else take_tokens(x);
 }
 
 void cluster_port_free(server_request *x) {

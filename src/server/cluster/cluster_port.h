@@ -3,7 +3,7 @@
  *
  *   head   signature well-formed? route: epoch, id       else 401, 400, 409
  *   body   its hash, piece by piece
- *   end    signature right?                              else 401; resumed tokens are taken from the body's end
+ *   end    signature right, and its nonce new?           else 401, 409; resumed tokens are taken from the body's end
  *
  * I/O threads; after that the request's owner reads.
  */

@@ -191,6 +191,12 @@ void generate_free(server_request *x) {
 
 /* ---- jobs ---- */
 
+/* What a router left of it counts from here on, as well. */
+static int64_t generate_deadline_ms(const server_request *x) {
+    const int64_t own = x->gen.deadline_ms, left = x->relay ? x->relay->route.left_ms : 0;
+    return own > 0 && left > 0 ? BASE_MIN(own, left) : own;
+}
+
 static rp_request generate_make_request(const server_request *x) {
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
@@ -218,7 +224,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.n_prompt_logprobs = a->n_prompt_logprobs >= 0 ? BASE_MAX(a->n_prompt_logprobs, 1) : 0;
     if (a->echo && a->n_logprobs >= 0) q.n_prompt_logprobs = BASE_MAX(q.n_prompt_logprobs, q.n_logprobs);
     q.priority = a->priority;
-    q.deadline_ms = a->deadline_ms;
+    q.deadline_ms = generate_deadline_ms(x);
     q.n_draft = a->n_draft;
     q.shifted_reuse = a->shifted_reuse;
     q.reuse = (rp_reuse)a->reuse;

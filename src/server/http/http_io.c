@@ -234,7 +234,7 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     if (x->body_bytes > 2 * most) return MHD_NO;
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
-    if (atomic_fetch_add(&s->body_bytes, n) + n > SERVER_MAX_BODIES_BYTES) {
+    if (atomic_fetch_add(&s->body_bytes, n) + n > s->options.max_bodies_bytes) {
         server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
         x->problem.retry_after_ms = BUSY_RETRY_MS;
     } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);

@@ -25,6 +25,7 @@
 #define BACKLOG 1024
 #define FIRST_INHERITED 3         /* the first that LISTEN_FDS counts */
 #define HEAD_BYTES ((size_t)64 << 10) /* libmicrohttpd's memory per connection: a head, and its receive and send buffers */
+#define CLUSTER_STALL_S 900u          /* a router takes nothing of a stream while its client has 256 KiB to read: it watches its clients itself */
 #define FULL_CONNECTIONS 64       /* beyond the limit: refused ones until they got 503, closed ones until libmicrohttpd sees that */
 
 static server_listener *next_listener(server_listeners *l, rp_error *err) {
@@ -211,6 +212,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
                     rp_error *err) {
     unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     int connections = o->max_connections + FULL_CONNECTIONS;
+    const unsigned idle_s = (unsigned)((o->idle_timeout_ms + 999) / 1000);
     for (int i = 0; i < l->n; i++) {
         server_listener *x = &l->items[i];
         struct MHD_Daemon *daemon = MHD_start_daemon(
@@ -218,7 +220,7 @@ int listeners_start(server_listeners *l, rp_server *server, const server_http_ca
             MHD_OPTION_UNESCAPE_CALLBACK, listeners_unescape, NULL, MHD_OPTION_NOTIFY_COMPLETED, callbacks->completed, server,
             MHD_OPTION_NOTIFY_CONNECTION, callbacks->connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES,
             MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_TIMEOUT,
-            (unsigned)((o->idle_timeout_ms + 999) / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+            x->is_cluster ? BASE_MAX(CLUSTER_STALL_S, idle_s) : idle_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
             x->is_cluster ? MHD_OPTION_URI_LOG_CALLBACK : MHD_OPTION_END, callbacks->target, server, MHD_OPTION_END);
         if (!daemon) return base_fail(err, RP_ERR_IO, "cannot serve on %s", x->address);
         int rc = gate_new(&x->gate, x->fd, daemon, connections, err);

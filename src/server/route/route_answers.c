@@ -193,6 +193,18 @@ static void show_node(route_request *rr) {
     rr->x->node = rr->shown_node;
 }
 
+/* Locked. */
+static void note_tail(route_request *rr, const base_buffer *bytes) {
+    if (bytes->len == 1) rr->tail[0] = rr->tail[1];
+    else if (bytes->len > 1) rr->tail[0] = bytes->data[bytes->len - 2];
+    if (bytes->len > 0) rr->tail[1] = bytes->data[bytes->len - 1];
+}
+
+/* Is a frame, or a line of JSON, half sent? Then nothing may stand between its parts. Locked. */
+static bool is_within_frame(const route_request *rr) {
+    return rr->tail[1] && (rr->tail[1] != '\n' || (!rr->x->is_lines && rr->tail[0] != '\n'));
+}
+
 void route_relay(route_request *rr, base_buffer *bytes) {
     server_request *x = rr->x;
     pthread_mutex_lock(&x->lock);
@@ -202,6 +214,7 @@ void route_relay(route_request *rr, base_buffer *bytes) {
     }
     if (x->stage == SERVER_RUNNING) show_node(rr);
     if (base_buffer_append(&rr->out, bytes->data, bytes->len)) x->gone = true;
+    note_tail(rr, bytes);
     count_out(rr);
     server_request_wake(x);
     pthread_mutex_unlock(&x->lock);
@@ -215,8 +228,10 @@ static int keep_alive(server_request *x) {
     return x->form->piece(x, &x->choices[0], &nothing);
 }
 
-static void fail_stream(server_request *x, const server_problem *problem) {
+/* within: after a half frame, which the client drops. */
+static void fail_stream(server_request *x, const server_problem *problem, bool within) {
     x->problem = *problem;
+    if (within && !x->is_bytes && base_buffer_append_str(&x->reply, x->is_lines ? "\n" : "\n\n")) x->gone = true;
     if (x->is_bytes || !x->form->fail || x->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
 }
 
@@ -224,7 +239,8 @@ static void fail_stream(server_request *x, const server_problem *problem) {
 static void route_take(server_request *x) {
     route_request *rr = x->routed;
     pthread_mutex_lock(&x->lock);
-    const bool is_idle = x->is_idle && rr->out.len == 0 && !rr->out_ended, was_paused = rr->is_paused;
+    const bool within = is_within_frame(rr), was_paused = rr->is_paused;
+    const bool is_idle = x->is_idle && rr->out.len == 0 && !rr->out_ended && !within;
     base_buffer taken = rr->out;
     rr->out = x->reply; /* cleared */
     x->reply = taken;
@@ -239,7 +255,7 @@ static void route_take(server_request *x) {
     if (is_idle && keep_alive(x)) x->gone = true;
     if (!has_ended) return;
     x->stream_ended = true;
-    if (problem.kind) fail_stream(x, &problem);
+    if (problem.kind) fail_stream(x, &problem, within);
 }
 
 static void answers_look(server_request *x, uint64_t keep_alive_us) {

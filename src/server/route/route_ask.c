@@ -10,11 +10,13 @@
 #include "server/route/route_internal.h"
 
 #define WAIT_MS 100
+#define NO_REPLY "no reply"
 
 typedef struct asking {
     route_reply *reply;
     CURL *easy;
     struct curl_slist *headers;
+    bool is_over;
 } asking;
 
 int32_t route_find_node(route *t, const char *name) {
@@ -106,12 +108,32 @@ static void take_reply(asking *a, CURLcode result) {
     char *type = NULL;
     curl_easy_getinfo(a->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(a->easy, CURLINFO_CONTENT_TYPE, &type);
+    a->is_over = true;
     r->status = result == CURLE_OK ? (int)status : 0;
     snprintf(r->content_type, sizeof(r->content_type), "%s", type ? type : "");
-    if (result != CURLE_OK && !r->error[0]) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
+    if (result == CURLE_OK) snprintf(r->error, sizeof(r->error), "status %ld", status);
+    else if (!r->error[0] || strcmp(r->error, NO_REPLY) == 0) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
 }
 
-static void run_all(CURLM *multi, const route_question *q) {
+/* Nodes that have died are waited for no longer: of those asked as one of many. */
+static int give_up_dead(route *t, CURLM *multi, asking *all, int32_t n) {
+    cluster_node_status s;
+    int given_up = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!all[i].easy || all[i].is_over) continue;
+        pthread_mutex_lock(&t->lock);
+        const bool is_dead = !cluster_router_node(t->router, all[i].reply->node, &s) || s.health == CLUSTER_DEAD;
+        pthread_mutex_unlock(&t->lock);
+        if (!is_dead) continue;
+        all[i].is_over = true;
+        given_up++;
+        snprintf(all[i].reply->error, sizeof(all[i].reply->error), "no sign of life");
+        curl_multi_remove_handle(multi, all[i].easy);
+    }
+    return given_up;
+}
+
+static void run_all(route *t, CURLM *multi, const route_question *q, asking *all, int32_t n) {
     int running = 1, left;
     while (running > 0 && !is_given_up(q->x)) {
         if (curl_multi_perform(multi, &running)) break;
@@ -121,6 +143,7 @@ static void run_all(CURLM *multi, const route_question *q) {
             curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &a);
             take_reply((asking *)(void *)a, result);
         }
+        if (q->of_the_living && running > 0) running -= give_up_dead(t, multi, all, n);
         if (running > 0) curl_multi_poll(multi, NULL, 0, WAIT_MS, NULL);
     }
 }
@@ -129,13 +152,13 @@ void route_ask(route *t, const route_question *q, route_reply *replies, int32_t 
     CURLM *multi = curl_multi_init();
     asking *all = base_calloc((size_t)BASE_MAX(n, 1), sizeof(*all));
     for (int32_t i = 0; i < n; i++) {
-        snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? "no reply" : "out of memory");
+        snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? NO_REPLY : "out of memory");
         if (!multi || !all) continue;
         all[i].reply = &replies[i];
         if (asking_prepare(t, &all[i], q)) snprintf(replies[i].error, sizeof(replies[i].error), "out of memory");
         else curl_multi_add_handle(multi, all[i].easy);
     }
-    if (multi && all) run_all(multi, q);
+    if (multi && all) run_all(t, multi, q, all, n);
     for (int32_t i = 0; all && i < n; i++) {
         if (all[i].easy) curl_multi_remove_handle(multi, all[i].easy);
         if (all[i].easy) curl_easy_cleanup(all[i].easy);

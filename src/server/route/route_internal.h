@@ -99,6 +99,7 @@ typedef struct route_request {
     char shown_node[CLUSTER_NODE_NAME_BYTES]; /* that answers, for the reply's head */
     bool is_paused;                           /* the transfer waits until the client has read */
     bool out_ended;
+    char tail[2]; /* the last bytes for the client; zeros: none */
     server_problem problem; /* how a stream failed */
 
     /* Under route.queue_lock. */
@@ -174,8 +175,8 @@ void route_transfer_drop(route_request *rr);
 /* It has ended. Under lock. */
 void route_transfer_done(route_transfer *tr, CURLcode result);
 void route_transfer_free(route_transfer *tr);
-/* The client has read. Not locked. */
-void route_transfer_resume(route_request *rr);
+/* curl's handle of its transfer, for curl_easy_pause without the lock: the network thread alone frees it. NULL: none. Under lock. */
+CURL *route_transfer_handle(const route_request *rr);
 
 /* Settings of every transfer to a node. */
 void route_curl_settings(CURL *easy, const char *url);
@@ -194,7 +195,7 @@ struct curl_slist *route_add_header(struct curl_slist *list, const char *name, c
 
 /* Wishes of a request. Any thread; its request's lock may be held, lock not. */
 void route_post(route_request *rr, unsigned wishes);
-/* The next request with wishes, which it receives; NULL: none. */
+/* The next request with wishes, which it receives; NULL: none. Under lock: others end requests, too. */
 route_request *route_next_posted(route *t, unsigned *wishes);
 /* There are new bytes in `out`. Under lock, the request's not. */
 void route_relay(route_request *rr, base_buffer *bytes);
@@ -254,6 +255,7 @@ typedef struct route_question {
     size_t n_body;
     server_request *x; /* given up when its client has left; NULL */
     uint64_t timeout_ms;
+    bool of_the_living; /* nodes that are dead need not answer */
 } route_question;
 
 /* Replies for all nodes that are well, or for that one; *n of them, the caller's (route_replies_free). NULL: no memory, or no such node. */

@@ -202,18 +202,27 @@ static void network_settle_all(route *t) {
     }
 }
 
+/* Under lock. The request may be freed afterwards. */
+static void network_take_wish(route *t, route_request *rr, unsigned wishes) {
+    const bool begins = (wishes & ROUTE_SUBMIT) && !rr->is_submitted, ends = (wishes & ROUTE_CANCEL) && !rr->is_ended;
+    const bool was_submitted = rr->is_submitted;
+    rr->is_submitted |= begins;
+    if (begins && ends) route_deliver(rr, CLUSTER_CANCELLED, 0);
+    else if (begins) cluster_router_submit(t->router, &rr->r);
+    else if (ends && was_submitted) cluster_router_cancelled(t->router, &rr->r);
+}
+
 static void network_take_wishes(route *t) {
-    unsigned wishes;
-    for (route_request *rr; (rr = route_next_posted(t, &wishes));) {
-        if (wishes & ROUTE_RESUME) route_transfer_resume(rr);
+    for (bool has_one = true; has_one;) {
+        unsigned wishes = 0;
+        CURL *resumed = NULL;
         pthread_mutex_lock(&t->lock);
-        const bool begins = (wishes & ROUTE_SUBMIT) && !rr->is_submitted, ends = (wishes & ROUTE_CANCEL) && !rr->is_ended;
-        const bool was_submitted = rr->is_submitted;
-        rr->is_submitted |= begins;
-        if (begins && ends) route_deliver(rr, CLUSTER_CANCELLED, 0);
-        else if (begins) cluster_router_submit(t->router, &rr->r);
-        else if (ends && was_submitted) cluster_router_cancelled(t->router, &rr->r);
+        route_request *rr = route_next_posted(t, &wishes);
+        has_one = rr != NULL;
+        if (rr && wishes & ROUTE_RESUME) resumed = route_transfer_handle(rr);
+        if (rr) network_take_wish(t, rr, wishes);
         pthread_mutex_unlock(&t->lock);
+        if (resumed) curl_easy_pause(resumed, CURLPAUSE_CONT); /* calls on_body, which locks */
     }
 }
 
@@ -256,6 +265,7 @@ static void network_done(route *t, route_handle *h, CURLcode result) {
     }
     route_transfer *tr = (route_transfer *)(void *)h;
     route_transfer_done(tr, result);
+    if (h->is_dirty) return; /* the request has ended meanwhile */
     curl_multi_remove_handle(t->multi, h->easy);
     route_transfer_free(tr);
 }

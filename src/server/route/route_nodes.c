@@ -61,9 +61,22 @@ static int parse_node(listed_node *out, const char *text, size_t n, rp_error *er
     return RP_OK;
 }
 
+/* Two of a name cannot be told apart; a node that is there twice would be counted twice. */
+static int check_twice(const node_list *list, const listed_node *one, rp_error *err) {
+    for (size_t i = 0; i < list->n; i++) {
+        const listed_node *other = &list->items[i];
+        const bool same_name = strcmp(other->name, one->name) == 0, same_url = strcmp(other->url, one->url) == 0;
+        if (same_name && same_url) return base_fail(err, RP_ERR_INVALID, "node '%s' is listed twice", one->name);
+        if (same_name) return base_fail(err, RP_ERR_INVALID, "two nodes are named '%s': %.80s and %.80s", one->name, other->url, one->url);
+        if (same_url) return base_fail(err, RP_ERR_INVALID, "%.100s is two nodes: '%s' and '%s'", one->url, other->name, one->name);
+    }
+    return RP_OK;
+}
+
 static int add_node(node_list *list, const char *text, size_t n, rp_error *err) {
     listed_node one;
     int rc = parse_node(&one, text, n, err);
+    if (!rc) rc = check_twice(list, &one, err);
     if (!rc && base_grow((void **)&list->items, &list->cap, list->n + 1, CLUSTER_MAX_NODES, sizeof(*list->items)))
         rc = base_fail(err, RP_ERR_LIMIT, "more than %d nodes", CLUSTER_MAX_NODES);
     if (!rc) list->items[list->n++] = one;
@@ -89,9 +102,9 @@ int route_nodes_check_dns(const char *text, rp_error *err) {
     return base_fail(err, RP_ERR_INVALID, "nodes_dns '%.80s': give NAME:PORT", text);
 }
 
-static int parse_lines(node_list *list, const char *text, rp_error *err) {
+static int parse_lines(node_list *list, const char *text, int *number, rp_error *err) {
     int rc = RP_OK;
-    for (const char *line = text; *line && !rc;) {
+    for (const char *line = text; *line && !rc; ++*number) {
         const size_t length = strcspn(line, "\n");
         size_t n = strcspn(line, "#\n"), begin = strspn(line, " \t\r");
         while (n > begin && strchr(" \t\r", line[n - 1])) n--;
@@ -101,6 +114,11 @@ static int parse_lines(node_list *list, const char *text, rp_error *err) {
     return rc;
 }
 
+static void log_file(const route *t, int number, size_t n_kept, const rp_error *err) {
+    if (number > 0) base_log(BASE_LOG_ERROR, "route: %s line %d: %s (%zu nodes of it are kept)", t->nodes_file, number, err->message, n_kept);
+    else base_log(BASE_LOG_ERROR, "route: %s (%zu nodes of it are kept)", err->message, n_kept);
+}
+
 static void read_nodes_file(route *t, node_sources *s, bool forced) {
     base_file_id id = {0};
     base_buffer text = {0};
@@ -108,10 +126,11 @@ static void read_nodes_file(route *t, node_sources *s, bool forced) {
     rp_error err;
     const bool is_there = base_file_identify(t->nodes_file, &id);
     if (!forced && s->has_file && is_there && id.is_settled && memcmp(&id, &s->file_id, sizeof(id)) == 0) return;
+    int number = 0; /* of the line that was read last, from 1; 0: none */
     int rc = base_file_read(t->nodes_file, FILE_BYTES, &text, &err);
-    if (!rc) rc = parse_lines(&list, text.data ? text.data : "", &err);
+    if (!rc) rc = parse_lines(&list, text.data ? text.data : "", &number, &err);
     if (!rc) list_replace(&s->file, &list);
-    else if (forced || !s->has_file || memcmp(&id, &s->file_id, sizeof(id)) != 0) base_log(BASE_LOG_ERROR, "route: %s", err.message);
+    else if (forced || !s->has_file || memcmp(&id, &s->file_id, sizeof(id)) != 0) log_file(t, number, s->file.n, &err);
     s->file_id = id;
     s->has_file = true;
     base_free(list.items);
@@ -147,15 +166,28 @@ static void look_up(route *t, node_sources *s) {
 
 /* ---- the router's nodes ---- */
 
-/* Under lock. */
+/* The node with this name and URL; is_taken: another one, of the lists that came first, has one of them. Under lock. */
+static route_node *find_node(const route *t, const listed_node *one, bool *is_taken) {
+    route_node *found = NULL;
+    *is_taken = false;
+    for (int32_t k = 0; k < CLUSTER_MAX_NODES; k++) {
+        route_node *n = t->nodes[k];
+        const bool same_name = n && strcmp(n->name, one->name) == 0, same_url = n && strcmp(n->url, one->url) == 0;
+        if (same_name && same_url) found = n;
+        else if ((same_name || same_url) && n->is_listed) *is_taken = true;
+    }
+    return found;
+}
+
+/* Under lock. What several lists have is there once, by the first of them. */
 static void mark_listed(route *t, const node_list *list) {
     rp_error err;
     for (size_t i = 0; i < list->n; i++) {
         const listed_node *one = &list->items[i];
-        route_node *n = NULL;
+        bool is_taken;
         int32_t number;
-        for (int32_t k = 0; k < CLUSTER_MAX_NODES && !n; k++)
-            if (t->nodes[k] && strcmp(t->nodes[k]->name, one->name) == 0 && strcmp(t->nodes[k]->url, one->url) == 0) n = t->nodes[k];
+        route_node *n = find_node(t, one, &is_taken);
+        if (is_taken) continue;
         if (n) {
             n->is_listed = true;
             continue;
@@ -198,7 +230,9 @@ static void apply_lists(route *t, const node_sources *s) {
 
 static void nodes_turn(route *t, node_sources *s, bool forced) {
     if (t->nodes_file) read_nodes_file(t, s, forced);
-    if (t->nodes_dns && (forced || s->looked_up_us == 0 || base_clock_us() - s->looked_up_us >= DNS_EVERY_US)) look_up(t, s);
+    apply_lists(t, s);
+    if (!t->nodes_dns || !(forced || s->looked_up_us == 0 || base_clock_us() - s->looked_up_us >= DNS_EVERY_US)) return;
+    look_up(t, s); /* may take many seconds */
     apply_lists(t, s);
 }
 

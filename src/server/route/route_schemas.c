@@ -63,8 +63,8 @@ static void tell_all(server_request *x, const char *tenant, bool puts, bool pref
     char failed[RP_ERROR_MESSAGE_BYTES - 200];
     int32_t n = 0;
     route_reply *replies = write_target(&target, tenant, x->name, prefills) ? NULL : route_replies_new(t, -1, &n);
-    route_question q = {.method = "DELETE", .target = target.data, .x = x, .timeout_ms = SYNC_MS};
-    if (puts) q = (route_question){"PUT", target.data, NULL, x->body.data, x->body.len, x, PREFILL_MS};
+    route_question q = {.method = "DELETE", .target = target.data, .x = x, .timeout_ms = SYNC_MS, .of_the_living = true};
+    if (puts) q = (route_question){"PUT", target.data, NULL, x->body.data, x->body.len, x, PREFILL_MS, true};
     if (n > 0) route_ask(t, &q, replies, n);
     note_change(t, replies, n);
     if (list_failed(replies, n, failed, sizeof(failed)))
@@ -156,7 +156,7 @@ size_t route_schemas_count(route *t) {
 static bool send_schema(route *t, route_reply *reply, const kept_schema *s) {
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     const bool is_written = write_target(&target, s->tenant, s->name, false) == 0;
-    const route_question q = {"PUT", target.data, NULL, s->text, s->n, NULL, SYNC_MS};
+    const route_question q = {"PUT", target.data, NULL, s->text, s->n, NULL, SYNC_MS, true};
     base_buffer_clear(&reply->body);
     if (is_written) route_ask(t, &q, reply, 1);
     base_buffer_free(&target);

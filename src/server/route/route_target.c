@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/http/http_stream.h"
 #include "server/route/route_internal.h"
 
 int route_append_encoded(base_buffer *b, const char *text, const char *kept) {
@@ -51,11 +52,12 @@ struct curl_slist *route_add_line(struct curl_slist *list, const char *line) {
 }
 
 struct curl_slist *route_add_header(struct curl_slist *list, const char *name, const char *value) {
-    char line[4096];
-    const int n = snprintf(line, sizeof(line), "%s: %s", name, value);
-    if (n > 0 && (size_t)n < sizeof(line) && !strpbrk(value, "\r\n")) return route_add_line(list, line);
-    curl_slist_free_all(list);
-    return NULL;
+    base_buffer line = BASE_BUFFER(HTTP_MAX_HEAD);
+    const bool is_written = !strpbrk(value, "\r\n") && base_buffer_printf(&line, "%s: %s", name, value) == 0;
+    if (is_written) list = route_add_line(list, line.data);
+    else curl_slist_free_all(list);
+    base_buffer_free(&line);
+    return is_written ? list : NULL;
 }
 
 /* Those that a node looks at. Of its own, a client's x-reprise-... are not among them. */

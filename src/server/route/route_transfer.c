@@ -16,6 +16,9 @@
 #include "base/memory.h"
 #include "server/route/route_internal.h"
 
+#define HEAD_BYTES ((size_t)64 << 10) /* of a node's reply */
+#define IDLE_S 60L                    /* a connection that was idle for longer is not used again: nodes close theirs after --idle-timeout (75) */
+
 struct route_transfer {
     route_handle handle; /* first */
     route *t;
@@ -27,6 +30,7 @@ struct route_transfer {
     int status;
     char content_type[ROUTE_CONTENT_TYPE_BYTES];
     uint64_t retry_after_ms;
+    size_t head_bytes;
     bool has_marks, relays;
     base_buffer bytes; /* of a relayed reply: for the client */
     base_buffer held;
@@ -53,6 +57,7 @@ void route_curl_settings(CURL *easy, const char *url) {
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ROUTE_CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 }
@@ -98,6 +103,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
     route_transfer *tr = user;
     char value[64];
     (void)size;
+    if ((tr->head_bytes += n) > HEAD_BYTES) {
+        tr->broken = "endless head";
+        return 0;
+    }
     if (n > 9 && strncmp(line, "HTTP/1.", 7) == 0) tr->status = atoi(line + 9);
     else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
     else if (is_header(line, n, "Retry-After", value, sizeof(value))) tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
@@ -126,6 +135,7 @@ static void transfer_relay(route_transfer *tr) {
 /* Under lock: the reply is passed on from here on. */
 static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     tr->relays = true;
+    tr->rr->r.continues &= has_marks;
     tr->rr->status = tr->status;
     route_frames_restart(&tr->rr->frames, has_marks);
     snprintf(tr->rr->content_type, sizeof(tr->rr->content_type), "%s", tr->content_type);
@@ -143,6 +153,10 @@ static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
         int failed = base_buffer_append(&tr->bytes, held.data, held.len);
         base_buffer_free(&held);
         if (failed) return false;
+    }
+    if (!is_fine && tr->held.len + n > ROUTE_HELD_BYTES) { /* no node says so much of an error */
+        tr->broken = "endless error";
+        return false;
     }
     if (!tr->relays) return base_buffer_append(&tr->held, bytes, n) == 0;
     const int rc = route_frames_feed(&rr->frames, bytes, n, &tr->bytes);
@@ -174,12 +188,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
     return result;
 }
 
-void route_transfer_resume(route_request *rr) {
-    pthread_mutex_lock(&rr->t->lock);
-    CURL *easy = rr->transfer ? rr->transfer->handle.easy : NULL; /* freed by this thread alone */
-    pthread_mutex_unlock(&rr->t->lock);
-    if (easy) curl_easy_pause(easy, CURLPAUSE_CONT);
-}
+CURL *route_transfer_handle(const route_request *rr) { return rr->transfer ? rr->transfer->handle.easy : NULL; }
 
 /* ---- the request ---- */
 
@@ -222,12 +231,19 @@ static int add_tokens(route_transfer *tr, char resume[CLUSTER_RESUME_BYTES]) {
     return RP_OK;
 }
 
+/* A node counts a deadline from when it gets the request: what is left of it, at least 1. */
+static int64_t milliseconds_left(uint64_t deadline_us) {
+    const uint64_t now = base_clock_us();
+    return deadline_us > now ? (int64_t)((deadline_us - now + 999) / 1000) : 1;
+}
+
 static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     route_request *rr = tr->rr;
     char line[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
     bool failed = false;
     cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->seed, .created = rr->created, .marks = rr->r.continues};
     snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
+    if (rr->r.deadline_us) to.left_ms = milliseconds_left(rr->r.deadline_us);
     cluster_route_write(line, &to);
     if (rr->r.began && add_tokens(tr, resume)) return RP_ERR_MEMORY;
     struct curl_slist *list = copy_list(rr->headers, &failed);
@@ -319,6 +335,9 @@ static bool is_other_epoch(const route_transfer *tr) {
     return tr->status == 409 && tr->held.data && strstr(tr->held.data, CLUSTER_OTHER_PROCESS);
 }
 
+/* curl sent it again, since a connection broke before the reply: the node has had it. */
+static bool was_replayed(const route_transfer *tr) { return tr->status == 409 && tr->held.data && strstr(tr->held.data, CLUSTER_REPLAYED); }
+
 static void transfer_fail(route_transfer *tr, cluster_failure failure, const char *why) {
     route_request *rr = tr->rr;
     route *t = tr->t;
@@ -335,8 +354,11 @@ static void transfer_succeed(route_transfer *tr) {
         transfer_fail(tr, CLUSTER_NODE_CUT, "out of memory");
         return;
     }
-    if (tr->relays) transfer_relay(tr);
-    else keep_reply(tr);
+    if (!tr->relays) keep_reply(tr);
+    else {
+        transfer_relay(tr);
+        if (!tr->rr) return; /* refused after its prefill: the request may be freed */
+    }
     rr->transfer = NULL;
     tr->rr = NULL;
     cluster_router_finished(tr->t->router, &rr->r);
@@ -362,6 +384,7 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     else if (status >= 200 && status < 300) transfer_succeed(tr);
     else if (status == 429 || status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
     else if (is_other_epoch(tr)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
+    else if (was_replayed(tr)) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
     else {
         keep_reply(tr);
