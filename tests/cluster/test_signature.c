@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "cluster/nonces.h"
 #include "cluster/relay.h"
 #include "cluster/signature.h"
 
@@ -96,7 +97,9 @@ static void test_headers(void) {
         "epoch=ff;id=a b;seed=1;created=1;marks=1", "epoch=ff;id=;seed=1;created=1;marks=1", "epoch=ff;id=a;seed=-1;created=1;marks=1",
         "epoch=ff;id=a;seed=1;created=9223372036854775808;marks=1", "epoch=ff;epoch=ff;id=a;seed=1;created=1;marks=1",
         "epoch=ff;id=a;seed=1;created=1;marks=1;", "epoch=ff;id=a;seed=1;created=1;marks=1;x=1", "epoch=FF;id=a;seed=1;created=1;marks=1",
-        "epoch=ff;id=0123456789012345678901234567890123456789;seed=1;created=1;marks=1"};
+        "epoch=ff;id=0123456789012345678901234567890123456789;seed=1;created=1;marks=1",
+        "epoch=ff;id=a;seed=1;created=1;marks=1;left=", "epoch=ff;id=a;seed=1;created=1;marks=1;left=-1",
+        "epoch=ff;id=a;seed=1;created=1;marks=1;left=9223372036854775808", "epoch=ff;id=a;seed=1;created=1;left=5"};
     static const char *const malformed_resumes[] = {"", "1", "1;2", "1;2;", "1;2;3;", "1;2;3;4", "-1;2;3", "1; 2;3", "a;2;3", "16777217;2;3",
                                                     "1;2;2147483648"};
     char text[CLUSTER_ROUTE_BYTES];
@@ -105,18 +108,45 @@ static void test_headers(void) {
     EXPECT(cluster_route_read(&r, route) && r.epoch == 0xff && strcmp(r.id, "abc") == 0 && r.seed == 7 && r.created == 1790000000 && r.marks);
     cluster_route_write(text, &r);
     EXPECT(strcmp(text, route) == 0);
-    r = (cluster_route){UINT64_MAX, "0123456789-abcdefghijklmnopqrstuvwxyz_A", UINT64_MAX, INT64_MAX, false};
+    r = (cluster_route){UINT64_MAX, "0123456789-abcdefghijklmnopqrstuvwxyz_A", UINT64_MAX, INT64_MAX, false, INT64_MAX};
     cluster_route_write(text, &r);
     cluster_route back;
-    EXPECT(cluster_route_read(&back, text) && back.epoch == r.epoch && back.seed == r.seed && back.created == r.created && !back.marks &&
+    EXPECT(cluster_route_read(&back, text) && back.epoch == r.epoch && back.seed == r.seed && back.created == r.created && !back.marks && back.left_ms == INT64_MAX &&
            strcmp(back.id, r.id) == 0);
-    EXPECT(cluster_route_read(&back, "marks=1;id=z;epoch=1;created=0;seed=0") && back.epoch == 1 && back.marks);
+    EXPECT(cluster_route_read(&back, "marks=1;id=z;epoch=1;created=0;seed=0") && back.epoch == 1 && back.marks && back.left_ms == 0);
     for (size_t i = 0; i < BASE_ARRAY_LEN(malformed); i++) expect(!cluster_route_read(&r, malformed[i]), malformed[i]);
     EXPECT(!cluster_route_read(&r, NULL) && !cluster_resume_read(&s, NULL));
     for (size_t i = 0; i < BASE_ARRAY_LEN(malformed_resumes); i++) expect(!cluster_resume_read(&s, malformed_resumes[i]), malformed_resumes[i]);
     EXPECT(cluster_resume_read(&s, "12;345;6") && s.n_tokens == 12 && s.text_bytes == 345 && s.frames == 6);
     cluster_resume_write(text, &s);
     EXPECT(strcmp(text, "12;345;6") == 0);
+}
+
+/* The i-th nonce: some collide in the sets. */
+static void make_nonce(uint8_t nonce[CLUSTER_NONCE_BYTES], uint32_t i) {
+    const uint32_t place = i / 3 * 2654435761u;
+    memset(nonce, 0, CLUSTER_NONCE_BYTES);
+    memcpy(nonce, &place, sizeof(place));
+    memcpy(nonce + 8, &i, sizeof(i));
+}
+
+static void test_nonces(void) {
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    cluster_nonces *n = cluster_nonces_new();
+    const uint32_t many = 5 * CLUSTER_KNOWN_NONCES / 2;
+    EXPECT(n != NULL);
+    for (uint32_t i = 0; i < many; i++) { /* 0 is a nonce of zeros */
+        make_nonce(nonce, i);
+        EXPECT(cluster_nonces_add(n, nonce));
+        EXPECT(!cluster_nonces_add(n, nonce));
+    }
+    for (uint32_t i = many - CLUSTER_KNOWN_NONCES; i < many; i++) {
+        make_nonce(nonce, i);
+        EXPECT(!cluster_nonces_add(n, nonce));
+    }
+    make_nonce(nonce, 0); /* forgotten */
+    EXPECT(cluster_nonces_add(n, nonce) && !cluster_nonces_add(n, nonce));
+    cluster_nonces_free(n);
 }
 
 /* Reads a file of these bytes and this mode. */
@@ -150,6 +180,7 @@ int main(void) {
     test_vectors();
     test_changes();
     test_headers();
+    test_nonces();
     test_secrets();
     if (failures == 0) printf("ok\n");
     return failures > 0;

@@ -86,6 +86,7 @@ class SpanStream:
     def __init__(self, node, epoch, after):
         nonce = os.urandom(16)
         path = f"/v1/cluster/stream?epoch={epoch:x}&after={after}"
+        self.signature = signature("GET", path, nonce=nonce.hex())
         self.connection, self.response = node.signed("GET", path, nonce=nonce.hex())
         if self.response.status != 200:
             said = self.response.status, self.response.read()

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, signature
+from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, SpanStream, signature
 from server_process import MODEL, PROGRAM, WAIT_S
 
 CHAT = "/v1/chat/completions"
@@ -52,6 +52,27 @@ class Port(unittest.TestCase):
         self.assertEqual(node.relay("GET", "/v1/models").status, 200)
         self.assertEqual(node.relay("GET", "/nowhere").status, 404)
         self.assertEqual(node.relay("GET", "/readyz?a=%41%2f&b=c+d").status, 200)  # the target as it was sent
+
+    def test_each_request_is_answered_once(self):
+        node, last, body = self.node, len(self.node.addresses) - 1, body_of()
+        stream, route = "/v1/cluster/stream?epoch=0&after=0", node.route()
+        for method, path, body, more in (("POST", CHAT, body, ""), ("POST", CHAT, body, route), ("PUT", "/v1/cluster/schemas/once?tenant=t", b"<schema", ""),
+                                         ("GET", stream, b"", "")):
+            headers = {"x-reprise-cluster": signature(method, path, body, more)} | ({"x-reprise-route": more} if more else {})
+            if path == stream:
+                first = SpanStream(node, 0, 0)  # signs by itself
+                first.close()
+                headers["x-reprise-cluster"] = first.signature
+            else:
+                self.assertIn(node.ask(method, path, body, headers, address=last).status, (200, 400))
+            self.refused(node.ask(method, path, body or None, headers, address=last), 409, "sent before")
+
+    def test_what_is_left_of_a_deadline(self):
+        node, body = self.node, question("Hello", max_tokens=1500, ignore_eos=True, deadline_ms=600000)
+        self.refused(node.relay("POST", CHAT, {**body, "messages": body["messages"] * 60}, route=node.route() + ";left=1"), 504, "deadline")
+        reply = node.relay("POST", CHAT, body, route=node.route() + ";left=100")
+        self.assertTrue(reply.status == 504 or reply.json["usage"]["completion_tokens"] < 1500, reply.body)
+        self.assertEqual(node.relay("POST", CHAT, question("Hello"), route=node.route() + ";left=600000").status, 200)
 
     def test_header_of_the_route_is_signed(self):
         node, last, body = self.node, len(self.node.addresses) - 1, body_of()

@@ -14,8 +14,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <linux/sockios.h>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -51,6 +53,7 @@ struct gate_link {
     base_buffer out;  /* bytes from the daemon, not sent to the client yet */
     size_t out_at;
     uint64_t linger_until_us; /* lingers until then after the daemon's close; 0: open */
+    int unread;               /* bytes in the kernel that the client had not read when that was set */
     bool client_ended; /* it sends no more */
     bool refused;      /* no further bytes of the client are passed on */
     bool inner_ended;  /* the daemon has closed it, or the gate has passed on the client's end */
@@ -124,9 +127,16 @@ static void inner_end(gate_link *l) {
     l->inner_ended = true;
 }
 
+/* Bytes that the kernel has for the client: it takes more only when a third of its buffer is free, so that they tell sooner whether one reads. */
+static int link_unread(const gate_link *l) {
+    int n = 0;
+    return ioctl(l->client.fd, SIOCOUTQ, &n) == 0 ? n : 0;
+}
+
 static void link_linger(server_gate *g, gate_link *l, uint64_t ms) {
     if (!l->linger_until_us) g->n_lingering++;
     l->linger_until_us = base_clock_us() + ms * 1000;
+    l->unread = link_unread(l);
 }
 
 /* Bytes of the buffer from *at on, to a socket; whether it is still one. */
@@ -320,7 +330,9 @@ static void server_gate_examine_deadlines(server_gate *g) {
     uint64_t now = base_clock_us();
     for (gate_link *l = g->links, *next; l; l = next) {
         next = l->next;
-        if (l->linger_until_us && l->linger_until_us <= now) link_kill(g, l);
+        if (!l->linger_until_us || l->linger_until_us > now) continue;
+        if (l->out.len > 0 && link_unread(l) < l->unread) link_linger(g, l, LINGER_MS); /* slowly, but it reads */
+        else link_kill(g, l);
     }
 }
 

@@ -43,6 +43,13 @@ static int list_failed(const route_reply *replies, int32_t n, char *out, size_t 
     return failed;
 }
 
+/* At once: also one that is dead, and comes back before the planner's thread looks. Under lock. */
+static void hold_if_old(route *t, route_node *n) {
+    if (!n || n->is_held || n->synced_version == atomic_load(&t->schema_version)) return;
+    n->is_held = true;
+    route_apply_drain(t, n);
+}
+
 /* The change has a new number: nodes that did it have all up to it, if they had all before. The others are brought up by the planner's thread. */
 static void note_change(route *t, const route_reply *replies, int32_t n) {
     pthread_mutex_lock(&t->lock);
@@ -53,6 +60,7 @@ static void note_change(route *t, const route_reply *replies, int32_t n) {
         if (node && strcmp(node->name, replies[i].name) == 0 && replies[i].status == 200 &&
             node->synced_version == before) node->synced_version = before + 1;
     }
+    for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) hold_if_old(t, t->nodes[i]);
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`reprise route` at its edges, with mock nodes: slow readers, long replies and headers, DNS, modules, continued dialects, frozen nodes, nodes that answer
+nonsense, wrong lists of nodes, goals that are missed at the end, bodies."""
+import json
+import os
+import signal
+import socket
+import tempfile
+import threading
+import unittest
+
+from router_process import Node, Router, make_secret
+from server_process import raw_request, read_until_closed
+
+MOCK = ("--mock", "--mock-speed", "0", "--ctx", "8192")
+CHAT, TEXT, ANTHROPIC = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+MESSAGES = [{"role": "user", "content": "Where is the sea?"}]
+LOGGED = {"prompt": "Tom had a", "max_tokens": 3000, "ignore_eos": True, "logprobs": 5, "seed": 3, "temperature": 1}
+WORDS = " ".join(f"stone {i} and tree {i}," for i in range(120))
+CITIES = f"""<schema name="cities"><system>You are a guide.</system><user><module name="miami">Miami has {WORDS}</module>
+<module name="lisbon">Lisbon has, too, {WORDS}</module></user></schema>"""
+
+
+def unchunked(body):
+    """The content of a chunked body."""
+    found = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        n = int(size, 16)
+        found, body = found + rest[:n], rest[n + 2:]
+        if n == 0:
+            return found
+    raise AssertionError("the last chunk is missing")
+
+
+def data_of(body):
+    return [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
+
+
+def text_of(body, path=TEXT):
+    text = ""
+    for data in data_of(body):
+        frame = json.loads(data) if data != "[DONE]" else {}
+        if path == ANTHROPIC:
+            text += frame["delta"].get("text", "") if frame.get("type") == "content_block_delta" else ""
+        elif frame.get("choices"):
+            text += frame["choices"][0]["text"] if path == TEXT else frame["choices"][0]["delta"].get("content") or ""
+    return text
+
+
+class FalseNode:
+    """A node whose answers to POST are these bytes, then `more` of them; its span stream is a node's."""
+
+    def __init__(self, node, answer, more=b""):
+        self.node, self.answer, self.more, self.n_asked = node, answer, more, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listed = f"false=http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with client:
+            try:
+                head = client.recv(65536)
+                if head.startswith(b"GET "):
+                    with self.node.socket(len(self.node.addresses) - 1) as behind:
+                        behind.sendall(head)
+                        while part := behind.recv(65536):
+                            client.sendall(part)
+                    return
+                self.n_asked += 1
+                client.sendall(self.answer)
+                while self.more:
+                    client.sendall(self.more)
+            except OSError:
+                pass  # one of them has left
+
+    def stop(self):
+        self.listener.close()
+
+
+class Edges(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder, cls.secret, cls.nodes = folder.name, make_secret(folder.name), {}
+        for name in ("a", "b"):
+            cls.begin_node(name)
+        for node in cls.nodes.values():
+            node.wait_ready()
+        cls.router = Router(cls.secret, cls.nodes.values())
+        cls.addClassCleanup(cls.router.stop)
+        cls.router.wait_ready()
+
+    @classmethod
+    def begin_node(cls, name, **more):
+        cls.nodes[name] = Node(cls.secret, name, *MOCK, "--mock-step", "1", **more)
+        cls.addClassCleanup(cls.nodes[name].stop)
+
+    def setUp(self):
+        for name, node in self.nodes.items():
+            if node.process.poll() is not None:
+                self.begin_node(name, port=node.addresses[1].rsplit(":", 1)[1])
+                self.nodes[name].wait_ready()
+        self.router.wait_well("a", "b")
+
+    def router_of(self, nodes, *options):
+        router = Router(self.secret, nodes, *options)
+        self.addCleanup(router.stop)
+        return router.wait_ready()
+
+    # ---- what is read
+
+    def test_a_slow_reader_goes_on(self):
+        router, body = self.router_of(self.nodes.values(), "--reply-buffers", "32K"), {**LOGGED, "stream": True}
+        router.wait_well("a", "b")
+        direct = self.nodes["a"].post(TEXT, body)
+        with router.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(raw_request(TEXT, body, "Connection: close\r\n"))
+            while router.metrics()["reprise_answers_paused_total"] == 0:
+                pass
+            self.assertLess(router.metrics()["reprise_reply_buffer_bytes"], 64 << 10)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # else it takes 15 s
+            head, _, body = read_until_closed(s).partition(b"\r\n\r\n")
+        self.assertIn(b" 200 ", head)
+        self.assertEqual(text_of(unchunked(body)), text_of(direct.body))
+        router.wait_idle_router()
+
+    def test_a_long_reply_that_is_no_stream(self):
+        body = {**LOGGED, "n": 8, "max_tokens": 1500}
+        direct, routed = self.nodes["a"].post(TEXT, body), self.router.post(TEXT, body)
+        self.assertGreater(len(routed.body), 1 << 20)
+        self.assertEqual((routed.status, routed.headers["Content-Type"], routed.json["choices"]), (200, direct.headers["Content-Type"], direct.json["choices"]))
+        self.assertIn(routed.headers["x-reprise-node"], self.nodes)
+
+    def test_long_headers(self):
+        reply = self.router.post(TEXT, {"prompt": "Tom", "max_tokens": 2}, headers={"User-Agent": "agent " * 2000, "tracestate": "a=" + "b" * 6000})
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def test_bodies(self):
+        router = self.router_of(self.nodes.values(), "--max-body", "10K", "--max-bodies", "12K")
+        router.wait_well("a", "b")
+        body = {"prompt": "Tom " * 2000, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        with router.socket() as s:
+            s.sendall(raw_request(TEXT, body))
+            self.assertEqual(s.recv(1), b"H")
+            self.assertGreater(router.metrics()["reprise_body_bytes"], 8000)  # kept, for another node
+            reply = router.post(TEXT, body)
+            self.assertEqual(reply.status, 503, reply.body)
+            self.assertIn("bodies", reply.json["error"]["message"])
+        router.wait_idle_router()
+
+    # ---- where it goes
+
+    def test_nodes_of_a_name(self):
+        port = self.nodes["a"].addresses[1].rsplit(":", 1)[1]
+        router, name = self.router_of([], "--nodes-dns", f"localhost:{port}"), f"127.0.0.1:{port}"
+        router.wait_well(name)
+        self.assertEqual(router.post(TEXT, {"prompt": "Tom", "max_tokens": 2}).headers["x-reprise-node"], name)
+
+    def test_modules_go_where_they_are(self):
+        put = self.router.ask("PUT", "/v1/schemas/cities?prefill=false", CITIES)
+        self.assertEqual(put.status, 200, put.body)
+        homes = {"miami": "a", "lisbon": "b"}
+
+        def ask(city, question):
+            reply = self.router.post("/v1/prompts", {"prompt": f"<prompt schema='cities'><{city}/> {question}</prompt>", "max_tokens": 2})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply
+
+        for city, home in homes.items():
+            other = {"a": "b", "b": "a"}[home]
+            self.assertEqual(self.router.post(f"/v1/cluster/drain?node={other}", {}).status, 200)
+            self.assertEqual(ask(city, "Which stone?").headers["x-reprise-node"], home)
+            self.assertEqual(self.router.post(f"/v1/cluster/undrain?node={other}", {}).status, 200)
+        for city, home in homes.items():
+            while True:  # until the node has said what it holds
+                reply = ask(city, "Which tree?")
+                report = self.router.explain(reply)
+                held = {c["node"]: c["held_tokens"] for c in report["candidates"]}
+                if held[home] > 500 and reply.headers["x-reprise-node"] == home:
+                    break
+            replies = [ask(city, f"Which of {i}?") for i in range(6)]
+            self.assertGreaterEqual(sum(r.headers["x-reprise-node"] == home for r in replies), 5)
+        self.assertEqual(self.router.ask("DELETE", "/v1/schemas/cities").status, 200)
+
+    def test_a_wrong_file_keeps_the_nodes(self):
+        path, a, b = os.path.join(self.folder, "nodes"), self.nodes["a"], self.nodes["b"]
+
+        def write(text):
+            with open(path + ".new", "w", encoding="ascii") as f:
+                f.write(text)
+            os.rename(path + ".new", path)
+
+        write(f"{a.listed}\n")
+        router = self.router_of([], "--nodes", path)
+        router.wait_well("a")
+        for text, says in ((f"# nodes\n{a.listed}\n{b.listed.replace('b=', 'a=')}\n", "line 3: two nodes are named 'a'"),
+                           (f"{a.listed}\n\nb={a.addresses[1]}\n", "line 3: " + a.addresses[1] + " is two nodes"),
+                           (f"{a.listed}\nb=nowhere\n", "line 2: node 'b=nowhere': give http://HOST:PORT"), (None, "cannot")):
+            if text is None:
+                os.unlink(path)
+            else:
+                write(text)
+            router.process.send_signal(signal.SIGHUP)
+            while says not in router.said():
+                self.assertIsNone(router.process.poll())
+            self.assertIn("1 nodes of it are kept", router.said())
+            self.assertEqual(list(router.cluster()), ["a"])
+        write(f"{a.listed}\n{b.listed}\n")
+        router.process.send_signal(signal.SIGHUP)
+        router.wait_well("a", "b")
+        self.assertEqual(router.process.poll(), None)
+
+    def test_goal_missed_at_the_end(self):
+        """A stream that is complete when its first bytes are passed on, and refused then."""
+        router = self.router_of(self.nodes.values(), "--admission", "after-prefill", "--itl-goal", "0.0001")
+        router.wait_well("a", "b")
+        statuses = [router.post(TEXT, {"prompt": "Tom had", "max_tokens": 1, "stream": True}).status for _ in range(20)]
+        self.assertIn(429, statuses)
+        self.assertLessEqual(set(statuses), {200, 429})  # 200: the node had measured nothing
+        router.wait_idle_router()
+
+    # ---- nodes that fail
+
+    def begin(self, path, body, router=None):
+        c = (router or self.router).connection()
+        self.addCleanup(c.close)
+        c.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json"})
+        reply = c.getresponse()
+        self.assertEqual(reply.status, 200)
+        return reply, self.nodes[reply.headers["x-reprise-node"]], reply.read1(65536)
+
+    def continued(self, path, body, number):
+        direct = self.nodes["b"].post(path, body)
+        before = self.router.metrics()["reprise_route_continuations_total"]
+        reply, node, first = self.begin(path, body)
+        if number == signal.SIGKILL:
+            node.end(number)
+        else:
+            node.process.send_signal(number)
+        whole = first + reply.read()
+        self.assertEqual(self.router.metrics()["reprise_route_continuations_total"], before + 1)
+        self.assertEqual(text_of(whole, path), text_of(direct.body, path))
+        self.assertEqual(len([d for d in data_of(whole) if '"error"' in d]), 0)
+        ends = [[json.loads(d)["type"] for d in data_of(b) if path == ANTHROPIC and "content_block_delta" not in d] for b in (whole, direct.body)]
+        self.assertEqual(ends[0], ends[1])
+        return node
+
+    def test_killed_within_a_chat(self):
+        self.continued(CHAT, {"messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "seed": 4, "stream": True}, signal.SIGKILL)
+
+    def test_killed_within_a_message_of_anthropic(self):
+        self.continued(ANTHROPIC, {"model": "m", "messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "seed": 4, "stream": True}, signal.SIGKILL)
+
+    def test_frozen(self):
+        """Its streams go on elsewhere after 3 s, those that cannot end with an error, and nothing new goes there."""
+        body = {"prompt": "Tom had a", "max_tokens": 1500, "ignore_eos": True, "seed": 9, "stream": True}
+        direct = self.nodes["b"].post(TEXT, body)
+        self.assertEqual(self.router.post("/v1/cluster/drain?node=b", {}).status, 200)
+        logged, node, first = self.begin(TEXT, {**LOGGED, "stream": True})
+        going, other, begun = self.begin(TEXT, body)
+        self.assertIs(other, node)
+        node.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(self.router.post("/v1/cluster/undrain?node=b", {}).status, 200)
+            self.assertEqual(text_of(begun + going.read()), text_of(direct.body))
+            last = data_of(first + logged.read())[-1]
+            self.assertIn("failed", json.loads(last)["error"]["message"])
+            self.assertEqual(self.router.post(TEXT, {"prompt": "Tom", "max_tokens": 2}).headers["x-reprise-node"], "b")
+            self.assertEqual(self.router.cluster()["a"]["health"], "dead")
+            put = self.router.ask("PUT", "/v1/schemas/cities", CITIES)  # waits for no one who is dead
+            self.assertEqual((put.status, put.json["nodes"]), (200, ["b"]))
+        finally:
+            node.process.send_signal(signal.SIGCONT)
+        self.router.wait_well("a")
+        self.assertEqual(node.get("/v1/schemas/cities").status, 200)
+        node.wait_idle()
+        self.assertEqual(self.router.ask("DELETE", "/v1/schemas/cities").status, 200)
+
+    def test_nonsense(self):
+        body = {"prompt": "Tom had a", "max_tokens": 4, "temperature": 0}
+        right = self.nodes["a"].post(TEXT, body).json["choices"]
+        for answer, more in ((b"nonsense\r\n\r\n", b""), (b"", b""), (b"HTTP/1.1 200 OK\r\n", b"X-A: " + b"b" * 1000 + b"\r\n"),
+                             (b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n\r\n", b"no " * 10000), (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b""),
+                             (b"HTTP/1.1 500 Internal\r\nContent-Length: 0\r\n\r\n", b""), (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n", b"")):
+            false = FalseNode(self.nodes["b"], answer, more)
+            self.addCleanup(false.stop)
+            router = self.router_of([false, self.nodes["a"]], "--policy", "round-robin")
+            router.wait_well("false", "a")
+            replies = [router.post(TEXT, {**body, "stream": stream}) for stream in (False, True, False, True)]
+            self.assertEqual({r.status for r in replies}, {200}, [r.body for r in replies])
+            self.assertEqual({r.headers["x-reprise-node"] for r in replies}, {"a"})
+            self.assertEqual(replies[0].json["choices"], right)
+            self.assertGreater(false.n_asked, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
