@@ -435,8 +435,8 @@ size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_pl
 typedef struct match_state {
     const rp_named_kv *items;
     int32_t n_items, n_nodes, n_words;
-    bool has_texts;             /* some name of a text came */
-    bool any;                   /* some node holds the text so far */
+    bool has_texts;              /* some name of a text came */
+    bool any;                    /* some node holds the text so far */
     uint64_t chain[MATCH_WORDS]; /* those nodes */
     uint64_t planes[MATCH_WORDS][3];
     int32_t from[MATCH_WORDS]; /* the first item with these planes; `to`: after the last one */

@@ -146,7 +146,7 @@ static json_t *read_number(reader *r) {
     while (r->at < r->end && *r->at && strchr("+-.0123456789eE", *r->at)) r->at++;
     const size_t n = (size_t)(r->at - begin), sign = n > 0 && *begin == '-';
     const char *digit = begin + sign;
-    while (digit < r->at && *digit >= '0' && *digit <= '9' && digit - begin <= MOST_DIGITS) value = value * 10 + (*digit++ - '0');
+    while (digit < r->at && *digit >= '0' && *digit <= '9' && (size_t)(digit - begin) < sign + MOST_DIGITS) value = value * 10 + (*digit++ - '0');
     const bool is_plain = digit == r->at && n > sign && n - sign <= MOST_DIGITS && (begin[sign] != '0' || n - sign == 1);
     return is_plain ? json_integer(sign ? -value : value) : json_loadb(begin, n, JSON_DECODE_ANY, NULL);
 }
