@@ -23,7 +23,8 @@
 
 /* Members in the same order, too. */
 static void assert_same(json_t *own, json_t *oracle) {
-    char *a = json_dumps(own, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)), *b = json_dumps(oracle, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
+    char *a = json_dumps(own, flags), *b = json_dumps(oracle, flags);
     assert_true(json_equal(own, oracle));
     assert_string_equal(a, b);
     free(a); /* jansson's */
@@ -65,9 +66,12 @@ static void texts_that_are_read(void **state) {
 /* Left to jansson, whose verdict counts. */
 static void texts_that_are_not(void **state) {
     static const char *const texts[] = {
-        "", " ", "1", "\"a\"", "true", "[", "]", "{", "[1", "[1,]", "[,1]", "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":1 \"b\":2}",
-        "[] []", "{} x", "[01]", "[-]", "[+1]", "[.5]", "[1.]", "[1e]", "[0x1]", "[--1]", "[1-2]", "[99999999999999999999]", "[tru]", "[nul", "[True]",
-        "[\"a]", "[\"\n\"]", "[\"\x1f\"]", "[\"\\x\"]", "[\"\\u12\"]", "[\"\\u12g4\"]", "[\"\\", "[\"\\u0000\"]", "[\"\\ud800\"]", "[\"\\ud800\\u0041\"]",
+        "", " ", "1", "\"a\"", "true", "[", "]", "{", "[1", "[1,]", "[,1]", "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}",
+        "{a:1}", "{\"a\":1 \"b\":2}",
+        "[] []", "{} x", "[01]", "[-]", "[+1]", "[.5]", "[1.]", "[1e]", "[0x1]", "[--1]", "[1-2]", "[99999999999999999999]",
+        "[tru]", "[nul", "[True]",
+        "[\"a]", "[\"\n\"]", "[\"\x1f\"]", "[\"\\x\"]", "[\"\\u12\"]", "[\"\\u12g4\"]", "[\"\\", "[\"\\u0000\"]",
+        "[\"\\ud800\"]", "[\"\\ud800\\u0041\"]",
         "[\"\\ud800x\"]", "[\"\\udc00\"]", "[\"\xff\"]", "[\"\xc3\"]", "[\"\xc0\xaf\"]", "[\"\xed\xa0\x80\"]", "[\"\xf5\x80\x80\x80\"]",
         "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "{\"\\u0000\":1}"};
     (void)state;
@@ -97,7 +101,8 @@ static void add_space(base_buffer *b, tiny_random *r) {
 }
 
 static void add_string(base_buffer *b, tiny_random *r, uint64_t number) {
-    static const char *const pieces[] = {"a", "word ", "a longer run of plain letters, ", "\\n", "\\\"", "\\\\", "\\/", "\\t", "\\u00e9", "\\uD83D\\uDE00",
+    static const char *const pieces[] = {"a", "word ", "a longer run of plain letters, ", "\\n", "\\\"", "\\\\", "\\/", "\\t",
+                                         "\\u00e9", "\\uD83D\\uDE00",
                                          "\xc3\xa9", "\xe6\x97\xa5\xe6\x9c\xac", "\xf0\x9f\x98\x80", "\x7f", "{", "]", ",", ":", " "};
     char key[24];
     add(b, "\"");

@@ -36,8 +36,8 @@ static bool take(reader *r, char c) {
 
 /* ---- strings ---- */
 
-/* Bit 7 of some byte is set if one of the eight ends a run of plain characters: '"', '\\', a control character, or a byte beyond ASCII. Bits above the
- * first such one may be set in vain. */
+/* Bit 7 of some byte is set if one of the eight ends a run of plain characters: '"', '\\', a control character, or a byte beyond ASCII. Bits
+ * above the first such one may be set in vain. */
 static uint64_t special_bytes(uint64_t eight) {
     const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     const uint64_t quote = eight ^ each * '"', slash = eight ^ each * '\\';
