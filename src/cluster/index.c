@@ -428,41 +428,89 @@ size_t cluster_index_walk(const cluster_index *x, int32_t node, cluster_index_pl
 
 /* ---- A request ---- */
 
-/* How far nodes hold a text without a gap. */
+#define MATCH_WORDS (CLUSTER_MAX_NODES / 64)
+
+/* How far nodes hold a text without a gap, 64 of them a word. As long as those that hold it are the same, with the same tiers, nothing is written:
+ * in a hot text of many names, that is so for most of them. */
 typedef struct match_state {
     const rp_named_kv *items;
-    int32_t n_items, n_nodes, n_texts; /* names of text so far */
-    int32_t chain[CLUSTER_MAX_NODES];  /* of them, those that a node holds */
-    int32_t n_chains;                  /* nodes that hold all of them */
+    int32_t n_items, n_nodes, n_words;
+    bool has_texts;              /* some name of a text came */
+    bool any;                    /* some node holds the text so far */
+    uint64_t chain[MATCH_WORDS]; /* those nodes */
+    uint64_t planes[MATCH_WORDS][3];
+    int32_t from[MATCH_WORDS]; /* the first item with these planes; `to`: after the last one */
+    int32_t to[MATCH_WORDS];
     uint8_t *held;
 } match_state;
 
-static void match_holder(match_state *m, int32_t item, int32_t node, uint32_t tiers) {
-    if (node >= m->n_nodes) return;
-    if (!m->items[item].is_module) {
-        if (m->chain[node] != m->n_texts) return;
-        m->chain[node]++;
-        m->n_chains++;
+static uint8_t plane_tiers(const uint64_t planes[3], int bit) {
+    return (uint8_t)((planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2);
+}
+
+static uint8_t *match_held(const match_state *m, int32_t node, int32_t item) { return m->held + (size_t)node * (size_t)m->n_items + (size_t)item; }
+
+/* Writes what was put off. */
+static void match_flush(match_state *m, int32_t word) {
+    const size_t n = (size_t)(m->to[word] - m->from[word]);
+    for (uint64_t left = n ? m->chain[word] : 0; left; left &= left - 1) {
+        const int bit = base_ctz64(left);
+        memset(match_held(m, word * 64 + bit, m->from[word]), plane_tiers(m->planes[word], bit), n);
     }
-    m->held[(size_t)node * (size_t)m->n_items + (size_t)item] = (uint8_t)tiers;
+    m->from[word] = m->to[word];
+}
+
+static void match_module_word(match_state *m, int32_t item, int32_t word, const uint64_t planes[3], uint64_t holders) {
+    for (; holders; holders &= holders - 1) {
+        const int bit = base_ctz64(holders);
+        if (word * 64 + bit < m->n_nodes) *match_held(m, word * 64 + bit, item) = plane_tiers(planes, bit);
+    }
+}
+
+static void match_text_word(match_state *m, int32_t item, int32_t word, const uint64_t planes[3], uint64_t holders) {
+    const int32_t n = m->n_nodes - word * 64;
+    const uint64_t there = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0), chain = holders & there & (m->has_texts ? m->chain[word] : ~UINT64_C(0));
+    const uint64_t *known = m->planes[word];
+    const uint64_t changed = (chain ^ m->chain[word]) | (((planes[0] ^ known[0]) | (planes[1] ^ known[1]) | (planes[2] ^ known[2])) & chain);
+    if (changed || m->to[word] != item) {
+        match_flush(m, word);
+        m->chain[word] = chain;
+        memcpy(m->planes[word], planes, sizeof(m->planes[word]));
+        m->from[word] = item;
+    }
+    m->to[word] = item + 1;
+    m->any |= chain != 0;
+}
+
+/* A word of a slot's holders; slot NULL: nobody. */
+static void match_word(const cluster_index *x, const slot *s, int32_t word, uint64_t planes[3], uint64_t *holders) {
+    planes[0] = planes[1] = planes[2] = *holders = 0;
+    if (s && s->n_holders == WIDE) {
+        if (!index_wide_word(&x->wide, slot_wide(s), word, planes, holders)) planes[0] = planes[1] = planes[2] = *holders = 0;
+        return;
+    }
+    for (int i = 0; s && i < s->n_holders; i++) {
+        const int32_t node = holder_node(s->holders[i]);
+        if (node / 64 != word) continue;
+        const uint64_t tiers = holder_holding(s->holders[i]).tiers;
+        *holders |= UINT64_C(1) << node % 64;
+        for (int k = 0; k < 3; k++) planes[k] |= (tiers >> k & 1) << node % 64;
+    }
 }
 
 static void match_item(const cluster_index *x, match_state *m, int32_t item, uint64_t hash) {
     const bool is_text = !m->items[item].is_module;
-    if (is_text && m->n_texts > 0 && m->n_chains == 0) return; /* nobody has the text so far */
-    if (is_text) m->n_chains = 0;
+    uint64_t planes[3], holders;
+    if (is_text && m->has_texts && !m->any) return; /* nobody has the text so far */
+    if (is_text) m->any = false;
     const slot *s = index_slot(x, &m->items[item].name, hash);
-    if (s && s->n_holders == WIDE) {
-        uint64_t planes[3], holders;
-        for (int32_t word = 0; word * 64 < m->n_nodes && index_wide_word(&x->wide, slot_wide(s), word, planes, &holders); word++)
-            for (; holders; holders &= holders - 1) {
-                const int bit = base_ctz64(holders);
-                const uint64_t tiers = (planes[0] >> bit & 1) | (planes[1] >> bit & 1) << 1 | (planes[2] >> bit & 1) << 2;
-                match_holder(m, item, word * 64 + bit, (uint32_t)tiers);
-            }
-    } else
-        for (int i = 0; s && i < s->n_holders; i++) match_holder(m, item, holder_node(s->holders[i]), holder_holding(s->holders[i]).tiers);
-    m->n_texts += is_text;
+    for (int32_t word = 0; word < m->n_words; word++) {
+        if (is_text && m->has_texts && !m->chain[word]) continue;
+        match_word(x, s, word, planes, &holders);
+        if (is_text) match_text_word(m, item, word, planes, holders);
+        else match_module_word(m, item, word, planes, holders);
+    }
+    m->has_texts |= is_text;
 }
 
 /* Names of a group are useful only together. */
@@ -481,7 +529,7 @@ static void match_groups(match_state *m) {
 
 void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32_t n_items, int32_t n_nodes, uint8_t *held) {
     enum { AHEAD = 8 }; /* names whose slots are fetched meanwhile: each is a miss of the processor's caches */
-    match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .held = held};
+    match_state m = {.items = items, .n_items = n_items, .n_nodes = n_nodes, .n_words = (n_nodes + 63) / 64, .held = held};
     uint64_t hashes[AHEAD];
     memset(held, 0, (size_t)n_nodes * (size_t)n_items);
     for (int32_t i = 0; i < n_items + AHEAD; i++) {
@@ -491,5 +539,6 @@ void cluster_index_match(const cluster_index *x, const rp_named_kv *items, int32
         const segment *g = &x->segments[hash >> (64 - SEGMENT_BITS)];
         if (g->slots) BASE_PREFETCH(&g->slots[order_home(index_order(x, hash), g->cap)]);
     }
+    for (int32_t word = 0; word < m.n_words; word++) match_flush(&m, word);
     match_groups(&m);
 }

@@ -139,6 +139,37 @@ static void merging_is_what_the_quadratic_way_gives(void **state) {
     }
 }
 
+/* ---- words that come again ---- */
+
+/* Tokens of words in a long text are those of each word alone. Most come again, some have no room in the memory, and several share a place of it. */
+static void long_texts_are_their_words(void **state) {
+    enum { WORDS = 20000, WORD_BYTES = 24 };
+    (void)state;
+    tiny_random r = {test_seed("tokenizer_words", 20261126)};
+    const tokenizer_options plain = {0};
+    base_buffer text = BASE_BUFFER((size_t)WORDS * WORD_BYTES);
+    token_list whole = {0}, parts = {0};
+    vocabulary v;
+    assert_int_equal(open_written(&v, write_vocabulary(BPE, NO_DAMAGE), NULL), RP_OK);
+    for (int i = 0; i < WORDS; i++) {
+        char word[WORD_BYTES] = " ";
+        const uint64_t which = tiny_random_below(&r, 2) ? tiny_random_below(&r, 50) : tiny_random_below(&r, 20000);
+        tiny_random letter = {which};
+        const size_t n = 2 + (size_t)tiny_random_below(&letter, WORD_BYTES - 3);
+        for (size_t k = 1; k < n; k++) word[k] = "abcd"[tiny_random_below(&letter, 4)];
+        assert_int_equal(base_buffer_append(&text, word, n), RP_OK);
+        assert_int_equal(tokenizer_encode(v.t, word, n, plain, &parts, NULL), RP_OK);
+    }
+    assert_int_equal(tokenizer_encode(v.t, text.data, text.len, plain, &whole, NULL), RP_OK);
+    assert_true(whole.n > WORDS);
+    assert_int_equal(whole.n, parts.n);
+    assert_memory_equal(whole.ids, parts.ids, whole.n * sizeof(*whole.ids));
+    token_list_free(&whole);
+    token_list_free(&parts);
+    base_buffer_free(&text);
+    close_vocabulary(&v);
+}
+
 /* ---- the most probable pieces ---- */
 
 static double score_of(const tokenizer *t, int32_t id) {
@@ -312,6 +343,7 @@ static void ids_out_of_range_are_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_what_the_quadratic_way_gives),
+        cmocka_unit_test(long_texts_are_their_words),
         cmocka_unit_test(no_other_pieces_are_more_probable), cmocka_unit_test(long_tokens_are_merged_and_taken_whole),
         cmocka_unit_test(patterns_cut_where_they_should),
         cmocka_unit_test(damaged_vocabularies_are_refused),

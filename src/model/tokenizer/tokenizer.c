@@ -243,7 +243,7 @@ static int encode_parts(const tokenizer *t, const char *text, size_t n, tokenize
     bool prefix = o.space_prefix && !o.continues;
     int rc;
     for (size_t i = 0; i < n;) {
-        int32_t id = tokenizer_special(t, text, n, i, &o, &range);
+        int32_t id = special_may_begin(t, text[i]) ? tokenizer_special(t, text, n, i, &o, &range) : -1;
         if (id < 0) {
             i++;
             continue;

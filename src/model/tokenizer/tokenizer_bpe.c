@@ -7,6 +7,11 @@
 #include "base/memory.h"
 #include "model/tokenizer/tokenizer_internal.h"
 
+#define KNOWN_BITS 12
+#define KNOWN_BYTES 16
+#define KNOWN_TOKENS 5
+#define KNOWN_TEXT_BYTES 4096 /* shorter texts have too few words that come again */
+
 /* ---- bytes and their stand-ins ---- */
 
 /* Printable bytes map to themselves, the others to U+0100 and following, in order. */
@@ -123,10 +128,18 @@ static bool merge_work_propose(const merge_work *w, const merge_piece *left, con
     return true;
 }
 
+/* The tokens of a short word that came before in this text: they depend on its bytes alone. Each word has one place, which a later one takes over. */
+typedef struct known_word {
+    char bytes[KNOWN_BYTES]; /* zeros after its end */
+    int32_t ids[KNOWN_TOKENS];
+    uint8_t n, n_ids; /* n: bytes; 0: none */
+} known_word;
+
 typedef struct encoder {
     merge_work work;
     token_list *out;
-    char *stand_ins; /* [longest + 1], scratch; NULL: whole words are not looked up */
+    char *stand_ins;   /* [longest + 1], scratch; NULL: whole words are not looked up */
+    known_word *known; /* [1 << KNOWN_BITS]; NULL: of a short text */
 } encoder;
 
 /* The token of a whole word, or -1. */
@@ -141,8 +154,7 @@ static int32_t whole_word(const encoder *e, const char *word, size_t n) {
     return id >= 0 && t->types[id] == TOKEN_NORMAL ? id : -1;
 }
 
-static int encode_word(void *user, const char *word, size_t n) {
-    encoder *e = user;
+static int encode_new_word(encoder *e, const char *word, size_t n) {
     merge_work *w = &e->work;
     const tokenizer *t = w->t;
     int32_t whole = e->stand_ins ? whole_word(e, word, n) : -1;
@@ -159,15 +171,47 @@ static int encode_word(void *user, const char *word, size_t n) {
     return rc;
 }
 
+/* NULL: the word is too long, or the text is short. The word's bytes go to `bytes`. */
+static known_word *known_place(const encoder *e, char bytes[KNOWN_BYTES], const char *word, size_t n) {
+    uint64_t halves[2];
+    if (!e->known || n == 0 || n > KNOWN_BYTES) return NULL;
+    memset(bytes, 0, KNOWN_BYTES);
+    memcpy(bytes, word, n);
+    memcpy(halves, bytes, sizeof(halves));
+    const uint64_t h = (halves[0] ^ n) * UINT64_C(0x9e3779b97f4a7c15) ^ halves[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
+    return &e->known[h * UINT64_C(0x9e3779b97f4a7c15) >> (64 - KNOWN_BITS)];
+}
+
+static int encode_word(void *user, const char *word, size_t n) {
+    encoder *e = user;
+    char bytes[KNOWN_BYTES];
+    known_word *k = known_place(e, bytes, word, n);
+    int rc = RP_OK;
+    if (k && k->n == n && memcmp(k->bytes, bytes, KNOWN_BYTES) == 0) {
+        for (int i = 0; i < k->n_ids && !rc; i++) rc = token_list_push(e->out, k->ids[i]);
+        return rc;
+    }
+    const size_t before = e->out->n;
+    rc = encode_new_word(e, word, n);
+    const size_t n_ids = e->out->n - before;
+    if (rc || !k || n_ids > KNOWN_TOKENS) return rc;
+    *k = (known_word){.n = (uint8_t)n, .n_ids = (uint8_t)n_ids};
+    memcpy(k->bytes, bytes, KNOWN_BYTES);
+    if (n_ids > 0) memcpy(k->ids, e->out->ids + before, n_ids * sizeof(*k->ids));
+    return RP_OK;
+}
+
 int bpe_encode(const tokenizer *t, const char *text, size_t n, token_list *out, rp_error *err) {
     encoder e = {.work = {.t = t, .propose = merge_work_propose}, .out = out};
     base_buffer composed = BASE_BUFFER(TOKENIZER_MAX_NORMAL_BYTES);
     bool plain = !t->pre->nfc || nfc_is_plain(text, n);
     int rc = plain ? RP_OK : nfc_append(&composed, text, n);
     if (!rc && t->pre->ignore_merges && !(e.stand_ins = base_alloc(t->longest + 1))) rc = RP_ERR_MEMORY;
+    if (!rc && n >= KNOWN_TEXT_BYTES && !(e.known = base_calloc((size_t)1 << KNOWN_BITS, sizeof(*e.known)))) rc = RP_ERR_MEMORY;
     if (!rc) rc = pre_cut(t, plain ? text : composed.data, plain ? n : composed.len, encode_word, &e);
     merge_free(&e.work);
     base_free(e.stand_ins);
+    base_free(e.known);
     base_buffer_free(&composed);
     return rc ? base_fail(err, rc, "a text of %zu bytes cannot be tokenized: too long, or out of memory", n) : RP_OK;
 }

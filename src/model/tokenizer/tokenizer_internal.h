@@ -147,6 +147,10 @@ void infill_open(tokenizer *t, const gguf_file *f);
 int special_open(tokenizer *t, const gguf_file *f, rp_error *err);
 /* The longest special token at the start of text, or -1. control: all special tokens, else user-defined ones only. */
 int32_t special_at(const tokenizer *t, const char *text, size_t n, bool control);
+static inline bool special_may_begin(const tokenizer *t, char first) {
+    const unsigned char byte = (unsigned char)first;
+    return t->special_first[byte] < t->special_first[byte + 1];
+}
 /* Number of bytes after a special token that belong to it. */
 size_t special_strip(const tokenizer *t, int32_t id, const char *text, size_t n);
 

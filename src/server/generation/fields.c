@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "server/http/json_read.h"
 
 #define MAX_NAME_BYTES 64 /* of a name in a message */
 
 json_t *server_json_parse(const char *bytes, size_t n, server_problem *p) {
     json_error_t at;
-    json_t *root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES, &at);
+    json_t *root = n > 0 ? server_json_read(bytes, n) : NULL;
+    if (!root) root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES, &at);
     if (!root) {
         server_fail(p, SERVER_INVALID, NULL, "the body is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
         return NULL;

@@ -24,6 +24,7 @@
 #include "cluster/signature.h"
 #include "server/route/route.h"
 #include "server/route/route_frames.h"
+#include "server/route/route_poll.h"
 #include "server/server_internal.h"
 
 #define ROUTE_URL_BYTES 256
@@ -128,7 +129,7 @@ struct route {
     route_request *first_send, *last_send;  /* requests with must_send */
     uint64_t looked_us;                     /* when nodes, identity and schemas were last looked at; the network thread */
 
-    CURLM *multi;
+    route_poll poll;
     _Atomic int n_well;
     _Atomic bool stops;
     pthread_t network, nodes_thread, planner;

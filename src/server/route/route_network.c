@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_network.c: the network thread: span streams of nodes, transfers of requests, and what the cluster_router wants of its transport
- * (cluster_env). Owns the streams and curl's multi handle (route_internal.h). */
+ * (cluster_env). Owns the streams (route_internal.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ void route_mark(route *t, route_handle *h) {
     t->last_dirty = h;
 }
 
-void route_wake(route *t) { curl_multi_wakeup(t->multi); }
+void route_wake(route *t) { route_poll_wake(&t->poll); }
 
 const char *route_node_name(const route *t, int32_t number) {
     return number >= 0 && number < CLUSTER_MAX_NODES && t->nodes[number] ? t->nodes[number]->name : "";
@@ -85,7 +85,7 @@ static void stream_begin(route_stream *s) {
     route *t = s->t;
     route_node *n = s->node >= 0 ? t->nodes[s->node] : NULL;
     if (n) route_apply_drain(t, n);
-    if (n && !stream_prepare(s, n) && curl_multi_add_handle(t->multi, s->handle.easy) == CURLM_OK) return;
+    if (n && !stream_prepare(s, n) && curl_multi_add_handle(t->poll.multi, s->handle.easy) == CURLM_OK) return;
     const int32_t node = s->node;
     if (n) n->stream = NULL;
     stream_free(s);
@@ -97,7 +97,7 @@ static void stream_done(route_stream *s) {
     route *t = s->t;
     const int32_t node = s->node;
     if (node >= 0) t->nodes[node]->stream = NULL;
-    curl_multi_remove_handle(t->multi, s->handle.easy);
+    curl_multi_remove_handle(t->poll.multi, s->handle.easy);
     stream_free(s);
     if (node >= 0) cluster_router_cut(t->router, node);
 }
@@ -181,7 +181,7 @@ static void network_settle(route *t, route_handle *h) {
         stream_begin(s);
         return;
     }
-    if (h->easy) curl_multi_remove_handle(t->multi, h->easy);
+    if (h->easy) curl_multi_remove_handle(t->poll.multi, h->easy);
     if (h->is_stream) stream_free(s);
     else route_transfer_free((route_transfer *)(void *)h);
 }
@@ -266,13 +266,13 @@ static void network_done(route *t, route_handle *h, CURLcode result) {
     route_transfer *tr = (route_transfer *)(void *)h;
     route_transfer_done(tr, result);
     if (h->is_dirty) return; /* the request has ended meanwhile */
-    curl_multi_remove_handle(t->multi, h->easy);
+    curl_multi_remove_handle(t->poll.multi, h->easy);
     route_transfer_free(tr);
 }
 
 static void network_take_done(route *t) {
     int left;
-    for (CURLMsg *m; (m = curl_multi_info_read(t->multi, &left));) {
+    for (CURLMsg *m; (m = curl_multi_info_read(t->poll.multi, &left));) {
         char *handle = NULL;
         const CURLcode result = m->data.result;
         if (m->msg != CURLMSG_DONE) continue;
@@ -285,26 +285,24 @@ static void network_take_done(route *t) {
 
 static void *network_run(void *user) {
     route *t = user;
-    int running, wait_ms = 0;
+    int wait_ms = 0;
     while (!atomic_load(&t->stops)) {
-        curl_multi_poll(t->multi, NULL, 0, wait_ms, NULL);
-        curl_multi_perform(t->multi, &running);
+        route_poll_wait(&t->poll, wait_ms);
         network_take_done(t);
         wait_ms = network_turn(t);
-        curl_multi_perform(t->multi, &running); /* of what was begun */
-        network_take_done(t);
     }
     return NULL;
 }
 
 int route_network_start(route *t, rp_error *err) {
     const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream, env_send, env_cancel, env_end};
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(t->multi = curl_multi_init())) return base_fail(err, RP_ERR_MEMORY,
-                                                                                                   "libcurl cannot be initialized");
-    curl_multi_setopt(t->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long)IDLE_CONNECTIONS);
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) return base_fail(err, RP_ERR_MEMORY, "libcurl cannot be initialized");
+    int rc = route_poll_open(&t->poll, err);
+    if (rc) return rc;
+    curl_multi_setopt(t->poll.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    curl_multi_setopt(t->poll.multi, CURLMOPT_MAXCONNECTS, (long)IDLE_CONNECTIONS);
     t->options.secret = t->secret;
-    const int rc = cluster_router_new(&t->router, &t->options, &env, err);
+    rc = cluster_router_new(&t->router, &t->options, &env, err);
     if (rc) return rc;
     const int failed = base_thread_start(&t->network, network_run, t);
     t->has_network = failed == 0;
@@ -322,7 +320,7 @@ void route_network_stop(route *t) {
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++)
         if (t->nodes[i]) env_close_stream(t, i);
-    if (t->multi) network_settle_all(t);
+    if (t->poll.multi) network_settle_all(t);
     cluster_router_free(t->router);
     t->router = NULL;
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) {
@@ -330,6 +328,5 @@ void route_network_stop(route *t) {
         t->nodes[i] = NULL;
     }
     pthread_mutex_unlock(&t->lock);
-    if (t->multi) curl_multi_cleanup(t->multi);
-    t->multi = NULL;
+    route_poll_close(&t->poll);
 }

@@ -301,7 +301,7 @@ void route_transfer_start(route_request *rr) {
     if (tr) {
         *tr = (route_transfer){.t = t, .rr = rr, .bytes = BASE_BUFFER(SERVER_REPLY_BYTES), .held = BASE_BUFFER(SERVER_REPLY_BYTES)};
         rr->transfer = tr;
-        if (!transfer_prepare(tr, n) && curl_multi_add_handle(t->multi, tr->handle.easy) == CURLM_OK) return;
+        if (!transfer_prepare(tr, n) && curl_multi_add_handle(t->poll.multi, tr->handle.easy) == CURLM_OK) return;
         rr->transfer = NULL;
         route_transfer_free(tr);
     }
