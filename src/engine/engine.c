@@ -123,6 +123,15 @@ static void engine_wake(void *user) {
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Whose text is reported as blocks: before the first root, after the salt. */
+static int set_blocks_root(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    base_key salt;
+    if (!o->on_blocks) return RP_OK;
+    const int rc = engine_salt(e, o->blocks_tenant, &salt, err);
+    if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats.text);
+    return rc;
+}
+
 static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
                                             [RP_STORE_WRITE_THROUGH] = SPAN_STORE_WRITE_THROUGH,
@@ -130,6 +139,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     identity_note note;
     int rc = record_cipher_open(&e->cipher, o->store_key_file, err);
     if (!rc) rc = identity_find(e, o, &note, err);
+    if (!rc) rc = set_blocks_root(e, o, err);
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
@@ -225,15 +235,6 @@ static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err
     return RP_OK;
 }
 
-/* Whose text is reported as blocks: before the first root, after the salt. */
-static int set_blocks_root(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    base_key salt;
-    if (!o->on_blocks) return RP_OK;
-    const int rc = engine_salt(e, o->blocks_tenant, &salt, err);
-    if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats.text);
-    return rc;
-}
-
 /* What is on disk. */
 static void begin_reports(rp_engine *e) {
     span_store_set_on_change(e->store, span_tree_report, e->tree);
@@ -261,8 +262,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
-    rc = set_blocks_root(e, o, err);
-    if (!rc && o->store_dir) rc = open_disk(e, o, err);
+    rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
     if (!rc && e->reporter) begin_reports(e);
     if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);

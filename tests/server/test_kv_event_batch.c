@@ -18,6 +18,7 @@
 #include "server/cluster/kv_event_batch.h"
 #include "support/must.h"
 #include "support/seed.h"
+#include "support/tiny_random.h"
 
 static rp_name name_of(uint8_t first, uint8_t last) {
     rp_name n = {{first, 2, 3, 4, 5, 6, 7, last, 9}};
@@ -140,9 +141,9 @@ static void test_limits(void **state) {
     memset(&many[0].name, 0, sizeof(rp_name)); /* a hash of 0 says "no parent" */
     many[1].parent = many[0].name;
     assert_int_equal(kv_event_batch_write(&out, 1.5, false, many, 20), RP_OK);
-    const uint8_t head[] = {0x93, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 0xdd, 0, 0, 0, 2, 0x98, 0xab};
+    const uint8_t head[] = {0x93, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 0xdd, 0, 0, 0, 1, 0x98, 0xab};
     assert_memory_equal(out.data, head, sizeof(head));
-    const uint8_t first[] = {0x91, 0x01, 0xc0}; /* the second has no parent, as it seems: a chain of its own */
+    const uint8_t first[] = {0xdc, 0, 20, 0x01, 0xcf, 2};
     assert_memory_equal(out.data + sizeof(head) + 11, first, sizeof(first));
     assert_int_equal(kv_event_batch_write(&small, 1.5, false, many, 20), RP_ERR_LIMIT);
     base_buffer_free(&out);
@@ -231,12 +232,12 @@ static size_t take(copy *c, size_t most) {
 static void test_blocks(void **state) {
     copy c = {0};
     rp_error err = {0};
-    uint64_t seed = test_seed(1);
+    tiny_random r = {test_seed("kv_event_batch", 20261126)};
     (void)state;
     must(kv_blocks_new(&c.blocks, &err), &err);
     for (int step = 0; step < N_STEPS; step++) {
-        const int i = (int)(test_random(&seed) % N_BLOCKS), what = (int)(test_random(&seed) % 100);
-        const uint8_t tiers = (uint8_t)(1 + test_random(&seed) % 3);
+        const int i = (int)tiny_random_below(&r, N_BLOCKS), what = (int)tiny_random_below(&r, 100);
+        const uint8_t tiers = (uint8_t)(1 + tiny_random_below(&r, 3));
         if (what < 70 && (i == 0 || c.held[(i - 1) / 2])) change(&c, i, tiers);
         else if (what < 80) drop(&c, i);
         else if (what < 99) take(&c, 1 + (size_t)what % 7);
