@@ -2,6 +2,7 @@
 # Entry points; CMakeLists.txt and CMakePresets.json do the work. `make help` lists the targets.
 
 MODEL ?=
+SCENARIOS ?=
 SECONDS ?= 600
 ROUNDS ?= 3000
 SEEDS ?= 1
@@ -57,6 +58,14 @@ test-clients-python: all ## test the server with Debian's python3-openai and pyt
 .PHONY: test-formats
 test-formats: all ## test the alert rules and validate /metrics with promtool, and /openapi.json with redocly (Debian's prometheus, node and npm; downloads from npm's registry on first use)
 	@tools/test_formats
+
+.PHONY: test-deploy test-cluster
+test-deploy: all ## check the texts for operators in share/ with HAProxy, nginx, systemd, docker-compose, Go's templates and Kubernetes' schemas (installs Debian packages; downloads from npm's registry on first use)
+	@tools/test_deploy
+
+test-cluster: all ## run a cluster of real processes with HAProxy: kills, hangs, restarts, 10,000 requests compared with one process, costs of a router (half an hour; SCENARIOS="kill hang")
+	@tools/setup deploy
+	@tests/lab/run $(SCENARIOS)
 
 test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page

@@ -134,7 +134,7 @@ static void print_attempts(const json_t *report) {
         else if (i > 0) printf(", %s %s)", report_text(one, "node"), report_flag(one, "continues") ? "continued" : "answered");
     }
     printf("\noutcome      %s, predicted TTFT %.1f ms, first byte %.1f ms after the arrival\n", report_text(report, "outcome"),
-           report_number(report, "predicted_ttft_ms"), report_number(json_object_get(report, "ms"), "first_token"));
+           report_number(report, "predicted_ttft_ms"), report_number(json_object_get(report, "ms"), "first_byte"));
 }
 
 /* Why a node was chosen, and the others not. */

@@ -78,6 +78,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.idle_timeout_ms = c->idle_timeout;
     s.keep_alive_ms = c->keep_alive;
     s.drain_timeout_ms = c->drain;
+    s.shutdown_delay_ms = c->shutdown_delay;
     s.on_log = c->log == 0 ? on_log : NULL;
     return s;
 }

@@ -11,7 +11,7 @@ typedef struct serve_common {
     const char *schema_dir, *host, *unix_path, *api_keys, *cors, *name, *otlp, *split_documents;
     cli_list host_names, aliases;
     int32_t port, max_tokens, connections, address_connections, log, reuse;
-    int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain;
+    int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, shutdown_delay;
     float otlp_sample;
     uint64_t body, reply_buffers;
     bool no_tcp, no_page, stable_system, strict;
@@ -73,6 +73,8 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
     {.name = "keep-alive", .kind = CLI_INT, .value = "MS", .offset = offsetof(type, field.keep_alive), .min = 0, .max = 86400000, \
      .help = "interval of SSE keep-alive comments in idle streams; 0: none (15000)"}, \
     SERVE_TIMEOUT("drain", offsetof(type, field.drain), "drain timeout for running requests and store writes after SIGTERM (30000)"), \
+    {.name = "shutdown-delay", .kind = CLI_INT, .value = "MS", .offset = offsetof(type, field.shutdown_delay), .min = 0, .max = 86400000, \
+     .help = "after SIGTERM, keep accepting requests for so long while /readyz gives 503, until a load balancer sends no more (0)"}, \
     {.name = "log", .kind = CLI_CHOICE, .value = "requests|off", .offset = offsetof(type, field.log), .choices = serve_log_names, \
      .help = "requests: log each request as a line of JSON on standard error; off: do not (requests). Level of other " \
              "messages: REPRISE_LOG=off, error, warn, info or debug"}, \

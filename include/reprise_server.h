@@ -114,6 +114,8 @@ typedef struct rp_server_options {
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
     const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
                                 likewise */
+    int32_t shutdown_delay_ms;  /* after rp_server_stop: for so long /readyz is 503 and requests are still accepted, until a load balancer that asks
+                                /readyz sends no more; then the server drains. Default 0 */
     const char *kv_events;      /* publish KV events in vLLM's form for gateways (docs/cluster.md) on a ZeroMQ socket, "tcp://0.0.0.0:5557" or "ipc://PATH":
                                 whoever connects to it gets the token ids of cached text. With one model, and rp_server_ready_models.
                                 RP_ERR_UNSUPPORTED in a build without libzmq. NULL: none */

@@ -16,8 +16,8 @@
 
 #define CLUSTER_ROUTE_HEADER "x-reprise-route"
 #define CLUSTER_RESUME_HEADER "x-reprise-resume"
-#define CLUSTER_MARKS_HEADER "x-reprise-marks" /* of a reply: "1" if its stream has marks */
-#define CLUSTER_MARK ": r "                    /* how a mark begins */
+#define CLUSTER_MARKS_HEADER "x-reprise-marks"                                               /* of a reply: "1" if its stream has marks */
+#define CLUSTER_MARK ": r "                                                                  /* how a mark begins */
 #define CLUSTER_OTHER_PROCESS "the request is for another process: this node has begun anew" /* message of the 409 for another epoch: nothing was done */
 
 #define CLUSTER_REQUEST_ID_BYTES 40 /* with its NUL: letters, digits, '-' and '_' */

@@ -272,4 +272,11 @@ const char *cluster_router_identity(const cluster_router *t) {
     return best;
 }
 
-void cluster_router_set_identity(cluster_router *t, const char *identity) { snprintf(t->identity, sizeof(t->identity), "%s", identity); }
+void cluster_router_set_identity(cluster_router *t, const char *identity) {
+    snprintf(t->identity, sizeof(t->identity), "%s", identity);
+    for (size_t i = 0; i < t->n_nodes && identity[0]; i++)
+        if (t->nodes[i].used && !router_node_is_other(t, &t->nodes[i])) {
+            snprintf(t->model, sizeof(t->model), "%s", router_node_hello(&t->nodes[i])->model);
+            return;
+        }
+}

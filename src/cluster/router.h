@@ -79,7 +79,7 @@ const char *cluster_outcome_name(cluster_outcome outcome);
 /* How one node was seen when a request was placed: for explain. */
 typedef struct cluster_candidate {
     int32_t node;
-    const char *excluded;                          /* "dead", "suspect", "draining", "identity", "itl", "tried", "full", "busy"; NULL: none. Static */
+    const char *excluded;                          /* "dead", "suspect", "draining", "model", "identity", "itl", "tried", "full", "busy"; NULL: none. Static */
     int32_t held_tokens, disk_tokens;              /* tokens whose KV it holds; of them only on disk */
     double drain_ms, compute_ms, read_ms, ttft_ms; /* predicted: until idle; missing tokens; reads from disk; their sum */
     double step_ms;                                /* a decode step with it */
@@ -186,7 +186,7 @@ typedef struct cluster_router_counts {
 cluster_router_counts cluster_router_counted(const cluster_router *t);
 /* The identity of most nodes that are well: what plans should be made for; "" without any. */
 const char *cluster_router_identity(const cluster_router *t);
-/* The identity that plans are made for: other nodes get requests by load alone. */
+/* The identity that plans are made for. Other nodes get requests by load alone if they serve a model of the same name, else none. */
 void cluster_router_set_identity(cluster_router *t, const char *identity);
 
 #endif

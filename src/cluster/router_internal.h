@@ -82,6 +82,7 @@ struct cluster_router {
     size_t n_nodes, cap_nodes;
     uint64_t nodes_due_us; /* before it no node needs anything */
     char identity[65];
+    char model[CLUSTER_MODEL_NAME_BYTES]; /* that nodes of that identity serve */
 
     cluster_queue queue;
     cluster_deadlines deadlines;

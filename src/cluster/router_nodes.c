@@ -72,10 +72,16 @@ bool router_node_is_other(const cluster_router *t, const router_node *x) {
     return t->identity[0] && strcmp(t->identity, router_node_hello(x)->identity) != 0;
 }
 
+/* Another model would answer. The same one in another KV format, or computed with another arithmetic, only has no KV that is known. */
+static bool has_other_model(const cluster_router *t, const router_node *x) {
+    return router_node_is_other(t, x) && strcmp(t->model, router_node_hello(x)->model) != 0;
+}
+
 const char *router_node_excluded(const cluster_router *t, const router_node *x, uint64_t now_us) {
     cluster_health health = router_node_health(x, now_us);
     if (health == CLUSTER_DEAD) return "dead";
     if (health == CLUSTER_SUSPECT) return "suspect";
+    if (has_other_model(t, x)) return "model";
     if (x->draining || router_node_load(x)->draining) return "draining";
     if (x->busy_until_us > now_us) return x->busy_until_us - now_us > BUSY_WAIT_US ? "busy" : "full";
     return router_node_is_full(t, x) ? "full" : NULL;

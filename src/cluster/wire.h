@@ -46,6 +46,7 @@
 #define CLUSTER_MOST_BYTES ((uint64_t)1 << 60)
 #define CLUSTER_MOST_COEFFICIENT_US 1e12
 #define CLUSTER_NODE_NAME_BYTES 64
+#define CLUSTER_MODEL_NAME_BYTES 256
 #define CLUSTER_TAG_BYTES 16
 #define CLUSTER_NONCE_BYTES 16
 
@@ -62,8 +63,8 @@ typedef enum cluster_frame_kind {
 typedef struct cluster_hello {
     uint64_t epoch; /* random, of the process */
     char identity[65];
-    char node[CLUSTER_NODE_NAME_BYTES]; /* its name, for reports */
-    char model[256];                    /* name of its model */
+    char node[CLUSTER_NODE_NAME_BYTES];   /* its name, for reports */
+    char model[CLUSTER_MODEL_NAME_BYTES]; /* name of its model */
     char kv_format[16], weights[16];
     int32_t n_ctx, max_sequences, max_queue;
     uint64_t kv_budget_bytes, disk_budget_bytes;

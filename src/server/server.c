@@ -62,6 +62,7 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
         {"idle_timeout_ms", o->idle_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"keep_alive_ms", o->keep_alive_ms, 0, MAX_TIMEOUT_MS},
         {"drain_timeout_ms", o->drain_timeout_ms, 0, MAX_TIMEOUT_MS},
+        {"shutdown_delay_ms", o->shutdown_delay_ms, 0, MAX_TIMEOUT_MS},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
@@ -256,9 +257,18 @@ static void close_down(rp_server *s) {
     listeners_close(&s->listeners);
 }
 
+/* Accepts requests a little longer, and says in /readyz and to routers that it will not. */
+static void leave(rp_server *s) {
+    const uint64_t until = base_clock_us() + (uint64_t)s->options.shutdown_delay_ms * 1000;
+    atomic_store(&s->leaves, true);
+    if (s->cluster) cluster_node_changed(s->cluster);
+    for (uint64_t now; (now = base_clock_us()) < until;) poll(NULL, 0, (int)((until - now) / 1000) + 1);
+}
+
 void rp_server_run(rp_server *s) {
     struct pollfd stop = {.fd = s->stop_event, .events = POLLIN};
     while (poll(&stop, 1, -1) <= 0) continue;
+    leave(s);
     s->drain_until_us = base_clock_us() + (uint64_t)s->options.drain_timeout_ms * 1000;
     atomic_store(&s->state, SERVER_STATE_DRAINING);
     if (s->cluster) cluster_node_changed(s->cluster);

@@ -65,6 +65,7 @@ struct rp_server {
     struct route *route;       /* a router: its answers come from nodes (route/route.h); NULL: from engines */
     _Atomic int state; /* server_state */
     _Atomic bool drains; /* an operator has said so: no new answers, until he says otherwise */
+    _Atomic bool leaves;       /* it will be stopped: /readyz is 503, and requests are still accepted */
     struct cluster_node *cluster; /* NULL: the server is no node of a cluster */
     struct kv_events *kv_events;  /* NULL: none are published */
     int stop_event;
@@ -91,7 +92,9 @@ struct rp_server {
 
 static inline server_state server_get_state(rp_server *s) { return (server_state)atomic_load(&s->state); }
 /* Are new answers refused, while it is not loading? */
-static inline bool server_is_draining(rp_server *s) { return atomic_load(&s->drains) || server_get_state(s) >= SERVER_STATE_DRAINING; }
+static inline bool server_is_draining(rp_server *s) {
+    return atomic_load(&s->drains) || atomic_load(&s->leaves) || server_get_state(s) >= SERVER_STATE_DRAINING;
+}
 
 /* Loads the uploaded schemas of a model that is being loaded: those of an earlier time in this process, else those of the folder. A schema that
  * cannot be loaded is logged, and kept (schemas_restore.c). */

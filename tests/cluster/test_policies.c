@@ -479,6 +479,11 @@ static void other_identities_get_requests_by_load(void **state) {
     world_report(&w, 0);
     assert_int_not_equal(goes_to(&w, text, 16, 1030), 0);
     assert_string_equal(cluster_router_identity(w.router), "other");
+    /* another model is no candidate, however busy the others are */
+    snprintf(w.nodes[1].hello.model, sizeof(w.nodes[1].hello.model), "another model");
+    world_restart(&w, 1);
+    world_pass(&w, 300000, false);
+    for (int i = 0; i < 20; i++) assert_int_not_equal(goes_to(&w, text, 16, 1030), 1);
     world_end(&w);
 }
 

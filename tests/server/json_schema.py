@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of JSON Schema that src/server/admin/openapi.json is written in, as a check of values. An unknown keyword is an error."""
+"""The part of JSON Schema that src/server/admin/openapi.json and the schemas of tools/check_deploy are written in, as a check of values. An unknown
+keyword is an error."""
 import re
 
-ANNOTATIONS = {"description", "default", "example"}
+ANNOTATIONS = {"description", "default", "example", "title", "$schema", "definitions"}
 TYPES = {
     "null": lambda v: v is None,
     "boolean": lambda v: isinstance(v, bool),
@@ -41,7 +42,11 @@ class Checker:
             check = getattr(self, "check_" + keyword, None)
             if check is None:
                 raise AssertionError(f"{where}: the keyword '{keyword}' is not known to json_schema.py")
-            found += check(wanted, value, where)
+            if keyword == "additionalProperties" and isinstance(value, dict):
+                listed = schema.get("properties", {})
+                found += check(wanted, {name: v for name, v in value.items() if name not in listed}, where)
+            else:
+                found += check(wanted, value, where)
         return found
 
     def check_type(self, wanted, value, where):
@@ -75,6 +80,15 @@ class Checker:
     def check_maxItems(self, wanted, value, where):
         return [f"{where}: has {len(value)} entries"] if isinstance(value, list) and len(value) > wanted else []
 
+    def check_minProperties(self, wanted, value, where):
+        return [f"{where}: fewer than {wanted} fields"] if isinstance(value, dict) and len(value) < wanted else []
+
+    def check_maxProperties(self, wanted, value, where):
+        return [f"{where}: more than {wanted} fields"] if isinstance(value, dict) and len(value) > wanted else []
+
+    def check_not(self, wanted, value, where):
+        return [f"{where}: {value!r} is what it must not be"] if not self.errors(wanted, value, where) else []
+
     def check_items(self, wanted, value, where):
         entries = enumerate(value) if isinstance(value, list) else ()
         return [line for i, entry in entries for line in self.errors(wanted, entry, f"{where}[{i}]")]
@@ -88,6 +102,8 @@ class Checker:
 
     def check_additionalProperties(self, wanted, value, where):
         values = value.items() if isinstance(value, dict) else ()
+        if wanted is False:
+            return [f"{where}: there is no field '{name}'" for name, _ in values]
         return [line for name, v in values for line in self.errors(wanted, v, f"{where}.{name}")]
 
     def check_allOf(self, wanted, value, where):

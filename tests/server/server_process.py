@@ -51,10 +51,13 @@ class Reply:
 
 
 class Server:
+    command = ("serve", "--threads", "1")
+
     def __init__(self, *options, model=MODEL, env=None, **more):
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([PROGRAM, "serve", "-m", model, "--port", "0", "--threads", "1", *options], stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True, env=env, **more)
+        name, *always = self.command
+        self.process = subprocess.Popen([PROGRAM, name, "-m", model, "--port", "0", *always, *options], stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True, env=env, **more)
         self.addresses = []
         self.is_killed = False
 

@@ -267,6 +267,22 @@ class Draining(unittest.TestCase):
         self.assertEqual(node.process.wait(WAIT_S), 0)
 
 
+    def test_shutdown_delay(self):
+        """After SIGTERM, load balancers and routers see at once that the server will go, and requests are still answered."""
+        node = Node("--log", "off", "--shutdown-delay", "3600000").wait_ready()
+        self.addCleanup(node.stop)
+        stream = node.stream()
+        node.process.send_signal(signal.SIGTERM)
+        while node.get("/readyz").status != 503:
+            pass
+        while not stream.loads or not stream.loads[-1]["draining"]:
+            stream.next(LOAD)
+        self.assertEqual(node.get("/readyz").body, b"draining\n")
+        self.assertEqual(node.post(CHAT, question("Hello")).status, 200)
+        stream.close()
+        self.assertEqual(node.end(signal.SIGKILL), -signal.SIGKILL)
+
+
 class Options(unittest.TestCase):
     def fails(self, *options, says, model=("-m", MODEL)):
         run = subprocess.run([PROGRAM, "serve", *model, "--port", "0", *options], capture_output=True, text=True, timeout=WAIT_S)

@@ -121,7 +121,7 @@ struct route {
 
     pthread_mutex_t lock;
     cluster_router *router;
-    char planned_identity[65]; /* that plans are made for; "": of no node yet */
+    char planned_identity[65];              /* that plans are made for; "": of no node yet */
     route_node *nodes[CLUSTER_MAX_NODES];   /* by number; NULL: none */
     route_handle *first_dirty, *last_dirty; /* marked ones */
     route_request *first_send, *last_send;  /* requests with must_send */

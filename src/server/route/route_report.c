@@ -17,6 +17,9 @@ static double since_arrival_ms(const route_request *rr, uint64_t us) {
     return us > rr->x->arrived_us ? rounded((double)(us - rr->x->arrived_us) / 1e3) : 0;
 }
 
+/* When the client got the first byte: a whole reply comes at its end, which is now. */
+static double first_byte_ms(const route_request *rr) { return since_arrival_ms(rr, rr->first_us ? rr->first_us : base_clock_us()); }
+
 static json_t *candidate_of(const route_request *rr, const cluster_candidate *c) {
     return json_pack("{s:s, s:s?, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "node", route_node_name(rr->t, c->node), "excluded", c->excluded,
                      "held_tokens",
@@ -48,7 +51,7 @@ static json_t *report_of(const route_request *rr, cluster_outcome outcome, int64
                      (json_int_t)now, "dialect", report_dialect(x), "route", x->route->path, "outcome", cluster_outcome_name(outcome), "node",
                      rr->node_name, "attempts", attempts_of(rr), "continuations", rr->n_continuations, "names", (int)r->n_items, "prompt_tokens",
                      (int)r->prompt_tokens, "held_tokens", (int)r->held_tokens, "answer_tokens", (int)r->answer_tokens, "predicted_ttft_ms",
-                     rounded(r->predicted_ttft_ms), "ms", "sent", since_arrival_ms(rr, r->sent_us), "first_token", since_arrival_ms(rr, rr->first_us),
+                     rounded(r->predicted_ttft_ms), "ms", "sent", since_arrival_ms(rr, r->sent_us), "first_byte", first_byte_ms(rr),
                      "total", since_arrival_ms(rr, base_clock_us()), "candidates", candidates_of(rr));
 }
 
@@ -56,7 +59,7 @@ static json_t *line_of(const route_request *rr, int64_t now) {
     const server_request *x = rr->x;
     return json_pack("{s:s, s:I, s:s, s:s, s:i, s:i, s:i, s:f, s:s}", "id", x->id, "time", (json_int_t)now, "dialect", report_dialect(x), "route",
                      x->route->path, "prompt_tokens", (int)rr->r.prompt_tokens, "cached_tokens", (int)rr->r.held_tokens, "answer_tokens",
-                     (int)rr->r.answer_tokens, "first_token_ms", since_arrival_ms(rr, rr->first_us), "node", rr->node_name);
+                     (int)rr->r.answer_tokens, "first_token_ms", first_byte_ms(rr), "node", rr->node_name);
 }
 
 static char *text_of(json_t *object) {

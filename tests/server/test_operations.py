@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""share/prometheus and share/grafana: each metric and label value that they name is one that a running server has; the alert rules pass
+"""share/prometheus and share/grafana: each metric and label value that they name is one that a running server or router has; the alert rules pass
 promtool's tests, if promtool is here."""
 import json
 import os
@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+from router_process import Node, Router, make_secret
 from server_process import SOURCE, WAIT_S, Server
 
 RULES = os.path.join(SOURCE, "share", "prometheus", "reprise.rules.yml")
@@ -43,22 +44,34 @@ class Operating(unittest.TestCase):
         until = time.monotonic() + WAIT_S
         while "reprise_audit_exceeds{" not in (text := cls.server.get("/metrics").body.decode()) and time.monotonic() < until:
             time.sleep(0.01)  # the audit runs in the background
+        text += cls.routers_metrics(folder.name)
         cls.samples = {line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")}
+
+    @classmethod
+    def routers_metrics(cls, folder):
+        secret = make_secret(folder)
+        node = Node(secret, "a", "--log", "off").wait_ready()
+        cls.addClassCleanup(node.stop)
+        router = Router(secret, [node], "--log", "off").wait_ready()
+        cls.addClassCleanup(router.stop)
+        router.wait_well("a")
+        return router.get("/metrics").body.decode()
 
     def check(self, expression):
         names = {sample.split("{")[0] for sample in self.samples}
         used = re.findall(r"\b(reprise_[a-z_]+)(?:\{([^}]*)\})?", expression)
         for name, selectors in used:
             self.assertIn(name, names, expression)
-            for label, value in re.findall(r'(\w+)="([^"]*)"', selectors):
-                self.assertTrue(any(s.startswith(name + "{") and f'{label}="{value}"' in s for s in self.samples), f"{name}: {label}={value}")
+            for label, values in re.findall(r'(\w+)=~?"([^"]*)"', selectors):
+                for value in () if values.startswith("$") else values.split("|"):
+                    self.assertTrue(any(s.startswith(name + "{") and f'{label}="{value}"' in s for s in self.samples), f"{name}: {label}={value}")
         return len(used)
 
     def test_rules(self):
         expressions = rule_expressions()
         with open(RULES, encoding="utf-8") as f:
             self.assertEqual(len(expressions), f.read().count("- alert:"))
-        self.assertEqual([e for e in expressions if not self.check(e)], ['up{job="reprise"} == 0\n'])
+        self.assertEqual([e for e in expressions if not self.check(e)], ['up{job="reprise"} == 0\n', 'up{job="reprise-router"} == 0\n'])
 
     def test_dashboard(self):
         graphs = [p for p in panels() if p["type"] != "row"]
