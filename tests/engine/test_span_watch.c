@@ -3,7 +3,8 @@
  *
  * Random requests over shared beginnings, modules, reduced modules, adapters and tenants, with budgets that evict in RAM and on disk, removals,
  * new versions of a schema, damaged records and restarts. After each round the table equals the store and the tree, whose names are computed here
- * from whole paths, and so do the blocks of plain text of a tenant, or of none (on_blocks): tokens, parents before them. Before a request the table and rp_plan_names_of tell how many tokens it will find.
+ * from whole paths, and so do the blocks of plain text of a tenant, or of none (on_blocks): tokens, parents before them. Before a request the
+ * table and rp_plan_names_of tell how many tokens it will find.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -54,7 +55,7 @@ typedef struct held {
     rp_name name;
     uint32_t tiers;
     uint32_t block_tiers; /* as reported with its tokens */
-    bool used, seen; /* seen: by the check */
+    bool used, seen;      /* seen: by the check */
 } held;
 
 /* Of a name that was reported as a block. */
@@ -66,7 +67,7 @@ typedef struct block_text {
 typedef struct world {
     rp_engine *engine;
     pthread_mutex_t lock;
-    held *table; /* [SLOTS], open addressing; nothing is removed */
+    held *table;       /* [SLOTS], open addressing; nothing is removed */
     block_text *texts; /* [SLOTS], of its slots */
     size_t n_batches, largest_batch, n_found[3], n_gone;
     size_t n_blocks; /* changes of blocks */

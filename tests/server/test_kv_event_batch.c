@@ -44,10 +44,10 @@ static void expect_bytes(expected *e, const void *bytes, size_t n) {
     e->n += n;
 }
 
-#define BYTES(e, ...)                                \
-    do {                                             \
-        const uint8_t own[] = {__VA_ARGS__};         \
-        expect_bytes(e, own, sizeof(own));           \
+#define BYTES(e, ...) \
+    do { \
+        const uint8_t own[] = {__VA_ARGS__}; \
+        expect_bytes(e, own, sizeof(own)); \
     } while (0)
 #define TEXT(e, text) expect_bytes(e, text, sizeof(text) - 1)
 
@@ -282,8 +282,12 @@ static void test_blocks_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cleared),   cmocka_unit_test(test_stored), cmocka_unit_test(test_removed),
-        cmocka_unit_test(test_limits),    cmocka_unit_test(test_no_memory), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_cleared),
+        cmocka_unit_test(test_stored),
+        cmocka_unit_test(test_removed),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_blocks_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,9 +15,9 @@ typedef struct held_block {
     struct held_block *before, *after; /* in `order` */
     struct held_block *next_changed;
     rp_name name, parent;
-    uint64_t round;    /* of `taken`: in a later round nothing has been taken */
+    uint64_t round;     /* of `taken`: in a later round nothing has been taken */
     uint8_t now, taken; /* RP_TIER_* */
-    bool changed;      /* is in `changed` */
+    bool changed;       /* is in `changed` */
     int32_t tokens[RP_NAME_TOKENS];
 } held_block;
 

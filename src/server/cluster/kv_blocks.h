@@ -22,7 +22,7 @@ typedef struct kv_blocks kv_blocks;
 
 /* A block has come into some tiers, and has left others. */
 typedef struct kv_block_change {
-    rp_name name, parent; /* as in rp_block_change */
+    rp_name name, parent;     /* as in rp_block_change */
     uint32_t stored, removed; /* RP_TIER_* */
     int32_t tokens[RP_NAME_TOKENS];
 } kv_block_change;

@@ -33,8 +33,8 @@ struct kv_events {
     _Atomic uint64_t number, restarts;
 
     /* The thread's. */
-    bool has_joined;        /* somebody has, since the last restart */
-    uint64_t restart_us;    /* no restart before this time */
+    bool has_joined;     /* somebody has, since the last restart */
+    uint64_t restart_us; /* no restart before this time */
     base_buffer batch;
     kv_block_change piece[KV_BLOCKS_PIECE];
 };

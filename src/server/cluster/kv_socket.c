@@ -17,7 +17,7 @@ static int check_endpoint(const char *endpoint, rp_error *err) {
 #include <poll.h>
 #include <zmq.h>
 
-#define LINGER_MS 500              /* at the end */
+#define LINGER_MS 500               /* at the end */
 #define MAX_SUBSCRIPTION_BYTES 4096 /* all that subscribers send */
 
 struct kv_socket {
