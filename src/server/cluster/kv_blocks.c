@@ -67,7 +67,7 @@ static size_t find_bucket(const kv_blocks *b, const rp_name *name) {
 }
 
 static int grow_buckets(kv_blocks *b) {
-    held_block **grown = base_calloc(2 * b->n_buckets, sizeof(*grown));
+    held_block **grown = base_calloc(2 * b->n_buckets, sizeof(held_block *));
     if (!grown) return RP_ERR_MEMORY;
     base_free(b->buckets);
     b->buckets = grown;
