@@ -123,7 +123,6 @@ typedef struct rp_cluster_simulate_options {
     double itl_goal_ms;     /* likewise */
     double speculative_s;   /* life of speculative entries; default 2 */
     double near_ties;       /* default 0.05 */
-    double compute_weight;  /* of computing time in the cost, besides the TTFT; default 4 */
     double index_age_s;     /* routers learn of changed names so much later; default 0 */
     double latency_ms;      /* of a message; default 0.5 */
     /* A node. */

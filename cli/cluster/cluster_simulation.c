@@ -69,7 +69,6 @@ static const cli_option options[] = {
     TEXT("index-age", "LIST", index_ages, "seconds until routers learn of a changed name (0)"),
     REAL("speculative", "SECONDS", speculative, 0, 1e6, "life of entries for requests that were just sent; 0: none (2)"),
     REAL("near-ties", "SHARE", near_ties, 0, 1, "nodes whose cost is so near to the least are drawn from (0.05)"),
-    REAL("compute-weight", "X", weight, 0, 1e6, "weight of computing time in the cost, besides the TTFT (4)"),
     REAL("latency", "MS", latency, 0.001, 1e4, "latency of a message (0.5)"),
     TEXT("speed", "LIST", speeds, "factor by which arrivals are faster (1)"),
     TEXT("rate", "LIST", rates, "generated workloads: arrivals a second, Poisson (10)"),
@@ -202,7 +201,6 @@ static int fill_options(const simulation_options *o, rp_cluster_simulate_options
     out->itl_goal_ms = (double)o->itl_goal;
     out->speculative_s = (double)o->speculative;
     out->near_ties = (double)o->near_ties;
-    out->compute_weight = (double)o->weight;
     out->latency_ms = (double)o->latency;
     out->disk_tokens = (int64_t)disk[0];
     out->disk_bytes_per_s = (double)o->disk_speed * 1e9;
@@ -345,7 +343,6 @@ static int simulation_main(int argc, char **argv) {
         .index_ages = "0",
         .speculative = 2,
         .near_ties = 0.05F,
-        .weight = 4,
         .latency = 0.5F,
         .prefill_speed = 14000,
         .decode_ms = 8,

@@ -152,12 +152,13 @@ static uint64_t mixed(uint64_t x) {
 
 static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return mixed(env->random(env->user)) % n; }
 
-/* The k-th candidate that counts; `least`, `ties`: those whose cost is within the share of the least. */
+/* Candidates that count: those that are not excluded; fast: nor slow. */
 typedef struct choice {
     cluster_policy policy;
     const cluster_candidate *candidates;
     const cluster_facts *facts;
     int32_t n;
+    bool fast;
 } choice;
 
 static double choice_cost(const choice *x, int32_t i) {
@@ -166,13 +167,13 @@ static double choice_cost(const choice *x, int32_t i) {
     case CLUSTER_POLICY_LEAST_LOADED: return (double)x->facts[i].queued_tokens;
     case CLUSTER_POLICY_LONGEST_MATCH: return -(double)c->held_tokens;
     case CLUSTER_POLICY_PREFIX_COST:
-    case CLUSTER_POLICY_COST: return c->ttft_ms + x->facts[i].compute_weight * (c->compute_ms + c->read_ms);
+    case CLUSTER_POLICY_COST: return c->ttft_ms + x->facts[i].delayed * (c->compute_ms + c->read_ms);
     default: return 0;
     }
 }
 
 bool cluster_policy_prefers_full(cluster_policy policy, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n, int32_t chosen) {
-    choice x = {policy, candidates, facts, n};
+    choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     if (policy != CLUSTER_POLICY_COST && policy != CLUSTER_POLICY_PREFIX_COST && policy != CLUSTER_POLICY_LONGEST_MATCH) return false;
     double cost = choice_cost(&x, chosen);
     for (int32_t i = 0; i < n; i++)
@@ -197,7 +198,7 @@ static int32_t choice_nth(const choice *x, double most, uint64_t k, uint64_t *co
     uint64_t seen = 0;
     int32_t found = -1;
     for (int32_t i = 0; i < x->n; i++) {
-        if (x->candidates[i].excluded || choice_cost(x, i) > most) continue;
+        if (x->candidates[i].excluded || (x->fast && x->facts[i].slow) || choice_cost(x, i) > most) continue;
         if (seen++ == k) found = i;
         if (!count && found >= 0) break;
     }
@@ -209,10 +210,15 @@ static bool is_less_loaded(const cluster_facts *a, const cluster_facts *b) {
     return a->queued_tokens != b->queued_tokens ? a->queued_tokens < b->queued_tokens : a->requests < b->requests;
 }
 
-static int32_t choose_least(const choice *x, double near_ties, const cluster_env *env) {
+static int32_t choose_least(choice *x, double near_ties, const cluster_env *env) {
     double least = choice_least(x), most = least + (least > 0 ? least * near_ties : 0);
     uint64_t count;
+    x->fast = true;
     int32_t only = choice_nth(x, most, 0, &count);
+    if (count == 0) {
+        x->fast = false;
+        only = choice_nth(x, most, 0, &count);
+    }
     if (count <= 1) return only;
     uint64_t a = drawn_below(env, count), b = drawn_below(env, count - 1);
     if (b >= a) b++; /* another one */
@@ -256,7 +262,7 @@ static int32_t choose_session(const choice *x, const cluster_request *r) {
 
 int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
                               const cluster_request *r, int32_t *turn, const cluster_env *env) {
-    choice x = {policy, candidates, facts, n};
+    choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     switch (policy) {
     case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
     case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);

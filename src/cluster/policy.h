@@ -5,9 +5,11 @@
  *                   + sum over names on its disk of min(computing, reading)     (Mooncake's algorithm 1, without a transfer: FAST'25, section 4)
  *                   + computing of the tokens without names
  *
- * The least T + compute_weight x (computing + reading) is taken: computing what another node holds delays all who come later, too, and the copy takes
- * memory from other names (measured: docs/cluster.md, Simulation). Of those within the share near_ties of it, two are drawn and
- * the one with fewer tokens queued is taken (two random choices:
+ * The least T + delayed x (computing + reading) is taken. A node that computes for 1 ms delays by 1 ms whatever it has: prompts that wait, and
+ * answers, whose steps have the rows of the prompt, too. `delayed` is how many that are: the mean of the cluster, not the node's own, because a
+ * router levels the load, so that what is computed in vain anywhere delays the requests of all nodes (measured against other forms: docs/cluster.md).
+ *
+ * Of the nodes within the share near_ties of the least, two are drawn and the one with fewer tokens queued is taken (two random choices:
  * Mitzenmacher, 2001), so that routers with equal views do not all choose the same node.
  */
 #ifndef CLUSTER_POLICY_H
@@ -23,7 +25,8 @@ typedef struct cluster_facts {
     int64_t queued_tokens;      /* likewise */
     int32_t requests;           /* that it has, likewise */
     uint64_t name_hash;         /* of the node's name: for sessions, equal in all routers */
-    double compute_weight;      /* cluster_router_options */
+    double delayed;             /* requests that computing delays: of a node on average; equal in all facts of a choice */
+    bool slow;                  /* its steps would miss an ITL goal for which nothing is refused: others are preferred among near ties */
 } cluster_facts;
 
 /* A request's names in the order of their positions, for the policies that see text alone: [n_items] indices into items. */

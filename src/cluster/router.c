@@ -14,7 +14,6 @@ cluster_router_options cluster_router_defaults(void) {
         .policy = CLUSTER_POLICY_COST,
         .admission = CLUSTER_ADMISSION_PREDICTED,
         .near_ties = 0.05,
-        .compute_weight = 4,
         .max_queue = 4096,
         .max_sent = 4,
         .retry_share = 0.1,

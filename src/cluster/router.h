@@ -25,7 +25,7 @@
     X(LONGEST_MATCH, "longest-match") /* most tokens held, as prefix routers do: text alone, from its beginning */ \
     X(SESSION, "session")             /* by a hash of the session, else of the tenant */ \
     X(PREFIX_COST, "prefix-cost")     /* cost, but modules count as text: held only if everything before them is */ \
-    X(COST, "cost")                   /* least predicted time to first token over all names; the default */
+    X(COST, "cost")                   /* least predicted time to first token over all names, and delay of others; the default */
 typedef enum cluster_policy {
 #define X(id, name) CLUSTER_POLICY_##id,
     CLUSTER_POLICIES(X)
@@ -51,7 +51,6 @@ typedef struct cluster_router_options {
     cluster_admission admission;
     double ttft_goal_ms, itl_goal_ms; /* 0: none */
     double near_ties;                 /* within this share of the least cost, two are drawn and the less loaded one is taken; default 0.05 */
-    double compute_weight;            /* of computing time in the cost, besides the TTFT: who computes twice delays all who come later; default 4 */
     int32_t max_queue;                /* requests that wait for a node; default 4096 */
     int32_t max_sent;                 /* per node, beyond what it can run: more wait in the router, where their order can still change; default 4 */
     double retry_share;               /* retries and continuations, as a share of the last requests; default 0.1, and 10 at any time */

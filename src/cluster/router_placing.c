@@ -94,7 +94,26 @@ static rp_engine_load load_with(const rp_engine_load *counts, const rp_engine_lo
     return load;
 }
 
-static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, uint64_t now_us) {
+/* Requests that it has: as reported and not reported yet, at least what this router knows. */
+static int32_t node_requests(const router_node *x) {
+    const rp_engine_load *load = &router_node_load(x)->engine;
+    return BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent);
+}
+
+/* Requests that computing delays (policy.h): those of the nodes that are well, and those that wait for them here, for each of them. */
+static double mean_requests(const cluster_router *t, uint64_t now_us) {
+    int64_t all = t->queue.n;
+    int32_t nodes = 0;
+    for (size_t i = 0; i < t->n_nodes; i++) {
+        const router_node *x = &t->nodes[i];
+        if (!x->used || router_node_health(x, now_us) != CLUSTER_WELL) continue;
+        nodes++;
+        all += node_requests(x);
+    }
+    return nodes ? (double)all / nodes : 0;
+}
+
+static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, double delayed, uint64_t now_us) {
     const router_node *x = &t->nodes[node];
     const rp_engine_load *load = &router_node_load(x)->engine;
     double drain = router_node_drain_us(x, now_us);
@@ -109,9 +128,9 @@ static cluster_facts node_facts(cluster_router *t, int32_t node, int32_t k, uint
         .load = load,
         .drain_us = drain,
         .queued_tokens = load->queued_tokens + x->uncovered_tokens,
-        .requests = BASE_MAX(load->running + load->waiting + x->n_uncovered - x->n_gone, x->n_sent),
+        .requests = node_requests(x),
         .name_hash = x->name_hash,
-        .compute_weight = t->options.compute_weight,
+        .delayed = delayed,
     };
 }
 
@@ -138,9 +157,11 @@ static double decoding_rows(const cluster_router *t, const cluster_candidate *c,
     return cluster_admission_rows(load, &own, after_us, t->mean_answer_us);
 }
 
-/* Excludes nodes whose steps would be too long. If no rule refuses for it, they are taken when all are. */
+/* Excludes nodes whose steps would be too long; a request that is not refused for it gets one of them when all are. The rule `off` excludes none:
+ * the others would have to take all requests, however long these wait there. */
 static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decision *d, uint64_t now_us) {
     bool strict = r->attempts == 0 && cluster_admission_checks_itl(t->options.admission), any = strict;
+    bool excludes = t->options.admission != CLUSTER_ADMISSION_OFF;
     double slots = r->prompt_tokens + r->answer_tokens;
     uint64_t retry_ms = UINT64_MAX;
     for (int32_t i = 0; i < r->n_candidates; i++) {
@@ -148,12 +169,13 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
         if (outlook_of(c->excluded) < 0) continue;
         double rows = decoding_rows(t, c, t->facts[i].load, now_us);
         c->step_ms = cluster_admission_step_ms(t->facts[i].load, rows, slots);
-        if (c->step_ms > t->options.itl_goal_ms) retry_ms = BASE_MIN(retry_ms, cluster_admission_retry_itl(rows, t->mean_answer_us));
+        t->facts[i].slow = c->step_ms > t->options.itl_goal_ms;
+        if (t->facts[i].slow) retry_ms = BASE_MIN(retry_ms, cluster_admission_retry_itl(rows, t->mean_answer_us));
         else if (!c->excluded) any = true;
     }
-    for (int32_t i = 0; i < r->n_candidates && any; i++) {
+    for (int32_t i = 0; i < r->n_candidates && any && excludes; i++) {
         cluster_candidate *c = &r->candidates[i];
-        if (outlook_of(c->excluded) >= 0 && c->step_ms > t->options.itl_goal_ms) c->excluded = "itl";
+        if (outlook_of(c->excluded) >= 0 && t->facts[i].slow) c->excluded = "itl";
     }
     if (retry_ms != UINT64_MAX) d->retry_ms = retry_ms;
 }
@@ -162,6 +184,7 @@ static void exclude_by_itl(cluster_router *t, cluster_request *r, router_decisio
 
 static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
     bool as_text = cluster_policy_as_text(t->options.policy);
+    double delayed = mean_requests(t, now_us);
     r->n_candidates = 0;
     if (r->n_items) cluster_index_match(t->index, r->items, r->n_items, (int32_t)t->n_nodes, t->held);
     if (as_text) cluster_policy_order(r, t->order);
@@ -170,7 +193,7 @@ static void see_nodes(cluster_router *t, cluster_request *r, uint64_t now_us) {
         int32_t k = r->n_candidates++;
         cluster_candidate *c = &r->candidates[k];
         const uint8_t *held = router_node_is_other(t, &t->nodes[i]) || !r->n_items ? NULL : t->held + i * (size_t)r->n_items;
-        t->facts[k] = node_facts(t, (int32_t)i, k, now_us);
+        t->facts[k] = node_facts(t, (int32_t)i, k, delayed, now_us);
         c->excluded = node_excluded(t, &t->nodes[i], r, now_us);
         cluster_policy_see(c, &t->facts[k], r, held, as_text ? t->order : NULL);
     }

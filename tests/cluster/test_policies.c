@@ -201,7 +201,7 @@ static void cost_weighs_held_names_and_queues(void **state) {
     world_text(text, 16, 1);
     world_hold(&w, 2, text, 16, RP_TIER_RAM);
     assert_int_equal(goes_to(&w, text, 16, 1030), 2);
-    w.nodes[2].load.engine.drain_us = 60000; /* more than computing 1,030 tokens, with the weight of computing */
+    w.nodes[2].load.engine.drain_us = 60000; /* more than computing 1,030 tokens, which delays nothing */
     world_report(&w, 2);
     assert_int_not_equal(goes_to(&w, text, 16, 1030), 2);
     w.nodes[2].load.engine.drain_us = 5000;
@@ -220,6 +220,66 @@ static void cost_weighs_held_names_and_queues(void **state) {
     world_hold(&w, 3, modules, 1, RP_TIER_RAM);
     assert_int_equal(goes_to(&w, modules, 3, 610), 0);
     world_end(&w);
+}
+
+/* Computing 1,030 tokens takes some 13 ms, waiting 60 ms: worth it if that delays eight requests, wherever they are. */
+static void computing_counts_for_all_that_it_delays(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    rp_named_kv text[16];
+    (void)state;
+    o.speculative_us = 0;
+    world_begin(&w, &o, 4);
+    world_text(text, 16, 1);
+    world_hold(&w, 2, text, 16, RP_TIER_RAM);
+    w.nodes[2].load.engine.drain_us = 60000;
+    world_report(&w, 2);
+    assert_int_not_equal(goes_to(&w, text, 16, 1030), 2);
+    for (int32_t i = 0; i < 2; i++) { /* answers, and prompts that wait: eight for each node */
+        w.nodes[i].load.engine.running = w.nodes[i].load.engine.decoding = i ? 4 : 16;
+        w.nodes[i].load.engine.waiting = i ? 12 : 0;
+        world_report(&w, i);
+    }
+    assert_int_equal(goes_to(&w, text, 16, 1030), 2);
+    world_pass(&w, 2000000, true); /* of nodes that are silent, nothing is known */
+    world_report(&w, 2);
+    world_report(&w, 3);
+    assert_int_not_equal(goes_to(&w, text, 16, 1030), 2);
+    world_end(&w);
+}
+
+/* Requests that wait in the router are delayed, too: with many of them, a node's place is not for one that would compute there what another has. */
+static void computing_counts_for_the_queue(void **state) {
+    (void)state;
+    for (int n = 1; n <= 20; n += 19) {
+        router_world w;
+        cluster_router_options o = world_options(&w);
+        rp_named_kv text[16];
+        world_request q[21];
+        o.speculative_us = 0;
+        o.max_sent = 0;
+        world_begin(&w, &o, 2);
+        world_text(text, 16, 1);
+        world_hold(&w, 0, text, 16, RP_TIER_RAM);
+        w.nodes[0].load.engine.drain_us = 60000;
+        for (int32_t i = 0; i < 2; i++) {
+            w.nodes[i].load.engine.running = w.nodes[i].load.engine.max_running = 1;
+            world_report(&w, i);
+        }
+        q[0] = world_request_of(text, 16, 1030);
+        for (int i = 1; i <= n; i++) q[i] = world_request_of(NULL, 0, 10);
+        for (int i = 0; i <= n; i++) world_submit(&w, &q[i]);
+        w.nodes[1].load.engine.running = 0;
+        world_report(&w, 1);
+        assert_int_equal(q[0].n_sends, n == 1);
+        assert_int_equal(q[1].n_sends, n != 1);
+        for (int i = 0; i <= n; i++) {
+            if (q[i].n_sends) world_serve(&w, &q[i]);
+            else cluster_router_cancelled(w.router, &q[i].r);
+            cluster_request_close(&q[i].r);
+        }
+        world_end(&w);
+    }
 }
 
 static void prefix_policies_ignore_modules_after_a_gap(void **state) {
@@ -512,6 +572,8 @@ int main(void) {
         cmocka_unit_test(predicted_times_are_sums_over_names),
         cmocka_unit_test(prefix_policies_see_modules_as_text),
         cmocka_unit_test(cost_weighs_held_names_and_queues),
+        cmocka_unit_test(computing_counts_for_all_that_it_delays),
+        cmocka_unit_test(computing_counts_for_the_queue),
         cmocka_unit_test(prefix_policies_ignore_modules_after_a_gap),
         cmocka_unit_test(simple_policies),
         cmocka_unit_test(sessions_stay),

@@ -60,7 +60,7 @@ static void ttft_goal_refuses_what_no_node_meets(void **state) {
 static void itl_goal(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
-    world_request q[4];
+    world_request q[3];
     (void)state;
     o.admission = CLUSTER_ADMISSION_AT_ARRIVAL;
     o.itl_goal_ms = 5;
@@ -87,29 +87,27 @@ static void itl_goal(void **state) {
     close_all(q, 2);
     world_end(&w);
 
-    o.admission = CLUSTER_ADMISSION_OFF; /* nodes that meet it are preferred; none is refused */
+    o.admission = CLUSTER_ADMISSION_OFF; /* of those that cost the same, nodes that meet it are preferred; none is excluded */
     world_options(&w);
     world_begin(&w, &o, 2);
-    for (int32_t i = 0; i < 2; i++) {
-        rp_engine_load *load = &w.nodes[i].load.engine;
-        load->slot_us = 0.1;
-        load->running = load->decoding = 2;
-        load->context_tokens = i ? 20000 : 40000;
-        load->drain_us = i ? 50000 : 0;
-        world_report(&w, i);
+    for (int32_t i = 0; i < 6; i++) {
+        for (int32_t node = 0; node < 2; node++) {
+            rp_engine_load *load = &w.nodes[node].load.engine;
+            load->slot_us = 0.1;
+            load->running = load->decoding = 2;
+            load->context_tokens = node && i < 5 ? 20000 : 40000; /* then none meets it */
+            load->drain_us = node && i == 4 ? 50000 : 0;
+            load->queued_tokens = 100 * node;
+            world_report(&w, node);
+        }
+        q[2] = world_plain(512);
+        world_submit(&w, &q[2]);
+        assert_int_equal(q[2].n_sends, 1);
+        assert_int_equal(q[2].r.node, i < 4);
+        assert_null(q[2].r.candidates[!q[2].r.node].excluded);
+        world_serve(&w, &q[2]);
+        close_all(q + 2, 1);
     }
-    q[2] = world_plain(512);
-    world_submit(&w, &q[2]);
-    assert_int_equal(q[2].r.node, 1);
-    world_serve(&w, &q[2]);
-    w.nodes[1].load.engine.context_tokens = 40000;
-    w.nodes[1].load.engine.drain_us = 0;
-    world_report(&w, 1);
-    q[3] = world_plain(512);
-    world_submit(&w, &q[3]);
-    assert_int_equal(q[3].n_sends, 1);
-    world_serve(&w, &q[3]);
-    close_all(q + 2, 2);
     world_end(&w);
 }
 

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import random
+import re
 import struct
 import tempfile
 import unittest
@@ -194,6 +195,40 @@ class Resume(unittest.TestCase):
         for name, run in runs.items():
             with self.subTest(name=name):
                 run.result()
+
+    def check_length(self, name, path, body):
+        """An answer whose length is that of the last mark: nothing of it was lost but its end."""
+        first, second = self.nodes
+        longer = self.marked(first, path, body, f"req-l-{name}")
+        had, tokens = longer.until(len(longer.marks))
+        limit = re.compile(r'("(?:max_tokens|max_output_tokens|num_predict|maxOutputTokens|n_predict)": ?)\d+')
+        shorter = json.loads(limit.sub(rf"\g<1>{len(tokens)}", json.dumps(body)))
+        whole = self.stream(first, path, shorter, f"req-l-{name}")
+        rest = self.stream(second, path, shorter, f"req-l-{name}", longer.marks[-1], tokens)
+        had = limit.sub(rf"\g<1>{len(tokens)}", had.decode()).encode()  # /v1/responses begins with its request
+        self.check_equal(name, whole, [had, *rest.pieces, rest.rest])
+        self.assertEqual([mark[2] for mark in rest.marks if mark[2]], [])
+
+    def test_only_the_end_was_lost(self):
+        with concurrent.futures.ThreadPoolExecutor(len(CASES)) as pool:
+            runs = {name: pool.submit(self.check_length, name, path, body) for name, (path, body) in CASES.items()}
+        for name, run in runs.items():
+            with self.subTest(name=name):
+                run.result()
+
+    def test_only_the_end_after_a_stop_was_lost(self):
+        node, other = self.nodes
+        path, body = "/v1/completions", {"prompt": "The sea", "max_tokens": 200, "stream": True, "grammar": "root ::= [a-z ]+", **TEXT}
+        tokens = self.marked(node, path, body, "req-s").until(10 ** 6)[1]
+        texts = [node.ask("POST", "/detokenize", {"tokens": tokens[:i]}).json["content"] for i in range(len(tokens) + 1)]
+        k, stop = next((k, texts[k][-4:]) for k in range(5, len(tokens)) if texts[k].isascii() and texts[k].find(texts[k][-4:]) == len(texts[k]) - 4)
+        whole = self.stream(node, path, {**body, "stop": [stop]}, "req-s")
+        text = "".join(f["choices"][0]["text"] for _, f in frames(b"".join(whole.pieces) + whole.rest) if isinstance(f, dict) and f["choices"])
+        self.assertEqual(text.strip(), texts[k][:-4].strip())
+        rest = self.stream(other, path, {**body, "stop": [stop]}, "req-s", (len(text), 3), tokens[:k])
+        ends = frames(b"".join(rest.pieces) + rest.rest)
+        self.assertEqual([(f["choices"][0]["text"], f["choices"][0]["finish_reason"]) for _, f in ends[:-1]], [("", "stop")])
+        self.assertEqual(ends, frames(whole.rest)[-len(ends):])
 
     def test_before_the_first_text(self):
         """A mark that has no text yet, and a stream of which nothing was sent."""

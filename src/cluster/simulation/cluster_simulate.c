@@ -39,7 +39,6 @@ static const rp_cluster_simulate_options defaults = {
     .admission = "off",
     .speculative_s = 2,
     .near_ties = 0.05,
-    .compute_weight = 4,
     .latency_ms = 0.5,
     .kv_tokens = 3000000,
     .prefill_tokens_per_s = 14000,
@@ -91,7 +90,6 @@ static int check_numbers(const rp_cluster_simulate_options *o, rp_error *err) {
         RANGE(itl_goal_ms, 0, 1e9),
         RANGE(speculative_s, 0, 1e6),
         RANGE(near_ties, 0, 1),
-        RANGE(compute_weight, 0, 1e6),
         RANGE(index_age_s, 0, 1e6),
         RANGE(latency_ms, 0.001, 1e4),
         RANGE(kv_tokens, 1, 1e12),
@@ -133,7 +131,6 @@ static int check_options(const rp_cluster_simulate_options *o, cluster_router_op
     router->ttft_goal_ms = o->ttft_goal_ms;
     router->itl_goal_ms = o->itl_goal_ms;
     router->near_ties = o->near_ties;
-    router->compute_weight = o->compute_weight;
     router->speculative_us = (uint64_t)(o->speculative_s * 1e6);
     router->max_queue = o->faults ? router->max_queue : CLUSTER_MAX_REQUESTS;
     return check_numbers(o, err);
