@@ -17,7 +17,7 @@
 #include "serve_reload.h"
 
 typedef struct serve_options {
-    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name;
+    const char *chat_format, *kv_keep, *kv_method, *cluster_listen, *cluster_secret, *cluster_name, *kv_events, *kv_events_name, *kv_events_tenant;
     cli_list models, schemas, loras;
     cli_engine_args engine;
     serve_common common;
@@ -45,6 +45,13 @@ static const cli_option options[] = {
      .help = "with --cluster-listen: file of the cluster's secret, 32 bytes or 64 hexadecimal digits, which others may not read"},
     {.name = "cluster-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(cluster_name),
      .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
+    {.name = "kv-events", .kind = CLI_TEXT, .value = "ENDPOINT", .offset = AT(kv_events),
+     .help = "publish KV events in vLLM's form, for gateways of Kubernetes, on tcp://ADDRESS:PORT or ipc://PATH (ZeroMQ): whoever connects gets the "
+             "token ids of cached text; for trusted networks"},
+    {.name = "kv-events-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(kv_events_name),
+     .help = "with --kv-events: name of this node in their topic kv@NAME@MODEL (--cluster-name, or the first address)"},
+    {.name = "kv-events-tenant", .kind = CLI_TEXT, .value = "TENANT", .offset = AT(kv_events_tenant),
+     .help = "with --kv-events and --api-keys: tenant of the gateway's key; only its text is published"},
     {.name = "hash-key", .kind = CLI_FLAG, .offset = AT(hash_key),
      .help = "read an API key from standard input, print its hash for --api-keys, and exit"},
     SERVE_API_ROWS(serve_options, common),
@@ -122,6 +129,9 @@ static rp_server_options server_options(const serve_options *o) {
     s.cluster_listen = o->cluster_listen;
     s.cluster_secret = o->cluster_secret;
     s.cluster_name = o->cluster_name;
+    s.kv_events = o->kv_events;
+    s.kv_events_name = o->kv_events_name;
+    s.kv_events_tenant = o->kv_events_tenant;
     s.adapters = o->loras.items;
     s.n_adapters = (int32_t)o->loras.n;
     return s;
@@ -196,6 +206,10 @@ static int serve_parsed(const serve_options *o) {
         return cli_fail(CLI_WRONG_USE, "--cluster-listen needs --cluster-secret FILE, the secret of the cluster");
     if (o->cluster_listen != NULL && o->models.n > 1)
         return cli_fail(CLI_WRONG_USE, "--cluster-listen is for a single model: start a server for each of the %zu models", o->models.n);
+    if (o->kv_events == NULL && (o->kv_events_name != NULL || o->kv_events_tenant != NULL))
+        return cli_fail(CLI_WRONG_USE, "--kv-events-name and --kv-events-tenant need --kv-events ENDPOINT");
+    if (o->kv_events != NULL && o->models.n > 1)
+        return cli_fail(CLI_WRONG_USE, "--kv-events is for a single model: start a server for each of the %zu models", o->models.n);
     if (!o->mock && (o->mock_speed != MOCK_SPEED || o->mock_step >= 0)) return cli_fail(CLI_WRONG_USE, "--mock-speed and --mock-step: need --mock");
     serve_models_options of_models = models_options(o);
     serve_models *models;

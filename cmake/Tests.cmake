@@ -42,7 +42,7 @@ endif()
 set(test_environment REPRISE_SOURCE_DIR=${PROJECT_SOURCE_DIR} REPRISE_BUILD_DIR=${PROJECT_BINARY_DIR}
                      ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1
                      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0
-                     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1)
+                     UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp)
 if(TARGET reprise-program)
   list(APPEND test_environment REPRISE_PROGRAM=$<TARGET_FILE:reprise-program>)
 endif()

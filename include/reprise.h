@@ -425,6 +425,17 @@ typedef struct rp_span_change {
  * is borrowed meanwhile. */
 typedef void (*rp_on_spans)(void *user, const rp_span_change *changes, size_t n);
 
+/* A block: RP_NAME_TOKENS (64) consecutive tokens of plain text, whose KV the store holds in other tiers than before. */
+typedef struct rp_block_change {
+    rp_name name;          /* of the text up to its end, as in rp_span_change */
+    rp_name parent;        /* of the text up to its beginning; zeros: it is the first block */
+    uint32_t tiers;        /* RP_TIER_*: where it is now; 0: nowhere */
+    const int32_t *tokens; /* [RP_NAME_TOKENS] */
+} rp_block_change;
+
+/* As rp_on_spans. A block comes after its parent, and is gone, tiers 0, with it. */
+typedef void (*rp_on_blocks)(void *user, const rp_block_change *changes, size_t n);
+
 /* When new spans are written to disk. */
 typedef enum rp_store_write {
     RP_STORE_WRITE_BACK = 0, /* soon, in parallel with computation */
@@ -498,6 +509,10 @@ typedef struct rp_engine_options {
     double mock_step_us;         /* of a model opened with mock: microseconds that a step takes, as far as its work does not take longer: for itself, */
     double mock_row_us;          /* for each row, */
     double mock_row_slot_us;     /* and for each slot of each row's context. RP_ERR_INVALID: for other models. 0 (default): none */
+    rp_on_blocks on_blocks;      /* reports blocks of plain text, with their tokens: of texts from position 0 on, without modules or an adapter, in the
+                                    engine's KV format, of blocks_tenant. Needs cluster_key, as on_spans does. NULL: none */
+    void *blocks_user;
+    const char *blocks_tenant;   /* NULL, "": of requests without a tenant. Borrowed until rp_engine_new returns */
 } rp_engine_options;
 
 RP_API void rp_engine_options_init(rp_engine_options *options, uint32_t struct_size);

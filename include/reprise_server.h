@@ -118,6 +118,11 @@ typedef struct rp_server_options {
                                 until its answer ends, 1 GiB (default) */
     int32_t shutdown_delay_ms;  /* after rp_server_stop: for so long /readyz is 503 and requests are still accepted, until a load balancer that asks
                                 /readyz sends no more; then the server drains. Default 0 */
+    const char *kv_events;      /* publish KV events in vLLM's form for gateways (docs/cluster.md) on a ZeroMQ socket, "tcp://0.0.0.0:5557" or
+                                "ipc://PATH": whoever connects to it gets the token ids of cached text. With one model, and
+                                rp_server_ready_models. RP_ERR_UNSUPPORTED in a build without libzmq. NULL: none */
+    const char *kv_events_name; /* of this node in their topic, without '@'; NULL: cluster_name, or else the first address without "http://" */
+    const char *kv_events_tenant; /* text of this tenant is published: needed with api_keys, and only with it. NULL: of the operator */
 } rp_server_options;
 #define RP_SERVER_METRICS_BYTES 4096 /* size of on_metrics */
 
@@ -157,8 +162,8 @@ typedef struct rp_server_models {
  * that are still loaded. Errors of load; RP_ERR_INVALID (names, aliases). */
 RP_API int rp_server_ready_models(rp_server *server, const rp_server_models *models, rp_error *err);
 /* With cluster_listen: sets cluster_key, on_spans and spans_user of the options of the engine that rp_server_models.load makes, so that the server
- * knows what its store holds; without it, nothing. An engine reports until it has ended, which is within rp_server_free: rp_server_ready, whose
- * engine outlives the server, gives RP_ERR_UNSUPPORTED with cluster_listen. */
+ * knows what its store holds; with kv_events likewise cluster_key, on_blocks, blocks_user and blocks_tenant; without them, nothing. An engine reports
+ * until it has ended, which is within rp_server_free: rp_server_ready, whose engine outlives the server, gives RP_ERR_UNSUPPORTED with either. */
 RP_API void rp_server_join(rp_server *server, rp_engine_options *options);
 /* Like rp_server_ready, of a router. model: may have its vocabulary only; borrowed until rp_server_free, like the strings of options. Engines that
  * plan requests are made for it, for the identity, KV format and context length of most nodes. options: kv_f16_layers, keep_share, keep_method and

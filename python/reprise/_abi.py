@@ -436,6 +436,21 @@ class rp_span_change(Structure):
 rp_on_spans = CFUNCTYPE(None, c_void_p, POINTER(rp_span_change), c_size_t)
 
 
+class rp_block_change(Structure):
+    name: rp_name
+    parent: rp_name
+    tiers: int
+    tokens: Any
+    _fields_ = [
+        ("name", rp_name),
+        ("parent", rp_name),
+        ("tiers", c_uint32),
+        ("tokens", POINTER(c_int32)),
+    ]
+
+rp_on_blocks = CFUNCTYPE(None, c_void_p, POINTER(rp_block_change), c_size_t)
+
+
 class rp_engine_options(Structure):
     struct_size: int
     n_threads: int
@@ -476,6 +491,9 @@ class rp_engine_options(Structure):
     mock_step_us: float
     mock_row_us: float
     mock_row_slot_us: float
+    on_blocks: Any
+    blocks_user: int | None
+    blocks_tenant: Bytes | None
     _fields_ = [
         ("struct_size", c_uint32),
         ("n_threads", c_int32),
@@ -516,6 +534,9 @@ class rp_engine_options(Structure):
         ("mock_step_us", c_double),
         ("mock_row_us", c_double),
         ("mock_row_slot_us", c_double),
+        ("on_blocks", rp_on_blocks),
+        ("blocks_user", c_void_p),
+        ("blocks_tenant", c_char_p),
     ]
 
 

@@ -35,6 +35,8 @@ static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
     base_key identity;
     if (o->on_spans && !o->cluster_key) return base_fail(err, RP_ERR_INVALID, "on_spans reports names: give a cluster_key");
     if (o->on_spans && o->plans_only) return base_fail(err, RP_ERR_INVALID, "on_spans contradicts plans_only: such an engine holds no KV");
+    if (o->on_blocks && !o->cluster_key) return base_fail(err, RP_ERR_INVALID, "on_blocks reports names: give a cluster_key");
+    if (o->on_blocks && o->plans_only) return base_fail(err, RP_ERR_INVALID, "on_blocks contradicts plans_only: such an engine holds no KV");
     if (o->store_dir && o->plans_only) return base_fail(err, RP_ERR_INVALID, "store_dir contradicts plans_only: such an engine holds no KV");
     if (o->identity && !o->plans_only)
         return base_fail(err, RP_ERR_INVALID, "identity is for engines with plans_only: others compute their own (rp_engine_identity)");
@@ -121,6 +123,15 @@ static void engine_wake(void *user) {
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Whose text is reported as blocks: before the first root, after the salt. */
+static int set_blocks_root(rp_engine *e, const rp_engine_options *o, rp_error *err) {
+    base_key salt;
+    if (!o->on_blocks) return RP_OK;
+    const int rc = engine_salt(e, o->blocks_tenant, &salt, err);
+    if (!rc) e->reporter->blocks_root = job_text_root(e, &salt, e->formats.text);
+    return rc;
+}
+
 static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     static const span_store_write ways[] = {[RP_STORE_WRITE_BACK] = SPAN_STORE_WRITE_BACK,
                                             [RP_STORE_WRITE_THROUGH] = SPAN_STORE_WRITE_THROUGH,
@@ -128,6 +139,7 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     identity_note note;
     int rc = record_cipher_open(&e->cipher, o->store_key_file, err);
     if (!rc) rc = identity_find(e, o, &note, err);
+    if (!rc) rc = set_blocks_root(e, o, err);
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
@@ -211,12 +223,14 @@ static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
 
 /* Before the first root of the tree. */
 static int open_reporter(rp_engine *e, const rp_engine_options *o, rp_error *err) {
-    if (!o->on_spans) return RP_OK;
+    if (!o->on_spans && !o->on_blocks) return RP_OK;
     e->reporter = base_calloc(1, sizeof(*e->reporter));
     if (!e->reporter) return base_fail_memory(err, sizeof(*e->reporter), "reports of spans");
     e->reporter->cluster_key = e->cluster_key;
     e->reporter->fn = o->on_spans;
     e->reporter->user = o->spans_user;
+    e->reporter->on_blocks = o->on_blocks;
+    e->reporter->blocks_user = o->blocks_user;
     span_tree_set_reporter(e->tree, e->reporter);
     return RP_OK;
 }
@@ -248,7 +262,7 @@ static int engine_open_parts(rp_engine *e, const rp_engine_options *o, rp_error 
     e->scaffolds.budget_bytes = o->scaffold_bytes ? o->scaffold_bytes : kv_pool_get_stats(e->pool).budget_bytes / SCAFFOLD_SHARE;
     kv_pool_set_reclaim(e->pool, span_store_reclaim, e->store);
     identity_make(e, kernel_arithmetic_of(level));
-    rc = o->store_dir ? open_disk(e, o, err) : RP_OK;
+    rc = o->store_dir ? open_disk(e, o, err) : set_blocks_root(e, o, err);
     if (!rc && e->reporter) begin_reports(e);
     if (!rc) engine_publish(e);
     return rc ? rc : audit_open(e, o, err);

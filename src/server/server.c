@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "server/cluster/cluster_node.h"
+#include "server/cluster/kv_events.h"
 #include "server/generation/generate.h"
 #include "server/route/route.h"
 #include "server/routes.h"
@@ -110,6 +111,17 @@ static void free_strings(char **strings, int32_t n) {
     base_free(strings);
 }
 
+static int make_kv_events(rp_server *s, const rp_server_options *o, rp_error *err) {
+    const char *address = s->listeners.items[0].address, *name = o->kv_events_name ? o->kv_events_name : o->cluster_name;
+    if (o->router) return base_fail(err, RP_ERR_INVALID, "kv_events: a router holds no KV");
+    if (o->api_keys && !o->kv_events_tenant)
+        return base_fail(err, RP_ERR_INVALID, "kv_events: with api_keys every text is a tenant's: set kv_events_tenant to that of the gateway's key");
+    if (o->kv_events_tenant && !o->api_keys)
+        return base_fail(err, RP_ERR_INVALID, "kv_events_tenant: without api_keys all text is the operator's, and no tenant's");
+    if (!name) name = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
+    return kv_events_new(&s->kv_events, o->kv_events, name, o->kv_events_tenant, err);
+}
+
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
@@ -138,6 +150,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
     if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err))) return rc;
+    if (o->kv_events && (rc = make_kv_events(s, o, err))) return rc;
     return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
 }
 
@@ -156,6 +169,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
     s->options.max_bodies_bytes = most_bodies(&o);
     s->options.router = NULL;
+    s->options.kv_events = s->options.kv_events_name = s->options.kv_events_tenant = NULL;
     rc = server_make(s, &o, err);
     if (rc) rp_server_free(s);
     else *out = s;
@@ -178,6 +192,10 @@ static int join_cluster(server_model *m, void *user) {
 static int accept_requests(rp_server *s, int rc, rp_error *err) {
     int loading = SERVER_STATE_LOADING;
     if (!rc && s->cluster) rc = model_pool_visit(s->models, join_cluster, &(join){s->cluster, err});
+    if (!rc && s->kv_events) {
+        server_model *model;
+        rc = kv_events_ready(s->kv_events, model_pool_name(s->models, 0, &model), err);
+    }
     if (!rc) atomic_compare_exchange_strong(&s->state, &loading, SERVER_STATE_READY);
     return rc;
 }
@@ -185,6 +203,7 @@ static int accept_requests(rp_server *s, int rc, rp_error *err) {
 int rp_server_ready(rp_server *s, rp_model *model, rp_engine *engine, rp_error *err) {
     if (!s || !model || !engine) return base_fail(err, RP_ERR_INVALID, "rp_server_ready: server, model and engine are needed");
     if (s->cluster) return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen needs rp_server_ready_models: its engine ends before the server");
+    if (s->kv_events) return base_fail(err, RP_ERR_UNSUPPORTED, "kv_events needs rp_server_ready_models: its engine ends before the server");
     return accept_requests(s, model_pool_new_single(&s->models, s, model, engine, err), err);
 }
 
@@ -192,14 +211,18 @@ int rp_server_ready_models(rp_server *s, const rp_server_models *models, rp_erro
     if (!s || !models) return base_fail(err, RP_ERR_INVALID, "rp_server_ready_models: server and models are needed");
     if (s->cluster && models->n > 1)
         return base_fail(err, RP_ERR_UNSUPPORTED, "cluster_listen is for a server with one model: start a server for each of the %d", models->n);
+    if (s->kv_events && models->n > 1)
+        return base_fail(err, RP_ERR_UNSUPPORTED, "kv_events is for a server with one model: start a server for each of the %d", models->n);
     return accept_requests(s, model_pool_new(&s->models, s, models, err), err);
 }
 
 void rp_server_join(rp_server *s, rp_engine_options *o) {
-    if (!s->cluster) return;
-    o->cluster_key = cluster_node_secret(s->cluster);
-    o->on_spans = cluster_node_on_spans;
-    o->spans_user = s->cluster;
+    if (s->cluster) {
+        o->cluster_key = cluster_node_secret(s->cluster);
+        o->on_spans = cluster_node_on_spans;
+        o->spans_user = s->cluster;
+    }
+    if (s->kv_events) kv_events_join(s->kv_events, o);
 }
 
 int rp_server_ready_router(rp_server *s, rp_model *model, const rp_engine_options *options, rp_error *err) {
@@ -276,10 +299,12 @@ void rp_server_free(rp_server *s) {
     work_queue_free(s->work);
     watchdog_free(s->watchdog);
     cluster_node_stop(s->cluster);
+    kv_events_stop(s->kv_events);
     route_stop(s->route);
     model_pool_free(s->models);
     route_free(s->route);
-    cluster_node_free(s->cluster); /* engines that it has just closed report to it */
+    cluster_node_free(s->cluster); /* engines that it has just closed report to these */
+    kv_events_free(s->kv_events);
     content_registry_free(s->contents);
     report_ring_free(s->reports);
     response_registry_free(s->responses);

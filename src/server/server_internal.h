@@ -68,6 +68,7 @@ struct rp_server {
     _Atomic bool drains; /* an operator has said so: no new answers, until he says otherwise */
     _Atomic bool leaves;       /* it will be stopped: /readyz is 503, and requests are still accepted */
     struct cluster_node *cluster; /* NULL: the server is no node of a cluster */
+    struct kv_events *kv_events;  /* NULL: none are published */
     int stop_event;
     server_listeners listeners;
     server_names names;        /* accepted host names */

@@ -46,7 +46,15 @@ void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers) {
     r->changes[r->n++] = (rp_span_change){*name, tiers};
 }
 
+void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens, uint32_t tiers) {
+    if (r->n_blocks == SPAN_REPORT_BLOCKS) span_reporter_flush(r);
+    int32_t *own = r->tokens[r->n_blocks];
+    memcpy(own, tokens, sizeof(r->tokens[0]));
+    r->blocks[r->n_blocks++] = (rp_block_change){*name, *parent, tiers, own};
+}
+
 void span_reporter_flush(span_reporter *r) {
     if (r->n > 0 && r->fn) r->fn(r->user, r->changes, r->n);
-    r->n = 0;
+    if (r->n_blocks > 0 && r->on_blocks) r->on_blocks(r->blocks_user, r->blocks, r->n_blocks);
+    r->n = r->n_blocks = 0;
 }

@@ -15,6 +15,9 @@
  * 100,000 tokens (bench_plan_names). A text's tokens are the same wherever spans of the store begin and end in it: a router names a
  * prompt without the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
  *
+ * A block is such a name with its tokens and the name before it, for others who hash tokens in another way (rp_on_blocks). Blocks are of the
+ * texts of one root, whose positions are 0, 1, 2, ...: a text at other positions has other KV, which tokens alone do not tell.
+ *
  * Functions without a state; a span_reporter belongs to one thread at a time.
  */
 #ifndef STORE_SPAN_NAMES_H
@@ -25,6 +28,13 @@
 
 #define SPAN_NAME_TOKENS RP_NAME_TOKENS
 
+/* Where the names of a text have arrived. */
+typedef struct span_chain {
+    base_key link;
+    rp_name name;  /* of the link; zeros: none yet */
+    bool is_plain; /* its tokens have the positions 0, 1, 2, ..., after the root of blocks */
+} span_chain;
+
 rp_name span_name_of(const base_key *cluster_key, const base_key *key);
 /* The chain of a root. */
 base_key span_chain_begin(const base_key *cluster_key, const base_key *root);
@@ -34,18 +44,25 @@ base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int
 /* ---- reports ---- */
 
 #define SPAN_REPORT_CHANGES 512 /* delivered at once */
+#define SPAN_REPORT_BLOCKS 64
 
-/* Collects changes, and delivers them in batches. Zero-initialise, then set the first three. */
+/* Collects changes, and delivers them in batches. Zero-initialise, then set the first fields. */
 typedef struct span_reporter {
     base_key cluster_key;
     rp_on_spans fn; /* NULL: nothing is reported */
     void *user;
-    size_t n;
+    rp_on_blocks on_blocks; /* likewise */
+    void *blocks_user;
+    base_key blocks_root; /* before the first root of the tree */
+    size_t n, n_blocks;
     rp_span_change changes[SPAN_REPORT_CHANGES];
+    rp_block_change blocks[SPAN_REPORT_BLOCKS];
+    int32_t tokens[SPAN_REPORT_BLOCKS][SPAN_NAME_TOKENS];
 } span_reporter;
 
 /* Adds a change; delivers first if there is no space for it. */
 void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers);
+void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens, uint32_t tiers);
 /* Delivers what was added. */
 void span_reporter_flush(span_reporter *r);
 

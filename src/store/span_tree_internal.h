@@ -17,7 +17,7 @@ struct span_node {
     bool present;                              /* the store has its span; never for a root */
     uint8_t tiers;                             /* RP_TIER_*, as the store has last reported; 0 without names */
     int32_t depth;                             /* tokens of its path before it; set with names, like */
-    base_key chain;                            /* the link of the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
+    span_chain chain;                          /* up to the last multiple of SPAN_NAME_TOKENS of them (span_names.h) */
     span_node *dropped_before, *dropped_after; /* of an evicted node: the list of these */
     int32_t at;                                /* tokens of the parent before it */
     int32_t pos, first_slot, n_tokens;

@@ -365,11 +365,13 @@ static void test_plans_only_computes_nothing(void **state) {
 
 static void test_options(void **state) {
     static const struct {
-        bool on_spans, key, plans, store;
+        bool on_spans, on_blocks, key, plans, store;
         const char *identity;
     } bad[] = {
         {.on_spans = true},
         {.on_spans = true, .key = true, .plans = true},
+        {.on_blocks = true},
+        {.on_blocks = true, .key = true, .plans = true},
         {.plans = true, .store = true},
         {.identity = "00"},
         {.plans = true, .identity = "00"},
@@ -382,6 +384,7 @@ static void test_options(void **state) {
         rp_engine *e = NULL;
         rp_error err = {0};
         o.on_spans = bad[i].on_spans ? (rp_on_spans)(uintptr_t)1 : NULL;
+        o.on_blocks = bad[i].on_blocks ? (rp_on_blocks)(uintptr_t)1 : NULL;
         o.cluster_key = bad[i].key ? secret : NULL;
         o.plans_only = bad[i].plans;
         o.store_dir = bad[i].store ? "/nowhere" : NULL;

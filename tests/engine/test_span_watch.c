@@ -3,7 +3,8 @@
  *
  * Random requests over shared beginnings, modules, reduced modules, adapters and tenants, with budgets that evict in RAM and on disk, removals,
  * new versions of a schema, damaged records and restarts. After each round the table equals the store and the tree, whose names are computed here
- * from whole paths. Before a request the table and rp_plan_names_of tell how many tokens it will find.
+ * from whole paths, and so do the blocks of plain text of a tenant, or of none (on_blocks): tokens, parents before them. Before a request the
+ * table and rp_plan_names_of tell how many tokens it will find.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -53,14 +54,25 @@ static uint64_t seed;
 typedef struct held {
     rp_name name;
     uint32_t tiers;
-    bool used, seen; /* seen: by the check */
+    uint32_t block_tiers; /* as reported with its tokens */
+    bool used, seen;      /* seen: by the check */
 } held;
+
+/* Of a name that was reported as a block. */
+typedef struct block_text {
+    rp_name parent;
+    int32_t tokens[SPAN_NAME_TOKENS];
+} block_text;
 
 typedef struct world {
     rp_engine *engine;
     pthread_mutex_t lock;
-    held *table; /* [SLOTS], open addressing; nothing is removed */
+    held *table;       /* [SLOTS], open addressing; nothing is removed */
+    block_text *texts; /* [SLOTS], of its slots */
     size_t n_batches, largest_batch, n_found[3], n_gone;
+    size_t n_blocks; /* changes of blocks */
+    const char *blocks_tenant;
+    base_key plain_root;
     char dir[STORE_FOLDER_BYTES]; /* "": no disk */
     int32_t n_schemas;            /* versions of `s` so far */
     bool is_damaged;              /* records on disk */
@@ -85,10 +97,30 @@ static void mirror(void *user, const rp_span_change *changes, size_t n) {
     pthread_mutex_lock(&w->lock);
     for (size_t i = 0; i < n; i++) {
         held *h = find(w, &changes[i].name);
-        *h = (held){.name = changes[i].name, .tiers = changes[i].tiers, .used = true};
+        h->name = changes[i].name;
+        h->tiers = changes[i].tiers;
+        h->used = true;
     }
     w->n_batches++;
     w->largest_batch = BASE_MAX(w->largest_batch, n);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void mirror_blocks(void *user, const rp_block_change *changes, size_t n) {
+    world *w = user;
+    static const rp_name none;
+    pthread_mutex_lock(&w->lock);
+    for (size_t i = 0; i < n; i++) {
+        const rp_block_change *c = &changes[i];
+        held *h = find(w, &c->name);
+        assert_true(h->used);
+        if (c->tiers && memcmp(&c->parent, &none, sizeof(none)) != 0) assert_true(find(w, &c->parent)->block_tiers != 0);
+        h->block_tiers = c->tiers;
+        block_text *text = &w->texts[h - w->table];
+        text->parent = c->parent;
+        memcpy(text->tokens, c->tokens, sizeof(text->tokens));
+    }
+    w->n_blocks += n;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -108,6 +140,17 @@ static void expect(world *w, const rp_name *name, uint32_t tiers) {
     assert_false(h->seen); /* no two entries have the same name */
     h->seen = true;
     w->n_found[tiers - 1]++;
+}
+
+/* A name of text: with its block, if it is the tenant's plain text. */
+static void expect_text(world *w, const rp_name *name, uint32_t tiers, bool is_plain, const rp_name *parent, const int32_t *tokens) {
+    const held *h = find(w, name);
+    expect(w, name, tiers);
+    if (h->block_tiers != (is_plain ? tiers : 0))
+        fail_msg("seed %llu: a block is in tiers %u, but was reported in %u", (unsigned long long)seed, is_plain ? tiers : 0, h->block_tiers);
+    if (!is_plain || !tiers) return;
+    assert_memory_equal(&w->texts[h - w->table].parent, parent, sizeof(*parent));
+    assert_memory_equal(w->texts[h - w->table].tokens, tokens, sizeof(w->texts->tokens));
 }
 
 static void expect_module(void *user, const span_about *about) {
@@ -133,10 +176,14 @@ static void expect_below(world *w, const span_node *n, const base_key *root, int
         memcpy(positions, p.positions, (size_t)from * sizeof(int32_t));
         for (int32_t k = 0; k < child->n_tokens; k++) tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
         base_key chain = span_chain_begin(&w->engine->cluster_key, root);
+        bool is_plain = base_key_equal(root, &w->plain_root);
+        rp_name parent = {{0}};
         for (int32_t m = SPAN_NAME_TOKENS; m <= end; m += SPAN_NAME_TOKENS) {
             rp_name name;
             chain = span_chain_next(&chain, tokens + m - SPAN_NAME_TOKENS, positions + m - SPAN_NAME_TOKENS, &name);
-            if (m > from) expect(w, &name, tiers);
+            for (int32_t k = m - SPAN_NAME_TOKENS; k < m; k++) is_plain &= positions[k] == k;
+            if (m > from) expect_text(w, &name, tiers, is_plain, &parent, tokens + m - SPAN_NAME_TOKENS);
+            parent = name;
         }
         if (tiers) expect_below(w, child, root, from, (whole_path){tokens, positions});
     }
@@ -146,12 +193,14 @@ static void check_table(rp_engine *e, void *user) {
     world *w = user;
     const span_tree *t = e->tree;
     span_reporter_flush(e->reporter);
+    if (engine_salt(e, w->blocks_tenant, &w->plain_root, NULL)) abort();
     pthread_mutex_lock(&w->lock);
     for (size_t i = 0; i < SLOTS; i++) w->table[i].seen = false;
     span_store_each(e->store, expect_module, w);
     for (size_t i = 0; i < t->n_roots; i++) expect_below(w, t->roots[i], &t->roots[i]->key, 0, (whole_path){(int32_t[1]){0}, (int32_t[1]){0}});
     for (size_t i = 0; i < SLOTS; i++) {
         if (w->table[i].used && w->table[i].tiers == 0) w->n_gone++;
+        if (w->table[i].block_tiers != 0 && !w->table[i].seen) fail_msg("seed %llu: a block was reported that nothing has", (unsigned long long)seed);
         if (w->table[i].tiers != 0 && !w->table[i].seen) fail_msg("seed %llu: a name was reported that nothing has", (unsigned long long)seed);
     }
     pthread_mutex_unlock(&w->lock);
@@ -183,7 +232,9 @@ static void open_world(world *w, tiny_random *r) {
     o.store_write = tiny_random_below(r, 2) ? RP_STORE_WRITE_THROUGH : RP_STORE_WRITE_BACK;
     o.cluster_key = secret;
     o.on_spans = mirror;
-    o.spans_user = w;
+    o.spans_user = o.blocks_user = w;
+    o.on_blocks = mirror_blocks;
+    o.blocks_tenant = w->blocks_tenant = tiny_random_below(r, 3) ? NULL : "t";
     must(rp_engine_new(&w->engine, model, &o, &err), &err);
     load_schema(w);
 }
@@ -293,6 +344,7 @@ static void run_rounds(world *w, tiny_random *r) {
 static void run_world(world *w, bool disk) {
     tiny_random r = {seed + disk};
     w->table = calloc(SLOTS, sizeof(*w->table));
+    w->texts = calloc(SLOTS, sizeof(*w->texts));
     pthread_mutex_init(&w->lock, NULL);
     if (disk) store_folder_make(w->dir);
     for (int i = 0; i < (disk ? RESTARTS : 1); i++) {
@@ -305,8 +357,9 @@ static void run_world(world *w, bool disk) {
     }
     if (disk) store_folder_remove(w->dir);
     free(w->table);
+    free(w->texts);
     pthread_mutex_destroy(&w->lock);
-    assert_true(w->largest_batch <= SPAN_REPORT_CHANGES);
+    assert_true(w->largest_batch <= SPAN_REPORT_CHANGES && w->n_blocks > 0);
 }
 
 static void test_without_disk(void **state) {

@@ -8,6 +8,7 @@
 #include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
 #include "server/cluster/cluster_node.h"
+#include "server/cluster/kv_events.h"
 #include "server/handlers.h"
 #include "server/route/route.h"
 #include "server/server_internal.h"
@@ -148,6 +149,18 @@ static int append_cluster(base_buffer *b, rp_server *s) {
     return append_metrics(b, list, BASE_ARRAY_LEN(list));
 }
 
+static int append_kv_events(base_buffer *b, rp_server *s) {
+    if (!s->kv_events) return 0;
+    const kv_events_counts c = kv_events_count(s->kv_events);
+    const metric list[] = {
+        {"kv_events_blocks", "gauge", "Blocks of text that KV events say are held.", c.blocks},
+        {"kv_events_left_out_total", "counter", "Blocks that KV events leave out: too many, or no memory.", c.left_out},
+        {"kv_events_messages_total", "counter", "Messages with KV events.", c.messages},
+        {"kv_events_restarts_total", "counter", "Times that everything was published, for new subscribers.", c.restarts},
+    };
+    return append_metrics(b, list, BASE_ARRAY_LEN(list));
+}
+
 /* Metrics of the program that runs the server. */
 static int append_program(base_buffer *b, rp_server *s) {
     char text[RP_SERVER_METRICS_BYTES] = "";
@@ -158,7 +171,7 @@ static int append_program(base_buffer *b, rp_server *s) {
 
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
-    int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_program(&text, x->server);
+    int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_kv_events(&text, x->server) || append_program(&text, x->server);
     if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING)
         failed = x->server->route ? route_metrics_append(&text, x->server->route) : engine_metrics_append(&text, x->server->models);
     if (failed) base_buffer_clear(&text);
