@@ -78,7 +78,8 @@ const char *cluster_outcome_name(cluster_outcome outcome);
 /* How one node was seen when a request was placed: for explain. */
 typedef struct cluster_candidate {
     int32_t node;
-    const char *excluded;                          /* "dead", "suspect", "draining", "model", "identity", "itl", "tried", "full", "busy"; NULL: none. Static */
+    /* Why it is none: "dead", "suspect", "draining", "model", "identity", "itl", "tried", "full", "busy"; NULL: it is one. Static */
+    const char *excluded;
     int32_t held_tokens, disk_tokens;              /* tokens whose KV it holds; of them only on disk */
     double drain_ms, compute_ms, read_ms, ttft_ms; /* predicted: until idle; missing tokens; reads from disk; their sum */
     double step_ms;                                /* a decode step with it */

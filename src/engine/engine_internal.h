@@ -194,8 +194,6 @@ void engine_publish(rp_engine *e);
 
 /* The engine's thread: the load as of now. */
 rp_engine_load engine_load(rp_engine *e);
-/* The engine's thread: prompt tokens that a job would compute if it was admitted now. */
-int32_t engine_expected_tokens(const rp_engine *e, const rp_job *c);
 /* The engine's thread: a step ended at that time; answers: it had rows of them. */
 void engine_count_gap(rp_engine *e, uint64_t end_us, bool answers);
 

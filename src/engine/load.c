@@ -13,29 +13,6 @@
 
 /* ---- tokens to compute ---- */
 
-/* Of the modules of a queued job: those that miss, as far as they are known to be needed. */
-static int32_t missing_module_tokens(const rp_engine *e, const rp_job *c) {
-    const pml_plan *p = c->plan;
-    int32_t n = 0;
-    for (size_t i = 0; i < p->n_items && !c->exact; i++) {
-        if (!p->items[i].is_view) continue;
-        const pml_segment *s = &p->layout->segments[p->items[i].segment];
-        const base_key key = p->items[i].reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
-        if (c->request->options.reuse != RP_REUSE_ON || !span_store_has(e->store, &key)) n += s->n_tokens;
-    }
-    return n;
-}
-
-int32_t engine_expected_tokens(const rp_engine *e, const rp_job *c) {
-    if (c->kind != JOB_REQUEST) {
-        const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
-        return l && c->next_segment < l->n_segments ? l->segments[c->next_segment].n_tokens : 0;
-    }
-    const int32_t most = c->switch_at > 0 ? BASE_MIN(c->switch_at, job_most_found(c)) : job_most_found(c);
-    const size_t found = c->shares ? span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)BASE_MAX(most, 0), NULL, NULL) : 0;
-    return c->n_prompt - (int32_t)found + missing_module_tokens(e, c);
-}
-
 /* Of a running request: tokens after its modules. */
 static int32_t remaining_tokens(const rp_job *c) {
     if (c->kind != JOB_REQUEST || job_is_answering(c)) return 0;

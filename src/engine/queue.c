@@ -51,6 +51,32 @@ static double spent_on(const rp_engine *e, const rp_job *c) {
     return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, job_n_given(c));
 }
 
+/* ---- tokens to compute ---- */
+
+/* Of the modules of a queued job: those that miss, as far as they are known to be needed. */
+static int32_t missing_module_tokens(const rp_engine *e, const rp_job *c) {
+    const pml_plan *p = c->plan;
+    int32_t n = 0;
+    for (size_t i = 0; i < p->n_items && !c->exact; i++) {
+        if (!p->items[i].is_view) continue;
+        const pml_segment *s = &p->layout->segments[p->items[i].segment];
+        const base_key key = p->items[i].reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
+        if (c->request->options.reuse != RP_REUSE_ON || !span_store_has(e->store, &key)) n += s->n_tokens;
+    }
+    return n;
+}
+
+/* Tokens that a job has to compute, as far as is known before its turn. */
+static int32_t expected_tokens(const rp_engine *e, const rp_job *c) {
+    if (c->kind != JOB_REQUEST) {
+        const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
+        return l && c->next_segment < l->n_segments ? l->segments[c->next_segment].n_tokens : 0;
+    }
+    const int32_t most = c->switch_at > 0 ? BASE_MIN(c->switch_at, job_most_found(c)) : job_most_found(c);
+    const size_t found = c->shares ? span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)BASE_MAX(most, 0), NULL, NULL) : 0;
+    return c->n_prompt - (int32_t)found + missing_module_tokens(e, c);
+}
+
 /* ---- order ---- */
 
 static bool has_same_turns(const rp_job *a, const rp_job *b) {
@@ -115,7 +141,7 @@ static void queue_put_back(rp_engine *e, rp_job *own) {
 void queue_add(rp_engine *e, rp_job *c) {
     BASE_ASSERT(c->seq.reserved == 0 && c->seq.context.n_views == 0); /* queued: only prefetched spans */
     c->cost_us = queue_cost_of(e, c);
-    c->expected_tokens = engine_expected_tokens(e, c);
+    c->expected_tokens = expected_tokens(e, c);
     c->is_charged = false;
     rp_job *own = queue_take_out(e, c), **link = &own;
     if (!own) turns_begin(&e->turns, &c->request->flow, c->request->options.priority, quantum_us(e));

@@ -14,21 +14,6 @@
 
 _Static_assert(CLUSTER_N_OUTCOMES <= RP_CLUSTER_OUTCOMES && CLUSTER_SERVED == RP_CLUSTER_SERVED, "reprise_cluster.h describes outcomes");
 
-static const char *const policies[] = {
-#define X(id, name) name,
-    CLUSTER_POLICIES(X)
-#undef X
-};
-static const char *const admissions[] = {
-#define X(id, name) name,
-    CLUSTER_ADMISSIONS(X)
-#undef X
-};
-
-const char *rp_cluster_policy_name(int32_t i) { return i >= 0 && i < CLUSTER_N_POLICIES ? policies[i] : NULL; }
-const char *rp_cluster_admission_name(int32_t i) { return i >= 0 && i < CLUSTER_N_ADMISSIONS ? admissions[i] : NULL; }
-const char *rp_cluster_outcome_name(int32_t i) { return i >= 0 && i < CLUSTER_N_OUTCOMES ? cluster_outcome_name((cluster_outcome)i) : NULL; }
-
 /* ---- options ---- */
 
 static const rp_cluster_simulate_options defaults = {
