@@ -87,7 +87,7 @@ RP_API int rp_engine_get_load(rp_engine *engine, rp_engine_load *out);
 
 /* ---- Simulation ---- */
 
-/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times (docs/cluster.md#simulation). The
+/* A cluster under a virtual clock: routers and the nodes' journals are the real ones, nodes compute only times (docs/cluster-simulation.md). The
  * same options and seed give the same result on every machine. */
 
 /* Names of policies, admission rules and ends of requests, for numbers from 0; NULL past the end. Static. */

@@ -7,7 +7,7 @@
  *
  * The least T + delayed x (computing + reading) is taken. A node that computes for 1 ms delays by 1 ms whatever it has: prompts that wait, and
  * answers, whose steps have the rows of the prompt, too. `delayed` is how many that are: the mean of the cluster, not the node's own, because a
- * router levels the load, so that what is computed in vain anywhere delays the requests of all nodes (measured against other forms: docs/cluster.md).
+ * router levels the load, so that what is computed in vain anywhere delays the requests of all nodes (docs/cluster-simulation.md).
  *
  * Of the nodes within the share near_ties of the least, two are drawn and the one with fewer tokens queued is taken (two random choices:
  * Mitzenmacher, 2001), so that routers with equal views do not all choose the same node.

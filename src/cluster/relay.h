@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relay.h: what a router writes on a request that it passes to a node, and what a node writes between the frames of its stream (docs/cluster.md):
+/* relay.h: what a router writes on a request that it passes to a node, and what a node writes between the frames of its stream
+ * (docs/cluster-protocol.md):
  *
  *   x-reprise-route: epoch=HEX;id=ID;seed=N;created=SECONDS;marks=0|1[;left=MS]
  *   x-reprise-resume: N;TEXT_BYTES;FRAMES               N tokens (int32, little-endian) are the end of the body

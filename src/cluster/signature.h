@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signature.h: what proves that a request comes from who has the cluster's secret, for both sides of the cluster port (docs/cluster.md).
+/* signature.h: what proves that a request comes from who has the cluster's secret, for both sides of the cluster port (docs/cluster-protocol.md).
  *
  *   x-reprise-cluster: 1;NONCE;MAC     NONCE: 32 hexadecimal digits, new for each request; MAC: 64
  *   MAC = BLAKE2b-256, keyed by the secret, of: "reprise request 1", method, target, NONCE, x-reprise-route, x-reprise-resume, hash of the body;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A router, as far as tests of a node need one: signs requests, writes the headers of a route, reads span streams and marks. Written from
-docs/cluster.md and src/cluster/wire.h, with Python's BLAKE2b."""
+docs/cluster-protocol.md and src/cluster/wire.h, with Python's BLAKE2b."""
 import hashlib
 import http.client
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of a node that was lost, continued by another one (docs/cluster.md): in every dialect, with texts, reasoning and calls, a stream is cut at
+"""Streams of a node that was lost, continued by another one (docs/cluster-protocol.md): in every dialect, with texts, reasoning and calls, a stream is cut at
 marks, continued by another process, cut again and continued by the first one. What the client has then equals the stream of one node: texts, calls,
 finish reasons, ids, times, indexes and sequence numbers. Frames may be cut elsewhere."""
 import concurrent.futures

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_marks.h: marks in the stream of a routed request, by which its router can have another node continue it, and the continuation: what the
- * client has is rendered once more, so that the dialect's state is what it was, and dropped (docs/cluster.md).
+ * client has is rendered once more, so that the dialect's state is what it was, and dropped (docs/cluster-protocol.md).
  *
  *   on_token --> choice.sampled --taken with the text before it--> relay.unmarked --after a batch of frames--> ": r TEXT_BYTES FRAMES TOKEN ..."
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_frames.h: the stream of a node, up to its last mark (docs/cluster.md).
+/* route_frames.h: the stream of a node, up to its last mark (docs/cluster-protocol.md).
  *
  *   data: ...\n\n data: ...\n\n : r 12 2 801 44\n\n data: ...          frames | mark | frames that are not passed on yet
  *   ----------- passed on ----- -- taken out ---- -- pending --
