@@ -644,7 +644,7 @@ static int cluster_make_nodes(sim_cluster *s, rp_error *err) {
     for (int32_t i = 0; i < o->nodes && !rc; i++) {
         rc = sim_node_new(&s->nodes[i], i, &node, &s->w, &s->clock, &port);
         if (!rc) rc = sim_node_start(s->nodes[i], sim_random_next(&s->random) | 1);
-        s->n_nodes = rc ? i : i + 1;
+        s->n_nodes = s->nodes[i] ? i + 1 : i; /* one that did not start is freed, too */
     }
     return rc ? base_fail_memory(err, sizeof(sim_node *), "the nodes of a simulation") : RP_OK;
 }
