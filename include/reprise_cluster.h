@@ -76,7 +76,7 @@ typedef struct rp_engine_load {
     int32_t max_running;  /* rp_engine_options.max_sequences */
     int32_t chunk_tokens; /* rp_engine_options.chunk_tokens */
     /* Predicted time of a step with r rows, which attend to s slots in all (row_slots), in contexts of c slots (slots), in us:
-     * knots at r (linear between 1, 2, 4, ... 4096 rows) + row_slot_us * s + slot_us * c. All 0: nothing was measured yet. */
+     * knots at r (linear between 1, 2, 4, ... 4096 rows) + row_slot_us * s + slot_us * c. All 0: fewer than 16 steps were measured. */
     double knot_us[RP_COST_KNOTS];
     double row_slot_us, slot_us;
     double read_byte_us; /* time to read a byte of a record from disk; 0: not known */

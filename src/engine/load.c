@@ -10,6 +10,8 @@
 /* Counting free memory takes time for each span in RAM. */
 #define COUNT_FREE_US ((uint64_t)50000)
 #define GAP_SHARE 0.95
+/* Before so many steps, one that was disturbed decides the coefficients, and a router that believes them sends nothing that could correct them. */
+#define LEAST_STEPS 16
 
 /* ---- tokens to compute ---- */
 
@@ -22,7 +24,7 @@ static int32_t remaining_tokens(const rp_job *c) {
 static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n) {
     if (n <= 0) return;
     load->queued_tokens += n;
-    if (e->cost.n > 0) load->drain_us += (uint64_t)queue_prompt_us(e, n);
+    if (e->cost.n >= LEAST_STEPS) load->drain_us += (uint64_t)queue_prompt_us(e, n);
 }
 
 static void load_add_jobs(rp_engine *e, rp_engine_load *load) {
@@ -55,7 +57,7 @@ rp_engine_load engine_load(rp_engine *e) {
     rp_engine_load load = {.background = e->background_tasks.n_tasks, .free_bytes = free_bytes(e)};
     _Static_assert(RP_COST_KNOTS == COST_KNOTS, "the load has the model's knots");
     load_add_jobs(e, &load);
-    cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
+    if (e->cost.n >= LEAST_STEPS) cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
     return load;
 }
 
