@@ -475,11 +475,11 @@ static void test_load_of_a_queue(void **state) {
         must(rp_engine_submit(e, &q, &jobs[1 + i], &err), &err);
     }
     do assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
-    while (load.decoding == 0 || load.queued_tokens < 2 * N_LONG);
+    while (load.decoding == 0 || load.queued_tokens < 2 * N_LONG || load.drain_us == 0); /* which needs 16 measured steps */
     assert_int_equal(load.running, 1);
     assert_int_equal(load.waiting, 2);
     assert_int_equal(load.queued_tokens, 2 * N_LONG);
-    assert_true(load.drain_us > 0 && load.context_tokens >= N_LONG);
+    assert_true(load.context_tokens >= N_LONG);
     for (int i = 2; i >= 0; i--) {
         rp_job_cancel(jobs[i]);
         rp_job_wait(jobs[i], -1);
