@@ -46,7 +46,7 @@ static const cli_option options[] = {
     {.name = "cluster-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(cluster_name),
      .help = "with --cluster-listen: name of this node (the address of --cluster-listen)"},
     {.name = "kv-events", .kind = CLI_TEXT, .value = "ENDPOINT", .offset = AT(kv_events),
-     .help = "publish KV events in vLLM's form, for gateways of Kubernetes, on tcp://ADDRESS:PORT or ipc://PATH (ZeroMQ): whoever connects gets the "
+     .help = "publish KV events in vLLM's form, for gateways of Kubernetes, on tcp://ADDRESS:PORT or ipc://PATH (ZeroMQ): every subscriber receives the "
              "token ids of cached text; for trusted networks"},
     {.name = "kv-events-name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(kv_events_name),
      .help = "with --kv-events: name of this node in their topic kv@NAME@MODEL (--cluster-name, or the first address)"},

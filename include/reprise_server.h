@@ -119,7 +119,7 @@ typedef struct rp_server_options {
     int32_t shutdown_delay_ms;  /* after rp_server_stop: for so long /readyz is 503 and requests are still accepted, until a load balancer that asks
                                 /readyz sends no more; then the server drains. Default 0 */
     const char *kv_events;      /* publish KV events in vLLM's form for gateways (docs/cluster.md) on a ZeroMQ socket, "tcp://0.0.0.0:5557" or
-                                "ipc://PATH": whoever connects to it gets the token ids of cached text. With one model, and
+                                "ipc://PATH": every subscriber receives the token ids of cached text. With one model, and
                                 rp_server_ready_models. RP_ERR_UNSUPPORTED in a build without libzmq. NULL: none */
     const char *kv_events_name; /* of this node in their topic, without '@'; NULL: cluster_name, or else the first address without "http://" */
     const char *kv_events_tenant; /* text of this tenant is published: needed with api_keys, and only with it. NULL: of the operator */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_cache.c: `reprise cache`: store maintenance and cache simulation. Owns the table of its subcommands. One
  * thread. */
-#include <string.h>
-
 #include "common/command.h"
-#include "common/console.h"
+#include "common/options.h"
 
 static int cache_main(int argc, char **argv);
 
@@ -24,13 +22,4 @@ const cli_command cli_command_cache = {
     .parts = parts,
 };
 
-static int cache_main(int argc, char **argv) {
-    struct {
-        char unused;
-    } o = {0};
-    if (argc < 2) return cli_fail(CLI_WRONG_USE, "'reprise cache' needs a command: 'reprise cache --help' lists them");
-    if (argv[1][0] == '-')
-        return cli_options_parse(&cli_command_cache, argc, argv, &o) == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
-    const cli_command *part = cli_find_part(&cli_command_cache, argv[1]);
-    return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
-}
+static int cache_main(int argc, char **argv) { return cli_run_part(&cli_command_cache, argc, argv); }

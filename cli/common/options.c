@@ -360,6 +360,16 @@ const cli_command *cli_find_part(const cli_command *command, const char *name) {
     return NULL;
 }
 
+int cli_run_part(const cli_command *command, int argc, char **argv) {
+    char unused = 0; /* the table has no options but --help */
+    if (argc < 2)
+        return cli_fail(CLI_WRONG_USE, "'reprise %s' needs a command: 'reprise %s --help' lists them", command->name, command->name);
+    if (argv[1][0] == '-')
+        return cli_options_parse(command, argc, argv, &unused) == CLI_PARSED_HELP ? cli_finish_output() : CLI_WRONG_USE;
+    const cli_command *part = cli_find_part(command, argv[1]);
+    return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
+}
+
 /* ---- Help ---- */
 
 /* Prints words from cell `at` on; continuation lines start in the same cell. */

@@ -74,6 +74,9 @@ void cli_config_free(cli_config *config);
 /* The subcommand with this name; or NULL, after one error line on standard error. */
 const struct cli_command *cli_find_part(const struct cli_command *command, const char *name);
 
+/* The main of a command that only has subcommands. Returns an exit status. */
+int cli_run_part(const struct cli_command *command, int argc, char **argv);
+
 /* Prints a command's help: synopsis, subcommands, one entry for each row of its table, notes. */
 void cli_options_help(const struct cli_command *command, FILE *to);
 

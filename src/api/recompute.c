@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "api/store.h"
@@ -257,18 +258,10 @@ static int recompute_gather(void *user, const store_item *item, rp_error *err) {
     return RP_OK;
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t recompute_next_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 /* Fisher and Yates. */
 static void recomputation_shuffle(recomputation *r, uint64_t seed) {
     for (size_t i = r->n; i > 1; i--) {
-        size_t k = (size_t)(recompute_next_random(&seed) % i);
+        size_t k = (size_t)(base_random_next(&seed) % i);
         base_key last = r->keys[i - 1];
         r->keys[i - 1] = r->keys[k];
         r->keys[k] = last;

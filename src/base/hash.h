@@ -37,6 +37,16 @@ void base_key_hex(const base_key *key, char *out, size_t digits);
 /* The key of 64 lower-case digits; what follows them is not looked at. false: one of the 64 is no such digit, and *out is undefined. */
 bool base_key_parse(base_key *out, const char *digits);
 
+/* The finalizer of splitmix64 (Steele, Lea and Flood, 2014): every bit of x changes about half of the bits. Invertible. */
+static inline uint64_t base_mix64(uint64_t x) {
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* splitmix64: the next number; its state only counts, so that any seed is good. */
+static inline uint64_t base_random_next(uint64_t *state) { return base_mix64(*state += UINT64_C(0x9e3779b97f4a7c15)); }
+
 /* FNV-1a with its high bits mixed into the low ones, for tables whose size is a power of two. Never stored. */
 static inline uint64_t base_table_hash(const void *bytes, size_t n) {
     const unsigned char *p = (const unsigned char *)bytes;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/hash.h"
 #include "cluster/cost.h"
 
 /* A disk whose speed is not known yet: 1 GB/s. */
@@ -141,16 +142,7 @@ void cluster_policy_see(cluster_candidate *c, const cluster_facts *facts, const 
 
 /* ---- the choice ---- */
 
-/* splitmix64's mixer (Steele, Lea and Flood, 2014). */
-static uint64_t mixed(uint64_t x) {
-    x ^= x >> 30;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return mixed(env->random(env->user)) % n; }
+static uint64_t drawn_below(const cluster_env *env, uint64_t n) { return base_mix64(env->random(env->user)) % n; }
 
 /* Candidates that count: those that are not excluded; fast: nor slow. */
 typedef struct choice {
@@ -251,7 +243,7 @@ static int32_t choose_session(const choice *x, const cluster_request *r) {
     int32_t best = -1;
     for (int32_t i = 0; i < x->n; i++) {
         if (x->candidates[i].excluded) continue;
-        uint64_t weight = mixed(mixed(key) ^ x->facts[i].name_hash);
+        uint64_t weight = base_mix64(base_mix64(key) ^ x->facts[i].name_hash);
         if (best < 0 || weight > most) {
             best = i;
             most = weight;

@@ -167,9 +167,9 @@ typedef struct cluster_node_status {
     const cluster_view_counts *counts;
     cluster_health health;
     cluster_view_state stream;
-    bool draining, removed, other_identity; /* other_identity: its KV has other names than the router's plans */
-    int32_t sent;                           /* requests that it has from this router */
-    int64_t sent_tokens;                    /* prompt tokens of them that it has to compute, and that its load does not count yet */
+    bool draining, other_identity; /* other_identity: its KV has other names than the router's plans */
+    int32_t sent;                  /* requests that it has from this router */
+    int64_t sent_tokens;           /* prompt tokens of them that it has to compute, and that its load does not count yet */
     size_t names;
     uint64_t placed, failed; /* requests, since the start */
 } cluster_node_status;

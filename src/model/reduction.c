@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "model/reduction_queries.h"
 
@@ -112,14 +113,11 @@ static void score_sinks(const reduction_head *h, double *scores) {
     for (int32_t slot = 0; slot < h->n_slots; slot++) scores[slot] = slot < REDUCTION_FIRST ? (double)INFINITY : slot;
 }
 
-/* The finalizer of splitmix64 (Steele et al., 2014): 24 of its bits. */
+/* 24 bits of a hash of layer, head and slot. */
 static void score_random(const reduction_head *h, double *scores) {
     for (int32_t slot = 0; slot < h->n_slots; slot++) {
         uint64_t x = (uint64_t)(uint32_t)h->layer << 48 ^ (uint64_t)(uint32_t)h->kv_head << 32 ^ (uint64_t)(uint32_t)slot;
-        x += UINT64_C(0x9e3779b97f4a7c15);
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        scores[slot] = (double)((x ^ x >> 31) >> 40);
+        scores[slot] = (double)(base_random_next(&x) >> 40);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 /* ---- What it holds ---- */
@@ -98,14 +99,6 @@ static const float *sampler_adjust(sampler *s, const float *logits) {
 
 /* ---- Drawing ---- */
 
-/* splitmix64 (Steele, Lea, Flood 2014): its state only counts, so that any seed is good. */
-static uint64_t sampler_next_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* The first of them; what is no number is never among them. 0 if there is no other. */
 static int32_t sampler_likeliest(const float *logits, int32_t n) {
     int32_t best = 0;
@@ -136,11 +129,11 @@ static int32_t draw_candidate(const sampler *s, uint64_t random, sampler_candida
 int32_t sampler_draw(sampler *s, const float *logits) {
     logits = sampler_adjust(s, logits);
     if (!s->candidates) return sampler_likeliest(logits, s->n_vocab);
-    const uint64_t random = sampler_next_random(&s->random); /* of every token, needed or not: sampler_skip */
+    const uint64_t random = base_random_next(&s->random); /* of every token, needed or not: sampler_skip */
     int32_t n = sampler_filter(&s->options, logits, s->n_vocab, s->candidates);
     return n > 0 ? draw_candidate(s, random, s->candidates, n) : sampler_likeliest(logits, s->n_vocab);
 }
 
 void sampler_skip(sampler *s) {
-    if (s->candidates) sampler_next_random(&s->random);
+    if (s->candidates) base_random_next(&s->random);
 }

@@ -18,7 +18,7 @@ typedef enum chaos { CHAOS_KILL,
 static int32_t drawn(sim_random *r, int32_t low, int32_t high) { return low + (int32_t)sim_random_below(r, (uint64_t)(high - low + 1)); }
 
 void sim_chaos_draw(rp_cluster_simulate_options *o) {
-    sim_random r = {sim_mixed(o->seed + 77)};
+    sim_random r = {base_mix64(o->seed + 77)};
     o->nodes = drawn(&r, 1, 5);
     o->routers = drawn(&r, 1, 3);
     o->workload = RP_CLUSTER_CONVERSATIONS;
@@ -73,7 +73,7 @@ static void chaos_happens(void *owner, const sim_event *e) {
 }
 
 void sim_chaos_begin(sim_cluster *s) {
-    sim_random r = {sim_mixed(s->o->seed + 99)};
+    sim_random r = {base_mix64(s->o->seed + 99)};
     s->faults.on = true;
     s->faults.lose = 0.02 * sim_random_unit(&r);
     s->faults.cut = 0.02 * sim_random_unit(&r);

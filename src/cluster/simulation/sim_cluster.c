@@ -27,7 +27,7 @@ void sim_cluster_broken(sim_cluster *s, const char *format, ...) {
 }
 
 static void cluster_mix(sim_cluster *s, uint64_t what, uint64_t a, uint64_t b) {
-    s->hash = sim_mixed(s->hash + sim_mixed(s->clock.now_us + what) + sim_mixed(a + (b << 32)));
+    s->hash = base_mix64(s->hash + base_mix64(s->clock.now_us + what) + base_mix64(a + (b << 32)));
 }
 
 int sim_gap_bucket(uint64_t us) {
@@ -682,7 +682,7 @@ int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, con
     *out = s;
     if (!s) return base_fail_memory(err, sizeof(*s), "a simulation");
     s->o = o;
-    s->random.state = sim_mixed(o->seed);
+    s->random.state = base_mix64(o->seed);
     s->clock.now_us = 1;
     s->latency_us = (uint64_t)(o->latency_ms * 1e3);
     for (size_t i = 0; i < sizeof(s->secret); i++) s->secret[i] = (uint8_t)sim_random_next(&s->random);

@@ -78,6 +78,6 @@ typedef struct sim_node_totals {
 sim_node_totals sim_node_total(const sim_node *n);
 
 /* Fake arithmetic: the i-th token of a request's answer. */
-static inline uint64_t sim_token(uint32_t request, int32_t i) { return sim_mixed(((uint64_t)request << 32) + (uint64_t)i + 1); }
+static inline uint64_t sim_token(uint32_t request, int32_t i) { return base_mix64(((uint64_t)request << 32) + (uint64_t)i + 1); }
 
 #endif

@@ -6,20 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/hash.h"
+
 typedef struct sim_random {
     uint64_t state;
 } sim_random;
 
-/* splitmix64 (Steele, Lea and Flood, 2014). */
-static inline uint64_t sim_mixed(uint64_t x) {
-    x ^= x >> 30;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static inline uint64_t sim_random_next(sim_random *r) { return sim_mixed(r->state += UINT64_C(0x9e3779b97f4a7c15)); }
+static inline uint64_t sim_random_next(sim_random *r) { return base_random_next(&r->state); }
 
 /* n: 1 to 2^32. */
 static inline uint64_t sim_random_below(sim_random *r, uint64_t n) { return ((sim_random_next(r) >> 32) * n) >> 32; }

@@ -29,7 +29,7 @@ static int workload_rehash(sim_workload *w) {
     if (!buckets) return RP_ERR_MEMORY;
     memset(buckets, 0xff, n * sizeof(*buckets));
     for (size_t i = 0; i < w->n_names; i++) {
-        size_t b = (size_t)sim_mixed(w->keys[i]) & (n - 1);
+        size_t b = (size_t)base_mix64(w->keys[i]) & (n - 1);
         while (buckets[b] != SIM_NONE) b = (b + 1) & (n - 1);
         buckets[b] = (uint32_t)i;
     }
@@ -50,10 +50,10 @@ static int workload_add_name(sim_workload *w, uint64_t key, uint32_t tenant) {
 
 /* The number of the name that a tenant's KV of this content has. */
 static uint32_t workload_name(sim_workload *w, uint64_t content, uint32_t tenant) {
-    uint64_t key = sim_mixed(sim_mixed(content + w->salt) + tenant + 1);
+    uint64_t key = base_mix64(base_mix64(content + w->salt) + tenant + 1);
     if (!w->rc && 2 * (w->n_names + 1) > w->n_buckets) w->rc = workload_rehash(w);
     if (w->rc) return 0;
-    size_t b = (size_t)sim_mixed(key) & (w->n_buckets - 1);
+    size_t b = (size_t)base_mix64(key) & (w->n_buckets - 1);
     while (w->buckets[b] != SIM_NONE && w->keys[w->buckets[b]] != key) b = (b + 1) & (w->n_buckets - 1);
     if (w->buckets[b] == SIM_NONE) {
         w->rc = workload_add_name(w, key, tenant);
@@ -79,7 +79,7 @@ static void workload_add_item(sim_workload *w, sim_prompt *p, uint64_t content, 
     if (w->rc) return;
     rp_named_kv *item = &w->items[w->n_items];
     *item = (rp_named_kv){.is_module = is_module, .n_tokens = n_tokens, .position = position, .bytes = w->kv_bytes * (uint64_t)n_tokens};
-    uint64_t halves[2] = {sim_mixed(w->keys[id] + 1), sim_mixed(w->keys[id] + 2)};
+    uint64_t halves[2] = {base_mix64(w->keys[id] + 1), base_mix64(w->keys[id] + 2)};
     memcpy(item->name.bytes, halves, sizeof(halves));
     w->ids[w->n_items++] = id;
     p->n_kept++;
@@ -88,7 +88,7 @@ static void workload_add_item(sim_workload *w, sim_prompt *p, uint64_t content, 
 /* Names of text at [from, to) of a stream of tokens: of each part of `step` tokens. A name stands for everything before it, too. Returns where the
  * last one ends. */
 static int32_t workload_add_text(sim_workload *w, sim_prompt *p, uint64_t text, int32_t from, int32_t to, int32_t step) {
-    for (; from + step <= to; from += step) workload_add_item(w, p, sim_mixed(text) + (uint64_t)(from / step), false, from, step);
+    for (; from + step <= to; from += step) workload_add_item(w, p, base_mix64(text) + (uint64_t)(from / step), false, from, step);
     return from;
 }
 
@@ -112,7 +112,7 @@ static int make_trace(sim_workload *w, const rp_cluster_simulate_options *o, con
         }
         p->n_items = p->n_kept;
         /* A trace has no sessions: text after a system prompt that all share. */
-        p->session = t->n_blocks > 1 ? sim_mixed(t->blocks[1]) | 1 : 1;
+        p->session = t->n_blocks > 1 ? base_mix64(t->blocks[1]) | 1 : 1;
     }
     return RP_OK;
 }
@@ -143,7 +143,7 @@ static void add_documents(sim_workload *w, const rp_cluster_simulate_options *o,
     for (int32_t k = 0, position = 0; k < o->chosen; k++, position += o->prefix_tokens) {
         uint64_t other = (uint64_t)k + sim_random_below(random, (uint64_t)(o->documents - k)), document = order[other];
         order[other] = order[k];
-        ordered = sim_mixed(ordered + document + 1);
+        ordered = base_mix64(ordered + document + 1);
         for (int32_t from = 0; from < o->prefix_tokens; from += SPAN_TOKENS)
             workload_add_item(w, p, (document << 20) + (uint64_t)(from / SPAN_TOKENS), true, position + from,
                               BASE_MIN(SPAN_TOKENS, o->prefix_tokens - from));

@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "model/cpu/cpu_backend.h"
 #include "model/model_internal.h"
@@ -46,13 +47,6 @@ typedef struct mock_backend {
 
 static mock_backend *mock(backend *b) { return (mock_backend *)b; }
 
-/* The finalizer of splitmix64: every bit of x changes half of the bits. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 /* ---- KV ---- */
 
 typedef void (*mock_store_fn)(const float *x, int64_t dim, void *head, int slot);
@@ -81,7 +75,7 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
         const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
-        expand(mix(mix((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
+        expand(base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
         store_of(&b->kernels, kv_format_keys(format), true)(x, MOCK_HEAD_DIM, kv_span_keys(row->span, layer, block, 0), slot);
         store_of(&b->kernels, kv_format_values(format), false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, kv_span_values(row->span, layer, block, 0), slot);
     }
@@ -129,7 +123,8 @@ static uint64_t hash_elements(kv_element e, const void *head, bool is_key, int s
 
 static uint64_t hash_slot(const seen_block *s, int slot) {
     const int64_t pos = (s->positions ? s->positions[slot] : s->first + slot) + s->shift;
-    return mix(hash_elements(s->key, s->keys, true, slot) ^ mix(hash_elements(s->value, s->values, false, slot)) ^ mix((uint64_t)pos + 1));
+    const uint64_t key = hash_elements(s->key, s->keys, true, slot), value = hash_elements(s->value, s->values, false, slot);
+    return base_mix64(key ^ base_mix64(value) ^ base_mix64((uint64_t)pos + 1));
 }
 
 static uint64_t sum_block(const kv_view *v, int32_t block, uint64_t visible) {
@@ -155,7 +150,7 @@ static uint64_t state_of(const model_step *step, const model_row *row) {
             const uint64_t visible = kv_view_visible(&c->views[i], 0, 0, block, row->pos, 0);
             if (visible) sum += sum_block(&c->views[i], block, visible);
         }
-    return mix(sum + mix((uint64_t)(uint32_t)row->token + 1));
+    return base_mix64(sum + base_mix64((uint64_t)(uint32_t)row->token + 1));
 }
 
 /* ---- time ---- */
@@ -207,12 +202,12 @@ static void write_logits(const mock_backend *b, uint64_t state, float *logits) {
         x = (x ^ (x >> 15)) * UINT32_C(0x85ebca6b);
         logits[i] = b->floors[i] + (float)(x >> 8) * (TEXT_SPREAD * 0x1p-24f);
     }
-    for (int32_t i = N_WORDS; i-- > 0;) logits[b->words[mix(state + (uint64_t)i) % (uint64_t)b->n_words]] = WORD_LOGIT - WORD_STEP * (float)i;
+    for (int32_t i = N_WORDS; i-- > 0;) logits[b->words[base_mix64(state + (uint64_t)i) % (uint64_t)b->n_words]] = WORD_LOGIT - WORD_STEP * (float)i;
     for (int32_t i = 0; i < b->n_ends; i++) logits[b->ends[i]] = state % END_EVERY == 0 ? END_LOGIT - (float)i : LATE_END_LOGIT - (float)i;
 }
 
 static void write_hidden(const mock_backend *b, uint64_t state, float *hidden) {
-    for (int32_t i = 0; i < b->model->hp.n_embd; i++) hidden[i] = (float)(int64_t)(mix(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
+    for (int32_t i = 0; i < b->model->hp.n_embd; i++) hidden[i] = (float)(int64_t)(base_mix64(state + (uint64_t)i) >> 40) * 0x1p-23f - 1.0f;
 }
 
 /* Of the rows of the step that want logits, or hidden states, in their order. */

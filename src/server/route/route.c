@@ -20,31 +20,21 @@ void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
 
 /* ---- options ---- */
 
-static const char *const policy_names[] = {
-#define X(id, name) name,
-    CLUSTER_POLICIES(X)
-#undef X
-};
-static const char *const admission_names[] = {
-#define X(id, name) name,
-    CLUSTER_ADMISSIONS(X)
-#undef X
-};
-
-static int find_name(const char *what, const char *name, const char *const *names, size_t n, int *found, rp_error *err) {
+/* The number of a name in a list (reprise_cluster.h). */
+static int find_name(const char *what, const char *name, const char *(*name_of)(int32_t i), int *found, rp_error *err) {
     char all[256] = "";
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(names[i], name) == 0) return *found = (int)i, RP_OK;
+    for (int32_t i = 0; name_of(i); i++) {
+        if (strcmp(name_of(i), name) == 0) return *found = i, RP_OK;
         const size_t used = strlen(all);
-        snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", names[i]);
+        snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", name_of(i));
     }
     return base_fail(err, RP_ERR_INVALID, "%s '%.40s': give one of %s", what, name, all);
 }
 
 static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
     int policy = CLUSTER_POLICY_COST, admission = CLUSTER_ADMISSION_PREDICTED, rc = RP_OK;
-    if (o->policy) rc = find_name("policy", o->policy, policy_names, BASE_ARRAY_LEN(policy_names), &policy, err);
-    if (!rc && o->admission) rc = find_name("admission", o->admission, admission_names, BASE_ARRAY_LEN(admission_names), &admission, err);
+    if (o->policy) rc = find_name("policy", o->policy, rp_cluster_policy_name, &policy, err);
+    if (!rc && o->admission) rc = find_name("admission", o->admission, rp_cluster_admission_name, &admission, err);
     if (rc) return rc;
     if (!(o->ttft_goal_ms >= 0) || !(o->itl_goal_ms >= 0)) return base_fail(err, RP_ERR_INVALID,
                                                                             "a goal is negative: give milliseconds, or 0 for none");

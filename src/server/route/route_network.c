@@ -231,7 +231,7 @@ static void network_look(route *t) {
     cluster_node_status s;
     int n = 0;
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
-        const bool is_there = cluster_router_node(t->router, i, &s) && !s.removed && t->nodes[i];
+        const bool is_there = cluster_router_node(t->router, i, &s) && t->nodes[i];
         n += is_there && s.health == CLUSTER_WELL && !s.draining;
         if (!is_there || !t->nodes[i]->must_cut) continue;
         t->nodes[i]->must_cut = false;

@@ -64,7 +64,7 @@ static void find_identity(route *t) {
     cluster_node_status s;
     if (!identity[0] || strcmp(identity, t->wanted_identity) == 0) return;
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
-        if (!cluster_router_node(t->router, i, &s) || s.removed || strcmp(s.hello->identity, identity) != 0) continue;
+        if (!cluster_router_node(t->router, i, &s) || strcmp(s.hello->identity, identity) != 0) continue;
         pthread_mutex_lock(&t->wake_lock);
         snprintf(t->wanted_identity, sizeof(t->wanted_identity), "%s", identity);
         snprintf(t->wanted_format, sizeof(t->wanted_format), "%s", s.hello->kv_format);
@@ -93,7 +93,7 @@ void route_planner_look(route *t) {
     bool lacks = false;
     find_identity(t);
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
-        if (t->nodes[i] && cluster_router_node(t->router, i, &s) && !s.removed) lacks |= look_at_schemas(t, t->nodes[i], &s);
+        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) lacks |= look_at_schemas(t, t->nodes[i], &s);
     if (!lacks) return;
     pthread_mutex_lock(&t->wake_lock);
     t->must_sync = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_names.c: names of policies, rules of admission and outcomes (reprise_cluster.h). */
+/* router_names.c: names of policies, rules of admission and outcomes (reprise_cluster.h). */
 #include "cluster/router.h"
 
 static const char *const policies[] = {
