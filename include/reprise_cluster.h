@@ -79,7 +79,7 @@ typedef struct rp_engine_load {
      * knots at r (linear between 1, 2, 4, ... 4096 rows) + row_slot_us * s + slot_us * c. All 0: fewer than 16 steps were measured. */
     double knot_us[RP_COST_KNOTS];
     double row_slot_us, slot_us;
-    double read_byte_us; /* time to read a byte of a record from disk; 0: not known */
+    double read_byte_us; /* measured time to read a byte of a record from disk; 0: not known, as fewer than 4 were read */
 } rp_engine_load;
 
 /* RP_ERR_INVALID (struct_size is not set). Any thread. */

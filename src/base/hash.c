@@ -16,7 +16,9 @@
 
 _Static_assert(sizeof(crypto_generichash_state) <= sizeof(((base_hash *)0)->state), "base_hash holds libsodium's state");
 _Static_assert(_Alignof(crypto_generichash_state) <= _Alignof(base_hash), "base_hash is aligned for libsodium's state");
-_Static_assert(sizeof(base_key) == BASE_KEY_BYTES && 2 * BASE_KEY_BYTES <= crypto_generichash_BYTES_MAX, "two keys are the output of one hash");
+_Static_assert(sizeof(base_key) == BASE_KEY_BYTES, "a key has no padding");
+_Static_assert(BASE_SHORT_KEY_BYTES == crypto_shorthash_siphashx24_KEYBYTES && BASE_SHORT_HASH_BYTES == crypto_shorthash_siphashx24_BYTES,
+               "the short hash is SipHash with 128 bits");
 _Static_assert(BASE_KEY_BYTES >= crypto_generichash_BYTES_MIN && BASE_KEY_BYTES <= crypto_generichash_BYTES_MAX,
                "BLAKE2b makes keys of this length");
 
@@ -45,21 +47,19 @@ static void update_frame(base_hash *h, unsigned char tag, uint64_t v) {
     base_hash_update(h, frame, sizeof frame);
 }
 
-static void hash_start(base_hash *h, const char *domain, const unsigned char *key, size_t key_bytes, size_t out_bytes) {
+static void hash_start(base_hash *h, const char *domain, const unsigned char *key, size_t key_bytes) {
     pthread_once(&sodium_once, sodium_start);
-    int rc = crypto_generichash_init(base_hash_state_of(h), key, key_bytes, out_bytes);
+    int rc = crypto_generichash_init(base_hash_state_of(h), key, key_bytes, BASE_KEY_BYTES);
     BASE_ASSERT(rc == 0);
     (void)rc;
     base_hash_bytes(h, domain, strlen(domain));
 }
 
-void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, BASE_KEY_BYTES); }
+void base_hash_init(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0); }
 
 void base_hash_init_keyed(base_hash *h, const char *domain, const base_key *key) {
-    hash_start(h, domain, key->bytes, sizeof key->bytes, BASE_KEY_BYTES);
+    hash_start(h, domain, key->bytes, sizeof key->bytes);
 }
-
-void base_hash_init_pair(base_hash *h, const char *domain) { hash_start(h, domain, NULL, 0, 2 * sizeof(base_key)); }
 
 void base_hash_bytes(base_hash *h, const void *bytes, size_t n) {
     update_frame(h, TAG_BYTES, n);
@@ -79,8 +79,8 @@ void base_hash_final(base_hash *h, base_key *out) {
     (void)rc;
 }
 
-void base_hash_final_pair(base_hash *h, base_key out[2]) {
-    int rc = crypto_generichash_final(base_hash_state_of(h), out[0].bytes, 2 * sizeof(base_key));
+void base_short_hash(uint8_t out[BASE_SHORT_HASH_BYTES], const uint8_t key[BASE_SHORT_KEY_BYTES], const void *bytes, size_t n) {
+    int rc = crypto_shorthash_siphashx24(out, bytes, n, key);
     BASE_ASSERT(rc == 0);
     (void)rc;
 }

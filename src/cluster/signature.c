@@ -17,8 +17,9 @@
 #define MAC_BYTES 32
 #define MAC_AT (2 + 2 * CLUSTER_NONCE_BYTES + 1)
 
-_Static_assert(sizeof(crypto_generichash_state) <= sizeof(cluster_body), "a body's hash holds libsodium's state");
-_Static_assert(MAC_BYTES == crypto_generichash_BYTES && CLUSTER_BODY_HASH_BYTES == crypto_generichash_BYTES, "hashes are BLAKE2b-256");
+_Static_assert(sizeof(crypto_onetimeauth_state) <= sizeof(cluster_body), "a body's tag holds libsodium's state");
+_Static_assert(MAC_BYTES == crypto_generichash_BYTES && crypto_onetimeauth_KEYBYTES == crypto_generichash_BYTES, "hashes are BLAKE2b-256");
+_Static_assert(CLUSTER_BODY_TAG_BYTES == crypto_onetimeauth_BYTES, "tags are of Poly1305");
 
 /* ---- the secret ---- */
 
@@ -56,19 +57,7 @@ int cluster_secret_read(uint8_t secret[RP_CLUSTER_KEY_BYTES], const char *path, 
     return rc;
 }
 
-/* ---- bodies ---- */
-
-static crypto_generichash_state *state_of(cluster_body *b) { return (crypto_generichash_state *)(void *)b->state; }
-
-void cluster_body_init(cluster_body *b) { crypto_generichash_init(state_of(b), NULL, 0, CLUSTER_BODY_HASH_BYTES); }
-
-void cluster_body_add(cluster_body *b, const void *bytes, size_t n) { crypto_generichash_update(state_of(b), bytes, n); }
-
-void cluster_body_final(cluster_body *b, uint8_t hash[CLUSTER_BODY_HASH_BYTES]) {
-    crypto_generichash_final(state_of(b), hash, CLUSTER_BODY_HASH_BYTES);
-}
-
-/* ---- requests ---- */
+/* ---- framed parts ---- */
 
 static void add_framed(crypto_generichash_state *h, const void *bytes, size_t n) {
     const uint8_t length[4] = {(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24)};
@@ -77,6 +66,28 @@ static void add_framed(crypto_generichash_state *h, const void *bytes, size_t n)
 }
 
 static void add_text(crypto_generichash_state *h, const char *text) { add_framed(h, text ? text : "", text ? strlen(text) : 0); }
+
+/* ---- bodies ---- */
+
+static crypto_onetimeauth_state *state_of(cluster_body *b) { return (crypto_onetimeauth_state *)(void *)b->state; }
+
+void cluster_body_init(cluster_body *b, const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES]) {
+    crypto_generichash_state h;
+    uint8_t key[crypto_onetimeauth_KEYBYTES];
+    crypto_generichash_init(&h, secret, RP_CLUSTER_KEY_BYTES, sizeof(key));
+    add_text(&h, "reprise body 1");
+    add_framed(&h, nonce, CLUSTER_NONCE_BYTES);
+    crypto_generichash_final(&h, key, sizeof(key));
+    crypto_onetimeauth_init(state_of(b), key);
+    sodium_memzero(&h, sizeof(h));
+    sodium_memzero(key, sizeof(key));
+}
+
+void cluster_body_add(cluster_body *b, const void *bytes, size_t n) { crypto_onetimeauth_update(state_of(b), bytes, n); }
+
+void cluster_body_final(cluster_body *b, uint8_t tag[CLUSTER_BODY_TAG_BYTES]) { crypto_onetimeauth_final(state_of(b), tag); }
+
+/* ---- requests ---- */
 
 void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const cluster_signed *r) {
     crypto_generichash_state h;
@@ -90,7 +101,7 @@ void cluster_sign(char out[CLUSTER_SIGNATURE_BYTES], const uint8_t *secret, cons
     add_text(&h, digits);
     add_text(&h, r->route);
     add_text(&h, r->resume);
-    add_framed(&h, r->body_hash, CLUSTER_BODY_HASH_BYTES);
+    add_framed(&h, r->body_tag, CLUSTER_BODY_TAG_BYTES);
     crypto_generichash_final(&h, mac, sizeof(mac));
     snprintf(out, CLUSTER_SIGNATURE_BYTES, "1;%s;", digits);
     sodium_bin2hex(out + MAC_AT, CLUSTER_SIGNATURE_BYTES - MAC_AT, mac, sizeof(mac));
@@ -115,7 +126,7 @@ bool cluster_signature_check(const char *text, const uint8_t *secret, const clus
 /* ---- nodes ---- */
 
 void cluster_node_tag(char out[CLUSTER_NODE_TAG_BYTES], const char *name) {
-    uint8_t hash[CLUSTER_BODY_HASH_BYTES];
+    uint8_t hash[crypto_generichash_BYTES];
     crypto_generichash(hash, sizeof(hash), (const unsigned char *)name, strlen(name), NULL, 0);
     sodium_bin2hex(out, CLUSTER_NODE_TAG_BYTES, hash, (CLUSTER_NODE_TAG_BYTES - 1) / 2);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_tokens.c: the tokens that a job computes itself, after its views: their list, the key of their context, their
  * blocks. */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/hash.h"
 #include "engine/engine_internal.h"
@@ -10,10 +12,9 @@ static void list_runs(const pml_plan *p, int32_t *tokens, int32_t *positions) {
     size_t n = 0;
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
-        for (int32_t k = 0; k < item->n_tokens && !item->is_view; k++) {
-            tokens[n] = p->tokens.ids[item->first_token + (size_t)k];
-            positions[n++] = item->pos + k;
-        }
+        if (item->is_view || item->n_tokens == 0) continue;
+        memcpy(tokens + n, p->tokens.ids + item->first_token, (size_t)item->n_tokens * sizeof(*tokens));
+        for (int32_t k = 0; k < item->n_tokens; k++) positions[n++] = item->pos + k;
     }
 }
 

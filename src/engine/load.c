@@ -57,6 +57,7 @@ rp_engine_load engine_load(rp_engine *e) {
     rp_engine_load load = {.background = e->background_tasks.n_tasks, .free_bytes = free_bytes(e)};
     _Static_assert(RP_COST_KNOTS == COST_KNOTS, "the load has the model's knots");
     load_add_jobs(e, &load);
+    load.read_byte_us = span_store_read_byte_us(e->store);
     if (e->cost.n >= LEAST_STEPS) cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
     return load;
 }

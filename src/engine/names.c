@@ -99,12 +99,13 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 /* Own tokens [begin, end) after one root. *named: the end of the last token with a name. */
 static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
-    base_key chain = span_chain_begin(&c->engine->cluster_key, root);
+    span_chain chain = span_chain_begin(&c->engine->cluster_key, root);
     int rc = RP_OK;
     for (int32_t i = begin; i + SPAN_NAME_TOKENS <= end && !rc; i += SPAN_NAME_TOKENS) {
         rp_named_kv about = {.n_tokens = i + SPAN_NAME_TOKENS - *named, .position = c->positions[*named]};
         about.bytes = (uint64_t)about.n_tokens * token_bytes;
-        chain = span_chain_next(&chain, c->tokens + i, c->positions + i, &about.name);
+        span_chain_next(&chain, c->tokens + i, c->positions + i);
+        about.name = chain.name;
         *named = i + SPAN_NAME_TOKENS;
         rc = names_add(o, &about, err);
     }

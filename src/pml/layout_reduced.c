@@ -65,10 +65,9 @@ base_key pml_reduced_key(const pml_segment *s, int32_t i) {
 }
 
 static int append_cited(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err) {
-    int rc = RP_OK;
-    for (int32_t i = begin > CITED ? begin - CITED : 0; i < begin && !rc; i++)
-        if (token_list_push(out, pml_segment_tokens(l, s)[i])) rc = base_fail_memory(err, sizeof(int32_t), "tokens");
-    return rc;
+    const int32_t first = begin > CITED ? begin - CITED : 0;
+    const int rc = token_list_append(out, pml_segment_tokens(l, s) + first, (size_t)(begin - first));
+    return rc ? base_fail_memory(err, (size_t)begin * sizeof(int32_t), "tokens") : RP_OK;
 }
 
 int pml_append_asking(const pml_layout *l, const pml_segment *s, int32_t begin, token_list *out, rp_error *err) {

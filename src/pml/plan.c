@@ -81,10 +81,10 @@ static int plan_build_add_view(plan_build *b, const plan_entry *e) {
 /* Adds tokens [begin, end) of a segment that is recomputed for this prompt. */
 static int plan_build_add_piece(plan_build *b, const plan_entry *e, int32_t begin, int32_t end) {
     const pml_segment *s = &b->layout->segments[e->segment];
-    size_t first = b->plan->tokens.n;
-    for (int32_t i = begin; i < end; i++)
-        if (token_list_push(&b->plan->tokens, pml_segment_tokens(b->layout, s)[i])) return base_fail_memory(b->err, first * 4, "tokens");
+    const size_t first = b->plan->tokens.n;
     if (begin >= end) return RP_OK;
+    if (token_list_append(&b->plan->tokens, pml_segment_tokens(b->layout, s) + begin, (size_t)(end - begin)))
+        return base_fail_memory(b->err, first * 4, "tokens");
     return plan_add_item(b->plan, &(pml_item){.segment = e->segment, .holder = s->holder, .pos = e->pos + begin, .n_tokens = end - begin,
                                          .n_counted = end - begin, .first_token = first}, b->err);
 }
@@ -293,13 +293,11 @@ int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error 
 }
 
 static int append_tokens(const rp_model *m, const int32_t *tokens, size_t n, token_list *out, rp_error *err) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= m->hp.n_vocab)
             return base_fail(err, RP_ERR_INVALID, "token %zu of the prompt is %d, but the vocabulary has %d", i, tokens[i], m->hp.n_vocab);
-        int rc = token_list_push(out, tokens[i]);
-        if (rc) return base_fail(err, rc, "out of memory: a prompt of %zu tokens", n);
-    }
-    return RP_OK;
+    const int rc = token_list_append(out, tokens, n);
+    return rc ? base_fail(err, rc, "out of memory: a prompt of %zu tokens", n) : RP_OK;
 }
 
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err) {

@@ -28,6 +28,9 @@
  * threads that compute share short loops, and a preempted one delays all of them. It polls the flag every LOOK_US. */
 #define WORK_US 200
 #define LOOK_US 2000
+/* The speed of reading is known after so many records, and follows the last bytes. */
+#define SPEED_READS 4
+#define SPEED_BYTES ((double)(256 << 20))
 /* Changes of the index in one transaction, while more are queued. */
 #define BATCH 32
 
@@ -60,6 +63,14 @@ typedef struct queue {
     job *first, **end;
 } queue;
 
+/* How fast records are read: time with at least one read in progress. */
+typedef struct read_speed {
+    int n_active;
+    uint64_t since_us; /* base_clock_us of the last change of n_active */
+    double us, bytes;
+    uint64_t n; /* records */
+} read_speed;
+
 struct disk_tier {
     disk_tier_options options;
     disk_folder folder;
@@ -89,6 +100,7 @@ struct disk_tier {
     queue reads, changes, events;
     int64_t n_pending; /* reads and writes that have not become events */
     int n_open; /* files open for reading */
+    read_speed speed;
     uint64_t overhead; /* as of the last commit */
 };
 
@@ -185,11 +197,28 @@ static void disk_tier_finish(disk_tier *d, job *j) {
     d->options.notify(d->options.user);
 }
 
+/* One more reader, or one less. */
+static void read_speed_count(read_speed *s, int change) {
+    const uint64_t now = base_clock_us();
+    if (s->n_active > 0) s->us += (double)(now - s->since_us);
+    s->since_us = now;
+    s->n_active += change;
+}
+
+static void read_speed_add(read_speed *s, uint64_t bytes) {
+    s->bytes += (double)bytes;
+    s->n++;
+    if (s->bytes < SPEED_BYTES) return;
+    s->bytes /= 2;
+    s->us /= 2;
+}
+
 /* Locked before and after. */
 static void serve_read(disk_tier *d, job *j) {
     bool opens = !j->reader;
     j->taken = true;
     d->n_open += opens;
+    read_speed_count(&d->speed, 1);
     pthread_mutex_unlock(&d->lock);
     disk_tier_read_on(d, j);
     bool over = j->fault || j->next_layer == d->options.format->shape.n_layers;
@@ -201,6 +230,8 @@ static void serve_read(disk_tier *d, job *j) {
     }
     pthread_mutex_lock(&d->lock);
     j->taken = false;
+    read_speed_count(&d->speed, -1);
+    if (over && !j->fault) read_speed_add(&d->speed, j->bytes);
     if (over) {
         d->n_open--;
         unlink_job(&d->reads, j);
@@ -658,6 +689,13 @@ uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r) {
 uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }
 uint64_t disk_tier_queued_bytes(const disk_tier *d) { return d->queued_bytes; }
 size_t disk_tier_queued(const disk_tier *d) { return d->n_queued; }
+
+double disk_tier_read_byte_us(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    const double us = d->speed.n < SPEED_READS ? 0 : d->speed.us / d->speed.bytes;
+    pthread_mutex_unlock(&d->lock);
+    return us;
+}
 
 uint64_t disk_tier_overhead(disk_tier *d) {
     pthread_mutex_lock(&d->lock);

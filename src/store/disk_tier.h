@@ -115,6 +115,8 @@ void disk_tier_settle(disk_tier *d);
 uint64_t disk_tier_serial(const disk_tier *d);
 uint64_t disk_tier_queued_bytes(const disk_tier *d); /* of KV, waiting to be written */
 size_t disk_tier_queued(const disk_tier *d);         /* writes */
+/* Measured microseconds to read a byte of a record, checksums and decryption included; 0: too few were read. */
+double disk_tier_read_byte_us(disk_tier *d);
 /* Bytes on disk besides the records and the quarantine: index, folders. */
 uint64_t disk_tier_overhead(disk_tier *d);
 /* Upper bound of the size on disk of a record with its span's form. */

@@ -2,6 +2,7 @@
 /* span_names.c: see span_names.h. */
 #include "store/span_names.h"
 
+#include <stddef.h>
 #include <string.h>
 
 _Static_assert(RP_CLUSTER_KEY_BYTES == BASE_KEY_BYTES, "a cluster key is a key of the hash");
@@ -17,28 +18,41 @@ rp_name span_name_of(const base_key *cluster_key, const base_key *key) {
     return name;
 }
 
-base_key span_chain_begin(const base_key *cluster_key, const base_key *root) {
+span_chain span_chain_begin(const base_key *cluster_key, const base_key *root) {
     base_hash h;
-    base_key chain;
-    base_hash_init_keyed(&h, "reprise text name 1", cluster_key);
+    base_key full;
+    span_chain chain = {.is_plain = false};
+    base_hash_init_keyed(&h, "reprise text names 2", cluster_key);
     base_hash_key(&h, root);
-    base_hash_final(&h, &chain);
+    base_hash_final(&h, &full);
+    memcpy(chain.key, full.bytes, sizeof(chain.key));
     return chain;
 }
 
-base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions, rp_name *name) {
-    base_hash h;
-    base_key both[2];
-    base_hash_init_pair(&h, "reprise text name 2");
-    base_hash_key(&h, chain);
-    for (size_t i = 0, end; i < SPAN_NAME_TOKENS; i = end) {
-        for (end = i + 1; end < SPAN_NAME_TOKENS && positions[end] == positions[end - 1] + 1;) end++;
-        base_hash_u64(&h, (uint64_t)(int64_t)positions[i]);
-        base_hash_bytes(&h, tokens + i, (end - i) * sizeof(*tokens)); /* little-endian, as on all supported machines */
+/* What is hashed, all of one length but the runs: little-endian, as on all supported machines. */
+typedef struct named_tokens {
+    rp_name before;
+    int32_t tokens[SPAN_NAME_TOKENS], position;
+    struct {
+        int32_t begin, position;
+    } runs[SPAN_NAME_TOKENS - 1]; /* after the first */
+} named_tokens;
+
+_Static_assert(sizeof(rp_name) == BASE_SHORT_HASH_BYTES, "a name is a short hash");
+_Static_assert(offsetof(named_tokens, runs) == sizeof(rp_name) + (SPAN_NAME_TOKENS + 1) * sizeof(int32_t), "no padding is hashed");
+
+void span_chain_next(span_chain *chain, const int32_t *tokens, const int32_t *positions) {
+    named_tokens in;
+    size_t n_runs = 0;
+    in.before = chain->name;
+    in.position = positions[0];
+    memcpy(in.tokens, tokens, sizeof(in.tokens));
+    for (int32_t i = 1; i < SPAN_NAME_TOKENS; i++) {
+        if (positions[i] == positions[i - 1] + 1) continue;
+        in.runs[n_runs].begin = i;
+        in.runs[n_runs++].position = positions[i];
     }
-    base_hash_final_pair(&h, both);
-    memcpy(name->bytes, both[1].bytes, sizeof(name->bytes));
-    return both[0];
+    base_short_hash(chain->name.bytes, chain->key, &in, offsetof(named_tokens, runs) + n_runs * sizeof(in.runs[0]));
 }
 
 void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers) {

@@ -4,16 +4,16 @@
  *   module's span        first 16 bytes of BLAKE2b-256(cluster key; "reprise name 1", its key)
  *   text                 a chain over the tokens after a root, SPAN_NAME_TOKENS at a time:
  *
- *     root key --> chain_0 -- 64 tokens --> chain_1 -- 64 tokens --> chain_2 ...
- *                                           name_1                   name_2
+ *     root key --> key of its names
+ *     zeros -- 64 tokens --> name_1 -- 64 tokens --> name_2 ...
  *
- *     chain_0            BLAKE2b-256(cluster key; "reprise text name 1", root key)
- *     chain_i | name_i   BLAKE2b-512("reprise text name 2", chain_i-1, runs): its first 32 bytes, and the next 16
+ *     key      first 16 bytes of BLAKE2b-256(cluster key; "reprise text names 2", root key)
+ *     name_i   SipHash-2-4-128(key; name_i-1, 64 tokens, the first one's position; of each that does not follow the one before it: its number
+ *              among the 64, its position)
  *
- * A run of tokens at consecutive positions is hashed as its first position and its tokens. The first link is keyed and links are not published:
- * nobody without the cluster key can compute a name, and no name tells another one. One hash makes link and name, as a router names prompts of
- * 100,000 tokens (bench_plan_names). A text's tokens are the same wherever spans of the store begin and end in it: a router names a
- * prompt without the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
+ * Numbers are 32-bit integers, little-endian. Nobody without the cluster key can compute a name, and no name tells another one. It is SipHash as
+ * a router names prompts of 100,000 tokens (bench_plan_names). A text's tokens are the same wherever spans of the store begin and end in it: a
+ * router names a prompt without the tree (span_tree.h), whose nodes have the names of the multiples of SPAN_NAME_TOKENS within them.
  *
  * A block is such a name with its tokens and the name before it, for others who hash tokens in another way (rp_on_blocks). Blocks are of the
  * texts of one root, whose positions are 0, 1, 2, ...: a text at other positions has other KV, which tokens alone do not tell.
@@ -30,16 +30,16 @@
 
 /* Where the names of a text have arrived. */
 typedef struct span_chain {
-    base_key link;
-    rp_name name;  /* of the link; zeros: none yet */
-    bool is_plain; /* its tokens have the positions 0, 1, 2, ..., after the root of blocks */
+    uint8_t key[BASE_SHORT_KEY_BYTES]; /* of its root's names */
+    rp_name name;                      /* the last one; zeros: none yet */
+    bool is_plain;                     /* its tokens have the positions 0, 1, 2, ..., after the root of blocks */
 } span_chain;
 
 rp_name span_name_of(const base_key *cluster_key, const base_key *key);
-/* The chain of a root. */
-base_key span_chain_begin(const base_key *cluster_key, const base_key *root);
-/* Its next link, of SPAN_NAME_TOKENS tokens at their positions, and their name. */
-base_key span_chain_next(const base_key *chain, const int32_t *tokens, const int32_t *positions, rp_name *name);
+/* Before the first name of a root; is_plain is false. */
+span_chain span_chain_begin(const base_key *cluster_key, const base_key *root);
+/* To the next name, of SPAN_NAME_TOKENS tokens at their positions; is_plain is left. */
+void span_chain_next(span_chain *chain, const int32_t *tokens, const int32_t *positions);
 
 /* ---- reports ---- */
 

@@ -99,6 +99,8 @@ bool span_store_was_dropped(const span_store *s, const base_key *key);
 uint64_t span_store_idle_bytes(const span_store *s);
 /* Reclaimable or free bytes that getting the span of that key would take; 0 without an entry. */
 uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key);
+/* Measured microseconds to read a byte of a record from disk; 0: not known. */
+double span_store_read_byte_us(const span_store *s);
 /* For assertions: do the counts agree with the lists, and, if nothing is being read, written or removed, the KV in
  * RAM with the pool's used bytes? Takes time for each entry. */
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);

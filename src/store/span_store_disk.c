@@ -28,6 +28,7 @@ bool span_store_writes_through(const span_store *s) { return s->tier && s->write
 void span_store_next_request(span_store *s) { s->request++; }
 uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
+double span_store_read_byte_us(const span_store *s) { return s->tier ? disk_tier_read_byte_us(s->tier) : 0; }
 int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
     return s->tier && s->write != SPAN_STORE_WRITE_OFF ? disk_tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
 }

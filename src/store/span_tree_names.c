@@ -25,14 +25,14 @@ static void path_tokens(const span_node *n, int32_t from, int32_t *tokens, int32
     }
 }
 
-/* The chain from before n up to `end` tokens of the path; tiers, if not NULL, are reported for each link. */
+/* The chain from before n up to `end` tokens of the path; tiers, if not NULL, are reported for each name. */
 static span_chain span_node_chain(const span_tree *t, const span_node *n, int32_t end, const uint32_t *tiers) {
     int32_t tokens[SPAN_NAME_TOKENS], positions[SPAN_NAME_TOKENS];
     span_chain chain = n->chain;
     for (int32_t from = n->depth / SPAN_NAME_TOKENS * SPAN_NAME_TOKENS; from + SPAN_NAME_TOKENS <= end; from += SPAN_NAME_TOKENS) {
         path_tokens(n, from, tokens, positions);
         const rp_name parent = chain.name;
-        chain.link = span_chain_next(&chain.link, tokens, positions, &chain.name);
+        span_chain_next(&chain, tokens, positions);
         for (int32_t k = 0; k < SPAN_NAME_TOKENS; k++) chain.is_plain &= positions[k] == from + k;
         if (!tiers) continue;
         span_reporter_add(t->reporter, &chain.name, *tiers);
@@ -44,7 +44,7 @@ static span_chain span_node_chain(const span_tree *t, const span_node *n, int32_
 void span_node_begin_names(const span_tree *t, span_node *n) {
     if (!t->reporter) return;
     if (!has_parent(n)) {
-        n->chain.link = span_chain_begin(&t->reporter->cluster_key, &n->key);
+        n->chain = span_chain_begin(&t->reporter->cluster_key, &n->key);
         n->chain.is_plain = t->reporter->on_blocks && base_key_equal(&n->key, &t->reporter->blocks_root);
         return;
     }

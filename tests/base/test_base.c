@@ -154,6 +154,19 @@ static void keys_are_framed(void **state) {
     assert_int_equal(strlen(hex), 16);
 }
 
+/* The first vectors of SipHash's authors, with 128 bits. */
+static void a_short_hash_is_siphash(void **state) {
+    static const uint8_t of_nothing[] = {0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02, 0x93};
+    static const uint8_t of_zero[] = {0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc, 0x45};
+    uint8_t key[BASE_SHORT_KEY_BYTES], out[BASE_SHORT_HASH_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof(key); i++) key[i] = (uint8_t)i;
+    base_short_hash(out, key, "", 0);
+    assert_memory_equal(out, of_nothing, sizeof(out));
+    base_short_hash(out, key, "", 1);
+    assert_memory_equal(out, of_zero, sizeof(out));
+}
+
 static void a_key_is_read_back_from_its_digits(void **state) {
     (void)state;
     base_hash h;
@@ -199,7 +212,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_name_and_a_text), cmocka_unit_test(messages_carry_their_place),
         cmocka_unit_test(the_nth_allocation_fails),         cmocka_unit_test(arrays_and_buffers_keep_their_caps),
-        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed), cmocka_unit_test(a_key_is_read_back_from_its_digits),
+        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all), cmocka_unit_test(keys_are_framed), cmocka_unit_test(a_short_hash_is_siphash),
+        cmocka_unit_test(a_key_is_read_back_from_its_digits),
         cmocka_unit_test(the_cpu_can_be_masked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,8 +25,8 @@ static void expect(bool is, const char *what) {
 #define EXPECT(condition) expect(condition, #condition)
 
 static const char stream_vector[] =
-    "1;000102030405060708090a0b0c0d0e0f;8ff01a748bbff919a2d9cd24f28dedb7fedef2bece26e868ebae843842b19803";
-static const char chat_vector[] = "1;000102030405060708090a0b0c0d0e0f;c2b6cd0c59f26419af4dccc2d5220130ba03e9a8a59cd6fa455c57f10597e16f";
+    "1;000102030405060708090a0b0c0d0e0f;03a3f21acba143b141e6350c564621d19bb42a39a52910415ebb6a4983ea036e";
+static const char chat_vector[] = "1;000102030405060708090a0b0c0d0e0f;8495046be11d13aace26fadb9b44c04864586c5b3f5347f328495d0a0db683f6";
 static const char route[] = "epoch=00000000000000ff;id=abc;seed=7;created=1790000000;marks=1";
 
 static void fill(uint8_t *bytes, size_t n) {
@@ -34,25 +34,27 @@ static void fill(uint8_t *bytes, size_t n) {
 }
 
 /* In pieces of every size. */
-static void hash_body(uint8_t *hash, const void *bytes, size_t n, size_t piece) {
+static void tag_body(uint8_t *tag, const uint8_t *secret, const void *bytes, size_t n, size_t piece) {
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
     cluster_body b;
-    cluster_body_init(&b);
+    fill(nonce, sizeof(nonce));
+    cluster_body_init(&b, secret, nonce);
     for (size_t at = 0; at < n; at += piece) cluster_body_add(&b, (const char *)bytes + at, BASE_MIN(piece, n - at));
-    cluster_body_final(&b, hash);
+    cluster_body_final(&b, tag);
 }
 
 static void test_vectors(void) {
-    uint8_t secret[RP_CLUSTER_KEY_BYTES], nonce[CLUSTER_NONCE_BYTES], parsed[CLUSTER_NONCE_BYTES], hash[CLUSTER_BODY_HASH_BYTES];
+    uint8_t secret[RP_CLUSTER_KEY_BYTES], nonce[CLUSTER_NONCE_BYTES], parsed[CLUSTER_NONCE_BYTES], body_tag[CLUSTER_BODY_TAG_BYTES];
     char text[CLUSTER_SIGNATURE_BYTES];
     static const unsigned char body[] = {'{', '"', 'a', '"', ':', ' ', '1', '}', 5, 0, 0, 0, 9, 0, 0, 0};
     fill(secret, sizeof(secret));
     fill(nonce, sizeof(nonce));
-    hash_body(hash, "", 0, 1);
-    cluster_sign(text, secret, nonce, &(cluster_signed){"GET", "/v1/cluster/stream?epoch=0&after=0", NULL, NULL, hash});
+    tag_body(body_tag, secret, "", 0, 1);
+    cluster_sign(text, secret, nonce, &(cluster_signed){"GET", "/v1/cluster/stream?epoch=0&after=0", NULL, NULL, body_tag});
     EXPECT(strcmp(text, stream_vector) == 0);
     for (size_t piece = 1; piece <= sizeof(body); piece++) {
-        hash_body(hash, body, sizeof(body), piece);
-        cluster_sign(text, secret, nonce, &(cluster_signed){"POST", "/v1/chat/completions", route, "2;5;3", hash});
+        tag_body(body_tag, secret, body, sizeof(body), piece);
+        cluster_sign(text, secret, nonce, &(cluster_signed){"POST", "/v1/chat/completions", route, "2;5;3", body_tag});
         EXPECT(strcmp(text, chat_vector) == 0);
     }
     EXPECT(cluster_signature_parse(text, parsed) && memcmp(parsed, nonce, sizeof(nonce)) == 0);
@@ -62,18 +64,18 @@ static void test_vectors(void) {
 }
 
 static void test_changes(void) {
-    uint8_t secret[RP_CLUSTER_KEY_BYTES], hash[CLUSTER_BODY_HASH_BYTES], other[CLUSTER_BODY_HASH_BYTES];
+    uint8_t secret[RP_CLUSTER_KEY_BYTES], body_tag[CLUSTER_BODY_TAG_BYTES], other[CLUSTER_BODY_TAG_BYTES];
     fill(secret, sizeof(secret));
-    hash_body(hash, "{\"a\": 1}\5\0\0\0\11\0\0\0", 16, 16);
-    hash_body(other, "{\"a\": 1}\6\0\0\0\11\0\0\0", 16, 16);
-    const cluster_signed right = {"POST", "/v1/chat/completions", route, "2;5;3", hash};
+    tag_body(body_tag, secret, "{\"a\": 1}\5\0\0\0\11\0\0\0", 16, 16);
+    tag_body(other, secret, "{\"a\": 1}\6\0\0\0\11\0\0\0", 16, 16);
+    const cluster_signed right = {"POST", "/v1/chat/completions", route, "2;5;3", body_tag};
     EXPECT(cluster_signature_check(chat_vector, secret, &right));
     const cluster_signed wrong[] = {
-        {"PUT", right.target, route, "2;5;3", hash},
-        {"POST", "/v1/chat/completions?a=1", route, "2;5;3", hash},
-        {"POST", right.target, NULL, "2;5;3", hash},
-        {"POST", right.target, route, NULL, hash},
-        {"POST", right.target, "2;5;3", route, hash},
+        {"PUT", right.target, route, "2;5;3", body_tag},
+        {"POST", "/v1/chat/completions?a=1", route, "2;5;3", body_tag},
+        {"POST", right.target, NULL, "2;5;3", body_tag},
+        {"POST", right.target, route, NULL, body_tag},
+        {"POST", right.target, "2;5;3", route, body_tag},
         {"POST", right.target, route, "2;5;3", other},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(wrong); i++) EXPECT(!cluster_signature_check(chat_vector, secret, &wrong[i]));

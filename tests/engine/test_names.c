@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/file.h"
 #include "support/gguf_variant.h"
 #include "support/lora_file.h"
 #include "support/must.h"
 #include "support/oracle_run.h"
+#include "support/store_folder.h"
 #include "support/tiny_model.h"
 #include "reprise_cluster.h"
 #include "reprise_tools.h"
@@ -490,6 +492,49 @@ static void test_load_of_a_queue(void **state) {
     rp_engine_free(e);
 }
 
+/* The prompts of two requests, computed or read from disk. Returns the tokens found. */
+static int32_t run_two(rp_engine *e) {
+    rp_request q = rp_request_defaults();
+    rp_error err = {0};
+    int32_t tokens[N_LONG], found = 0;
+    q.tokens = tokens;
+    q.n_tokens = N_LONG;
+    q.max_tokens = 1;
+    for (int i = 0; i < 2; i++) {
+        rp_result *r = NULL;
+        for (int32_t k = 0; k < N_LONG; k++) tokens[k] = long_tokens[k] ^ i;
+        must(rp_engine_run(e, &q, &r, &err), &err);
+        found += r->cached_tokens;
+        rp_result_free(r);
+    }
+    while (!rp_engine_drain(e, -1)) {}
+    return found;
+}
+
+static void test_load_of_a_disk(void **state) {
+    char dir[STORE_FOLDER_BYTES];
+    rp_engine_options o = plain_options();
+    rp_engine_load load = {.struct_size = sizeof(load)};
+    (void)state;
+    store_folder_make(dir);
+    o.store_dir = dir;
+    rp_engine *e = open_engine(whole, o);
+    assert_int_equal(run_two(e), 0);
+    assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
+    assert_true(load.read_byte_us == 0);
+    rp_engine_free(e);
+    e = open_engine(whole, o);
+    const uint64_t start = base_clock_us();
+    const int32_t found = run_two(e);
+    const double us = (double)(base_clock_us() - start);
+    assert_true(found > N_LONG);
+    assert_int_equal(rp_engine_get_load(e, &load), RP_OK);
+    assert_true(load.read_byte_us > 0);
+    assert_true(load.read_byte_us * (double)load.kv_bytes_per_token * (double)found <= us);
+    rp_engine_free(e);
+    store_folder_remove(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_router_names_as_the_node),
@@ -503,6 +548,7 @@ int main(void) {
         cmocka_unit_test(test_file_without_shape),
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_load_of_a_queue),
+        cmocka_unit_test(test_load_of_a_disk),
     };
     return cmocka_run_group_tests_name("names", tests, setup, teardown);
 }

@@ -175,15 +175,14 @@ static void expect_below(world *w, const span_node *n, const base_key *root, int
         memcpy(tokens, p.tokens, (size_t)from * sizeof(int32_t)); /* a sibling uses the arrays, too */
         memcpy(positions, p.positions, (size_t)from * sizeof(int32_t));
         for (int32_t k = 0; k < child->n_tokens; k++) tokens[from + k] = child->tokens[k], positions[from + k] = child->pos + k;
-        base_key chain = span_chain_begin(&w->engine->cluster_key, root);
+        span_chain chain = span_chain_begin(&w->engine->cluster_key, root);
         bool is_plain = base_key_equal(root, &w->plain_root);
         rp_name parent = {{0}};
         for (int32_t m = SPAN_NAME_TOKENS; m <= end; m += SPAN_NAME_TOKENS) {
-            rp_name name;
-            chain = span_chain_next(&chain, tokens + m - SPAN_NAME_TOKENS, positions + m - SPAN_NAME_TOKENS, &name);
+            span_chain_next(&chain, tokens + m - SPAN_NAME_TOKENS, positions + m - SPAN_NAME_TOKENS);
             for (int32_t k = m - SPAN_NAME_TOKENS; k < m; k++) is_plain &= positions[k] == k;
-            if (m > from) expect_text(w, &name, tiers, is_plain, &parent, tokens + m - SPAN_NAME_TOKENS);
-            parent = name;
+            if (m > from) expect_text(w, &chain.name, tiers, is_plain, &parent, tokens + m - SPAN_NAME_TOKENS);
+            parent = chain.name;
         }
         if (tiers) expect_below(w, child, root, from, (whole_path){tokens, positions});
     }

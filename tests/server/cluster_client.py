@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A router, as far as tests of a node need one: signs requests, writes the headers of a route, reads span streams and marks. Written from
-docs/cluster-protocol.md and src/cluster/wire.h, with Python's BLAKE2b."""
+docs/cluster-protocol.md and src/cluster/wire.h, with Python's BLAKE2b and integers."""
 import hashlib
 import http.client
 import json
@@ -18,9 +18,19 @@ def framed(parts):
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
+def poly1305(key, message):
+    """RFC 8439, 2.5."""
+    r, s = int.from_bytes(key[:16], "little") & 0x0ffffffc0ffffffc0ffffffc0fffffff, int.from_bytes(key[16:], "little")
+    sum = 0
+    for at in range(0, len(message), 16):
+        sum = (sum + int.from_bytes(message[at:at + 16] + b"\1", "little")) * r % ((1 << 130) - 5)
+    return (sum + s & (1 << 128) - 1).to_bytes(16, "little")
+
+
 def signature(method, target, body=b"", route="", resume="", secret=SECRET, nonce=None):
     nonce = nonce or os.urandom(16).hex()
-    parts = [b"reprise request 1", method.encode(), target.encode(), nonce.encode(), route.encode(), resume.encode(), hashlib.blake2b(body, digest_size=32).digest()]
+    key = hashlib.blake2b(framed([b"reprise body 1", bytes.fromhex(nonce)]), key=secret, digest_size=32).digest()
+    parts = [b"reprise request 1", method.encode(), target.encode(), nonce.encode(), route.encode(), resume.encode(), poly1305(key, body)]
     return f"1;{nonce};{hashlib.blake2b(framed(parts), key=secret, digest_size=32).hexdigest()}"
 
 

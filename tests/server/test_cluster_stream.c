@@ -125,12 +125,12 @@ static void *write_changes(void *arg) {
 static int open_stream(const node *n, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after, int receive_bytes) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)n->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     char target[100], request[400], signature[CLUSTER_SIGNATURE_BYTES];
-    uint8_t hash[CLUSTER_BODY_HASH_BYTES];
+    uint8_t tag[CLUSTER_BODY_TAG_BYTES];
     cluster_body body;
-    cluster_body_init(&body);
-    cluster_body_final(&body, hash);
+    cluster_body_init(&body, secret, nonce);
+    cluster_body_final(&body, tag);
     snprintf(target, sizeof(target), "/v1/cluster/stream?epoch=%llx&after=%llu", (unsigned long long)epoch, (unsigned long long)after);
-    cluster_sign(signature, secret, nonce, &(cluster_signed){"GET", target, NULL, NULL, hash});
+    cluster_sign(signature, secret, nonce, &(cluster_signed){"GET", target, NULL, NULL, tag});
     static const char form[] = "GET %s HTTP/1.1\r\nHost: node\r\n" CLUSTER_SIGNATURE_HEADER ": %s\r\n\r\n";
     const int bytes = snprintf(request, sizeof(request), form, target, signature);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);

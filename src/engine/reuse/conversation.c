@@ -70,7 +70,7 @@ static bool conversation_recall(void *user, const char *text, size_t n_bytes, to
     base_key before = answer_before_key(&r->before), key = answer_memory_key(&before, text, n_bytes);
     int32_t *tokens = copy_of(r->e, &key, &n);
     bool ok = tokens != NULL;
-    for (size_t i = 0; i < n && ok; i++) ok = token_list_push(out, tokens[i]) == RP_OK;
+    if (ok) ok = token_list_append(out, tokens, n) == RP_OK;
     if (!ok) out->n = n_before;
     base_free(tokens);
     return ok;

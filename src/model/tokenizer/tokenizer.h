@@ -27,7 +27,9 @@ typedef struct token_list {
     int32_t *ids;
     size_t n, cap;
 } token_list;
-int token_list_push(token_list *l, int32_t id); /* 0, RP_ERR_MEMORY, RP_ERR_LIMIT */
+/* 0, RP_ERR_MEMORY, RP_ERR_LIMIT */
+int token_list_push(token_list *l, int32_t id);
+int token_list_append(token_list *l, const int32_t *ids, size_t n);
 void token_list_free(token_list *l);
 
 /* The file must stay open as long as the tokenizer. RP_ERR_UNSUPPORTED (model or pre-tokenizer; the message lists what

@@ -188,8 +188,7 @@ static int encode_word(void *user, const char *word, size_t n) {
     known_word *k = known_place(e, bytes, word, n);
     int rc = RP_OK;
     if (k && k->n == n && memcmp(k->bytes, bytes, KNOWN_BYTES) == 0) {
-        for (int i = 0; i < k->n_ids && !rc; i++) rc = token_list_push(e->out, k->ids[i]);
-        return rc;
+        return token_list_append(e->out, k->ids, k->n_ids);
     }
     const size_t before = e->out->n;
     rc = encode_new_word(e, word, n);

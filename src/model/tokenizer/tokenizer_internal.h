@@ -119,6 +119,7 @@ struct tokenizer {
     const pre_tokenizer *pre;
     pcre2_general_context *pcre_memory;
     pcre2_code *codes[PRE_MAX_PATTERNS];
+    bool is_jit[PRE_MAX_PATTERNS]; /* compiled to machine code */
     int n_codes;
     token_pair *merges; /* by rank */
     int32_t n_merges;

@@ -142,7 +142,7 @@ static int tokenizer_pre_compile(tokenizer *t, rp_error *err) {
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
         t->codes[i] = pcre2_compile((PCRE2_SPTR)t->pre->patterns[i], PCRE2_ZERO_TERMINATED, options, &code, &offset, c);
         if (!t->codes[i]) break;
-        (void)pcre2_jit_compile(t->codes[i], PCRE2_JIT_COMPLETE); /* without JIT, the interpreter runs */
+        t->is_jit[i] = pcre2_jit_compile(t->codes[i], PCRE2_JIT_COMPLETE) == 0;
         t->n_codes++;
     }
     bool all = c && (t->n_codes == PRE_MAX_PATTERNS || !t->pre->patterns[t->n_codes]);
@@ -175,7 +175,10 @@ typedef struct cutter {
 static bool find_match(cutter *c, int pattern, const char *text, size_t n, size_t at, size_t *begin, size_t *end, int *rc) {
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     const pcre2_code *code = c->t->codes[pattern];
-    int found = pcre2_match(code, subject, n, at, 0, c->match[pattern], c->limits);
+    /* Called for each word: pcre2_match would spend a tenth of a text's time on checks of its arguments. Invalid UTF-8 is none of them:
+     * PCRE2_MATCH_INVALID_UTF. */
+    int found = c->t->is_jit[pattern] ? pcre2_jit_match(code, subject, n, at, 0, c->match[pattern], c->limits)
+                                      : pcre2_match(code, subject, n, at, 0, c->match[pattern], c->limits);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = pcre2_match(code, subject, n, at, PCRE2_NO_JIT, c->match[pattern], c->limits);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH) *rc = found == PCRE2_ERROR_NOMEMORY ? RP_ERR_MEMORY : RP_ERR_LIMIT;
     if (found <= 0) return false;

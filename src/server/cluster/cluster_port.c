@@ -45,7 +45,7 @@ static void read_route(server_request *x) {
 
 bool cluster_port_begin(server_request *x) {
     const server_listener *l = listeners_of(&x->server->listeners, x->connection);
-    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    uint8_t nonce[CLUSTER_NONCE_BYTES] = {0};
     if (x->server->route) return true; /* it passes none of its clients' on */
     if (!l || !l->is_cluster) {
         if (server_request_header(x, CLUSTER_ROUTE_HEADER) || server_request_header(x, CLUSTER_RESUME_HEADER))
@@ -56,9 +56,9 @@ bool cluster_port_begin(server_request *x) {
     x->relay = base_calloc(1, sizeof(*x->relay));
     if (!x->relay) return false;
     x->relay->unmarked = BASE_BUFFER(CLUSTER_MAX_RESUMED * sizeof(int32_t));
-    cluster_body_init(&x->relay->body);
     if (!cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce)) refuse_signature(x);
     else read_route(x);
+    cluster_body_init(&x->relay->body, cluster_node_secret(x->server->cluster), nonce);
     return true;
 }
 
@@ -92,11 +92,11 @@ static void take_tokens(server_request *x) {
 }
 
 void cluster_port_end(server_request *x) {
-    uint8_t hash[CLUSTER_BODY_HASH_BYTES];
+    uint8_t tag[CLUSTER_BODY_TAG_BYTES];
     if (!x->relay) return;
-    cluster_body_final(&x->relay->body, hash);
+    cluster_body_final(&x->relay->body, tag);
     const cluster_signed said = {x->method, x->peer->target ? x->peer->target : "", server_request_header(x, CLUSTER_ROUTE_HEADER),
-                                 server_request_header(x, CLUSTER_RESUME_HEADER), hash};
+                                 server_request_header(x, CLUSTER_RESUME_HEADER), tag};
     const char *signature = server_request_header(x, CLUSTER_SIGNATURE_HEADER);
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!cluster_signature_check(signature, cluster_node_secret(x->server->cluster), &said)) refuse_signature(x);

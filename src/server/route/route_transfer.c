@@ -64,15 +64,16 @@ void route_curl_settings(CURL *easy, const char *url) {
 
 struct curl_slist *route_sign(const route *t, struct curl_slist *list, const char *method, const char *target, const char *to, const char *resume,
                               const route_part *body, int n_parts, const uint8_t *nonce) {
-    uint8_t hash[CLUSTER_BODY_HASH_BYTES], own[CLUSTER_NONCE_BYTES];
+    uint8_t tag[CLUSTER_BODY_TAG_BYTES], own[CLUSTER_NONCE_BYTES];
     char mac[CLUSTER_SIGNATURE_BYTES];
     cluster_body b;
-    cluster_body_init(&b);
-    for (int i = 0; i < n_parts; i++) cluster_body_add(&b, body[i].bytes, body[i].n);
-    cluster_body_final(&b, hash);
     randombytes_buf(own, sizeof(own));
-    const cluster_signed what = {.method = method, .target = target, .route = to, .resume = resume, .body_hash = hash};
-    cluster_sign(mac, t->secret, nonce ? nonce : own, &what);
+    if (!nonce) nonce = own;
+    cluster_body_init(&b, t->secret, nonce);
+    for (int i = 0; i < n_parts; i++) cluster_body_add(&b, body[i].bytes, body[i].n);
+    cluster_body_final(&b, tag);
+    const cluster_signed what = {.method = method, .target = target, .route = to, .resume = resume, .body_tag = tag};
+    cluster_sign(mac, t->secret, nonce, &what);
     list = route_add_header(list, CLUSTER_SIGNATURE_HEADER, mac);
     if (list && to) list = route_add_header(list, CLUSTER_ROUTE_HEADER, to);
     if (list && resume) list = route_add_header(list, CLUSTER_RESUME_HEADER, resume);
