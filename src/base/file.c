@@ -77,13 +77,18 @@ void base_file_set_clock(int64_t (*now_ns)(void)) { file_clock = now_ns; }
 
 static int64_t file_nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec; }
 
-static base_file_id id_of(const struct stat *st) {
+int64_t base_clock_wall_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    base_file_id id = {.device = (uint64_t)st->st_dev, .inode = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size,
-                       .mtime_ns = file_nanoseconds(st->st_mtim), .ctime_ns = file_nanoseconds(st->st_ctim)};
+    return file_nanoseconds(now);
+}
+
+static base_file_id id_of(const struct stat *st) {
+    base_file_id id = {.device = (uint64_t)st->st_dev, .inode = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size};
+    id.mtime_ns = file_nanoseconds(st->st_mtim);
+    id.ctime_ns = file_nanoseconds(st->st_ctim);
     int64_t last = BASE_MAX(id.mtime_ns, id.ctime_ns);
-    id.is_settled = (file_clock ? file_clock() : file_nanoseconds(now)) - last >= BASE_FILE_SETTLED_NS;
+    id.is_settled = (file_clock ? file_clock() : base_clock_wall_ns()) - last >= BASE_FILE_SETTLED_NS;
     return id;
 }
 

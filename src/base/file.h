@@ -20,7 +20,7 @@ int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *e
 typedef struct base_file_id {
     uint64_t device, inode, bytes;
     int64_t mtime_ns, ctime_ns; /* since 1970 */
-    bool is_settled; /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will have another time */
+    bool is_settled;            /* the last change was BASE_FILE_SETTLED_NS old when this was read: any later one will have another time */
 } base_file_id;
 
 #define BASE_FILE_SETTLED_NS INT64_C(2000000000) /* the coarsest clock of a file system (FAT) ticks every two seconds */
@@ -60,6 +60,8 @@ void base_new_file_abandon(base_new_file *f);
 
 /* Monotonic time in microseconds. */
 uint64_t base_clock_us(void);
+/* Nanoseconds since 1970, by the system's clock: it may jump. */
+int64_t base_clock_wall_ns(void);
 /* When so many milliseconds are over on that clock: for timed waits. */
 struct timespec base_clock_after(int64_t ms);
 /* What the calling thread has had of processors, in microseconds. */

@@ -114,11 +114,12 @@ static bool load_equal(const cluster_load *a, const cluster_load *b) {
     const rp_engine_load *x = &a->engine, *y = &b->engine;
     for (int i = 0; i < RP_COST_KNOTS; i++)
         if (x->knot_us[i] != y->knot_us[i]) return false;
-    return a->draining == b->draining && x->running == y->running && x->waiting == y->waiting && x->decoding == y->decoding &&
-           x->background == y->background && x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens &&
-           x->drain_us == y->drain_us && x->gap_p95_us == y->gap_p95_us && x->kv_bytes_per_token == y->kv_bytes_per_token &&
-           x->free_bytes == y->free_bytes && x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens &&
-           x->row_slot_us == y->row_slot_us && x->slot_us == y->slot_us && x->read_byte_us == y->read_byte_us;
+    if (a->schemas != b->schemas || a->draining != b->draining) return false;
+    if (x->running != y->running || x->waiting != y->waiting || x->decoding != y->decoding || x->background != y->background) return false;
+    return x->queued_tokens == y->queued_tokens && x->context_tokens == y->context_tokens && x->drain_us == y->drain_us &&
+           x->gap_p95_us == y->gap_p95_us && x->kv_bytes_per_token == y->kv_bytes_per_token && x->free_bytes == y->free_bytes &&
+           x->max_running == y->max_running && x->chunk_tokens == y->chunk_tokens && x->row_slot_us == y->row_slot_us && x->slot_us == y->slot_us &&
+           x->read_byte_us == y->read_byte_us;
 }
 
 void cluster_journal_set_load(cluster_journal *j, const cluster_load *load) {

@@ -123,6 +123,21 @@ bool cluster_signature_check(const char *text, const uint8_t *secret, const clus
     return sodium_memcmp(right, text, CLUSTER_SIGNATURE_BYTES - 1) == 0;
 }
 
+/* ---- replies ---- */
+
+void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes,
+                       size_t n) {
+    crypto_generichash_state h;
+    uint8_t tag[(CLUSTER_REPLY_TAG_BYTES - 1) / 2];
+    crypto_generichash_init(&h, secret, RP_CLUSTER_KEY_BYTES, sizeof(tag));
+    add_text(&h, "reprise reply 1");
+    add_framed(&h, nonce, CLUSTER_NONCE_BYTES);
+    add_framed(&h, bytes, n);
+    crypto_generichash_final(&h, tag, sizeof(tag));
+    sodium_bin2hex(out, CLUSTER_REPLY_TAG_BYTES, tag, sizeof(tag));
+    sodium_memzero(&h, sizeof(h));
+}
+
 /* ---- nodes ---- */
 
 void cluster_node_tag(char out[CLUSTER_NODE_TAG_BYTES], const char *name) {

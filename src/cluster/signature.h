@@ -49,6 +49,12 @@ bool cluster_signature_parse(const char *text, uint8_t nonce[CLUSTER_NONCE_BYTES
 /* Is it the header's value for this request? In constant time. */
 bool cluster_signature_check(const char *text, const uint8_t *secret, const cluster_signed *r);
 
+/* What proves that bytes are the reply to the request with this nonce: 32 digits of BLAKE2b-256, keyed by the secret, of "reprise reply 1", nonce,
+ * bytes. */
+#define CLUSTER_REPLY_TAG_BYTES 33
+void cluster_reply_tag(char out[CLUSTER_REPLY_TAG_BYTES], const uint8_t *secret, const uint8_t nonce[CLUSTER_NONCE_BYTES], const void *bytes,
+                       size_t n);
+
 /* The tag of a node: 8 digits of BLAKE2b-256 of its name, in the ids of what it stores. */
 #define CLUSTER_NODE_TAG_BYTES 9
 void cluster_node_tag(char out[CLUSTER_NODE_TAG_BYTES], const char *name);

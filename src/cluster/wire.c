@@ -21,7 +21,7 @@
 #define LENGTH_BYTES ((size_t)4)
 #define SHORTEST_FRAME ((size_t)1 + CLUSTER_TAG_BYTES)
 #define HELLO_BYTES 48 /* before its strings */
-#define LOAD_BYTES 209
+#define LOAD_BYTES 217
 #define LONGEST_HELLO (HELLO_BYTES + 5 * 256)
 
 _Static_assert(CLUSTER_NODE_NAME_BYTES <= 256, "a string's length has one byte");
@@ -218,7 +218,8 @@ int cluster_write_load(base_buffer *out, const cluster_stream_key *key, uint64_t
     put_f64(b + 184, natural_f64(e->row_slot_us));
     put_f64(b + 192, natural_f64(e->slot_us));
     put_f64(b + 200, natural_f64(e->read_byte_us));
-    b[208] = load->draining;
+    put_u64(b + 208, load->schemas);
+    b[216] = load->draining;
     return cluster_write_frame(out, key, number, CLUSTER_LOAD, b, sizeof b);
 }
 
@@ -332,6 +333,7 @@ static void read_load(body_cursor *c, cluster_load *l) {
     e->row_slot_us = body_f64(c);
     e->slot_us = body_f64(c);
     e->read_byte_us = body_f64(c);
+    l->schemas = body_u64(c, UINT64_MAX);
     const uint8_t draining = *body_take(c, 1);
     c->bad |= draining > 1;
     l->draining = draining == 1;

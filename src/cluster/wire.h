@@ -23,7 +23,8 @@
  *                40  u64[4]   drain_us, gap_p95_us, kv_bytes_per_token, free_bytes
  *                72  i32[2]   max_running, chunk_tokens
  *                80  f64[16]  knot_us[13], row_slot_us, slot_us, read_byte_us: finite
- *               208  u8       draining: 0 or 1
+ *               208  u64      schemas
+ *               216  u8       draining: 0 or 1
  *   digest    at  0  u64[3]   seq, count, sum: of the names held after change seq
  *
  * The first frame, number 0, is a hello, and no other is. The key of a stream is made of the cluster's secret and the reader's nonce, so that a
@@ -73,6 +74,7 @@ typedef struct cluster_hello {
 /* What changes all the time. */
 typedef struct cluster_load {
     rp_engine_load engine;
+    uint64_t schemas; /* digest of those that were uploaded; 0: none */
     bool draining;    /* it accepts no new requests */
     uint64_t sent_us; /* of the node's own clock: for the age of a report, relative to others of the same node */
 } cluster_load;

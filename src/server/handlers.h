@@ -22,12 +22,13 @@ void handle_cache_remove(server_request *x);
 
 /* cluster_http.c */
 void handle_cluster_stream(server_request *x);
+void handle_cluster_drain(server_request *x);
 
 /* cluster_schemas.c */
+void handle_cluster_schema_list(server_request *x);
+void handle_cluster_schema_get(server_request *x);
 void handle_cluster_schema_put(server_request *x);
 void handle_cluster_schema_delete(server_request *x);
-
-void handle_cluster_drain(server_request *x);
 
 /* audit_http.c */
 void handle_audit(server_request *x);

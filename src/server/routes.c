@@ -31,6 +31,8 @@ static const server_route routes[] = {
     {"PATCH", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_change},
     {"DELETE", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_remove},
     {"GET", "/v1/cluster/stream", SERVER_OPEN, NONE, false, OPENAI, handle_cluster_stream},
+    {"GET", "/v1/cluster/schemas", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_list},
+    {"GET", "/v1/cluster/schemas/{}", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_get},
     {"PUT", "/v1/cluster/schemas/{}", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_put},
     {"DELETE", "/v1/cluster/schemas/{}", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_delete},
     {"POST", "/v1/cluster/drain", SERVER_OPERATE, NONE, false, OPENAI, handle_cluster_drain},

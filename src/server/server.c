@@ -185,7 +185,7 @@ typedef struct join {
 
 static int join_cluster(server_model *m, void *user) {
     const join *j = user;
-    return cluster_node_ready(j->node, m->model, m->engine, j->err);
+    return cluster_node_ready(j->node, m, j->err);
 }
 
 /* rc: of making the pool. */

@@ -263,7 +263,7 @@ static const limit of_load[] = {
     {64, 8, CLUSTER_MOST_BYTES, UINT64_MAX},
     {72, 4, 0, 0x80000000},
     {76, 4, 0, 0x80000000},
-    {208, 1, 0, 2},
+    {216, 1, 0, 2},
 };
 
 static void check_limits(const char *frame, bool first, const limit *limits, size_t n) {
@@ -310,7 +310,7 @@ static void bodies_of_a_wrong_size_are_refused(void **state) {
     assert_int_equal(read_body(CLUSTER_CHANGES, change, 8, false), RP_ERR_FORMAT); /* none */
     for (size_t n = 0; n < 25; n++) assert_int_equal(read_body(CLUSTER_CHANGES, change, n, false), RP_ERR_FORMAT);
     for (size_t n = 0; n < 300; n++) {
-        assert_int_equal(read_body(CLUSTER_LOAD, zeros, n, false), n == 209 ? RP_OK : RP_ERR_FORMAT);
+        assert_int_equal(read_body(CLUSTER_LOAD, zeros, n, false), n == 217 ? RP_OK : RP_ERR_FORMAT);
         assert_int_equal(read_body(CLUSTER_DIGEST, zeros, n, false), n == 24 ? RP_OK : RP_ERR_FORMAT);
         assert_int_equal(read_body(CLUSTER_SNAPSHOT, zeros, n, false), n == 16 ? RP_OK : RP_ERR_FORMAT);
         assert_int_equal(read_body(CLUSTER_NAMES, zeros, n, false), n == 0 ? RP_OK : RP_ERR_FORMAT);

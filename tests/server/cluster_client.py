@@ -153,8 +153,8 @@ class SpanStream:
                 self.names[body[at:at + 16]] = body[at + 16]
             self.names = {name: tiers for name, tiers in self.names.items() if tiers}
         elif kind == LOAD:
-            fields = struct.unpack("<Q4i2q4Q2i16d?", body)
-            self.loads.append(dict(zip(("sent_us", "running", "waiting", "decoding", "background", "queued_tokens"), fields)) | {"draining": fields[-1]})
+            fields = struct.unpack("<Q4i2q4Q2i16dQ?", body)
+            self.loads.append(dict(zip(("sent_us", "running", "waiting", "decoding", "background", "queued_tokens"), fields)) | {"schemas": fields[-2], "draining": fields[-1]})
 
     def next(self, wanted):
         while True:

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, SpanStream, signature
+from cluster_client import CHANGES, DIGEST, LOAD, SECRET, SNAPSHOT, Node, SpanStream, framed, signature
 from server_process import MODEL, PROGRAM, WAIT_S
 
 CHAT = "/v1/chat/completions"
@@ -56,7 +56,7 @@ class Port(unittest.TestCase):
     def test_each_request_is_answered_once(self):
         node, last, body = self.node, len(self.node.addresses) - 1, body_of()
         stream, route = "/v1/cluster/stream?epoch=0&after=0", node.route()
-        for method, path, body, more in (("POST", CHAT, body, ""), ("POST", CHAT, body, route), ("PUT", "/v1/cluster/schemas/once?tenant=t", b"<schema", ""),
+        for method, path, body, more in (("POST", CHAT, body, ""), ("POST", CHAT, body, route), ("PUT", "/v1/cluster/schemas/once?tenant=t", b"<schema", route),
                                          ("GET", stream, b"", "")):
             headers = {"x-reprise-cluster": signature(method, path, body, more)} | ({"x-reprise-route": more} if more else {})
             if path == stream:
@@ -66,6 +66,40 @@ class Port(unittest.TestCase):
             else:
                 self.assertIn(node.ask(method, path, body, headers, address=last).status, (200, 400))
             self.refused(node.ask(method, path, body or None, headers, address=last), 409, "sent before")
+
+    def test_schemas_are_of_one_process(self):
+        """A recording of a change is of no use after the node has begun anew. An older change does not undo a later one."""
+        node, path = self.node, "/v1/cluster/schemas/s"
+        xml = {"Content-Type": "application/xml"}
+        text = "<schema name='s'><system>{}</system></schema>"
+
+        def change(method, at, body=b"", **more):
+            return node.relay(method, f"{path}?tenant=t&prefill=false&at={at}", body, **({"route": node.route(), "headers": xml} | more))
+
+        self.refused(node.relay("PUT", f"{path}?tenant=t", text.format(1).encode(), headers=xml), 400, "x-reprise-route")
+        self.refused(change("PUT", 5, text.format(1).encode(), route=node.route(epoch=1)), 409, "another process")
+        self.assertEqual(change("PUT", 5, text.format(1).encode()).status, 200)
+        self.refused(change("PUT", 4, text.format(2).encode()), 409, "later change")
+        self.refused(change("DELETE", 4), 409, "later change")
+        self.assertEqual(change("PUT", 5, text.format(3).encode()).status, 200)  # it is done
+        self.assertEqual(change("DELETE", 6).status, 200)
+        self.refused(change("PUT", 5, text.format(4).encode()), 409, "later change")  # removals are remembered
+        self.assertEqual(change("PUT", 7, text.format(5).encode()).status, 200)
+        for at in ("-1", "x", 2**63):
+            self.assertEqual(change("PUT", at, text.format(6).encode()).status, 400)
+        nonce = "0123456789abcdef" * 2
+        for target, said in (("/v1/cluster/schemas", {"tenant": "t", "name": "s", "changed": 7, "removed": False}), (path + "?tenant=t", None)):
+            listed = node.relay("GET", target, nonce=nonce)
+            body, tag = listed.body.rsplit(b"\n", 1)
+            parts = [b"reprise reply 1", bytes.fromhex(nonce), body]
+            self.assertEqual(tag.decode(), hashlib.blake2b(framed(parts), key=SECRET, digest_size=16).hexdigest())
+            if said:
+                self.assertIn(said, json.loads(body)["data"])
+            else:
+                self.assertEqual(json.loads(body), {"changed": 7, "pml": text.format(5)})
+            nonce = nonce[::-1]
+        self.refused(node.get("/v1/cluster/schemas"), 404, "cluster's port")
+        self.assertEqual(change("DELETE", 8).status, 200)
 
     def test_what_is_left_of_a_deadline(self):
         node, body = self.node, question("Hello", max_tokens=1500, ignore_eos=True, deadline_ms=600000)

@@ -3,9 +3,11 @@
 """`reprise route`: two nodes and a router: every dialect answers as a node does; requests go where their KV is; nodes fail, drain, restart; keys."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 from router_process import Node, Router, make_secret, text_of_stream
@@ -159,6 +161,9 @@ class Routing(Cluster):
         self.refused(self.router.get("/v1/cache?node=c"), 404, "this router has a, b")
         self.assertEqual(self.router.get("/v1/cache?node=b").json["object"], "cache")
         self.assertEqual(self.router.get("/slots?node=a").status, 200)
+        begin = time.monotonic()  # no body is waited for
+        self.assertEqual(self.router.ask("HEAD", "/slots?node=a").status, 200)
+        self.assertLess(time.monotonic() - begin, 10)
         self.refused(self.router.get("/v1/nothing"), 404, "no route")
         self.refused(self.router.get("/v1/cluster/stream"), 404, "no route")
         self.refused(self.router.get("/v1/requests/000000000000000000000000/explain"), 404, "unknown request")
@@ -336,6 +341,123 @@ class Failures(Cluster):
         self.assertEqual(self.router.ask("DELETE", "/v1/schemas/cities").status, 200)
 
 
+def schema(text, name="cities"):
+    return CITIES.replace("short", text).replace('"cities"', f'"{name}"')
+
+
+class Schemas(unittest.TestCase):
+    """The latest change of a schema counts, wherever it was made: several routers, and nodes that come and go, agree."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.secret = make_secret(self.folder)
+        self.ports, self.servers = {}, {}
+
+    def node(self, name, *options):
+        node = Node(self.secret, name, *options, port=self.ports.get(name, 0)).wait_ready()
+        self.ports[name] = int(node.addresses[1].rsplit(":", 1)[1])
+        return self.serves(name, node)
+
+    def router(self, name, nodes, *options):
+        router = self.serves(name, Router(self.secret, nodes, *options).wait_ready())
+        router.wait_well(*(node.name for node in nodes))
+        return router
+
+    def serves(self, name, server):
+        self.servers[name] = server
+        self.addCleanup(server.stop)
+        return server
+
+    def end(self, name):
+        self.servers.pop(name).end(signal.SIGKILL)
+
+    def agree(self, name, text):
+        """Until all servers have this text; None: none has the schema."""
+        for server in self.servers.values():
+            while True:
+                reply = server.get(f"/v1/schemas/{name}")
+                if (reply.status, reply.body.decode()) == (200, schema(text, name)) if text else reply.status == 404:
+                    break
+                time.sleep(0.01)
+
+    def put(self, server, name, text, **more):
+        reply = server.ask("PUT", f"/v1/schemas/{name}?prefill=false", schema(text, name), **more)
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def test_two_routers(self):
+        nodes = [self.node("a"), self.node("b")]
+        first, second = self.router("first", nodes), self.router("second", nodes)
+        self.put(first, "cities", "one")
+        self.agree("cities", "one")
+        self.put(second, "cities", "two")
+        self.agree("cities", "two")
+        asked = second.post("/v1/prompts", {"prompt": PROMPT.format("miami"), "max_tokens": 2})
+        self.assertEqual(asked.status, 200, asked.body)
+        self.put(nodes[0], "cities", "three")  # at a node: likewise
+        self.agree("cities", "three")
+        self.assertEqual(first.ask("DELETE", "/v1/schemas/cities").status, 200)
+        self.agree("cities", None)
+
+    def test_a_router_that_begins_anew_undoes_nothing(self):
+        folder = os.path.join(self.folder, "schemas")
+        nodes = [self.node("a"), self.node("b")]
+        old, other = self.router("old", nodes, "--schema-dir", folder), self.router("other", nodes)
+        self.put(old, "changed", "old")
+        self.put(old, "removed", "old")
+        self.put(old, "kept", "old")
+        self.agree("removed", "old")
+        self.end("old")
+        self.put(other, "changed", "new")
+        self.put(other, "added", "new")
+        self.assertEqual(other.ask("DELETE", "/v1/schemas/removed").status, 200)
+        self.router("old", nodes, "--schema-dir", folder)
+        for name, text in (("changed", "new"), ("added", "new"), ("kept", "old")):
+            self.agree(name, text)
+        self.agree("removed", None)
+        self.end("other")
+        self.router("empty", nodes)  # knows what its nodes have
+        self.agree("changed", "new")
+        self.agree("removed", None)
+
+    def test_a_node_that_was_away(self):
+        folder = os.path.join(self.folder, "schemas")
+        nodes = [self.node("a", "--schema-dir", folder), self.node("b")]
+        router = self.router("router", nodes)
+        self.put(router, "changed", "old")
+        self.put(router, "removed", "old")
+        self.agree("removed", "old")
+        self.end("a")
+        router.wait(lambda nodes: nodes["a"]["health"] == "dead")
+        self.put(router, "changed", "new")
+        self.assertEqual(router.ask("DELETE", "/v1/schemas/removed").status, 200)
+        self.node("a", "--schema-dir", folder)
+        self.agree("changed", "new")
+        self.agree("removed", None)
+        router.wait_well("a", "b")
+
+    def test_a_prefill_that_fails(self):
+        """A failed prefill does not take a node out: it has the schema."""
+        router = self.router("router", [self.node("a", "--kv-ram", "1M")])
+        reply = router.ask("PUT", "/v1/schemas/large", schema("word " * 1200, "large"))
+        self.assertEqual(reply.status, 502, reply.body)
+        self.assertIn("could not be prefilled", reply.json["error"]["message"])
+        self.agree("large", "word " * 1200)
+        self.assertEqual(router.post("/v1/completions", {"prompt": "Tom", "max_tokens": 2}).status, 200)
+        self.assertFalse(router.cluster()["a"]["waits_for_schemas"])
+
+    def test_a_client_that_leaves(self):
+        """Its schema is on all nodes, and they answer."""
+        nodes = [self.node("a"), self.node("b")]
+        router = self.router("router", nodes)
+        connection = router.connection()
+        connection.request("PUT", "/v1/schemas/cities", schema("word " * 200))
+        connection.close()
+        self.agree("cities", "word " * 200)
+        self.assertEqual(router.post("/v1/completions", {"prompt": "Tom", "max_tokens": 2}).status, 200)
+        self.assertFalse(any(n["waits_for_schemas"] for n in router.cluster().values()))
+
+
 class Keys(Cluster):
     @classmethod
     def prepare(cls):
@@ -377,6 +499,15 @@ class Keys(Cluster):
             self.assertEqual(self.router.get(path, headers=bearer(self.keys["one"])).status, 403, path)
         self.assertEqual(self.router.post("/v1/cluster/drain?node=a", {}, headers=bearer(self.keys["one"])).status, 403)
 
+    def test_a_key_in_the_query(self):
+        content = {"model": "models/m", "contents": [{"role": "user", "parts": [{"text": "Tom had a ball. " * 20}]}]}
+        made = self.router.post(f"/v1beta/cachedContents?key={self.keys['one']}", content)
+        self.assertEqual(made.status, 200, made.body)
+        for key, names in (("one", [made.json["name"]]), ("two", [])):
+            reply = self.router.get(f"/v1beta/cachedContents?key={self.keys[key]}")
+            self.assertEqual((reply.status, [c["name"] for c in reply.json.get("cachedContents", [])]), (200, names), reply.body)
+        self.assertEqual(self.router.get("/v1beta/cachedContents").status, 401)
+
     def test_schemas_of_tenants(self):
         put = self.router.ask("PUT", "/v1/schemas/cities", CITIES, headers=bearer(self.keys["one"]))
         self.assertEqual((put.status, len(put.json["nodes"])), (200, 2), put.body)
@@ -386,6 +517,16 @@ class Keys(Cluster):
         self.assertEqual(self.router.ask("PUT", "/v1/cluster/schemas/cities?tenant=two", CITIES, headers=bearer(self.keys["op"])).status, 404)
         outside = self.nodes["a"].ask("PUT", "/v1/cluster/schemas/cities?tenant=two", CITIES, headers=bearer(self.keys["op"]))
         self.assertEqual(outside.status, 404)
+        other = Router(self.secret, self.nodes.values(), *self.router_options)  # knows them from the nodes
+        self.addCleanup(other.stop)
+        other.wait_ready()
+        while other.get("/v1/schemas/cities", headers=bearer(self.keys["one"])).status != 200:
+            time.sleep(0.01)
+        self.assertEqual(other.get("/v1/schemas/cities", headers=bearer(self.keys["two"])).status, 404)
+        self.assertEqual(other.ask("DELETE", "/v1/schemas/cities", headers=bearer(self.keys["one"])).status, 200)
+        for server in (self.router, *self.nodes.values()):
+            while server.get("/v1/schemas/cities", headers=bearer(self.keys["one"])).status != 404:
+                time.sleep(0.01)
 
 
 class NodesFile(unittest.TestCase):

@@ -13,7 +13,7 @@
 #include "server/route/route.h"
 #include "server/server_internal.h"
 
-#define METRICS_BYTES ((size_t)1 << 20) /* mostly the auditor's tables, when full */
+#define METRICS_BYTES ((size_t)4 << 20) /* mostly the auditor's tables, or nodes of a router, when full */
 #define DEFAULT_LISTED 20 /* reports */
 
 static void reply_word(server_request *x, int status, const char *word) {

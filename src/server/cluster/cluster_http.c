@@ -7,8 +7,7 @@
 #include "server/handlers.h"
 #include "server/server_internal.h"
 
-/* ?epoch=HEX&after=SEQ; missing: 0. */
-static uint64_t read_number(server_request *x, const char *name, int base) {
+uint64_t cluster_http_number(server_request *x, const char *name, int base) {
     const char *text = server_request_query(x, name);
     char *end = NULL;
     if (!text) return 0;
@@ -22,7 +21,7 @@ static uint64_t read_number(server_request *x, const char *name, int base) {
 void handle_cluster_stream(server_request *x) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
     if (!x->relay) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "span streams are on the cluster's port (--cluster-listen)");
-    const uint64_t epoch = read_number(x, "epoch", 16), after = read_number(x, "after", 10);
+    const uint64_t epoch = cluster_http_number(x, "epoch", 16), after = cluster_http_number(x, "after", 10);
     if (!x->problem.kind) cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce); /* it was checked */
     if (x->problem.kind || cluster_node_open(x, nonce, epoch, after)) server_request_reply_problem(x);
 }

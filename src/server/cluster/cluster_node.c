@@ -33,7 +33,8 @@ struct cluster_node {
     cluster_hello hello;
     char tag[CLUSTER_NODE_TAG_BYTES];
     cluster_journal *journal;
-    rp_engine *engine; /* NULL: not ready */
+    rp_engine *engine;         /* NULL: not ready */
+    schema_registry *registry; /* of its model: uploaded schemas */
 
     int wake;
     pthread_t thread;
@@ -64,6 +65,7 @@ static void node_take_wake(cluster_node *n) {
 
 static void node_take_load(cluster_node *n) {
     cluster_load load = {.engine.struct_size = sizeof(load.engine), .draining = server_is_draining(n->server), .sent_us = base_clock_us()};
+    load.schemas = schema_registry_digest(n->registry);
     if (rp_engine_get_load(n->engine, &load.engine) == RP_OK) cluster_journal_set_load(n->journal, &load);
 }
 
@@ -136,6 +138,7 @@ int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_f
     *out = n;
     if (!n) return base_fail_memory(err, sizeof(*n), "a node");
     n->server = server;
+    n->wake = -1;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->nonces_lock, NULL);
     if (!(n->nonces = cluster_nonces_new())) return base_fail_memory(err, CLUSTER_KNOWN_NONCES * CLUSTER_NONCE_BYTES, "a node");
@@ -149,24 +152,25 @@ int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_f
     return cluster_journal_new(&n->journal, n->secret, &n->hello, err);
 }
 
-int cluster_node_ready(cluster_node *n, const rp_model *model, rp_engine *engine, rp_error *err) {
+int cluster_node_ready(cluster_node *n, const server_model *m, rp_error *err) {
     rp_engine_info e = {.struct_size = sizeof(e)};
-    rp_model_info m = {.struct_size = sizeof(m)};
+    rp_model_info info = {.struct_size = sizeof(info)};
     rp_store_stats t = {.struct_size = sizeof(t)};
     cluster_hello *h = &n->hello;
-    rp_engine_describe(engine, &e);
-    rp_model_describe(model, &m);
-    rp_engine_store_stats(engine, &t);
-    snprintf(h->identity, sizeof(h->identity), "%s", rp_engine_identity(engine));
-    snprintf(h->model, sizeof(h->model), "%.*s", (int)sizeof(h->model) - 1, m.name);
+    rp_engine_describe(m->engine, &e);
+    rp_model_describe(m->model, &info);
+    rp_engine_store_stats(m->engine, &t);
+    snprintf(h->identity, sizeof(h->identity), "%s", rp_engine_identity(m->engine));
+    snprintf(h->model, sizeof(h->model), "%.*s", (int)sizeof(h->model) - 1, info.name);
     snprintf(h->kv_format, sizeof(h->kv_format), "%.*s", (int)sizeof(h->kv_format) - 1, format_name(e.kv_format));
-    snprintf(h->weights, sizeof(h->weights), "%.*s", (int)sizeof(h->weights) - 1, m.weights);
+    snprintf(h->weights, sizeof(h->weights), "%.*s", (int)sizeof(h->weights) - 1, info.weights);
     h->n_ctx = e.n_ctx;
     h->max_sequences = e.max_sequences;
     h->max_queue = e.max_queue;
     h->kv_budget_bytes = t.budget_bytes;
     h->disk_budget_bytes = t.disk_budget_bytes;
-    n->engine = engine;
+    n->engine = m->engine;
+    n->registry = m->registry;
     cluster_journal_set_hello(n->journal, h);
     node_take_load(n);
     n->has_thread = pthread_create(&n->thread, NULL, node_main, n) == 0;

@@ -26,7 +26,7 @@ typedef struct cluster_node cluster_node;
  * RP_ERR_MEMORY. */
 int cluster_node_new(cluster_node **out, rp_server *server, const char *secret_file, const char *name, rp_error *err);
 /* The model is loaded: streams say so. Starts the thread. RP_ERR_IO (no thread). */
-int cluster_node_ready(cluster_node *n, const rp_model *model, rp_engine *engine, rp_error *err);
+int cluster_node_ready(cluster_node *n, const struct server_model *m, rp_error *err);
 /* Ends the thread: the engine is about to be closed. Streams have ended. */
 void cluster_node_stop(cluster_node *n);
 /* After cluster_node_stop, and after the engine has ended. */
@@ -40,12 +40,15 @@ bool cluster_node_take_nonce(cluster_node *n, const uint8_t nonce[CLUSTER_NONCE_
 const char *cluster_node_tag_of(const cluster_node *n);
 /* An rp_on_spans; user: the node. */
 void cluster_node_on_spans(void *node, const rp_span_change *changes, size_t n);
-/* The server begins to drain, or ends that: streams get a load at once. Any thread. */
+/* The server begins to drain, or ends that, or its uploaded schemas have changed: streams get a load at once. Any thread. */
 void cluster_node_changed(cluster_node *n);
 /* Streams that are open. */
 int32_t cluster_node_streams(cluster_node *n);
 /* Names that the engine holds. */
 uint64_t cluster_node_names(cluster_node *n);
+
+/* cluster_http.c: a number of the query, in that base; 0: it is missing, or a problem is set. */
+uint64_t cluster_http_number(server_request *x, const char *name, int base);
 
 /* Worker: makes the request a stream, from the change after `after` of that epoch on. A server_problem_kind. */
 int cluster_node_open(server_request *x, const uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t epoch, uint64_t after);

@@ -55,11 +55,7 @@ static void take_wake(kv_events *e) {
     atomic_store(&e->woken, false);
 }
 
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+static double seconds_now(void) { return (double)base_clock_wall_ns() * 1e-9; }
 
 /* false: there was no memory. Nobody has seen the piece: it is published by a restart. */
 static bool publish(kv_events *e, bool cleared, size_t n) {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
@@ -31,11 +32,7 @@
 
 static const char *const kept_fields[] = {"contents", "systemInstruction", "system_instruction", "tools", "toolConfig"};
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static int64_t now_ms(void) { return base_clock_wall_ns() / 1000000; }
 
 /* ---- times ---- */
 

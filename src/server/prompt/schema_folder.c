@@ -85,11 +85,12 @@ static int write_file(const char *path, const json_t *object, rp_error *err) {
     return rc;
 }
 
-int schema_folder_put(const schema_folder *f, const char *tenant, const char *name, const char *text, size_t n, rp_error *err) {
+int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *err) {
     char *path = NULL;
-    if (n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", name);
-    json_t *object = json_pack("{s:s, s:s, s:s%}", "tenant", tenant ? tenant : "", "name", name, "pml", text, n);
-    int rc = object ? path_of(f, tenant, name, &path, err) : base_fail_memory(err, n, "a schema");
+    if (e->n > MAX_FILE_BYTES / 8) return base_fail(err, RP_ERR_LIMIT, "schema '%.80s' is too long to be saved", e->name);
+    json_t *object = json_pack("{s:s, s:s, s:I, s:s%}", "tenant", e->tenant ? e->tenant : "", "name", e->name, "changed", (json_int_t)e->changed,
+                               "pml", e->text, e->n);
+    int rc = object ? path_of(f, e->tenant, e->name, &path, err) : base_fail_memory(err, e->n, "a schema");
     if (!rc) rc = write_file(path, object, err);
     if (!rc) rc = base_io_sync_folder(f->path, err);
     json_decref(object);
@@ -110,19 +111,22 @@ int schema_folder_remove(const schema_folder *f, const char *tenant, const char 
 
 typedef struct visit {
     const schema_folder *folder;
-    void (*found)(void *user, const char *tenant, const char *name, const char *text, size_t n);
+    void (*found)(void *user, const schema_entry *e);
     void (*bad)(void *user, const rp_error *err);
     void *user;
 } visit;
 
 static int visit_parse(const visit *v, const char *path, const base_buffer *bytes, rp_error *err) {
     json_t *object = json_loadb(bytes->data ? bytes->data : "", bytes->len, 0, NULL);
-    const char *tenant, *name, *text;
-    size_t n;
+    schema_entry e = {0};
+    json_int_t changed = 1;
     int rc = RP_OK;
-    if (object && json_unpack(object, "{s:s, s:s, s:s%}", "tenant", &tenant, "name", &name, "pml", &text, &n) == 0)
-        v->found(v->user, tenant[0] ? tenant : NULL, name, text, n);
-    else rc = base_fail(err, RP_ERR_FORMAT, "%s: is corrupt: remove it, and send the schema again", path);
+    const int bad = json_unpack(object, "{s:s, s:s, s?I, s:s%}", "tenant", &e.tenant, "name", &e.name, "changed", &changed, "pml", &e.text, &e.n);
+    if (!bad && changed > 0) {
+        e.changed = (uint64_t)changed;
+        if (!e.tenant[0]) e.tenant = NULL;
+        v->found(v->user, &e);
+    } else rc = base_fail(err, RP_ERR_FORMAT, "%s: is corrupt: remove it, and send the schema again", path);
     json_decref(object);
     return rc;
 }
@@ -138,7 +142,7 @@ static int read_one(const visit *v, const char *file, rp_error *err) {
     return rc;
 }
 
-int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const char *tenant, const char *name, const char *text, size_t n),
+int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const schema_entry *e),
                         void (*bad)(void *user, const rp_error *err), void *user, rp_error *err) {
     visit v = {f, found, bad, user};
     DIR *folder = opendir(f->path);

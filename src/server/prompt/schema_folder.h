@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schema_folder.h: the schemas uploaded by HTTP, as files in the folder of --schema-dir, so that they outlive the process.
  *
- *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "pml": "<schema ..."}: the digits are a hash of tenant and name
+ *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "changed": 1790000000000000000, "pml": "<schema ..."}
+ *                                        the digits are a hash of tenant and name; changed: as in schema_entry; missing: 1
  *
  * Files are written atomically. Tenants and names are never part of a path. Any thread; the caller serializes access to one
  * schema.
@@ -11,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "reprise.h"
+#include "server/prompt/schema_registry.h"
 
 typedef struct schema_folder schema_folder;
 
@@ -19,15 +20,14 @@ typedef struct schema_folder schema_folder;
 int schema_folder_new(schema_folder **out, const char *path, rp_error *err);
 void schema_folder_free(schema_folder *f);
 
-/* Stores a schema; replaces that of the same tenant and name. tenant may be NULL. RP_ERR_IO, RP_ERR_LIMIT,
- * RP_ERR_MEMORY. */
-int schema_folder_put(const schema_folder *f, const char *tenant, const char *name, const char *text, size_t n, rp_error *err);
+/* Stores a schema; replaces that of the same tenant and name. RP_ERR_IO, RP_ERR_LIMIT, RP_ERR_MEMORY. */
+int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *err);
 /* A missing schema is no error. RP_ERR_IO, RP_ERR_MEMORY. */
 int schema_folder_remove(const schema_folder *f, const char *tenant, const char *name, rp_error *err);
 
-/* Calls `found` for each schema (tenant NULL: the operator's), and `bad` for each file that cannot be read;
+/* Calls `found` for each schema, and `bad` for each file that cannot be read;
  * strings are borrowed during the callback. RP_ERR_IO (the folder), RP_ERR_MEMORY. */
-int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const char *tenant, const char *name, const char *text, size_t n),
+int schema_folder_visit(const schema_folder *f, void (*found)(void *user, const schema_entry *e),
                         void (*bad)(void *user, const rp_error *err), void *user, rp_error *err);
 
 #endif

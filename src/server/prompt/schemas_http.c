@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "server/handlers.h"
+#include "server/prompt/schema_changes.h"
 #include "server/prompt/schemas_http.h"
 #include "server/server_internal.h"
 #include "reprise_tools.h"
@@ -81,66 +82,15 @@ void handle_schema_get(server_request *x) {
     server_request_reply_problem(x);
 }
 
-int schemas_http_remove(server_request *x, const char *tenant) {
-    server_model *m = x->model;
-    rp_error err;
-    schema_registry_remove(m->registry, tenant, x->name);
-    if (m->folder && schema_folder_remove(m->folder, tenant, x->name, &err)) return server_fail_library(&x->problem, &err);
-    return rp_schema_unload(m->engine, tenant, x->name, &err) ? server_fail_library(&x->problem, &err) : SERVER_FINE;
-}
-
-void handle_schema_delete(server_request *x) {
-    const char *tenant = schemas_http_tenant(x);
-    pthread_mutex_lock(&x->model->schema_lock);
-    if (!x->problem.kind) schemas_http_remove(x, tenant);
-    pthread_mutex_unlock(&x->model->schema_lock);
-    if (x->problem.kind) server_request_reply_problem(x);
+void schemas_http_delete(server_request *x, const char *tenant, uint64_t changed) {
+    schema_entry e = {.tenant = tenant, .name = x->name, .changed = changed};
+    if (x->problem.kind || schema_change_remove(x->server, x->model, &e, &x->problem)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "object", "schema.deleted", "name", x->name, "deleted", 1));
 }
 
+void handle_schema_delete(server_request *x) { schemas_http_delete(x, schemas_http_tenant(x), 0); }
+
 /* ---- PUT ---- */
-
-/* Locked. */
-static int schemas_http_parse(server_request *x, const char *tenant, const char *pml, size_t n, rp_error *err) {
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = x->name, .kv_format = api_keys_kv_format(x->server->keys, tenant)};
-    char document[SERVER_NAME_BYTES + 16];
-    snprintf(document, sizeof(document), "%s.xml", x->name);
-    return rp_schema_parse(x->model->engine, pml, n, document, NULL, &options, NULL, err);
-}
-
-/* Locked. A schema that could not be kept is not loaded either: the one before it is again, if there was one. */
-static void schemas_http_take_back(server_request *x, const char *tenant, const base_buffer *old) {
-    rp_error err;
-    schema_registry_remove(x->model->registry, tenant, x->name);
-    bool kept = old->len > 0 && !schemas_http_parse(x, tenant, old->data, old->len, &err) &&
-                !schema_registry_put(x->model->registry, tenant, x->name, old->data, old->len);
-    if (!kept) (void)rp_schema_unload(x->model->engine, tenant, x->name, &err);
-}
-
-/* Caller holds the lock. Registry and folder. */
-static int schemas_http_keep(server_request *x, const char *tenant) {
-    server_model *m = x->model;
-    rp_error err;
-    if (schema_registry_put(m->registry, tenant, x->name, x->body.data, x->body.len)) return server_fail_memory(&x->problem);
-    if (!m->folder || !schema_folder_put(m->folder, tenant, x->name, x->body.data, x->body.len, &err)) return SERVER_FINE;
-    return server_fail(&x->problem, SERVER_INTERNAL, NULL, "schema '%s' was not loaded because it cannot be saved: %.300s", x->name, err.message);
-}
-
-int schemas_http_load(server_request *x, const char *tenant) {
-    server_model *m = x->model;
-    rp_error err;
-    base_buffer old = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
-    if (x->body.len == 0) return server_fail(&x->problem, SERVER_INVALID, NULL, "the body is empty: send a PML schema");
-    if (schema_registry_check(m->registry, tenant, x->name, x->body.len, &err)) return server_fail_library(&x->problem, &err);
-    int rc = schema_registry_get(m->registry, tenant, x->name, &old);
-    if (rc && rc != RP_ERR_NAME) return server_fail_memory(&x->problem);
-    rc = schemas_http_parse(x, tenant, x->body.data, x->body.len, &err);
-    if (rc == RP_ERR_NAME || rc == RP_ERR_IO) err.code = RP_ERR_SYNTAX; /* of something in the document: the client has not asked for it */
-    if (rc) server_fail_library(&x->problem, &err);
-    else if (schemas_http_keep(x, tenant)) schemas_http_take_back(x, tenant, &old);
-    base_buffer_free(&old);
-    return (int)x->problem.kind;
-}
 
 static json_t *schemas_http_done(const server_request *x) {
     const server_progress *p = &x->progress;
@@ -200,32 +150,35 @@ static void prefill_with_events(server_request *x, const char *tenant) {
     server_request_release(x);
 }
 
-static bool begin_prefill(server_request *x) {
+bool schemas_http_begin_prefill(server_request *x) {
     if (atomic_fetch_add(&x->server->n_prefills, 1) < SERVER_MAX_PREFILLS) return true;
-    atomic_fetch_sub(&x->server->n_prefills, 1);
+    schemas_http_end_prefill(x->server);
     server_fail(&x->problem, SERVER_BUSY, NULL, "other schemas are being prefilled: retry later");
     x->problem.retry_after_ms = BUSY_RETRY_MS;
     return false;
 }
 
-void handle_schema_put(server_request *x) {
-    rp_server *s = x->server;
+void schemas_http_end_prefill(rp_server *s) { atomic_fetch_sub(&s->n_prefills, 1); }
+
+bool schemas_http_prefills(server_request *x) {
     const char *wanted = server_request_query(x, "prefill");
-    bool prefills = !wanted || strcmp(wanted, "false") != 0;
-    const char *tenant = schemas_http_tenant(x);
-    bool may = !x->problem.kind && (!prefills || begin_prefill(x));
-    if (may) {
-        pthread_mutex_lock(&x->model->schema_lock);
-        schemas_http_load(x, tenant);
-        pthread_mutex_unlock(&x->model->schema_lock);
-    }
+    return !wanted || strcmp(wanted, "false") != 0;
+}
+
+void schemas_http_put(server_request *x, const char *tenant, uint64_t changed) {
+    rp_server *s = x->server;
+    schema_entry e = {tenant, x->name, x->body.data, x->body.len, changed};
+    const bool prefills = schemas_http_prefills(x), may = !x->problem.kind && (!prefills || schemas_http_begin_prefill(x));
+    if (may) schema_change_put(s, x->model, &e, &x->problem);
     if (x->problem.kind || !prefills || !server_request_wants_events(x)) {
         if (!x->problem.kind && prefills) schemas_http_prefill(x, tenant);
-        if (may && prefills) atomic_fetch_sub(&s->n_prefills, 1);
+        if (may && prefills) schemas_http_end_prefill(s);
         if (x->problem.kind) server_request_reply_problem(x);
         else server_request_reply_json(x, 200, schemas_http_done(x));
         return;
     }
     prefill_with_events(x, tenant); /* the request may be freed from here on */
-    atomic_fetch_sub(&s->n_prefills, 1);
+    schemas_http_end_prefill(s);
 }
+
+void handle_schema_put(server_request *x) { schemas_http_put(x, schemas_http_tenant(x), 0); }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "server/prompt/schema_changes.h"
 #include "server/server_internal.h"
 
 static json_t *schemas_restore_text(const char *s) { return server_json_text(s, strlen(s)); }
@@ -27,25 +28,19 @@ typedef struct restoring {
     server_model *model;
 } restoring;
 
-static int parse_again(const restoring *r, const char *tenant, const char *name, const char *pml, size_t n, rp_error *err) {
-    rp_schema_options options = {.struct_size = sizeof(options), .tenant = tenant, .name = name};
-    options.kv_format = api_keys_kv_format(r->server->keys, tenant);
-    return rp_schema_parse(r->model->engine, pml, n, name, NULL, &options, NULL, err);
-}
-
-static void on_kept(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
+static void on_kept(void *user, const schema_entry *e) {
     const restoring *r = user;
     rp_error err;
-    if (parse_again(r, tenant, name, pml, n, &err)) log_line(r->server, name, &err);
+    if (e->text && schema_change_parse(r->server, r->model, e, &err)) log_line(r->server, e->name, &err);
 }
 
-static void on_found(void *user, const char *tenant, const char *name, const char *pml, size_t n) {
+static void on_found(void *user, const schema_entry *e) {
     const restoring *r = user;
     rp_error err;
-    int rc = parse_again(r, tenant, name, pml, n, &err);
-    if (!rc && (rc = schema_registry_put(r->model->registry, tenant, name, pml, n)))
+    int rc = schema_change_parse(r->server, r->model, e, &err);
+    if (!rc && (rc = schema_registry_put(r->model->registry, e)))
         base_fail(&err, (rp_code)rc, "its text exceeds the limit (%d schemas, %zu MB)", SERVER_MAX_REGISTRY, SERVER_MAX_REGISTRY_BYTES >> 20);
-    if (rc) log_line(r->server, name, &err);
+    if (rc) log_line(r->server, e->name, &err);
 }
 
 static void on_bad(void *user, const rp_error *err) { log_line(((const restoring *)user)->server, "", err); }

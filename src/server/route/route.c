@@ -127,7 +127,6 @@ int route_start(route *t, rp_model *model, const rp_engine_options *options, rp_
     int rc = options ? base_sized_read(&t->engine, sizeof(t->engine), options, "rp_engine_options", err) : RP_OK;
     if (!rc) rc = model_pool_new(&t->server->models, t->server, &models, err);
     if (rc) return rc;
-    if (route_schemas_count(t) > 0) atomic_store(&t->schema_version, 1);
     rc = route_network_start(t, err);
     if (!rc) rc = route_planner_start(t, err);
     return rc ? rc : route_nodes_start(t, err);

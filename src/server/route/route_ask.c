@@ -4,12 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include <sodium.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/route/route_internal.h"
 
 #define WAIT_MS 100
+#define MOST_ASKING (SERVER_WORKERS / 2)
+#define BUSY_RETRY_MS 1000
 #define NO_REPLY "no reply"
 
 typedef struct asking {
@@ -68,7 +73,20 @@ static size_t on_reply(char *bytes, size_t size, size_t n, void *user) {
     return base_buffer_append(&r->body, bytes, n) == 0 ? n : 0;
 }
 
+/* For the node's process alone: a recording of it is of no use later. x NULL: of the router itself. */
+static int write_route(route *t, char line[CLUSTER_ROUTE_BYTES], const route_reply *r, const server_request *x) {
+    cluster_route to = {.epoch = 0, .created = (int64_t)time(NULL)};
+    cluster_node_status s;
+    pthread_mutex_lock(&t->lock);
+    if (cluster_router_node(t->router, r->node, &s)) to.epoch = s.hello->epoch;
+    pthread_mutex_unlock(&t->lock);
+    snprintf(to.id, sizeof(to.id), "%s", x ? x->id : "router");
+    cluster_route_write(line, &to);
+    return to.epoch ? RP_OK : RP_ERR_NAME;
+}
+
 static int asking_prepare(route *t, asking *a, const route_question *q) {
+    char line[CLUSTER_ROUTE_BYTES];
     char url[ROUTE_URL_BYTES + ROUTE_TARGET_BYTES];
     const route_part body = {q->body ? q->body : "", q->n_body};
     for (const struct curl_slist *h = q->headers; h; h = h->next)
@@ -76,12 +94,15 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
     if (!q->headers && (!(a->headers = route_add_line(NULL, "Content-Type: application/xml")) || !(a->headers = route_add_line(a->headers,
                                                                                                                                "Expect:"))))
         return RP_ERR_MEMORY;
-    a->headers = route_sign(t, a->headers, q->method, q->target, NULL, NULL, &body, 1, NULL);
+    randombytes_buf(a->reply->nonce, sizeof(a->reply->nonce));
+    if (write_route(t, line, a->reply, q->x)) return RP_ERR_NAME;
+    a->headers = route_sign(t, a->headers, q->method, q->target, line, NULL, &body, 1, a->reply->nonce);
     if (!a->headers || !(a->easy = curl_easy_init())) return RP_ERR_MEMORY;
     snprintf(url, sizeof(url), "%s%s", a->reply->url, q->target);
     route_curl_settings(a->easy, url);
     curl_easy_setopt(a->easy, CURLOPT_HTTPHEADER, a->headers);
     curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, q->method);
+    if (strcmp(q->method, "HEAD") == 0) curl_easy_setopt(a->easy, CURLOPT_NOBODY, 1L);
     if (q->n_body > 0) {
         curl_easy_setopt(a->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->n_body);
         curl_easy_setopt(a->easy, CURLOPT_POSTFIELDS, q->body);
@@ -111,6 +132,11 @@ static void take_reply(asking *a, CURLcode result) {
     a->is_over = true;
     r->status = result == CURLE_OK ? (int)status : 0;
     snprintf(r->content_type, sizeof(r->content_type), "%s", type ? type : "");
+    if (r->status == 409 && r->body.data && strstr(r->body.data, CLUSTER_OTHER_PROCESS)) {
+        r->status = 0;
+        snprintf(r->error, sizeof(r->error), "it has begun anew");
+        return;
+    }
     if (result == CURLE_OK) snprintf(r->error, sizeof(r->error), "status %ld", status);
     else if (!r->error[0] || strcmp(r->error, NO_REPLY) == 0) snprintf(r->error, sizeof(r->error), "%s", curl_easy_strerror(result));
 }
@@ -148,6 +174,16 @@ static void run_all(route *t, CURLM *multi, const route_question *q, asking *all
     }
 }
 
+bool route_begin_ask(server_request *x) {
+    if (atomic_fetch_add(&x->server->route->n_asking, 1) < MOST_ASKING) return true;
+    route_end_ask(x->server->route);
+    server_fail(&x->problem, SERVER_BUSY, NULL, "other requests wait for nodes: retry later");
+    x->problem.retry_after_ms = BUSY_RETRY_MS;
+    return false;
+}
+
+void route_end_ask(route *t) { atomic_fetch_sub(&t->n_asking, 1); }
+
 void route_ask(route *t, const route_question *q, route_reply *replies, int32_t n) {
     CURLM *multi = curl_multi_init();
     asking *all = base_calloc((size_t)BASE_MAX(n, 1), sizeof(*all));
@@ -155,7 +191,8 @@ void route_ask(route *t, const route_question *q, route_reply *replies, int32_t 
         snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? NO_REPLY : "out of memory");
         if (!multi || !all) continue;
         all[i].reply = &replies[i];
-        if (asking_prepare(t, &all[i], q)) snprintf(replies[i].error, sizeof(replies[i].error), "out of memory");
+        const int rc = asking_prepare(t, &all[i], q);
+        if (rc) snprintf(replies[i].error, sizeof(replies[i].error), "%s", rc == RP_ERR_NAME ? "it has not been seen yet" : "out of memory");
         else curl_multi_add_handle(multi, all[i].easy);
     }
     if (multi && all) run_all(t, multi, q, all, n);

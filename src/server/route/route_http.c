@@ -58,13 +58,18 @@ static void pass_reply(server_request *x, route_reply *r) {
 
 /* Sends the request as it is. */
 static void pass_to(server_request *x, int32_t node) {
+    route *t = x->server->route; /* the request may be freed when it has its reply */
     bool failed = false;
     int32_t n = 0;
+    if (!route_begin_ask(x)) {
+        server_request_reply_problem(x);
+        return;
+    }
     char *target = route_target_of(x);
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *reply = target && !failed ? route_replies_new(x->server->route, node, &n) : NULL;
     if (n == 1) {
-        const route_question q = {x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, false};
+        const route_question q = {x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, true};
         route_ask(x->server->route, &q, reply, 1);
         pass_reply(x, reply);
     } else {
@@ -74,6 +79,7 @@ static void pass_to(server_request *x, int32_t node) {
     route_replies_free(reply, n);
     curl_slist_free_all(headers);
     base_free(target);
+    route_end_ask(t);
 }
 
 static void list_names(route *t, char *out, size_t bytes) {
@@ -149,12 +155,18 @@ void handle_route_contents(server_request *x) {
     bool failed = false;
     int32_t n = 0;
     char target[64];
+    route *t = x->server->route;
+    if (!route_begin_ask(x)) {
+        server_request_reply_problem(x);
+        return;
+    }
     json_t *all = json_array();
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *replies = failed ? NULL : route_replies_new(x->server->route, -1, &n);
     snprintf(target, sizeof(target), "/v1beta/cachedContents?pageSize=%d", CONTENTS_ASKED);
     const route_question q = {"GET", target, headers, NULL, 0, x, ASK_MS, true};
-    route_ask(x->server->route, &q, replies, n);
+    route_ask(t, &q, replies, n);
+    route_end_ask(t);
     for (int32_t i = 0; i < n; i++) {
         json_t *one = json_loadb(replies[i].body.data ? replies[i].body.data : "", replies[i].body.len, 0, NULL);
         if (replies[i].status != 200) server_fail(&x->problem, SERVER_NODE, NULL, "node '%s': %s", replies[i].name, replies[i].error);
@@ -174,12 +186,13 @@ void handle_route_contents(server_request *x) {
 
 /* The report of the node that answered, in the words that the client may see; null if it has none. */
 static json_t *node_report(server_request *x, const char *name) {
-    bool failed = false;
+    server_request *asks = route_begin_ask(x) ? x : NULL; /* else it has none now */
+    bool failed = asks == NULL;
     int32_t n = 0;
     char target[SERVER_NAME_BYTES * 3 + 40];
     base_buffer path = BASE_BUFFER(sizeof(target) - 1);
     const int32_t node = name && name[0] ? route_find_node(x->server->route, name) : -1;
-    struct curl_slist *headers = route_headers_of(x, &failed);
+    struct curl_slist *headers = asks ? route_headers_of(x, &failed) : NULL;
     route_reply *reply = node >= 0 && !failed ? route_replies_new(x->server->route, node, &n) : NULL;
     json_t *report = NULL;
     int rc = base_buffer_append_str(&path, "/v1/requests/");
@@ -193,6 +206,8 @@ static json_t *node_report(server_request *x, const char *name) {
     route_replies_free(reply, n);
     curl_slist_free_all(headers);
     base_buffer_free(&path);
+    if (asks) route_end_ask(x->server->route);
+    x->problem = (server_problem){0};
     return report ? report : json_null();
 }
 

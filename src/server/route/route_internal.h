@@ -33,7 +33,9 @@
 #define ROUTE_HELD_BYTES ((size_t)1 << 20)     /* of a reply that is no stream: beyond it it begins, and cannot be asked for again */
 #define ROUTE_CONTENT_TYPE_BYTES 96
 #define ROUTE_CONNECT_MS 2000
-#define ROUTE_ATTEMPTS 8 /* that a report lists */
+#define ROUTE_ATTEMPTS 8    /* that a report lists */
+#define ROUTE_SYNC_MS 30000 /* a schema, without prefill */
+#define ROUTE_SYNC_AGAIN_US 1000000
 
 /* A transfer of curl's: of a span stream, or of a request. Marked: the network thread shall open the stream, or remove it from curl's. */
 typedef struct route_handle {
@@ -51,10 +53,15 @@ typedef struct route_node {
     bool is_listed;                                           /* for route_nodes.c: in the new list */
     bool is_drained;                                          /* by the operator */
     bool is_held;                                             /* gets no requests until it has all schemas */
-    bool is_syncing;                                          /* the planner's thread is at it */
     bool must_cut;                                            /* its stream could not be opened */
-    uint64_t synced_epoch, synced_version;                    /* the schemas that it has: in that process, up to that route.schema_version */
     route_stream *stream;                                     /* open, or to be opened; NULL */
+
+    /* Uploaded schemas (route_exchange.c). */
+    bool lacks_schemas;                  /* a change could not be given to it */
+    bool must_sync;                      /* for the planner's thread */
+    uint64_t sync_after_us;              /* the last exchange failed: not before */
+    uint64_t synced_epoch;               /* of its process at the last exchange */
+    uint64_t synced_ours, synced_theirs; /* the digests then: they are exchanged again when one of them is another */
 } route_node;
 
 /* Why an attempt ended; for reports. */
@@ -150,9 +157,9 @@ struct route {
     rp_kv_format kv_format; /* of the next engine: the planner's thread */
     int32_t n_ctx;
 
-    _Atomic uint64_t schema_version; /* changes of schemas so far */
-    _Atomic uint64_t unplanned;      /* requests without names */
-    server_histogram wait;           /* time from arrival until a node has the request */
+    _Atomic int n_asking;       /* workers that wait for nodes */
+    _Atomic uint64_t unplanned; /* requests without names */
+    server_histogram wait;      /* time from arrival until a node has the request */
 };
 
 /* ---- route_network.c ---- */
@@ -244,6 +251,7 @@ typedef struct route_reply {
     char name[CLUSTER_NODE_NAME_BYTES], url[ROUTE_URL_BYTES];
     int status; /* 0: none */
     char content_type[ROUTE_CONTENT_TYPE_BYTES];
+    uint8_t nonce[CLUSTER_NONCE_BYTES]; /* of the request */
     base_buffer body;
     char error[CURL_ERROR_SIZE]; /* why there is none */
 } route_reply;
@@ -264,8 +272,20 @@ route_reply *route_replies_new(route *t, int32_t only, int32_t *n);
 void route_replies_free(route_reply *replies, int32_t n);
 /* Asks all of them at once. */
 void route_ask(route *t, const route_question *q, route_reply *replies, int32_t n);
+/* May one more worker wait for nodes? route_end_ask, then. false: a problem is set: the others are for requests that nodes answer. */
+bool route_begin_ask(server_request *x);
+void route_end_ask(route *t);
 /* The number of the node with that name; -1: none. */
 int32_t route_find_node(route *t, const char *name);
+
+/* ---- route_exchange.c ---- */
+
+/* Of the router's schemas (schema_registry.h). */
+uint64_t route_schemas_digest(route *t);
+/* Sends a change to nodes. x: whose client's leaving ends it; NULL: no one's. */
+void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms, route_reply *replies, int32_t n);
+/* The router and the node get what they lack. The planner's thread. */
+void route_schemas_exchange(route *t, int32_t node);
 
 /* ---- route_http.c, route_schemas.c: handlers of route_table.c ---- */
 
@@ -280,8 +300,5 @@ void handle_route_drain(server_request *x);
 void handle_route_undrain(server_request *x);
 void handle_route_schema_put(server_request *x);
 void handle_route_schema_delete(server_request *x);
-size_t route_schemas_count(route *t);
-/* Gives a node all schemas. Returns whether it has them. The planner's thread. */
-bool route_schemas_sync(route *t, int32_t node);
 
 #endif

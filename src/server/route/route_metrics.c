@@ -2,12 +2,13 @@
 /* route_metrics.c: a router's lines of /metrics (route.h). Owns nothing. Any thread. */
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/memory.h"
 #include "server/route/route_internal.h"
 
 typedef struct node_figures {
-    const char *name; /* valid under the lock */
+    char name[CLUSTER_NODE_NAME_BYTES];
     double health, draining, running, waiting, queued_tokens, drain_seconds, sent, names, placed, failed;
     double frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged;
 } node_figures;
@@ -42,26 +43,28 @@ static const struct {
 static node_figures figures_of(const cluster_node_status *s, const char *name) {
     const rp_engine_load *l = &s->load->engine;
     const cluster_view_counts *c = s->counts;
-    return (node_figures){.name = name,
-                          .health = (double)s->health,
-                          .draining = s->draining,
-                          .running = l->running,
-                          .waiting = l->waiting,
-                          .queued_tokens = (double)l->queued_tokens,
-                          .drain_seconds = (double)l->drain_us / 1e6,
-                          .sent = s->sent,
-                          .names = (double)s->names,
-                          .placed = (double)s->placed,
-                          .failed = (double)s->failed,
-                          .frames = (double)c->frames,
-                          .bytes = (double)c->bytes,
-                          .changes = (double)c->changes,
-                          .snapshots = (double)c->snapshots,
-                          .gaps = (double)c->gaps,
-                          .wrong_digests = (double)c->wrong_digests,
-                          .other_epochs = (double)c->other_epochs,
-                          .cuts = (double)c->cuts,
-                          .forged = (double)c->forged};
+    node_figures f = {
+        .health = (double)s->health,
+        .draining = s->draining,
+        .running = l->running,
+        .waiting = l->waiting,
+        .queued_tokens = (double)l->queued_tokens,
+        .drain_seconds = (double)l->drain_us / 1e6,
+        .sent = s->sent,
+        .names = (double)s->names,
+        .placed = (double)s->placed,
+        .failed = (double)s->failed,
+        .frames = (double)c->frames,
+        .bytes = (double)c->bytes,
+        .changes = (double)c->changes,
+        .snapshots = (double)c->snapshots,
+        .gaps = (double)c->gaps,
+        .wrong_digests = (double)c->wrong_digests,
+        .other_epochs = (double)c->other_epochs,
+        .cuts = (double)c->cuts,
+        .forged = (double)c->forged};
+    snprintf(f.name, sizeof(f.name), "%s", name);
+    return f;
 }
 
 static int append_head(base_buffer *b, const char *name, const char *type, const char *help) {
@@ -117,8 +120,8 @@ int route_metrics_append(base_buffer *b, route *t) {
     node_figures *nodes = base_calloc((size_t)BASE_MAX(most, 1), sizeof(*nodes));
     for (int32_t i = 0; i < most && nodes; i++)
         if (t->nodes[i] && cluster_router_node(t->router, i, &s)) nodes[n++] = figures_of(&s, t->nodes[i]->name);
-    int rc = nodes ? append_nodes(b, nodes, n) : RP_ERR_MEMORY;
     pthread_mutex_unlock(&t->lock);
+    int rc = nodes ? append_nodes(b, nodes, n) : RP_ERR_MEMORY;
     base_free(nodes);
     if (!rc) rc = append_counts(b, t, &c);
     return rc ? rc : histogram_append(b, "route_wait", "Time from the arrival of a request until it is sent to a node.", &t->wait);

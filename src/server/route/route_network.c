@@ -131,7 +131,7 @@ static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTE
     route_node *n = t->nodes[node];
     if (!n) return;
     env_close_stream(user, node);
-    if (atomic_load(&t->schema_version) > 0) n->is_held = true; /* it may be another process: route_planner_look */
+    if (route_schemas_digest(t) != 0) n->is_held = true; /* it may be another process: route_planner_look */
     route_stream *s = base_calloc(1, sizeof(*s));
     n->must_cut = s == NULL;
     if (!s) return;

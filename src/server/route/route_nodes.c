@@ -192,14 +192,14 @@ static void mark_listed(route *t, const node_list *list) {
             n->is_listed = true;
             continue;
         }
-        if (!(n = base_calloc(1, sizeof(*n)))) return;
+        if (!(n = base_calloc(1, sizeof(*n)))) continue;
         *n = (route_node){.is_listed = true, .number = -1};
         snprintf(n->name, sizeof(n->name), "%s", one->name);
         snprintf(n->url, sizeof(n->url), "%s", one->url);
         if (cluster_router_add_node(t->router, one->name, &number, &err)) {
             base_log(BASE_LOG_ERROR, "route: node '%s': %s", one->name, err.message);
             base_free(n);
-            return;
+            continue;
         }
         n->number = number;
         t->nodes[number] = n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_planner.c: the planner's thread: an engine that plans for the identity of most nodes, and schemas for nodes that lack them
+/* route_planner.c: the planner's thread: an engine that plans for the identity of most nodes, and exchanges of schemas with nodes
  * (route_internal.h). The engine is replaced like a model's that is loaded anew: requests that are being planned come first. */
 #include <stdio.h>
 #include <string.h>
@@ -75,26 +75,28 @@ static void find_identity(route *t) {
     }
 }
 
-/* A node with another epoch or older schemas gets no requests until it has all of them. */
-static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *s) {
-    const uint64_t version = atomic_load(&t->schema_version), epoch = s->hello->epoch;
-    if (s->stream != CLUSTER_VIEW_LIVE || epoch == 0 || n->is_syncing) return false;
-    const bool lacks = version > 0 && (n->synced_epoch != epoch || n->synced_version != version);
-    if (!lacks) n->synced_epoch = epoch, n->synced_version = version;
-    if (n->is_held != lacks) {
-        n->is_held = lacks;
+/* A new process gets no requests while it has not the schemas that are here. What nodes have besides, or in a later state, is no reason to wait. */
+static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *s, uint64_t ours) {
+    const uint64_t epoch = s->hello->epoch, theirs = s->load->schemas;
+    if (s->stream != CLUSTER_VIEW_LIVE || s->health != CLUSTER_WELL || epoch == 0) return false;
+    const bool is_new = n->synced_epoch != epoch, is_other = s->load->sent_us == 0 || theirs != ours;
+    const bool holds = n->lacks_schemas || (is_new && is_other && ours != 0);
+    n->must_sync = n->lacks_schemas || is_new || (theirs != ours && (theirs != n->synced_theirs || ours != n->synced_ours));
+    if (n->is_held != holds) {
+        n->is_held = holds;
         route_apply_drain(t, n);
     }
-    return lacks;
+    return n->must_sync && base_clock_us() >= n->sync_after_us;
 }
 
 void route_planner_look(route *t) {
     cluster_node_status s;
-    bool lacks = false;
+    bool must_sync = false;
+    const uint64_t ours = route_schemas_digest(t);
     find_identity(t);
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++)
-        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) lacks |= look_at_schemas(t, t->nodes[i], &s);
-    if (!lacks) return;
+        if (t->nodes[i] && cluster_router_node(t->router, i, &s)) must_sync |= look_at_schemas(t, t->nodes[i], &s, ours);
+    if (!must_sync) return;
     pthread_mutex_lock(&t->wake_lock);
     t->must_sync = true;
     pthread_cond_signal(&t->planner_wake);
@@ -122,52 +124,43 @@ static bool planner_replace(route *t) {
     return rc == 0;
 }
 
-/* The next node that lacks schemas, marked; -1: none. */
+/* The next node with which schemas are to be exchanged; -1: none. */
 static int32_t take_unsynced(route *t) {
+    const uint64_t now = base_clock_us();
     int32_t found = -1;
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < CLUSTER_MAX_NODES && found < 0; i++)
-        if (t->nodes[i] && t->nodes[i]->is_held && !t->nodes[i]->is_syncing) found = i;
-    if (found >= 0) t->nodes[found]->is_syncing = true;
+        if (t->nodes[i] && t->nodes[i]->must_sync && now >= t->nodes[i]->sync_after_us) found = i;
+    if (found >= 0) t->nodes[found]->must_sync = false;
     pthread_mutex_unlock(&t->lock);
     return found;
 }
 
-/* Returns whether all could be done. */
-static bool planner_sync(route *t) {
-    bool is_fine = true;
-    int32_t tried[CLUSTER_MAX_NODES], n = 0;
-    for (int32_t node; n < CLUSTER_MAX_NODES && (node = take_unsynced(t)) >= 0;) {
-        is_fine &= route_schemas_sync(t, node);
-        tried[n++] = node; /* is_syncing until the end, so that each is tried once */
+/* Waits until there is something to do; replaces_us: not before, an engine. Returns whether it is one. */
+static bool planner_wait(route *t, uint64_t replaces_us) {
+    for (;;) {
+        const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace, may = base_clock_us() >= replaces_us;
+        if (atomic_load(&t->stops) || t->must_sync || (replaces && may)) return replaces && may;
+        const struct timespec until = base_clock_after(replaces ? AGAIN_MS : 60000);
+        pthread_cond_timedwait(&t->planner_wake, &t->wake_lock, &until);
     }
-    pthread_mutex_lock(&t->lock);
-    for (int32_t i = 0; i < n; i++)
-        if (t->nodes[tried[i]]) t->nodes[tried[i]]->is_syncing = false;
-    pthread_mutex_unlock(&t->lock);
-    return is_fine;
 }
 
 static void *planner_run(void *user) {
     route *t = user;
-    bool is_fine = true;
+    uint64_t replaces_us = 0;
     pthread_mutex_lock(&t->wake_lock);
     while (!atomic_load(&t->stops)) {
-        const bool replaces = strcmp(t->wanted_identity, t->identity) != 0 || t->must_replace;
-        if (!is_fine || (!replaces && !t->must_sync)) {
-            const struct timespec until = base_clock_after(is_fine ? 60000 : AGAIN_MS);
-            pthread_cond_timedwait(&t->planner_wake, &t->wake_lock, &until);
-            is_fine = true;
-            continue;
-        }
-        t->must_sync = t->must_replace = false;
+        const bool replaces = planner_wait(t, replaces_us);
+        t->must_sync = false;
+        if (replaces) t->must_replace = false;
         pthread_mutex_unlock(&t->wake_lock);
-        if (replaces) is_fine = planner_replace(t);
-        const bool failed = !is_fine;
-        is_fine &= planner_sync(t);
+        const bool failed = replaces && !planner_replace(t);
+        if (failed) replaces_us = base_clock_us() + AGAIN_MS * UINT64_C(1000);
+        for (int32_t node; !atomic_load(&t->stops) && (node = take_unsynced(t)) >= 0;) route_schemas_exchange(t, node);
         route_wake(t);
         pthread_mutex_lock(&t->wake_lock);
-        t->must_replace = replaces && failed;
+        t->must_replace |= failed;
     }
     pthread_mutex_unlock(&t->wake_lock);
     return NULL;

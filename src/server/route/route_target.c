@@ -60,7 +60,8 @@ struct curl_slist *route_add_header(struct curl_slist *list, const char *name, c
     return is_written ? list : NULL;
 }
 
-/* Those that a node looks at. Of its own, a client's x-reprise-... are not among them. */
+/* Those that a node looks at; a key of the query (Gemini) as a header, for requests of the router with another query. Of its own, a client's
+ * x-reprise-... are not among them. */
 struct curl_slist *route_headers_of(server_request *x, bool *failed) {
     static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version",
                                         "anthropic-beta",
@@ -69,6 +70,8 @@ struct curl_slist *route_headers_of(server_request *x, bool *failed) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {
         const char *value = server_request_header(x, names[i]);
         if (value && value[0]) list = route_add_header(list, names[i], value);
+        else if (strcmp(names[i], "x-goog-api-key") == 0 && x->route->problem == server_problem_gemini && (value = server_request_query(x, "key")))
+            list = route_add_header(list, names[i], value);
         else if (strcmp(names[i], "Accept") == 0) list = route_add_line(list, "Accept:"); /* likewise */
     }
     *failed = list == NULL;

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_exchange.c: a router and a node give each other the schemas that the other one lacks, or has in an older state: once when a process of the
+ * node is new, and whenever the digest that it reports is another one than the router's. So a change that was made at one router, or at a node,
+ * reaches all, and a router that begins anew knows what its nodes have. Owns what it has read. The planner's thread. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "server/prompt/schema_changes.h"
+#include "server/route/route_internal.h"
+
+#define MOST_KNOWN ((size_t)4 * SERVER_MAX_REGISTRY) /* schemas and removals of a node */
+
+static schema_registry *registry_of(const route *t) { return model_pool_find(t->server->models, "default")->registry; }
+
+uint64_t route_schemas_digest(route *t) { return schema_registry_digest(registry_of(t)); }
+
+/* ---- requests ---- */
+
+/* "/v1/cluster/schemas/NAME?tenant=T", and "&at=TIME&prefill=false" of a change. */
+static int write_target(base_buffer *b, const schema_entry *e, bool changes, bool prefills) {
+    int rc = base_buffer_append_str(b, "/v1/cluster/schemas/");
+    if (!rc) rc = route_append_encoded(b, e->name, "");
+    if (!rc && e->tenant) rc = base_buffer_append_str(b, "?tenant=");
+    if (!rc && e->tenant) rc = route_append_encoded(b, e->tenant, "");
+    if (rc || !changes) return rc;
+    return base_buffer_printf(b, "%sat=%" PRIu64 "&prefill=%s", e->tenant ? "&" : "?", e->changed, prefills ? "true" : "false");
+}
+
+void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms, route_reply *replies, int32_t n) {
+    base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
+    const bool is_written = write_target(&target, e, true, prefills) == 0;
+    const route_question q = {e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true};
+    for (int32_t i = 0; i < n; i++) base_buffer_clear(&replies[i].body);
+    if (is_written) route_ask(t, &q, replies, n);
+    base_buffer_free(&target);
+}
+
+/* ---- what there is ---- */
+
+typedef struct known_schema {
+    const char *tenant, *name; /* tenant "": shared */
+    uint64_t changed;
+    bool is_removed;
+} known_schema;
+
+typedef struct known_list {
+    known_schema *items; /* [n] */
+    size_t n, cap;
+    bool owns_texts, failed;
+} known_list;
+
+static void known_free(known_list *l) {
+    for (size_t i = 0; i < l->n && l->owns_texts; i++) {
+        base_free((char *)l->items[i].tenant);
+        base_free((char *)l->items[i].name);
+    }
+    base_free(l->items);
+}
+
+static void known_add(known_list *l, known_schema one) {
+    l->failed |= !one.tenant || !one.name || base_grow((void **)&l->items, &l->cap, l->n + 1, MOST_KNOWN, sizeof(*l->items)) != 0;
+    if (!l->failed) l->items[l->n++] = one;
+}
+
+static void add_ours(void *user, const schema_entry *e) {
+    known_list *l = user;
+    if (l->failed) return;
+    const known_schema one = {base_strdup(e->tenant ? e->tenant : ""), base_strdup(e->name), e->changed, e->text == NULL};
+    known_add(l, one);
+    if (!l->failed) return;
+    base_free((char *)one.tenant);
+    base_free((char *)one.name);
+}
+
+/* The node's list; texts are the object's. */
+static void add_theirs(known_list *l, json_t *object) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(object, "data"), i, item) {
+        known_schema one = {.tenant = ""};
+        json_int_t changed = 0;
+        int removed = 0;
+        const int bad = json_unpack(item, "{s?s, s:s, s:I, s:b}", "tenant", &one.tenant, "name", &one.name, "changed", &changed, "removed", &removed);
+        l->failed |= bad || changed <= 0;
+        if (l->failed) return;
+        one.changed = (uint64_t)changed;
+        one.is_removed = removed != 0;
+        known_add(l, one);
+    }
+}
+
+static int compare(const void *a, const void *b) {
+    const known_schema *x = a, *y = b;
+    const int order = strcmp(x->tenant, y->tenant);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+static void known_sort(known_list *l) {
+    if (l->n > 1) qsort(l->items, l->n, sizeof(*l->items), compare);
+}
+
+/* 0: it is not in the list, which is sorted. */
+static uint64_t known_changed(const known_list *l, const known_schema *one) {
+    const known_schema *found = l->n ? bsearch(one, l->items, l->n, sizeof(*l->items), compare) : NULL;
+    return found ? found->changed : 0;
+}
+
+/* ---- one exchange ---- */
+
+typedef struct exchange {
+    route *t;
+    route_reply *reply; /* of the node */
+    known_list ours, theirs;
+    json_t *list; /* the node's */
+    bool failed;  /* the node could not be asked: later */
+} exchange;
+
+static void warn(const exchange *x, const char *name, const char *why) {
+    base_log(BASE_LOG_WARN, "route: node '%s': schema '%s': %s", x->reply->name, name, why);
+}
+
+/* GET of something that is tagged. NULL: there is none; failed: for now. */
+static json_t *get_tagged(exchange *x, const char *target) {
+    const route_question q = {"GET", target, NULL, NULL, 0, NULL, ROUTE_SYNC_MS, true};
+    const size_t tag_bytes = CLUSTER_REPLY_TAG_BYTES; /* and the line feed before it, less the NUL */
+    route_reply *r = x->reply;
+    char right[CLUSTER_REPLY_TAG_BYTES];
+    base_buffer_clear(&r->body);
+    route_ask(x->t, &q, r, 1);
+    x->failed = r->status == 0 || r->status >= 500 || r->status == 401;
+    if (r->status != 200 || r->body.len < tag_bytes) return NULL;
+    const size_t n = r->body.len - tag_bytes;
+    cluster_reply_tag(right, x->t->secret, r->nonce, r->body.data, n);
+    if (memcmp(r->body.data + n + 1, right, sizeof(right) - 1) == 0) return json_loadb(r->body.data, n, 0, NULL);
+    warn(x, "", "a reply that does not have the cluster's tag");
+    x->failed = true;
+    return NULL;
+}
+
+typedef struct pulled {
+    route *t;
+    schema_entry e;
+    server_problem problem;
+    bool is_done;
+} pulled;
+
+static int take_pulled(server_model *m, void *user) {
+    pulled *p = user;
+    if (p->e.text) schema_change_put(p->t->server, m, &p->e, &p->problem);
+    else schema_change_remove(p->t->server, m, &p->e, &p->problem);
+    p->is_done = true;
+    return 0;
+}
+
+/* What the node has in a later state. */
+static void pull(exchange *x, const known_schema *one) {
+    pulled p = {.t = x->t, .e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed}};
+    base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
+    json_int_t changed = (json_int_t)one->changed;
+    json_t *object = NULL;
+    if (!one->is_removed) {
+        if (!write_target(&target, &p.e, false, false)) object = get_tagged(x, target.data);
+        if (object) json_unpack(object, "{s:I, s:s%}", "changed", &changed, "pml", &p.e.text, &p.e.n);
+        p.e.changed = (uint64_t)changed;
+    }
+    if (one->is_removed || p.e.text) model_pool_visit(x->t->server->models, take_pulled, &p);
+    if (p.is_done && p.e.text && p.problem.kind) warn(x, one->name, p.problem.message);
+    x->failed |= !p.is_done && (one->is_removed || p.e.text); /* plans' engine is not there: later */
+    json_decref(object);
+    base_buffer_free(&target);
+}
+
+/* What the node has not, or in an earlier state. It is no reason to keep it from all others that it refuses one. */
+static void push(exchange *x, const known_schema *one) {
+    base_buffer text = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
+    schema_entry e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed};
+    if (!one->is_removed && schema_registry_get(registry_of(x->t), e.tenant, e.name, &text)) return; /* it was removed meanwhile */
+    if (!one->is_removed) e.text = text.data, e.n = text.len;
+    route_schemas_send(x->t, &e, false, NULL, ROUTE_SYNC_MS, x->reply, 1);
+    base_buffer_free(&text);
+    const int status = x->reply->status;
+    x->failed |= status == 0 || status >= 500 || status == 401;
+    if (status != 200 && status != 404 && status != 409) warn(x, one->name, x->reply->error);
+}
+
+static void exchange_all(exchange *x) {
+    schema_registry_visit(registry_of(x->t), add_ours, &x->ours);
+    add_theirs(&x->theirs, x->list);
+    x->failed |= x->ours.failed || x->theirs.failed;
+    known_sort(&x->ours);
+    known_sort(&x->theirs);
+    for (size_t i = 0; i < x->theirs.n && !x->failed; i++)
+        if (x->theirs.items[i].changed > known_changed(&x->ours, &x->theirs.items[i])) pull(x, &x->theirs.items[i]);
+    for (size_t i = 0; i < x->ours.n && !x->failed; i++) {
+        const uint64_t known = known_changed(&x->theirs, &x->ours.items[i]);
+        if (x->ours.items[i].changed > known && (known > 0 || !x->ours.items[i].is_removed)) push(x, &x->ours.items[i]);
+    }
+}
+
+/* Under lock. */
+static void note_exchange(route *t, int32_t node, const exchange *x, uint64_t epoch) {
+    route_node *n = t->nodes[node];
+    if (!n || strcmp(n->name, x->reply->name) != 0) return;
+    n->must_sync = false;
+    n->sync_after_us = x->failed ? base_clock_us() + ROUTE_SYNC_AGAIN_US : 0;
+    if (x->failed) return;
+    n->synced_epoch = epoch;
+    n->synced_ours = route_schemas_digest(t);
+    n->synced_theirs = (uint64_t)json_integer_value(json_object_get(x->list, "digest"));
+    n->lacks_schemas = false;
+}
+
+void route_schemas_exchange(route *t, int32_t node) {
+    exchange x = {.t = t, .ours.owns_texts = true};
+    cluster_node_status s;
+    int32_t n = 0;
+    pthread_mutex_lock(&t->lock);
+    const uint64_t epoch = t->nodes[node] && cluster_router_node(t->router, node, &s) ? s.hello->epoch : 0;
+    pthread_mutex_unlock(&t->lock);
+    x.reply = route_replies_new(t, node, &n);
+    if (n == 0) return;
+    x.list = get_tagged(&x, "/v1/cluster/schemas");
+    if (x.list) exchange_all(&x);
+    pthread_mutex_lock(&t->lock);
+    note_exchange(t, node, &x, epoch);
+    pthread_mutex_unlock(&t->lock);
+    json_decref(x.list);
+    known_free(&x.ours);
+    known_free(&x.theirs);
+    route_replies_free(x.reply, n);
+}
