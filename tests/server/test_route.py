@@ -452,6 +452,8 @@ class Schemas(unittest.TestCase):
         router = self.router("router", nodes)
         connection = router.connection()
         connection.request("PUT", "/v1/schemas/cities", schema("word " * 200))
+        while router.get("/v1/schemas/cities").status != 200:
+            pass
         connection.close()
         self.agree("cities", "word " * 200)
         self.assertEqual(router.post("/v1/completions", {"prompt": "Tom", "max_tokens": 2}).status, 200)
