@@ -19,9 +19,7 @@ static const char stream[] = ": keep-alive\n\n"
                              "data: 3\n\n"
                              ": r 12 3 2147483647\n\n"
                              "data: [DONE]\n\n";
-static const char passed[] = ": keep-alive\n\n"
-                             "data: {\"a\":1}\n\n"
-                             ": keep-alive\n\n"
+static const char passed[] = "data: {\"a\":1}\n\n"
                              "event: x\ndata: : r 9 9 9\n\n"
                              "data: 3\n\n";
 
@@ -96,6 +94,56 @@ static void test_malformed_marks(void **state) {
     }
 }
 
+/* What was passed on is what the marks have counted, whatever comes after it: a continuation goes on right there. */
+static void is_after_first_mark(const route_frames *f, const base_buffer *out) {
+    const int32_t tokens[] = {7, 8};
+    is_text(out, "data: 1\n\n");
+    assert_true(f->text_bytes == 1 && f->n_frames == 1 && route_frames_n_tokens(f) == 2);
+    assert_true(memcmp(f->tokens.data, tokens, sizeof(tokens)) == 0);
+}
+
+static void test_after_a_malformed_mark(void **state) {
+    (void)state;
+    route_frames f;
+    base_buffer out = BASE_BUFFER(4096);
+    static const char text[] = "data: 1\n\n: r 1 1 7 8\n\ndata: 2\n\n: r 2 2 9 10 x\n\n";
+    route_frames_init(&f, true);
+    assert_true(route_frames_feed(&f, text, sizeof(text) - 1, &out) == RP_ERR_FORMAT);
+    is_after_first_mark(&f, &out);
+    route_frames_restart(&f, true);
+    feed(&f, &out, "data: 2\n\n: r 2 2 9\n\n", 5);
+    is_text(&out, "data: 1\n\ndata: 2\n\n");
+    assert_true(f.text_bytes == 2 && f.n_frames == 2 && route_frames_n_tokens(&f) == 3);
+    route_frames_free(&f);
+    base_buffer_free(&out);
+}
+
+/* The frames of a mark do not fit into the memory that there is: the mark does not count either. */
+static void test_after_a_failed_append(void **state) {
+    (void)state;
+    route_frames f;
+    base_buffer out = BASE_BUFFER(16);
+    static const char text[] = "data: 1\n\n: r 1 1 7 8\n\ndata: more than sixteen bytes\n\n: r 9 2 9\n\n";
+    route_frames_init(&f, true);
+    assert_true(route_frames_feed(&f, text, sizeof(text) - 1, &out) == RP_ERR_LIMIT);
+    is_after_first_mark(&f, &out);
+    route_frames_free(&f);
+    base_buffer_free(&out);
+}
+
+static void test_comments_are_no_bytes(void **state) {
+    (void)state;
+    route_frames f;
+    base_buffer out = BASE_BUFFER(4096);
+    route_frames_init(&f, true);
+    feed(&f, &out, ": keep-alive\n\n: keep-alive\n\n", 4);
+    is_text(&out, "");
+    assert_true(route_frames_finish(&f, &out) == RP_OK);
+    is_text(&out, "");
+    route_frames_free(&f);
+    base_buffer_free(&out);
+}
+
 static void test_limits(void **state) {
     (void)state;
     route_frames f;
@@ -119,6 +167,9 @@ int main(void) {
         cmocka_unit_test(test_lines_of_json),
         cmocka_unit_test(test_without_marks),
         cmocka_unit_test(test_malformed_marks),
+        cmocka_unit_test(test_after_a_malformed_mark),
+        cmocka_unit_test(test_after_a_failed_append),
+        cmocka_unit_test(test_comments_are_no_bytes),
         cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,13 @@ void route_frames_restart(route_frames *f, bool has_marks) {
 
 size_t route_frames_n_tokens(const route_frames *f) { return f->tokens.len / sizeof(int32_t); }
 
+/* Removes the pending bytes from line_at to before `end`: a mark or a comment is their last line. */
+static void drop_until(route_frames *f, size_t end) {
+    memmove(f->pending.data + f->line_at, f->pending.data + end, f->pending.len - end);
+    base_buffer_truncate(&f->pending, f->pending.len - (end - f->line_at));
+    f->skips_empty = true;
+}
+
 /* ---- marks ---- */
 
 /* A number and the space or the end after it. NULL: malformed. */
@@ -42,36 +49,35 @@ static const char *read_mark_number(const char *at, const char *end, uint64_t *v
     return at < end ? at + 1 : at;
 }
 
-static int take_mark(route_frames *f, const char *at, const char *end) {
-    uint64_t text_bytes, n_frames, id;
-    if (!(at = read_mark_number(at, end, &text_bytes)) || !(at = read_mark_number(at, end, &n_frames))) return RP_ERR_FORMAT;
+/* Appends the mark's tokens; on failure f->tokens may have some of them. */
+static int read_mark(route_frames *f, const char *at, const char *end, uint64_t *text_bytes, uint64_t *n_frames) {
+    uint64_t id;
+    if (!(at = read_mark_number(at, end, text_bytes)) || !(at = read_mark_number(at, end, n_frames))) return RP_ERR_FORMAT;
     while (at < end) {
         if (!(at = read_mark_number(at, end, &id)) || id > INT32_MAX) return RP_ERR_FORMAT;
         const int32_t token = (int32_t)id;
         const int rc = base_buffer_append(&f->tokens, &token, sizeof(token));
         if (rc) return rc;
     }
-    f->text_bytes = text_bytes;
-    f->n_frames = n_frames;
     return RP_OK;
 }
 
-/* ---- lines ---- */
-
-/* Removes the line from the pending bytes. */
-static void drop_line(route_frames *f, size_t end) {
-    memmove(f->pending.data + f->line_at, f->pending.data + end, f->pending.len - end);
-    base_buffer_truncate(&f->pending, f->pending.len - (end - f->line_at));
-    f->skips_empty = true;
-}
-
-/* Frames before a mark: they are passed on. */
-static int pass_frames(route_frames *f, size_t n, base_buffer *out) {
-    const int rc = base_buffer_append(out, f->pending.data, n);
-    if (rc) return rc;
-    memmove(f->pending.data, f->pending.data + n, f->pending.len - n);
-    base_buffer_truncate(&f->pending, f->pending.len - n);
-    f->line_at -= n;
+/* The mark from line_at to before `end`, and the frames before it: what was passed on is always what the last mark has counted, so that either all
+ * of it happens or nothing. */
+static int take_mark(route_frames *f, size_t end, base_buffer *out) {
+    const char *line = f->pending.data + f->line_at;
+    const size_t n_had = f->tokens.len;
+    uint64_t text_bytes, n_frames;
+    int rc = read_mark(f, line + MARK_BYTES, f->pending.data + end - 1, &text_bytes, &n_frames);
+    if (!rc) rc = base_buffer_append(out, f->pending.data, f->line_at);
+    if (rc) {
+        base_buffer_truncate(&f->tokens, n_had);
+        return rc;
+    }
+    f->text_bytes = text_bytes;
+    f->n_frames = n_frames;
+    f->line_at = 0;
+    drop_until(f, end);
     return RP_OK;
 }
 
@@ -79,25 +85,15 @@ static int pass_frames(route_frames *f, size_t n, base_buffer *out) {
 static int take_line(route_frames *f, size_t end, base_buffer *out) {
     const char *line = f->pending.data + f->line_at;
     const size_t n = end - f->line_at - 1;
-    int rc = RP_OK;
     if (f->skips_empty && n == 0) {
-        drop_line(f, end);
+        drop_until(f, end);
         f->skips_empty = false;
         return RP_OK;
     }
     f->skips_empty = false;
-    if (n >= MARK_BYTES && memcmp(line, CLUSTER_MARK, MARK_BYTES) == 0) {
-        if ((rc = take_mark(f, line + MARK_BYTES, line + n))) return rc;
-        drop_line(f, end);
-        return pass_frames(f, f->line_at, out);
-    }
-    if (n > 0 && line[0] == ':') { /* frames end with empty lines, so that it may be sent before those that are pending */
-        rc = base_buffer_append(out, line, n + 1);
-        if (!rc) rc = base_buffer_append_str(out, "\n");
-        if (!rc) drop_line(f, end);
-        return rc;
-    }
-    f->line_at = end;
+    if (n >= MARK_BYTES && memcmp(line, CLUSTER_MARK, MARK_BYTES) == 0) return take_mark(f, end, out);
+    if (n > 0 && line[0] == ':') drop_until(f, end);
+    else f->line_at = end;
     return RP_OK;
 }
 

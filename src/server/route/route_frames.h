@@ -4,8 +4,8 @@
  *   data: ...\n\n data: ...\n\n : r 12 2 801 44\n\n data: ...          frames | mark | frames that are not passed on yet
  *   ----------- passed on ----- -- taken out ---- -- pending --
  *
- * What was passed on is what a mark has counted: another node can go on after it, with the tokens of all marks. Comments that are no marks
- * (keep-alive) are passed on at once. One thread at a time.
+ * What was passed on is what the last mark has counted, also after an error: another node can go on after it, with the tokens of all marks. Comments
+ * that are no marks are dropped: they are no part of the answer, and routers have their own (keep-alive). One thread at a time.
  */
 #ifndef SERVER_ROUTE_FRAMES_H
 #define SERVER_ROUTE_FRAMES_H
@@ -31,7 +31,8 @@ void route_frames_init(route_frames *f, bool has_marks);
 void route_frames_free(route_frames *f);
 /* The stream of another node continues the answer: frames after the last mark are forgotten. */
 void route_frames_restart(route_frames *f, bool has_marks);
-/* Appends what is to be passed on to out. RP_ERR_FORMAT (a malformed mark), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Appends what is to be passed on to out. RP_ERR_FORMAT (a malformed mark), RP_ERR_LIMIT, RP_ERR_MEMORY: what it has appended before is to be passed
+ * on all the same. */
 int route_frames_feed(route_frames *f, const char *bytes, size_t n, base_buffer *out);
 /* The stream is complete: everything after the last mark is passed on. */
 int route_frames_finish(route_frames *f, base_buffer *out);

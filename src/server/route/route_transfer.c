@@ -142,6 +142,11 @@ static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     snprintf(tr->rr->content_type, sizeof(tr->rr->content_type), "%s", tr->content_type);
 }
 
+static const char *frames_failure(int rc) {
+    if (rc == RP_ERR_FORMAT) return "malformed mark";
+    return rc == RP_ERR_LIMIT ? "frames without a mark" : "out of memory";
+}
+
 /* Under lock. */
 static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
     route_request *rr = tr->rr;
@@ -161,8 +166,8 @@ static bool transfer_take(route_transfer *tr, const char *bytes, size_t n) {
     }
     if (!tr->relays) return base_buffer_append(&tr->held, bytes, n) == 0;
     const int rc = route_frames_feed(&rr->frames, bytes, n, &tr->bytes);
-    if (rc) tr->broken = rc == RP_ERR_FORMAT ? "malformed mark" : "frames without a mark";
-    else transfer_relay(tr);
+    if (rc) tr->broken = frames_failure(rc);
+    transfer_relay(tr); /* on an error, what came before it: another node goes on after the last mark */
     return rc == 0;
 }
 
