@@ -288,6 +288,26 @@ class Edges(unittest.TestCase):
         node.wait_idle()
         self.assertEqual(self.router.ask("DELETE", "/v1/schemas/cities").status, 200)
 
+    def test_killed_within_a_long_prefill(self):
+        """The router keeps the stream alive; nothing of the answer has come, so that another node can begin it anew, without marks, too."""
+        slow = [Node(self.secret, name, "--mock", "--mock-speed", "300", "--mock-step", "1", "--keep-alive", "1") for name in ("c", "d")]
+        for node in slow:
+            self.addCleanup(node.stop)
+        router = self.router_of([node.wait_ready() for node in slow], "--keep-alive", "1")
+        router.wait_well("c", "d")
+        body = {"prompt": "Tom had a ball. " * 80, "max_tokens": 5, "ignore_eos": True, "seed": 3, "logprobs": 1, "stream": True}
+        direct = self.nodes["b"].post(TEXT, body)
+        c = router.connection()
+        self.addCleanup(c.close)
+        c.request("POST", TEXT, body=json.dumps(body), headers={"Content-Type": "application/json"})
+        reply = c.getresponse()
+        for _ in range(3):
+            self.assertEqual(reply.readline() + reply.readline(), b": keep-alive\n\n")
+        next(node for node in slow if router.cluster()[node.name]["sent"]).end(signal.SIGKILL)
+        self.assertEqual(text_of(reply.read()), text_of(direct.body))
+        counts = router.metrics()
+        self.assertEqual((counts["reprise_route_retries_total"], counts["reprise_route_continuations_total"]), (1, 0))
+
     def test_nonsense(self):
         body = {"prompt": "Tom had a", "max_tokens": 4, "temperature": 0}
         right = self.nodes["a"].post(TEXT, body).json["choices"]

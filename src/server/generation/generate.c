@@ -593,11 +593,14 @@ static bool all_ended(const server_request *x) {
     return true;
 }
 
+/* A router keeps its client's stream alive itself; a node's keep-alive would be the first byte of the answer to it. */
+static bool keeps_alive(const server_request *x) { return !x->relay || !x->relay->has_route; }
+
 static void generate_look(server_request *x, uint64_t keep_alive_us) {
     pthread_mutex_lock(&x->lock);
     bool runs = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING;
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
-        bool idle = keep_alive_us > 0 && base_clock_us() - x->reported_us >= keep_alive_us;
+        bool idle = keep_alive_us > 0 && keeps_alive(x) && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
         if (idle || x->has_news) server_request_wake(x);
     }
