@@ -24,7 +24,7 @@ struct route_transfer {
     route *t;
     route_request *rr; /* NULL: dropped. Under lock */
     struct curl_slist *headers;
-    route_part body[2]; /* of the client; tokens */
+    route_part body[2]; /* of the client, which ends with rr; tokens */
     size_t sent;
     int32_t *tokens; /* owned */
     int status;
@@ -198,10 +198,9 @@ CURL *route_transfer_handle(const route_request *rr) { return rr->transfer ? rr-
 
 /* ---- the request ---- */
 
-static size_t on_send(char *to, size_t size, size_t n, void *user) {
-    route_transfer *tr = user;
+/* Under lock. */
+static size_t transfer_send(route_transfer *tr, char *to, size_t n) {
     size_t at = tr->sent, written = 0;
-    n *= size;
     for (int i = 0; i < 2 && written < n; i++) {
         const route_part *part = &tr->body[i];
         if (at >= part->n) {
@@ -214,6 +213,15 @@ static size_t on_send(char *to, size_t size, size_t n, void *user) {
         at = 0;
     }
     tr->sent += written;
+    return written;
+}
+
+/* The client's body is the request's: once that has ended, which is under lock, it may be freed at any time. */
+static size_t on_send(char *to, size_t size, size_t n, void *user) {
+    route_transfer *tr = user;
+    pthread_mutex_lock(&tr->t->lock);
+    const size_t written = tr->rr ? transfer_send(tr, to, size * n) : CURL_READFUNC_ABORT;
+    pthread_mutex_unlock(&tr->t->lock);
     return written;
 }
 
