@@ -69,7 +69,7 @@ typedef enum cluster_outcome {
     CLUSTER_NO_NODE,       /* none is well: 503 */
     CLUSTER_LATE,          /* its deadline passed before its first byte: 504 */
     CLUSTER_FAILED,        /* it failed on two nodes, or the budget of retries is spent: 502, or the stream is cut */
-    CLUSTER_ANSWERED,      /* a node answered with an error of its own (4xx): passed on as it is */
+    CLUSTER_ANSWERED,      /* a node answered with an error of its own (4xx, 504): passed on as it is; 429: the last one, if no node takes the request */
     CLUSTER_CANCELLED,     /* by its client */
     CLUSTER_N_OUTCOMES
 } cluster_outcome;
@@ -149,7 +149,8 @@ void cluster_router_finished(cluster_router *t, cluster_request *r); /* the whol
 typedef enum cluster_failure {
     CLUSTER_NODE_UNREACHABLE, /* no connection: nothing was done */
     CLUSTER_NODE_CUT,         /* the connection broke */
-    CLUSTER_NODE_BUSY,        /* 429 or 503 */
+    CLUSTER_NODE_BUSY,        /* 503: it takes nothing now, from anyone */
+    CLUSTER_NODE_LIMITS,      /* 429: a limit of the request's key or tenant there. The node is as well for others; nothing was done */
     CLUSTER_NODE_ERROR,       /* 500, 502 */
     CLUSTER_NODE_REFUSES,     /* another 4xx: the request's own fault */
 } cluster_failure;

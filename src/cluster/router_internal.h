@@ -39,6 +39,7 @@ typedef struct router_ticket {
     cluster_due due;     /* its deadline, or its TTFT goal while it was not sent */
     int32_t failures;    /* nodes on which it failed after it was sent: 2 end it */
     bool was_busy;       /* a node was too busy for it */
+    bool was_limited;    /* a node refused it for the limits of its tenant, and that reply is kept */
     bool covered;        /* the node's report counts it */
     double work_us;      /* predicted: computing and reading, on its node */
     int32_t work_tokens; /* to be computed there */

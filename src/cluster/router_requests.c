@@ -326,6 +326,7 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
         node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
         tk->was_busy = true;
         break;
+    case CLUSTER_NODE_LIMITS: tk->was_limited = true; break; /* the node is not asked again for this request; others may have it */
     default: request_retry(t, r, now_us); return;
     }
     request_again(t, r, now_us); /* nothing was done */

@@ -101,6 +101,46 @@ static void busy_nodes_are_left_alone(void **state) {
     world_end(&w);
 }
 
+/* A tenant that has reached its own limit at a node takes the node from no one; its request goes elsewhere, without a retry, and ends with the node's
+ * reply if nobody takes it. */
+static void limits_are_those_of_one_request(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[4];
+    (void)state;
+    o.retry_share = 0;
+    world_begin(&w, &o, 2);
+    q[0] = world_plain(10);
+    world_submit(&w, &q[0]);
+    int32_t first = q[0].r.node;
+    cluster_router_failed(w.router, &q[0].r, CLUSTER_NODE_LIMITS, 5000);
+    assert_true(q[0].n_sends == 2 && q[0].r.node == 1 - first);
+    q[1] = world_plain(10); /* of another tenant: the node is there for it */
+    q[1].r.tenant = 2;
+    q[1].r.only_node = first;
+    world_submit(&w, &q[1]);
+    assert_int_equal(q[1].n_sends, 1);
+    world_serve(&w, &q[1]);
+    cluster_router_failed(w.router, &q[0].r, CLUSTER_NODE_LIMITS, 5000);
+    assert_ended(&q[0], CLUSTER_ANSWERED);
+    q[2] = world_plain(10); /* the other node has failed: there is a reply all the same */
+    world_submit(&w, &q[2]);
+    cluster_router_failed(w.router, &q[2].r, CLUSTER_NODE_LIMITS, 0);
+    cluster_router_failed(w.router, &q[2].r, CLUSTER_NODE_UNREACHABLE, 0);
+    assert_ended(&q[2], CLUSTER_ANSWERED);
+    world_pass(&w, SECOND, false);
+    q[3] = world_plain(10); /* a stream that has begun has no place for it */
+    q[3].r.continues = true;
+    world_submit(&w, &q[3]);
+    cluster_router_began(w.router, &q[3].r);
+    cluster_router_failed(w.router, &q[3].r, CLUSTER_NODE_CUT, 0);
+    cluster_router_failed(w.router, &q[3].r, CLUSTER_NODE_LIMITS, 0);
+    assert_ended(&q[3], CLUSTER_FAILED);
+    assert_int_equal(cluster_router_counted(w.router).retries, 0);
+    close_all(q, 4);
+    world_end(&w);
+}
+
 static void the_budget_of_retries_ends(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -360,6 +400,7 @@ int main(void) {
         cmocka_unit_test(one_retry_elsewhere),
         cmocka_unit_test(unreachable_nodes_are_no_retry),
         cmocka_unit_test(busy_nodes_are_left_alone),
+        cmocka_unit_test(limits_are_those_of_one_request),
         cmocka_unit_test(the_budget_of_retries_ends),
         cmocka_unit_test(answers_are_continued),
         cmocka_unit_test(continuations_need_the_same_identity),

@@ -126,8 +126,8 @@ static void story_begin(chaos *c) {
 
 static cluster_failure random_failure(chaos *c, story *s) {
     if (c->nodes[s->node] == IS_DEAD) return s->q.r.state == QUEUED + 1 && chance(c, 2) ? CLUSTER_NODE_UNREACHABLE : CLUSTER_NODE_CUT;
-    const cluster_failure some[] = {CLUSTER_NODE_CUT, CLUSTER_NODE_ERROR, CLUSTER_NODE_BUSY, CLUSTER_NODE_REFUSES};
-    return some[tiny_random_below(&c->random, s->has_bytes ? 2 : 4)];
+    const cluster_failure some[] = {CLUSTER_NODE_CUT, CLUSTER_NODE_ERROR, CLUSTER_NODE_BUSY, CLUSTER_NODE_REFUSES, CLUSTER_NODE_LIMITS};
+    return some[tiny_random_below(&c->random, s->has_bytes ? 2 : BASE_ARRAY_LEN(some))];
 }
 
 static void story_fails(chaos *c, story *s) {

@@ -308,6 +308,24 @@ class Edges(unittest.TestCase):
         counts = router.metrics()
         self.assertEqual((counts["reprise_route_retries_total"], counts["reprise_route_continuations_total"]), (1, 0))
 
+    def test_a_tenants_limit(self):
+        """A node's 429 is about the tenant: it goes to other nodes, and the node gets the next requests as before; nowhere taken, it is the node's reply."""
+        answer = (b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nRetry-After: 7\r\nContent-Length: 30\r\n\r\n"
+                  b'{"error":{"message":"enough"}}')
+        false = FalseNode(self.nodes["b"], answer)
+        self.addCleanup(false.stop)
+        router, body = self.router_of([false, self.nodes["a"]], "--policy", "round-robin"), {"prompt": "Tom had a", "max_tokens": 2}
+        router.wait_well("false", "a")
+        replies = [router.post(TEXT, {**body, "stream": i % 2 == 0}) for i in range(8)]
+        self.assertEqual({(r.status, r.headers["x-reprise-node"]) for r in replies}, {(200, "a")})
+        self.assertGreaterEqual(false.n_asked, 7)  # the other node is next after each refusal
+        self.assertEqual(router.metrics()["reprise_route_retries_total"], 0)
+        router = self.router_of([false])
+        router.wait_well("false")
+        for _ in range(2):
+            reply = router.post(TEXT, body)
+            self.assertEqual((reply.status, reply.headers["Retry-After"], reply.json), (429, "7", {"error": {"message": "enough"}}))
+
     def test_nonsense(self):
         body = {"prompt": "Tom had a", "max_tokens": 4, "temperature": 0}
         right = self.nodes["a"].post(TEXT, body).json["choices"]

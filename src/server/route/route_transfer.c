@@ -136,6 +136,7 @@ static void transfer_relay(route_transfer *tr) {
 /* Under lock: the reply is passed on from here on. */
 static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     tr->relays = true;
+    base_buffer_clear(&tr->rr->held); /* another node's refusal */
     tr->rr->r.continues &= has_marks;
     tr->rr->status = tr->status;
     route_frames_restart(&tr->rr->frames, has_marks);
@@ -396,12 +397,13 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     else if (was_unreachable(result) || is_connect_timeout(tr, result)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
     else if (result != CURLE_OK) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status >= 200 && status < 300) transfer_succeed(tr);
-    else if (status == 429 || status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
+    else if (status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
     else if (is_other_epoch(tr)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
     else if (was_replayed(tr)) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status == 500 || status == 502) transfer_fail(tr, CLUSTER_NODE_ERROR, "error");
     else {
         keep_reply(tr);
-        transfer_fail(tr, CLUSTER_NODE_REFUSES, "refused");
+        if (status == 429) transfer_fail(tr, CLUSTER_NODE_LIMITS, "limits");
+        else transfer_fail(tr, CLUSTER_NODE_REFUSES, "refused");
     }
 }
