@@ -67,7 +67,7 @@ typedef enum cluster_outcome {
     CLUSTER_REFUSED_QUEUE, /* the queue is full: likewise */
     CLUSTER_REFUSED_BUSY,  /* every node refused it: likewise */
     CLUSTER_NO_NODE,       /* none is well: 503 */
-    CLUSTER_LATE,          /* its deadline passed before its first byte: 504 */
+    CLUSTER_LATE,          /* its deadline passed before a node had it, or the node that had it did not end it (CLUSTER_DEAD_US later): 504 */
     CLUSTER_FAILED,        /* it failed on two nodes, or the budget of retries is spent: 502, or the stream is cut */
     CLUSTER_ANSWERED,      /* a node answered with an error of its own (4xx, 504): passed on as it is; 429: the last one, if no node takes the request */
     CLUSTER_CANCELLED,     /* by its client */
@@ -91,7 +91,7 @@ typedef struct cluster_request {
     int32_t n_items, prompt_tokens, max_tokens;
     uint64_t tenant, session; /* hashes; session 0: none */
     int32_t priority;
-    uint64_t deadline_us; /* 0: none */
+    uint64_t deadline_us; /* 0: none. A node that has the request ends it then */
     int32_t only_node;    /* >= 0: it alone has what the request needs (a stored response); -1 */
     bool continues;       /* it may be continued on another node after its first byte */
     void *user;

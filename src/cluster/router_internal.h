@@ -36,7 +36,7 @@ typedef enum router_state {
 /* The router's own data of a request that has not ended; cluster_request.own. */
 typedef struct router_ticket {
     cluster_place place; /* in the queue */
-    cluster_due due;     /* its deadline, or its TTFT goal while it was not sent */
+    cluster_due due;     /* request_due has the rule */
     int32_t failures;    /* nodes on which it failed after it was sent: 2 end it */
     bool was_busy;       /* a node was too busy for it */
     bool was_limited;    /* a node refused it for the limits of its tenant, and that reply is kept */
@@ -161,7 +161,7 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
 void router_cancelled(cluster_router *t, cluster_request *r);
 /* Its requests go elsewhere: it is dead, or removed. */
 void router_move_all(cluster_router *t, router_node *x);
-/* Ends those whose deadline has passed, or their TTFT goal while they waited. */
+/* Ends those whose deadline has passed (long ago, if a node has them), or their TTFT goal while they waited. */
 void router_expire(cluster_router *t);
 /* Sends what waits and has a node. */
 void router_dispatch(cluster_router *t);

@@ -279,6 +279,10 @@ router_decision router_decide(cluster_router *t, cluster_request *r, uint64_t no
     router_decision d = {.node = -1, .outcome = CLUSTER_REFUSED_QUEUE, .retry_ms = 1000};
     if (scratch_grow(t, r)) return d; /* no memory: as if there were no room */
     see_nodes(t, r, now_us);
+    if (r->deadline_us && r->deadline_us <= now_us && !r->began) {
+        d.outcome = CLUSTER_LATE;
+        return d;
+    }
     if (t->options.itl_goal_ms > 0) exclude_by_itl(t, r, &d, now_us);
     int32_t chosen = cluster_policy_choose(t->options.policy, t->options.near_ties, r->candidates, t->facts, r->n_candidates, r, &t->turn, &t->env);
     if (r->attempts == 0 && decide_goals(t, r, &chosen, &d, now_us)) return d;

@@ -98,10 +98,13 @@ static void request_stop(cluster_router *t, cluster_request *r, cluster_outcome 
 
 /* ---- sending ---- */
 
-/* When it ends if nothing happens: its deadline, until its first byte; while it was not sent, the time at which it has missed the TTFT goal. */
+/* When it ends if nothing happens, before its first byte: its deadline; while it was not sent, the time at which it has missed the TTFT goal.
+ * The node that has it ends it at its deadline itself, with what there is of the answer (a reply that is no stream has its first byte at its end):
+ * the router waits for that as long as for a node that is silent. */
 static int request_due(cluster_router *t, cluster_request *r) {
     double goal_ms = r->attempts == 0 && cluster_admission_checks_ttft(t->options.admission) ? t->options.ttft_goal_ms : 0;
     uint64_t at = r->deadline_us ? r->deadline_us : UINT64_MAX;
+    if (r->deadline_us && r->state == ROUTER_SENT) at += BASE_MIN((uint64_t)CLUSTER_DEAD_US, UINT64_MAX - at);
     if (goal_ms > 0) at = BASE_MIN(at, r->arrived_us + (uint64_t)(goal_ms * 1e3));
     cluster_deadlines_remove(&t->deadlines, r);
     return r->began || at == UINT64_MAX ? RP_OK : cluster_deadlines_add(&t->deadlines, r, at);
@@ -289,6 +292,7 @@ void router_finished(cluster_router *t, cluster_request *r) {
 static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_decision d = router_decide(t, r, now_us);
     router_ticket_of(r)->place.paid = true;
+    (void)request_due(t, r); /* no node has it; the heap has room, as in request_send */
     if (d.node >= 0) request_send(t, r, &d, now_us);
     else if (d.waits) request_enqueue(t, r, 0);
     else request_end(t, r, d.outcome, d.retry_ms);

@@ -333,10 +333,10 @@ static void deadlines(void **state) {
     assert_ended(&q[0], CLUSTER_LATE);
     assert_int_equal(q[0].n_sends, 0);
     q[1] = world_plain(512);
-    q[1].r.deadline_us = w.now_us + 7000; /* sent, but without first byte by then */
+    q[1].r.deadline_us = w.now_us + 7000; /* sent: the node ends it then, and has still time to say so */
     world_submit(&w, &q[1]);
     assert_int_equal(q[1].n_sends, 1);
-    world_pass(&w, 6999, false);
+    world_pass(&w, 7000 + CLUSTER_DEAD_US - 1, false);
     assert_int_equal(q[1].n_ends, 0);
     world_pass(&w, 1, false);
     assert_ended(&q[1], CLUSTER_LATE);
@@ -361,9 +361,67 @@ static void deadlines(void **state) {
     assert_int_equal(q[n].n_sends, 1);
     world_pass(&w, 2 * SECOND, false);
     assert_ended(&q[n + 1], CLUSTER_LATE);
+    assert_int_equal(q[n].n_ends, 0); /* a node has it */
+    world_pass(&w, CLUSTER_DEAD_US, false);
     assert_ended(&q[n], CLUSTER_LATE);
     for (int i = 4; i < n; i++) world_serve(&w, &q[i]);
     close_all(q, n + 3);
+    world_end(&w);
+}
+
+/* What a node has of an answer at the deadline is the client's: a reply that is no stream comes as a whole, just after it. */
+static void nodes_end_what_they_have(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[2];
+    (void)state;
+    world_begin(&w, &o, 1);
+    for (int i = 0; i < 2; i++) {
+        q[i] = world_plain(10);
+        q[i].r.deadline_us = w.now_us + SECOND;
+        world_submit(&w, &q[i]);
+    }
+    world_pass(&w, SECOND + 10000, false);
+    cluster_router_finished(w.router, &q[0].r);
+    assert_ended(&q[0], CLUSTER_SERVED);
+    cluster_router_failed(w.router, &q[1].r, CLUSTER_NODE_REFUSES, 0); /* 504: no token by then */
+    assert_ended(&q[1], CLUSTER_ANSWERED);
+    close_all(q, 2);
+    world_end(&w);
+}
+
+/* A request that failed at a node is the router's again, with its deadline as it was. */
+static void retries_end_at_the_deadline(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[12];
+    (void)state;
+    world_begin(&w, &o, 2);
+    q[0] = world_plain(10);
+    q[0].r.deadline_us = w.now_us + SECOND;
+    world_submit(&w, &q[0]);
+    int n = 1;
+    for (; n < 9; n++) { /* no room on the other node */
+        q[n] = world_plain(10);
+        q[n].r.only_node = 1 - q[0].r.node;
+        world_submit(&w, &q[n]);
+    }
+    cluster_router_failed(w.router, &q[0].r, CLUSTER_NODE_CUT, 0);
+    assert_true(q[0].n_sends == 1 && q[0].n_ends == 0);
+    world_pass(&w, SECOND - 1, false);
+    assert_int_equal(q[0].n_ends, 0);
+    world_pass(&w, 1, false);
+    assert_ended(&q[0], CLUSTER_LATE);
+    for (int i = 1; i < n; i++) world_serve(&w, &q[i]);
+    q[n] = world_plain(10); /* it fails after its deadline: no other node begins it */
+    q[n].r.deadline_us = w.now_us + SECOND;
+    world_submit(&w, &q[n]);
+    world_pass(&w, SECOND, false);
+    assert_int_equal(q[n].n_ends, 0);
+    cluster_router_failed(w.router, &q[n].r, CLUSTER_NODE_CUT, 0);
+    assert_ended(&q[n], CLUSTER_LATE);
+    assert_int_equal(q[n].n_sends, 1);
+    close_all(q, n + 1);
     world_end(&w);
 }
 
@@ -449,6 +507,8 @@ int main(void) {
         cmocka_unit_test(priorities_and_a_full_queue),
         cmocka_unit_test(tenants_share_time),
         cmocka_unit_test(deadlines),
+        cmocka_unit_test(nodes_end_what_they_have),
+        cmocka_unit_test(retries_end_at_the_deadline),
         cmocka_unit_test(waiting_ends_with_the_goal),
         cmocka_unit_test(nothing_is_allocated_for_a_request_but_its_candidates),
         cmocka_unit_test(failing_allocations),

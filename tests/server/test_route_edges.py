@@ -326,6 +326,20 @@ class Edges(unittest.TestCase):
             reply = router.post(TEXT, body)
             self.assertEqual((reply.status, reply.headers["Retry-After"], reply.json), (429, "7", {"error": {"message": "enough"}}))
 
+    def test_a_deadline_is_the_nodes(self):
+        """What a node has of an answer at its deadline reaches the client, and so does a node's 504."""
+        reply = self.router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 8000, "ignore_eos": True, "deadline_ms": 1500})
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertTrue(0 < reply.json["usage"]["completion_tokens"] < 8000, reply.json["usage"])
+        body = b'{"error":{"message":"no token"}}'
+        false = FalseNode(self.nodes["b"], b"HTTP/1.1 504 Timeout\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.addCleanup(false.stop)
+        router = self.router_of([false])
+        router.wait_well("false")
+        for stream in (False, True):
+            reply = router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 8, "deadline_ms": 600000, "stream": stream})
+            self.assertEqual((reply.status, reply.body), (504, body))
+
     def test_nonsense(self):
         body = {"prompt": "Tom had a", "max_tokens": 4, "temperature": 0}
         right = self.nodes["a"].post(TEXT, body).json["choices"]
