@@ -69,7 +69,7 @@ typedef enum cluster_outcome {
     CLUSTER_NO_NODE,       /* none is well: 503 */
     CLUSTER_LATE,          /* its deadline passed before a node had it, or the node that had it did not end it (CLUSTER_DEAD_US later): 504 */
     CLUSTER_FAILED,        /* it failed on two nodes, or the budget of retries is spent: 502, or the stream is cut */
-    CLUSTER_ANSWERED,      /* a node answered with an error of its own (4xx, 504): passed on as it is; 429: the last one, if no node takes the request */
+    CLUSTER_ANSWERED,      /* a node answered with an error of its own (4xx, 504): passed on as it is; a 429, if no node takes the request */
     CLUSTER_CANCELLED,     /* by its client */
     CLUSTER_N_OUTCOMES
 } cluster_outcome;

@@ -44,8 +44,9 @@ static int outlook_of(const char *excluded) {
 
 int router_outlook(const cluster_router *t, const cluster_request *r, uint64_t now_us) {
     int best = -1;
-    for (size_t i = 0; i < t->n_nodes && best < 1; i++)
-        if (is_meant(t, i, r)) best = BASE_MAX(best, outlook_of(node_excluded(t, &t->nodes[i], r, now_us)));
+    size_t i = r->only_node < 0 ? 0 : (size_t)r->only_node, end = r->only_node < 0 ? t->n_nodes : BASE_MIN(i + 1, t->n_nodes);
+    for (; i < end && best < 1; i++)
+        if (t->nodes[i].used) best = BASE_MAX(best, outlook_of(node_excluded(t, &t->nodes[i], r, now_us)));
     return best;
 }
 

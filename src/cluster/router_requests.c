@@ -16,7 +16,7 @@
 #define FREE_RETRIES 10.0    /* at any time */
 #define REFILL_US 1000000.0  /* for one of them */
 #define BUDGET_REQUESTS 1000 /* "the last requests" */
-#define MOST_PASSED 64       /* requests of the queue that a pass looks at in vain */
+#define MOST_PASSED 64       /* requests of the queue that a pass decides about in vain */
 #define MEAN_GAIN (1.0 / 32)
 
 /* ---- tickets ---- */
@@ -162,10 +162,24 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
     r->state = ROUTER_QUEUED;
 }
 
+/* Some node has room, but none that may have this request: it needs just one, or was refused by others, or continues another one's answer. */
+static bool queued_is_blocked(const cluster_router *t, const cluster_request *r, uint64_t now_us) {
+    return (r->only_node >= 0 || r->attempts > 0) && router_outlook(t, r, now_us) == 0;
+}
+
+/* The next one of the pass that is not blocked. Any number of those that are can wait, and nobody waits for them: each costs the look at one node, once
+ * in a pass, and does not count as passed. */
+static cluster_request *queue_next(cluster_router *t, uint64_t now_us) {
+    for (size_t i = 0; i < t->queue.n_flows; i++) {
+        cluster_flow *f = &t->queue.flows[i];
+        while (f->candidate && queued_is_blocked(t, f->candidate, now_us)) f->candidate = f->candidate->next;
+    }
+    return cluster_queue_next(&t->queue);
+}
+
 /* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no
  * more. */
 static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, uint64_t now_us) {
-    if (router_outlook(t, r, now_us) == 0) return false;
     router_decision d = router_decide(t, r, now_us);
     if (d.waits || (choosy && d.node >= 0 && d.prefers_full)) return false;
     request_unqueue(t, r, d.node >= 0);
@@ -174,25 +188,27 @@ static bool queued_decide(cluster_router *t, cluster_request *r, bool choosy, ui
     return true;
 }
 
-static void dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
+/* Returns whether one was passed. */
+static bool dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
     int32_t priority = INT32_MIN; /* of the first one that was passed */
+    int passed = 0;
     cluster_queue_begin(&t->queue);
-    for (int passed = 0; passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0;) {
-        cluster_request *r = cluster_queue_next(&t->queue);
-        if (!r || (choosy && r->priority < priority)) return;
+    while (passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0) {
+        cluster_request *r = queue_next(t, now_us);
+        if (!r || (choosy && r->priority < priority)) break;
         if (queued_decide(t, r, choosy, now_us)) continue;
         if (passed == 0) priority = r->priority;
         cluster_queue_pass(&t->queue, r);
         passed++;
     }
+    return passed > 0;
 }
 
 /* A place goes to the first request of the highest priority that wants just this node, so that a full cluster keeps its hits;
  * without such a one, to the first. */
 void router_dispatch(cluster_router *t) {
     uint64_t now_us = router_now(t);
-    if (t->queue.n) dispatch_pass(t, true, now_us);
-    if (t->queue.n) dispatch_pass(t, false, now_us);
+    if (t->queue.n && dispatch_pass(t, true, now_us)) (void)dispatch_pass(t, false, now_us);
 }
 
 /* ---- arrival ---- */

@@ -225,6 +225,69 @@ static void requests_wait_when_nodes_are_full(void **state) {
     world_end(&w);
 }
 
+/* Requests that only a full node can have keep no one from the others: any number of them, of one tenant or of many, before or after. They have that
+ * node's places in their order. */
+static void pinned_requests_block_no_one(void **state) {
+    enum { PINNED = 300 };
+    (void)state;
+    for (int tenants = 1; tenants <= PINNED; tenants *= PINNED) {
+        router_world w;
+        cluster_router_options o = world_options(&w);
+        world_request *q = calloc(PINNED + 16, sizeof(*q)), *other = q + PINNED + 8;
+        world_begin(&w, &o, 2);
+        for (int i = 0; i < PINNED + 8; i++) {
+            q[i] = world_plain(10);
+            q[i].r.only_node = 0;
+            q[i].r.priority = 7;
+            q[i].r.tenant = (uint64_t)(i % tenants);
+            world_submit(&w, &q[i]);
+            assert_int_equal(q[i].n_sends, i < 8);
+        }
+        for (int i = 0; i < 8; i++) {
+            other[i] = world_plain(10);
+            world_submit(&w, &other[i]);
+            assert_true(other[i].n_sends == 1 && other[i].r.node == 1);
+        }
+        for (int i = 0; i < PINNED + 8; i++) {
+            assert_int_equal(q[i].n_sends, 1);
+            if (i + 8 < PINNED + 8) assert_int_equal(q[i + 8].n_sends, 0);
+            world_serve(&w, &q[i]);
+        }
+        for (int i = 0; i < 8; i++) world_serve(&w, &other[i]);
+        close_all(q, PINNED + 16);
+        free(q);
+        world_end(&w);
+    }
+}
+
+/* Nor do those that a node with room has refused. */
+static void refused_requests_block_no_one(void **state) {
+    enum { REFUSED = 100 };
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[REFUSED + 9];
+    (void)state;
+    world_begin(&w, &o, 2);
+    for (int i = 0; i < 8; i++) { /* node 0 is full */
+        q[i] = world_plain(10);
+        q[i].r.only_node = 0;
+        world_submit(&w, &q[i]);
+    }
+    for (int i = 8; i < REFUSED + 8; i++) {
+        q[i] = world_plain(10);
+        world_submit(&w, &q[i]);
+        assert_int_equal(q[i].r.node, 1);
+        cluster_router_failed(w.router, &q[i].r, CLUSTER_NODE_LIMITS, 0);
+        assert_int_equal(q[i].n_ends, 0);
+    }
+    q[REFUSED + 8] = world_plain(10);
+    world_submit(&w, &q[REFUSED + 8]);
+    assert_int_equal(q[REFUSED + 8].r.node, 1);
+    for (int i = 0; i < REFUSED + 9; i++) world_serve(&w, &q[i]);
+    close_all(q, REFUSED + 9);
+    world_end(&w);
+}
+
 static void other_routers_fill_nodes_too(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -503,6 +566,8 @@ int main(void) {
         cmocka_unit_test(itl_goal),
         cmocka_unit_test(rejection_rules_look_at_different_times),
         cmocka_unit_test(requests_wait_when_nodes_are_full),
+        cmocka_unit_test(pinned_requests_block_no_one),
+        cmocka_unit_test(refused_requests_block_no_one),
         cmocka_unit_test(other_routers_fill_nodes_too),
         cmocka_unit_test(priorities_and_a_full_queue),
         cmocka_unit_test(tenants_share_time),
