@@ -77,14 +77,37 @@ class FalseNode:
                             client.sendall(part)
                     return
                 self.n_asked += 1
-                client.sendall(self.answer)
+                client.sendall(self.answer or self.proxied(client, head))
                 while self.more:
                     client.sendall(self.more)
             except OSError:
                 pass  # one of them has left
 
+    def proxied(self, client, request):
+        """What the node answers: overridden."""
+        del client, request
+        return b""
+
     def stop(self):
         self.listener.close()
+
+
+class WrongMarks(FalseNode):
+    """The node's streams as a whole, in one piece, whose second mark is malformed."""
+
+    def proxied(self, client, request):
+        head = request.partition(b"\r\n\r\n")[0]
+        length = int(next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")).split(b":")[1])
+        while len(request) < len(head) + 4 + length:
+            request += client.recv(65536)
+        with self.node.socket(len(self.node.addresses) - 1) as behind:
+            behind.sendall(request)
+            reply = b""
+            while not reply.endswith(b"\r\n0\r\n\r\n"):
+                reply += behind.recv(65536)
+        parts = unchunked(reply.partition(b"\r\n\r\n")[2]).split(b"\n: r ")
+        stream = b"\n: r ".join(parts[:2]) + b"\n: r x" + b"\n: r ".join(parts[2:])
+        return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-reprise-marks: 1\r\nContent-Length: %d\r\n\r\n" % len(stream) + stream
 
 
 class Edges(unittest.TestCase):
@@ -339,6 +362,31 @@ class Edges(unittest.TestCase):
         for stream in (False, True):
             reply = router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 8, "deadline_ms": 600000, "stream": stream})
             self.assertEqual((reply.status, reply.body), (504, body))
+
+    def test_a_malformed_mark(self):
+        """What a stream had before it, in the same piece, reaches the client; another node continues right after it."""
+        false = WrongMarks(self.nodes["b"], b"")
+        self.addCleanup(false.stop)
+        router = self.router_of([false, self.nodes["a"]], "--policy", "round-robin")
+        router.wait_well("false", "a")
+        body = {"prompt": "Tom had a", "max_tokens": 400, "ignore_eos": True, "seed": 9, "stream": True}
+        direct = self.nodes["a"].post(TEXT, body)
+        replies = [router.post(TEXT, body) for _ in range(4)]
+        self.assertEqual([text_of(r.body) for r in replies], [text_of(direct.body)] * 4)
+        self.assertEqual(router.metrics()["reprise_route_continuations_total"], false.n_asked)
+        self.assertGreater(false.n_asked, 0)
+
+    def test_tokens_without_frames(self):
+        """A stream that breaks after a mark without frames is begun anew elsewhere, without that mark's tokens."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-reprise-marks: 1\r\nContent-Length: 9999\r\n\r\n"
+        false = FalseNode(self.nodes["b"], head + b": r 0 0" + b" 7" * 100 + b"\n\n")
+        self.addCleanup(false.stop)
+        router = self.router_of([false, self.nodes["a"]], "--policy", "round-robin")
+        router.wait_well("false", "a")
+        replies = [router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 40, "ignore_eos": True, "stream": True}) for _ in range(2)]
+        reports = [router.explain(reply) for reply in replies]
+        self.assertIn(2, [len(r["attempts"]) for r in reports])
+        self.assertEqual({(r["node"], r["continuations"], r["answer_tokens"] <= 40) for r in reports}, {("a", 0, True)})
 
     def test_nonsense(self):
         body = {"prompt": "Tom had a", "max_tokens": 4, "temperature": 0}

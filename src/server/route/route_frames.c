@@ -26,6 +26,11 @@ void route_frames_restart(route_frames *f, bool has_marks) {
     base_buffer_clear(&f->pending);
 }
 
+void route_frames_forget(route_frames *f) {
+    f->text_bytes = f->n_frames = 0;
+    base_buffer_clear(&f->tokens);
+}
+
 size_t route_frames_n_tokens(const route_frames *f) { return f->tokens.len / sizeof(int32_t); }
 
 /* Removes the pending bytes from line_at to before `end`: a mark or a comment is their last line. */

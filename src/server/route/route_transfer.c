@@ -139,6 +139,7 @@ static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     base_buffer_clear(&tr->rr->held); /* another node's refusal */
     tr->rr->r.continues &= has_marks;
     tr->rr->status = tr->status;
+    if (!tr->rr->r.began) route_frames_forget(&tr->rr->frames);
     route_frames_restart(&tr->rr->frames, has_marks);
     snprintf(tr->rr->content_type, sizeof(tr->rr->content_type), "%s", tr->content_type);
 }
