@@ -142,6 +142,13 @@ void cluster_queue_pass(cluster_queue *q, cluster_request *r) {
     f->candidate = r->next;
 }
 
+void cluster_queue_skip(cluster_queue *q, bool (*is_skipped)(void *user, const cluster_request *r), void *user) {
+    for (size_t i = 0; i < q->n_flows; i++) {
+        cluster_flow *f = &q->flows[i];
+        while (f->candidate && is_skipped(user, f->candidate)) f->candidate = f->candidate->next;
+    }
+}
+
 double cluster_queue_ahead(const cluster_queue *q, int32_t priority, int32_t *n) {
     double us = 0;
     *n = 0;

@@ -51,6 +51,8 @@ void cluster_queue_remove(cluster_queue *q, cluster_request *r, bool served);
 void cluster_queue_begin(cluster_queue *q);
 cluster_request *cluster_queue_next(cluster_queue *q); /* NULL: none is left */
 void cluster_queue_pass(cluster_queue *q, cluster_request *r);
+/* Passes over requests of which that is true, up to the first one of each tenant and priority of which it is not. They do not have to be given. */
+void cluster_queue_skip(cluster_queue *q, bool (*is_skipped)(void *user, const cluster_request *r), void *user);
 
 /* The last request of the lowest priority that was not sent before; NULL: none. */
 cluster_request *cluster_queue_last(const cluster_queue *q);

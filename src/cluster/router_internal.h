@@ -39,7 +39,7 @@ typedef struct router_ticket {
     cluster_due due;     /* request_due has the rule */
     int32_t failures;    /* nodes on which it failed after it was sent: 2 end it */
     bool was_busy;       /* a node was too busy for it */
-    bool was_limited;    /* a node refused it for the limits of its tenant, and that reply is kept */
+    int32_t n_limited;   /* nodes that refused it for the limits of its tenant; the last reply is kept */
     bool covered;        /* the node's report counts it */
     double work_us;      /* predicted: computing and reading, on its node */
     int32_t work_tokens; /* to be computed there */

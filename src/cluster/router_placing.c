@@ -231,7 +231,7 @@ static void decide_end(const cluster_router *t, const cluster_request *r, router
     const router_ticket *tk = router_ticket_of(r);
     d->outcome = CLUSTER_NO_NODE;
     if (r->began) d->outcome = CLUSTER_FAILED;
-    else if (tk->was_limited) d->outcome = CLUSTER_ANSWERED;
+    else if (tk->n_limited) d->outcome = CLUSTER_ANSWERED;
     else if (tk->failures) d->outcome = CLUSTER_FAILED;
     else if (any_excluded(r, "itl")) d->outcome = CLUSTER_REFUSED_ITL;
     else if (tk->was_busy || any_excluded(r, "busy")) {

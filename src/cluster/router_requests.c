@@ -17,6 +17,7 @@
 #define REFILL_US 1000000.0  /* for one of them */
 #define BUDGET_REQUESTS 1000 /* "the last requests" */
 #define MOST_PASSED 64       /* requests of the queue that a pass decides about in vain */
+#define MOST_LIMITED 3       /* nodes that refuse a request for its tenant's limits */
 #define MEAN_GAIN (1.0 / 32)
 
 /* ---- tickets ---- */
@@ -163,18 +164,9 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
 }
 
 /* Some node has room, but none that may have this request: it needs just one, or was refused by others, or continues another one's answer. */
-static bool queued_is_blocked(const cluster_router *t, const cluster_request *r, uint64_t now_us) {
-    return (r->only_node >= 0 || r->attempts > 0) && router_outlook(t, r, now_us) == 0;
-}
-
-/* The next one of the pass that is not blocked. Any number of those that are can wait, and nobody waits for them: each costs the look at one node, once
- * in a pass, and does not count as passed. */
-static cluster_request *queue_next(cluster_router *t, uint64_t now_us) {
-    for (size_t i = 0; i < t->queue.n_flows; i++) {
-        cluster_flow *f = &t->queue.flows[i];
-        while (f->candidate && queued_is_blocked(t, f->candidate, now_us)) f->candidate = f->candidate->next;
-    }
-    return cluster_queue_next(&t->queue);
+static bool queued_is_blocked(void *router, const cluster_request *r) {
+    const cluster_router *t = router;
+    return (r->only_node >= 0 || r->attempts > 0) && router_outlook(t, r, router_now(t)) == 0;
 }
 
 /* Does what was decided for a request that waits. choosy: unless it would rather have a node that is full. Returns whether it is in the queue no
@@ -194,7 +186,8 @@ static bool dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
     int passed = 0;
     cluster_queue_begin(&t->queue);
     while (passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0) {
-        cluster_request *r = queue_next(t, now_us);
+        cluster_queue_skip(&t->queue, queued_is_blocked, t); /* any number of them can wait, and nobody waits for them */
+        cluster_request *r = cluster_queue_next(&t->queue);
         if (!r || (choosy && r->priority < priority)) break;
         if (queued_decide(t, r, choosy, now_us)) continue;
         if (passed == 0) priority = r->priority;
@@ -346,7 +339,12 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
         node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
         tk->was_busy = true;
         break;
-    case CLUSTER_NODE_LIMITS: tk->was_limited = true; break; /* the node is not asked again for this request; others may have it */
+    case CLUSTER_NODE_LIMITS: /* others may have room for this tenant, but each refusal has its price */
+        if (++tk->n_limited >= MOST_LIMITED) {
+            request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0);
+            return;
+        }
+        break;
     default: request_retry(t, r, now_us); return;
     }
     request_again(t, r, now_us); /* nothing was done */

@@ -141,6 +141,23 @@ static void limits_are_those_of_one_request(void **state) {
     world_end(&w);
 }
 
+/* A tenant over its limit does not go around the whole cluster with each request. */
+static void three_limits_are_enough(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q = world_plain(10);
+    (void)state;
+    world_begin(&w, &o, 6);
+    world_submit(&w, &q);
+    for (int i = 1; i <= 3; i++) {
+        assert_true(q.n_sends == i && q.n_ends == 0);
+        cluster_router_failed(w.router, &q.r, CLUSTER_NODE_LIMITS, 0);
+    }
+    assert_ended(&q, CLUSTER_ANSWERED);
+    close_all(&q, 1);
+    world_end(&w);
+}
+
 static void the_budget_of_retries_ends(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
@@ -401,6 +418,7 @@ int main(void) {
         cmocka_unit_test(unreachable_nodes_are_no_retry),
         cmocka_unit_test(busy_nodes_are_left_alone),
         cmocka_unit_test(limits_are_those_of_one_request),
+        cmocka_unit_test(three_limits_are_enough),
         cmocka_unit_test(the_budget_of_retries_ends),
         cmocka_unit_test(answers_are_continued),
         cmocka_unit_test(continuations_need_the_same_identity),

@@ -19,6 +19,13 @@ static schema_registry *registry_of(const route *t) { return model_pool_find(t->
 
 uint64_t route_schemas_digest(route *t) { return schema_registry_digest(registry_of(t)); }
 
+void route_schemas_see(route_node *n, uint64_t epoch) {
+    if (n->epoch == epoch) return;
+    n->epoch = epoch;
+    n->is_exchanged = false;
+    n->synced_ours = n->synced_theirs = 0;
+}
+
 /* ---- requests ---- */
 
 /* "/v1/cluster/schemas/NAME?tenant=T", and "&at=TIME&prefill=false" of a change. */
@@ -121,7 +128,7 @@ typedef struct exchange {
 } exchange;
 
 static void warn(const exchange *x, const char *name, const char *why) {
-    base_log(BASE_LOG_WARN, "route: node '%s': schema '%s': %s", x->reply->name, name, why);
+    base_log(BASE_LOG_WARN, "route: node '%s': schema%s%s: %s", x->reply->name, name[0] ? " " : "s", name, why);
 }
 
 /* GET of something that is tagged. NULL: there is none; failed: for now. */
@@ -133,6 +140,7 @@ static json_t *get_tagged(exchange *x, const char *target) {
     base_buffer_clear(&r->body);
     route_ask(x->t, &q, r, 1);
     x->failed = r->status == 0 || r->status >= 500 || r->status == 401;
+    if (x->failed) warn(x, "", r->error);
     if (r->status != 200 || r->body.len < tag_bytes) return NULL;
     const size_t n = r->body.len - tag_bytes;
     cluster_reply_tag(right, x->t->secret, r->nonce, r->body.data, n);
@@ -205,11 +213,11 @@ static void exchange_all(exchange *x) {
 /* Under lock. */
 static void note_exchange(route *t, int32_t node, const exchange *x, uint64_t epoch) {
     route_node *n = t->nodes[node];
-    if (!n || strcmp(n->name, x->reply->name) != 0) return;
+    if (!n || strcmp(n->name, x->reply->name) != 0 || n->epoch != epoch) return;
     n->must_sync = false;
     n->sync_after_us = x->failed ? base_clock_us() + ROUTE_SYNC_AGAIN_US : 0;
     if (x->failed) return;
-    n->synced_epoch = epoch;
+    n->is_exchanged = true;
     n->synced_ours = route_schemas_digest(t);
     n->synced_theirs = (uint64_t)json_integer_value(json_object_get(x->list, "digest"));
     n->lacks_schemas = false;

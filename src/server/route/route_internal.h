@@ -60,8 +60,9 @@ typedef struct route_node {
     bool lacks_schemas;                  /* a change could not be given to it */
     bool must_sync;                      /* for the planner's thread */
     uint64_t sync_after_us;              /* the last exchange failed: not before */
-    uint64_t synced_epoch;               /* of its process at the last exchange */
-    uint64_t synced_ours, synced_theirs; /* the digests then: they are exchanged again when one of them is another */
+    uint64_t epoch;                      /* of its process, which the digests are about */
+    bool is_exchanged;                   /* with that process */
+    uint64_t synced_ours, synced_theirs; /* digests when it had all that the router has: they are exchanged again when one of them is another */
 } route_node;
 
 /* Why an attempt ended; for reports. */
@@ -280,6 +281,8 @@ int32_t route_find_node(route *t, const char *name);
 
 /* ---- route_exchange.c ---- */
 
+/* What is known of a node's schemas is about this process of it. Under lock. */
+void route_schemas_see(route_node *n, uint64_t epoch);
 /* Of the router's schemas (schema_registry.h). */
 uint64_t route_schemas_digest(route *t);
 /* Sends a change to nodes. x: whose client's leaving ends it; NULL: no one's. */

@@ -79,9 +79,10 @@ static void find_identity(route *t) {
 static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *s, uint64_t ours) {
     const uint64_t epoch = s->hello->epoch, theirs = s->load->schemas;
     if (s->stream != CLUSTER_VIEW_LIVE || s->health != CLUSTER_WELL || epoch == 0) return false;
-    const bool is_new = n->synced_epoch != epoch, is_other = s->load->sent_us == 0 || theirs != ours;
-    const bool holds = n->lacks_schemas || (is_new && is_other && ours != 0);
-    n->must_sync = n->lacks_schemas || is_new || (theirs != ours && (theirs != n->synced_theirs || ours != n->synced_ours));
+    route_schemas_see(n, epoch);
+    const bool is_synced = s->load->sent_us != 0 && (theirs == ours || (theirs == n->synced_theirs && ours == n->synced_ours));
+    const bool holds = n->lacks_schemas || (!n->is_exchanged && !is_synced && ours != 0);
+    n->must_sync = n->lacks_schemas || !n->is_exchanged || !is_synced;
     if (n->is_held != holds) {
         n->is_held = holds;
         route_apply_drain(t, n);

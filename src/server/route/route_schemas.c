@@ -47,6 +47,7 @@ static void note_change(route *t, uint64_t before, const route_reply *replies, i
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++) {
         route_node *node = t->nodes[i];
         if (!node || !cluster_router_node(t->router, i, &s)) continue;
+        route_schemas_see(node, s.hello->epoch);
         if (has_taken(node, replies, n)) { /* its next load says so */
             if (s.load->schemas == before) node->synced_theirs = before, node->synced_ours = ours;
             continue;
