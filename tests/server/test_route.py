@@ -398,6 +398,23 @@ class Schemas(unittest.TestCase):
         self.agree("cities", "three")
         self.assertEqual(first.ask("DELETE", "/v1/schemas/cities").status, 200)
         self.agree("cities", None)
+        for i, other in enumerate((second, nodes[0], second, nodes[1])):  # at once: the nodes have the state that they had before
+            self.put(first, "cities", f"number {i}")
+            while other.get("/v1/schemas/cities").status != 200:
+                pass
+            self.assertEqual(other.ask("DELETE", "/v1/schemas/cities").status, 200)
+            self.agree("cities", None)
+
+    def test_a_node_that_comes_after(self):
+        """What it was given is removed elsewhere: its digest is again that of its beginning."""
+        router = self.router("router", [self.node("a")])
+        self.put(router, "cities", "short")
+        self.agree("cities", "short")
+        self.end("a")
+        node = self.node("a")
+        self.agree("cities", "short")
+        self.assertEqual(node.ask("DELETE", "/v1/schemas/cities").status, 200)
+        self.agree("cities", None)
 
     def test_a_router_that_begins_anew_undoes_nothing(self):
         folder = os.path.join(self.folder, "schemas")

@@ -379,6 +379,20 @@ class Edges(unittest.TestCase):
         self.assertEqual(router.metrics()["reprise_route_continuations_total"], false.n_asked)
         self.assertGreater(false.n_asked, 0)
 
+    def test_a_limit_and_a_stream_that_breaks(self):
+        """The reply is the refusal, with its status: nothing of the stream, which had no mark yet, has reached the client."""
+        said = b'{"error":{"message":"enough"}}'
+        limited = FalseNode(self.nodes["a"], b"HTTP/1.1 429 Limited\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
+        broken = FalseNode(self.nodes["b"], b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-reprise-marks: 1\r\nContent-Length: 999\r\n\r\ndata: {}\n\n")
+        limited.listed = limited.listed.replace("false=", "limited=")
+        for node in (limited, broken):
+            self.addCleanup(node.stop)
+        router = self.router_of([limited, broken], "--policy", "round-robin")
+        router.wait_well("false", "limited")
+        for _ in range(4):
+            reply = router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 4, "stream": True})
+            self.assertEqual((reply.status, reply.body), (429, said))
+
     def test_tokens_without_frames(self):
         """A stream that breaks after a mark without frames is begun anew elsewhere, without that mark's tokens."""
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-reprise-marks: 1\r\nContent-Length: 9999\r\n\r\n"

@@ -80,9 +80,9 @@ int schema_change_put(rp_server *server, server_model *m, schema_entry *e, serve
 /* Locked. What the engine has from a file of its options can be removed, too. given: by whom the time is. */
 static int take_out(server_model *m, const schema_entry *e, bool given, server_problem *problem) {
     rp_error err, missing;
+    if (m->folder && schema_folder_remove(m->folder, e->tenant, e->name, &err)) return server_fail_library(problem, &err);
     const int unknown = rp_schema_unload(m->engine, e->tenant, e->name, &missing);
     const bool was_there = schema_registry_remove(m->registry, e->tenant, e->name, e->changed, !unknown || given);
-    if (m->folder && schema_folder_remove(m->folder, e->tenant, e->name, &err)) return server_fail_library(problem, &err);
     return unknown && !was_there ? server_fail_library(problem, &missing) : SERVER_FINE;
 }
 

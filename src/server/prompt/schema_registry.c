@@ -4,6 +4,7 @@
 #include "server/prompt/schema_registry.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ struct schema_registry {
     pthread_mutex_t lock;
     registry_list there, removed; /* a schema is in one of them at most */
     size_t bytes;                 /* of texts */
-    uint64_t digest;              /* the sum over those that are there */
+    uint64_t sum;                 /* of hashes of those that are there */
+    _Atomic uint64_t digest;      /* of it: read without the lock */
 };
 
 int schema_registry_new(schema_registry **out, rp_error *err) {
@@ -76,10 +78,14 @@ static uint64_t digest_of(const registry_item *item) {
     return base_mix64(names[0] + base_mix64(names[1] + base_mix64(item->changed)));
 }
 
+static void set_digest(schema_registry *s) { atomic_store(&s->digest, s->there.n == 0 ? 0 : s->sum ? s->sum
+                                                                                                   : 1); }
+
 static void drop(schema_registry *s, registry_item *item) {
     s->bytes -= item->n;
-    s->digest -= digest_of(item);
+    s->sum -= digest_of(item);
     list_remove(&s->there, item);
+    set_digest(s);
 }
 
 /* The oldest one is forgotten if there are too many. */
@@ -128,7 +134,8 @@ static int registry_add(schema_registry *s, const registry_item *item) {
     if ((old = list_find(&s->there, item->tenant, item->name))) drop(s, old);
     s->there.items[s->there.n++] = *item;
     s->bytes += item->n;
-    s->digest += digest_of(item);
+    s->sum += digest_of(item);
+    set_digest(s);
     return RP_OK;
 }
 
@@ -177,13 +184,7 @@ uint64_t schema_registry_changed(schema_registry *s, const char *tenant, const c
     return changed;
 }
 
-uint64_t schema_registry_digest(schema_registry *s) {
-    pthread_mutex_lock(&s->lock);
-    const uint64_t digest = s->there.n == 0 ? 0 : s->digest ? s->digest
-                                                            : 1;
-    pthread_mutex_unlock(&s->lock);
-    return digest;
-}
+uint64_t schema_registry_digest(schema_registry *s) { return atomic_load(&s->digest); }
 
 static void visit_list(const registry_list *l, void (*visit)(void *user, const schema_entry *e), void *user) {
     for (size_t i = 0; i < l->n; i++) {

@@ -38,7 +38,7 @@ int schema_registry_get(schema_registry *s, const char *tenant, const char *name
 bool schema_registry_remove(schema_registry *s, const char *tenant, const char *name, uint64_t changed, bool always);
 /* Of the last change that is known; 0: none. */
 uint64_t schema_registry_changed(schema_registry *s, const char *tenant, const char *name);
-/* Of the schemas that are there, with their times: equal sets have equal ones. 0: none is there. */
+/* Of the schemas that are there, with their times: equal sets have equal ones. 0: none is there. Does not wait. */
 uint64_t schema_registry_digest(schema_registry *s);
 /* Calls `visit` for each schema, and for each removal that is remembered; strings are borrowed during the callback, which must not call this
  * registry. */

@@ -33,7 +33,7 @@ int32_t route_find_node(route *t, const char *name) {
     return found;
 }
 
-/* Under lock. A single one is asked whatever its health is. */
+/* Under lock. A single one whatever its health is, for its error. */
 static bool is_asked(const route *t, int32_t i, int32_t only) {
     cluster_node_status s;
     if (!t->nodes[i] || (only >= 0 && i != only)) return false;
@@ -188,6 +188,9 @@ void route_ask(route *t, const route_question *q, route_reply *replies, int32_t 
     CURLM *multi = curl_multi_init();
     asking *all = base_calloc((size_t)BASE_MAX(n, 1), sizeof(*all));
     for (int32_t i = 0; i < n; i++) {
+        replies[i].status = 0; /* it may have been asked before */
+        replies[i].content_type[0] = '\0';
+        base_buffer_clear(&replies[i].body);
         snprintf(replies[i].error, sizeof(replies[i].error), "%s", multi && all ? NO_REPLY : "out of memory");
         if (!multi || !all) continue;
         all[i].reply = &replies[i];

@@ -13,6 +13,9 @@
 #include "server/prompt/schema_changes.h"
 #include "server/route/route_internal.h"
 
+#define SETTLE_US UINT64_C(2000000)         /* within it a load with the new digest comes */
+#define REFUSED_AGAIN_US UINT64_C(60000000) /* what a node refuses is offered again */
+#define LIST_MS (CLUSTER_DEAD_US / 1000)
 #define MOST_KNOWN ((size_t)4 * SERVER_MAX_REGISTRY) /* schemas and removals of a node */
 
 static schema_registry *registry_of(const route *t) { return model_pool_find(t->server->models, "default")->registry; }
@@ -23,7 +26,13 @@ void route_schemas_see(route_node *n, uint64_t epoch) {
     if (n->epoch == epoch) return;
     n->epoch = epoch;
     n->is_exchanged = false;
-    n->synced_ours = n->synced_theirs = 0;
+    n->synced_until_us = 0;
+}
+
+void route_schemas_settle(route_node *n, uint64_t theirs, uint64_t ours, bool has_changed) {
+    n->synced_theirs = theirs;
+    n->synced_ours = ours;
+    n->synced_until_us = base_clock_us() + (has_changed ? SETTLE_US : REFUSED_AGAIN_US);
 }
 
 /* ---- requests ---- */
@@ -42,7 +51,7 @@ void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_r
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     const bool is_written = write_target(&target, e, true, prefills) == 0;
     const route_question q = {e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true};
-    for (int32_t i = 0; i < n; i++) base_buffer_clear(&replies[i].body);
+    for (int32_t i = 0; i < n && !is_written; i++) replies[i].status = 0;
     if (is_written) route_ask(t, &q, replies, n);
     base_buffer_free(&target);
 }
@@ -123,8 +132,11 @@ typedef struct exchange {
     route *t;
     route_reply *reply; /* of the node */
     known_list ours, theirs;
-    json_t *list; /* the node's */
-    bool failed;  /* the node could not be asked: later */
+    json_t *list;                                  /* the node's */
+    uint64_t begin_us, epoch, missed, ours_digest; /* when it began */
+    bool failed;                                   /* the node could not be asked: later */
+    bool is_partial;                               /* this router could not do all: later, but the node has what is here */
+    int n_taken;                                   /* changes that the node took */
 } exchange;
 
 static void warn(const exchange *x, const char *name, const char *why) {
@@ -132,12 +144,11 @@ static void warn(const exchange *x, const char *name, const char *why) {
 }
 
 /* GET of something that is tagged. NULL: there is none; failed: for now. */
-static json_t *get_tagged(exchange *x, const char *target) {
-    const route_question q = {"GET", target, NULL, NULL, 0, NULL, ROUTE_SYNC_MS, true};
+static json_t *get_tagged(exchange *x, const char *target, uint64_t timeout_ms) {
+    const route_question q = {"GET", target, NULL, NULL, 0, NULL, timeout_ms, true};
     const size_t tag_bytes = CLUSTER_REPLY_TAG_BYTES; /* and the line feed before it, less the NUL */
     route_reply *r = x->reply;
     char right[CLUSTER_REPLY_TAG_BYTES];
-    base_buffer_clear(&r->body);
     route_ask(x->t, &q, r, 1);
     x->failed = r->status == 0 || r->status >= 500 || r->status == 401;
     if (x->failed) warn(x, "", r->error);
@@ -172,13 +183,13 @@ static void pull(exchange *x, const known_schema *one) {
     json_int_t changed = (json_int_t)one->changed;
     json_t *object = NULL;
     if (!one->is_removed) {
-        if (!write_target(&target, &p.e, false, false)) object = get_tagged(x, target.data);
+        if (!write_target(&target, &p.e, false, false)) object = get_tagged(x, target.data, ROUTE_SYNC_MS);
         if (object) json_unpack(object, "{s:I, s:s%}", "changed", &changed, "pml", &p.e.text, &p.e.n);
         p.e.changed = (uint64_t)changed;
     }
     if (one->is_removed || p.e.text) model_pool_visit(x->t->server->models, take_pulled, &p);
     if (p.is_done && p.e.text && p.problem.kind) warn(x, one->name, p.problem.message);
-    x->failed |= !p.is_done && (one->is_removed || p.e.text); /* plans' engine is not there: later */
+    x->is_partial |= p.is_done ? p.problem.kind == SERVER_INTERNAL : one->is_removed || p.e.text || x->reply->status == 200;
     json_decref(object);
     base_buffer_free(&target);
 }
@@ -187,55 +198,78 @@ static void pull(exchange *x, const known_schema *one) {
 static void push(exchange *x, const known_schema *one) {
     base_buffer text = BASE_BUFFER(SERVER_MAX_REGISTRY_BYTES);
     schema_entry e = {.tenant = one->tenant[0] ? one->tenant : NULL, .name = one->name, .changed = one->changed};
-    if (!one->is_removed && schema_registry_get(registry_of(x->t), e.tenant, e.name, &text)) return; /* it was removed meanwhile */
+    const int rc = one->is_removed ? RP_OK : schema_registry_get(registry_of(x->t), e.tenant, e.name, &text);
+    x->failed |= rc && rc != RP_ERR_NAME; /* it was removed meanwhile */
+    if (rc) return;
     if (!one->is_removed) e.text = text.data, e.n = text.len;
     route_schemas_send(x->t, &e, false, NULL, ROUTE_SYNC_MS, x->reply, 1);
     base_buffer_free(&text);
     const int status = x->reply->status;
     x->failed |= status == 0 || status >= 500 || status == 401;
+    x->n_taken += status == 200;
     if (status != 200 && status != 404 && status != 409) warn(x, one->name, x->reply->error);
 }
 
+static bool may_go_on(exchange *x) {
+    x->failed |= atomic_load(&x->t->stops);
+    return !x->failed;
+}
+
+/* First what the node waits for. */
 static void exchange_all(exchange *x) {
     schema_registry_visit(registry_of(x->t), add_ours, &x->ours);
     add_theirs(&x->theirs, x->list);
     x->failed |= x->ours.failed || x->theirs.failed;
     known_sort(&x->ours);
     known_sort(&x->theirs);
-    for (size_t i = 0; i < x->theirs.n && !x->failed; i++)
-        if (x->theirs.items[i].changed > known_changed(&x->ours, &x->theirs.items[i])) pull(x, &x->theirs.items[i]);
-    for (size_t i = 0; i < x->ours.n && !x->failed; i++) {
+    for (size_t i = 0; i < x->ours.n && may_go_on(x); i++) {
         const uint64_t known = known_changed(&x->theirs, &x->ours.items[i]);
         if (x->ours.items[i].changed > known && (known > 0 || !x->ours.items[i].is_removed)) push(x, &x->ours.items[i]);
     }
+    for (size_t i = 0; i < x->theirs.n && may_go_on(x); i++)
+        if (x->theirs.items[i].changed > known_changed(&x->ours, &x->theirs.items[i])) pull(x, &x->theirs.items[i]);
 }
 
-/* Under lock. */
-static void note_exchange(route *t, int32_t node, const exchange *x, uint64_t epoch) {
+/* Under lock. false: the node has left. */
+static bool note_begin(route *t, int32_t node, exchange *x) {
+    const route_node *n = t->nodes[node];
+    cluster_node_status s;
+    if (!n || !cluster_router_node(t->router, node, &s)) return false;
+    x->begin_us = base_clock_us();
+    x->epoch = s.hello->epoch;
+    x->missed = n->n_missed;
+    x->ours_digest = route_schemas_digest(t);
+    return true;
+}
+
+/* Under lock. What was changed meanwhile is exchanged next. */
+static void note_end(route *t, int32_t node, const exchange *x) {
     route_node *n = t->nodes[node];
-    if (!n || strcmp(n->name, x->reply->name) != 0 || n->epoch != epoch) return;
+    if (!n || strcmp(n->name, x->reply->name) != 0 || n->epoch != x->epoch) return;
+    const uint64_t now = base_clock_us();
     n->must_sync = false;
-    n->sync_after_us = x->failed ? base_clock_us() + ROUTE_SYNC_AGAIN_US : 0;
+    n->sync_after_us = x->failed || x->is_partial ? now + BASE_MAX(ROUTE_SYNC_AGAIN_US, now - x->begin_us) : 0;
     if (x->failed) return;
     n->is_exchanged = true;
-    n->synced_ours = route_schemas_digest(t);
-    n->synced_theirs = (uint64_t)json_integer_value(json_object_get(x->list, "digest"));
-    n->lacks_schemas = false;
+    n->n_caught = x->missed;
+    if (!x->is_partial)
+        route_schemas_settle(n, (uint64_t)json_integer_value(json_object_get(x->list, "digest")), x->ours_digest, x->n_taken > 0);
 }
 
 void route_schemas_exchange(route *t, int32_t node) {
     exchange x = {.t = t, .ours.owns_texts = true};
-    cluster_node_status s;
     int32_t n = 0;
     pthread_mutex_lock(&t->lock);
-    const uint64_t epoch = t->nodes[node] && cluster_router_node(t->router, node, &s) ? s.hello->epoch : 0;
+    const bool is_there = note_begin(t, node, &x);
     pthread_mutex_unlock(&t->lock);
-    x.reply = route_replies_new(t, node, &n);
+    x.reply = is_there ? route_replies_new(t, node, &n) : NULL;
     if (n == 0) return;
-    x.list = get_tagged(&x, "/v1/cluster/schemas");
+    x.list = get_tagged(&x, "/v1/cluster/schemas", LIST_MS);
     if (x.list) exchange_all(&x);
+    else if (!x.failed) warn(&x, "", x.reply->error);
+    x.failed |= x.list == NULL;
     pthread_mutex_lock(&t->lock);
-    note_exchange(t, node, &x, epoch);
+    note_end(t, node, &x);
     pthread_mutex_unlock(&t->lock);
     json_decref(x.list);
     known_free(&x.ours);

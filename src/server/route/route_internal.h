@@ -57,12 +57,14 @@ typedef struct route_node {
     route_stream *stream;                                     /* open, or to be opened; NULL */
 
     /* Uploaded schemas (route_exchange.c). */
-    bool lacks_schemas;                  /* a change could not be given to it */
-    bool must_sync;                      /* for the planner's thread */
-    uint64_t sync_after_us;              /* the last exchange failed: not before */
-    uint64_t epoch;                      /* of its process, which the digests are about */
-    bool is_exchanged;                   /* with that process */
-    uint64_t synced_ours, synced_theirs; /* digests when it had all that the router has: they are exchanged again when one of them is another */
+    uint64_t n_missed, n_caught; /* changes that could not be given to it, so far; and when the last exchange began */
+    bool must_sync;              /* for the planner's thread */
+    uint64_t sync_after_us;      /* the last exchange failed: not before */
+    uint64_t epoch;              /* of its process, which the rest is about */
+    bool is_exchanged;           /* with that process */
+    /* Digests when the last exchange began, or before a change that it has taken. While they are the same, and until then, nothing is exchanged: its
+     * next load says what it has, and what it refuses it would refuse again. A change at another router may lead back to them. */
+    uint64_t synced_ours, synced_theirs, synced_until_us;
 } route_node;
 
 /* Why an attempt ended; for reports. */
@@ -156,6 +158,7 @@ struct route {
     int32_t wanted_ctx;
     char identity[65];      /* of the engine that is there; the planner's thread */
     rp_kv_format kv_format; /* of the next engine: the planner's thread */
+    int32_t last_synced;    /* node: the planner's thread */
     int32_t n_ctx;
 
     _Atomic int n_asking;       /* workers that wait for nodes */
@@ -283,6 +286,8 @@ int32_t route_find_node(route *t, const char *name);
 
 /* What is known of a node's schemas is about this process of it. Under lock. */
 void route_schemas_see(route_node *n, uint64_t epoch);
+/* It has what it takes of ours; theirs: the digest of its last load. Under lock. */
+void route_schemas_settle(route_node *n, uint64_t theirs, uint64_t ours, bool has_changed);
 /* Of the router's schemas (schema_registry.h). */
 uint64_t route_schemas_digest(route *t);
 /* Sends a change to nodes. x: whose client's leaving ends it; NULL: no one's. */

@@ -80,9 +80,11 @@ static bool look_at_schemas(route *t, route_node *n, const cluster_node_status *
     const uint64_t epoch = s->hello->epoch, theirs = s->load->schemas;
     if (s->stream != CLUSTER_VIEW_LIVE || s->health != CLUSTER_WELL || epoch == 0) return false;
     route_schemas_see(n, epoch);
-    const bool is_synced = s->load->sent_us != 0 && (theirs == ours || (theirs == n->synced_theirs && ours == n->synced_ours));
-    const bool holds = n->lacks_schemas || (!n->is_exchanged && !is_synced && ours != 0);
-    n->must_sync = n->lacks_schemas || !n->is_exchanged || !is_synced;
+    const bool is_settled = theirs == n->synced_theirs && ours == n->synced_ours && base_clock_us() < n->synced_until_us;
+    const bool is_synced = s->load->sent_us != 0 && (theirs == ours || is_settled);
+    if (theirs != n->synced_theirs) n->synced_until_us = 0;
+    const bool lacks = n->n_missed != n->n_caught, holds = lacks || (!n->is_exchanged && !is_synced && ours != 0);
+    n->must_sync = lacks || !n->is_exchanged || !is_synced;
     if (n->is_held != holds) {
         n->is_held = holds;
         route_apply_drain(t, n);
@@ -125,16 +127,29 @@ static bool planner_replace(route *t) {
     return rc == 0;
 }
 
-/* The next node with which schemas are to be exchanged; -1: none. */
+/* The next node with which schemas are to be exchanged, in turn: one that hangs has no more of them than others; -1: none. */
 static int32_t take_unsynced(route *t) {
     const uint64_t now = base_clock_us();
     int32_t found = -1;
     pthread_mutex_lock(&t->lock);
-    for (int32_t i = 0; i < CLUSTER_MAX_NODES && found < 0; i++)
+    for (int32_t k = 1; k <= CLUSTER_MAX_NODES && found < 0; k++) {
+        const int32_t i = (t->last_synced + k) % CLUSTER_MAX_NODES;
         if (t->nodes[i] && t->nodes[i]->must_sync && now >= t->nodes[i]->sync_after_us) found = i;
-    if (found >= 0) t->nodes[found]->must_sync = false;
+    }
+    if (found >= 0) t->nodes[t->last_synced = found]->must_sync = false;
     pthread_mutex_unlock(&t->lock);
     return found;
+}
+
+/* Schemas are exchanged with all nodes with which it is due, but an engine for plans that is wanted comes first. */
+static void planner_exchange(route *t) {
+    bool must_leave = false;
+    for (int32_t node; !must_leave && (node = take_unsynced(t)) >= 0;) {
+        route_schemas_exchange(t, node);
+        pthread_mutex_lock(&t->wake_lock);
+        must_leave = atomic_load(&t->stops) || strcmp(t->wanted_identity, t->identity) != 0;
+        pthread_mutex_unlock(&t->wake_lock);
+    }
 }
 
 /* Waits until there is something to do; replaces_us: not before, an engine. Returns whether it is one. */
@@ -158,7 +173,7 @@ static void *planner_run(void *user) {
         pthread_mutex_unlock(&t->wake_lock);
         const bool failed = replaces && !planner_replace(t);
         if (failed) replaces_us = base_clock_us() + AGAIN_MS * UINT64_C(1000);
-        for (int32_t node; !atomic_load(&t->stops) && (node = take_unsynced(t)) >= 0;) route_schemas_exchange(t, node);
+        planner_exchange(t);
         route_wake(t);
         pthread_mutex_lock(&t->wake_lock);
         t->must_replace |= failed;

@@ -19,6 +19,10 @@
 /* A node that refuses it would refuse it again. */
 static bool is_settled(const route_reply *r) { return r->status == 200 || (r->status >= 400 && r->status < 500 && r->status != 401); }
 
+static bool is_taken(const route_reply *r) { return r->status == 200 || r->status == 409; /* a later one is there */ }
+
+static bool is_gone(const route_reply *r) { return is_taken(r) || r->status == 404; }
+
 /* Nodes that failed, each with its reason. Returns their number. */
 static int list_failed(const route_reply *replies, int32_t n, bool (*is_fine)(const route_reply *r), char *out, size_t bytes) {
     int failed = 0;
@@ -49,10 +53,11 @@ static void note_change(route *t, uint64_t before, const route_reply *replies, i
         if (!node || !cluster_router_node(t->router, i, &s)) continue;
         route_schemas_see(node, s.hello->epoch);
         if (has_taken(node, replies, n)) { /* its next load says so */
-            if (s.load->schemas == before) node->synced_theirs = before, node->synced_ours = ours;
+            if (s.load->schemas == before) route_schemas_settle(node, before, ours, true);
             continue;
         }
-        node->lacks_schemas = node->is_held = true;
+        node->n_missed++;
+        node->is_held = true;
         route_apply_drain(t, node);
     }
     pthread_mutex_unlock(&t->lock);
@@ -68,13 +73,13 @@ static void distribute(server_request *x, const schema_entry *e, uint64_t before
     note_change(t, before, replies, n);
     if (list_failed(replies, n, is_settled, failed, sizeof(failed)))
         server_fail(&x->problem, SERVER_NODE, NULL, "some nodes failed, and get no requests until they have it: %s", failed);
+    if (list_failed(replies, n, e->text ? is_taken : is_gone, failed, sizeof(failed)))
+        server_fail(&x->problem, SERVER_NODE, NULL, "some nodes refused it: %s", failed);
     *names = json_array();
     for (int32_t i = 0; i < n && *names; i++) json_array_append_new(*names, json_string(replies[i].name));
     route_replies_free(replies, n);
     route_wake(t);
 }
-
-static bool is_prefilled(const route_reply *r) { return r->status == 200 || r->status == 409; /* a later one is there */ }
 
 /* The client's leaving ends it. */
 static void prefill(server_request *x, const schema_entry *e) {
@@ -82,7 +87,7 @@ static void prefill(server_request *x, const schema_entry *e) {
     int32_t n = 0;
     route_reply *replies = route_replies_new(x->server->route, -1, &n);
     route_schemas_send(x->server->route, e, true, x, PREFILL_MS, replies, n);
-    if (list_failed(replies, n, is_prefilled, failed, sizeof(failed)))
+    if (list_failed(replies, n, is_taken, failed, sizeof(failed)))
         server_fail(&x->problem, SERVER_NODE, NULL, "the schema is there, but could not be prefilled on all nodes: %s", failed);
     route_replies_free(replies, n);
 }

@@ -126,6 +126,9 @@ static void transfer_relay(route_transfer *tr) {
     if (!rr->r.began) cluster_router_began(tr->t->router, &rr->r);
     if (!tr->rr) return; /* refused after its prefill */
     if (rr->first_us == 0) {
+        base_buffer_clear(&rr->held); /* another node's refusal */
+        rr->status = tr->status;
+        snprintf(rr->content_type, sizeof(rr->content_type), "%s", tr->content_type);
         rr->first_us = base_clock_us();
         histogram_add_us(&tr->t->server->counts.first_token, rr->first_us - rr->x->arrived_us);
     }
@@ -136,12 +139,9 @@ static void transfer_relay(route_transfer *tr) {
 /* Under lock: the reply is passed on from here on. */
 static void transfer_begin_relay(route_transfer *tr, bool has_marks) {
     tr->relays = true;
-    base_buffer_clear(&tr->rr->held); /* another node's refusal */
     tr->rr->r.continues &= has_marks;
-    tr->rr->status = tr->status;
     if (!tr->rr->r.began) route_frames_forget(&tr->rr->frames);
     route_frames_restart(&tr->rr->frames, has_marks);
-    snprintf(tr->rr->content_type, sizeof(tr->rr->content_type), "%s", tr->content_type);
 }
 
 static const char *frames_failure(int rc) {
