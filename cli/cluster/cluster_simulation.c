@@ -48,9 +48,10 @@ static const cli_option options[] = {
     INT("routers", "N", routers, 1, 64, "number of routers (1)"),
     TEXT("policy", "LIST", policies,
          "policies, separated by commas, or all: random, round-robin, least-loaded, longest-match, session, prefix-cost, cost (cost)"),
-    TEXT("admission", "LIST", admissions, "rules of early rejection, or all: off, after-prefill, at-arrival, predicted (off)"),
-    REAL("ttft-goal", "MS", ttft_goal, 0, 1e9, "time to first token above which a request is refused; 0: none (0)"),
-    REAL("itl-goal", "MS", itl_goal, 0, 1e9, "inter-token latency above which a request is refused; 0: none (0)"),
+    TEXT("admission", "LIST", admissions,
+         "rules of early rejection, or all: off, after-prefill, at-arrival, predicted (off; of 'reprise route': predicted)"),
+    REAL("ttft-goal", "MS", ttft_goal, 0, 1e9, "time to first token above which a request is refused by --admission; 0: none (0)"),
+    REAL("itl-goal", "MS", itl_goal, 0, 1e9, "inter-token latency above which a request is refused by --admission; 0: none (0)"),
     TEXT("kv-tokens", "LIST", kv_tokens, "KV capacity of a node in RAM, in tokens, as 3M or 500k (3M)"),
     TEXT("disk-tokens", "TOKENS", disk_tokens, "KV capacity of a node on disk; 0: none (0)"),
     REAL("disk-speed", "GB/S", disk_speed, 0.001, 1e6, "speed of a node's disk, gigabytes a second (3)"),
@@ -139,6 +140,15 @@ static int read_numbers(const char *option, const char *list, double *out, size_
 
 #define MAX_NAMES 16
 
+static int fail_names(const char *option, const char *(*names)(int32_t), size_t n, const char *entry) {
+    char all[256] = "";
+    for (int32_t i = 0; names(i) != NULL; i++) {
+        const size_t used = strlen(all);
+        snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", names(i));
+    }
+    return cli_fail(CLI_WRONG_USE, "--%s '%.*s': give all, or some of %s", option, (int)n, entry, all);
+}
+
 static int read_names(const char *option, const char *list, const char *(*names)(int32_t), const char **out, size_t *n_out) {
     size_t n;
     bool all = strcmp(list, "all") == 0;
@@ -147,7 +157,7 @@ static int read_names(const char *option, const char *list, const char *(*names)
     for (const char *at = all ? NULL : list, *entry; (entry = list_next(&at, &n)) != NULL;) {
         int32_t i = 0;
         while (names(i) != NULL && (strlen(names(i)) != n || memcmp(names(i), entry, n) != 0)) i++;
-        if (names(i) == NULL || *n_out == MAX_NAMES) return cli_fail(CLI_WRONG_USE, "--%s: unknown name '%.*s'", option, (int)n, entry);
+        if (names(i) == NULL || *n_out == MAX_NAMES) return fail_names(option, names, n, entry);
         out[(*n_out)++] = names(i);
     }
     return CLI_OK;
@@ -319,7 +329,12 @@ static int show(const simulation_options *o, const cluster_runs *c) {
 static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     bench_requests requests = {0};
     rp_cluster_trace_request *trace = NULL;
-    if ((o->workload == RP_CLUSTER_TRACE) != (o->trace != NULL)) return cli_fail(CLI_WRONG_USE, "give a TRACE, or --workload and no TRACE");
+    if (o->workload == RP_CLUSTER_TRACE && !o->trace)
+        return cli_fail(CLI_WRONG_USE, "give a TRACE, or --workload shared-prefix, retrieval or conversations");
+    if (o->workload != RP_CLUSTER_TRACE && o->trace)
+        return cli_fail(CLI_WRONG_USE, "--workload %s makes its own requests: leave out '%.80s'", workloads[o->workload], o->trace);
+    if (o->ttft_goal > 0 && strcmp(o->admissions, "off") == 0)
+        return cli_fail(CLI_WRONG_USE, "--ttft-goal has no effect without a rule of early rejection: add --admission predicted");
     c->source = o->trace != NULL ? o->trace : workloads[o->workload];
     int status = read_axes(o, a, c);
     if (status == CLI_OK) status = fill_options(o, &c->base);
@@ -367,6 +382,8 @@ static int simulation_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     cli_interrupt_catch();
+    if (o.faults && o.trace) return cli_fail(CLI_WRONG_USE, "--faults draws its own requests: leave out '%.80s'", o.trace);
+    if (!o.faults && o.seeds > 1) return cli_fail(CLI_WRONG_USE, "--seeds needs --faults");
     if (o.faults) return run_faults(&o);
     cluster_runs *c = cli_alloc(sizeof *c);
     axes *a = cli_alloc(sizeof *a);

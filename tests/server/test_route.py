@@ -574,7 +574,7 @@ class NodesFile(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             secret = make_secret(folder)
             for options, says in (((), "needs nodes"), (("--node", "nowhere"), "http://HOST:PORT"), (("--node", "http://x:1", "--policy", "best"), "longest-match"),
-                                  (("--nodes-dns", "name"), "NAME:PORT")):
+                                  (("--nodes-dns", "name"), "NAME:PORT"), (("--node", "http://x:1", "--node", "http://x:1"), "listed twice")):
                 router = Router(secret, [], *options)
                 self.assertEqual(router.process.wait(), 2)
                 self.assertIn(says, router.said())

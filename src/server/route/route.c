@@ -54,9 +54,9 @@ static int copy_nodes(route *t, const rp_router_options *o, rp_error *err) {
     if (o->n_nodes == 0 && !o->nodes_file && !o->nodes_dns) return base_fail(err, RP_ERR_INVALID,
                                                                              "a router needs nodes: give some, a file, or a DNS name");
     if (o->n_nodes > 0 && !(t->listed = base_calloc((size_t)o->n_nodes, sizeof(*t->listed)))) return base_fail_memory(err, 64, "a router");
+    const int rc = route_nodes_check(o->nodes, o->n_nodes, err);
+    if (rc) return rc;
     for (int32_t i = 0; i < o->n_nodes; i++) {
-        const int rc = route_nodes_check(o->nodes[i], err);
-        if (rc) return rc;
         if (!(t->listed[i] = base_strdup(o->nodes[i]))) return base_fail_memory(err, 64, "a router");
         t->n_listed++;
     }

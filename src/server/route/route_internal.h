@@ -230,8 +230,8 @@ void route_report_keep(route_request *rr, cluster_outcome outcome);
 
 /* ---- route_nodes.c ---- */
 
-/* Is it a node, "URL" or "NAME=URL"; "NAME:PORT"? RP_ERR_INVALID. */
-int route_nodes_check(const char *text, rp_error *err);
+/* Are they nodes, "URL" or "NAME=URL", none of them twice; "NAME:PORT"? RP_ERR_INVALID, RP_ERR_LIMIT. */
+int route_nodes_check(const char *const *texts, int32_t n, rp_error *err);
 int route_nodes_check_dns(const char *text, rp_error *err);
 int route_nodes_start(route *t, rp_error *err);
 void route_nodes_stop(route *t);

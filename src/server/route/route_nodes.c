@@ -91,15 +91,18 @@ static void list_replace(node_list *old, node_list *list) {
 
 /* ---- sources ---- */
 
-int route_nodes_check(const char *text, rp_error *err) {
-    listed_node one;
-    return parse_node(&one, text, strlen(text), err);
+int route_nodes_check(const char *const *texts, int32_t n, rp_error *err) {
+    node_list list = {0};
+    int rc = RP_OK;
+    for (int32_t i = 0; i < n && !rc; i++) rc = add_node(&list, texts[i], strlen(texts[i]), err);
+    base_free(list.items);
+    return rc;
 }
 
 int route_nodes_check_dns(const char *text, rp_error *err) {
     const char *colon = strrchr(text, ':');
     if (colon && colon != text && colon - text < DNS_NAME_BYTES && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1)) return RP_OK;
-    return base_fail(err, RP_ERR_INVALID, "nodes_dns '%.80s': give NAME:PORT", text);
+    return base_fail(err, RP_ERR_INVALID, "DNS name of nodes '%.80s': give NAME:PORT", text);
 }
 
 static int parse_lines(node_list *list, const char *text, int *number, rp_error *err) {

@@ -63,7 +63,7 @@ static void note_change(route *t, uint64_t before, const route_reply *replies, i
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Sets a problem if a node failed. Its client's leaving does not end it: a change is everywhere, or nowhere. */
+/* Sets a problem if a node failed. Its client's leaving does not end it half-way. */
 static void distribute(server_request *x, const schema_entry *e, uint64_t before, json_t **names) {
     route *t = x->server->route;
     char failed[LIST_BYTES];
