@@ -19,7 +19,9 @@
 #define CLUSTER_RESUME_HEADER "x-reprise-resume"
 #define CLUSTER_MARKS_HEADER "x-reprise-marks" /* of a reply: "1" if its stream has marks */
 #define CLUSTER_MARK ": r "                    /* how a mark begins */
-/* Messages of 409: for another epoch, nothing was done; for a nonce that the node knows. */
+/* Messages. 503: it takes nothing any more, which its load says, too, a little later. 409: for another epoch, nothing was done; for a nonce that the
+ * node knows. */
+#define CLUSTER_DRAINING "the server is draining: use another one"
 #define CLUSTER_OTHER_PROCESS "the request is for another process: this node has begun anew"
 #define CLUSTER_REPLAYED "the request was sent before: a router signs each one anew"
 

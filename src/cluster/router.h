@@ -150,6 +150,7 @@ typedef enum cluster_failure {
     CLUSTER_NODE_UNREACHABLE, /* no connection: nothing was done */
     CLUSTER_NODE_CUT,         /* the connection broke */
     CLUSTER_NODE_BUSY,        /* 503: it takes nothing now, from anyone */
+    CLUSTER_NODE_DRAINS,      /* likewise, and its next load will say why */
     CLUSTER_NODE_LIMITS,      /* 429: a limit of the request's key or tenant there. The node is as well for others; nothing was done */
     CLUSTER_NODE_ERROR,       /* 500, 502 */
     CLUSTER_NODE_REFUSES,     /* another 4xx: the request's own fault */

@@ -52,6 +52,7 @@ typedef struct router_ticket {
 
 typedef struct router_node {
     bool used, draining, stream_is_open;
+    bool said_drains; /* to a request, since its last report */
     char name[CLUSTER_NODE_NAME_BYTES];
     uint64_t name_hash;
     cluster_view *view;

@@ -82,7 +82,7 @@ const char *router_node_excluded(const cluster_router *t, const router_node *x, 
     if (health == CLUSTER_DEAD) return "dead";
     if (health == CLUSTER_SUSPECT) return "suspect";
     if (has_other_model(t, x)) return "model";
-    if (x->draining || router_node_load(x)->draining) return "draining";
+    if (x->draining || x->said_drains || router_node_load(x)->draining) return "draining";
     if (x->busy_until_us > now_us) return x->busy_until_us - now_us > BUSY_WAIT_US ? "busy" : "full";
     return router_node_is_full(t, x) ? "full" : NULL;
 }
@@ -172,6 +172,7 @@ void router_node_heard(router_node *x, uint64_t now_us) {
     if (load->sent_us == 0 || load->sent_us == x->report_sent_us) return;
     x->report_made_us = node_made_us(x, load->sent_us, now_us);
     x->report_sent_us = load->sent_us;
+    x->said_drains = false;
     x->report_heard_us = now_us;
     x->n_gone = 0;
     /* In the order in which they were sent: from the last one, those that are not covered stand before those that are. */

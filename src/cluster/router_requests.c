@@ -335,6 +335,7 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
     switch (failure) {
     case CLUSTER_NODE_REFUSES: request_end(t, r, r->began ? CLUSTER_FAILED : CLUSTER_ANSWERED, 0); return;
     case CLUSTER_NODE_UNREACHABLE: node_is_busy(t, x, UNREACHABLE_MS, now_us); break;
+    case CLUSTER_NODE_DRAINS: x->said_drains = true; break; /* requests do not wait for it */
     case CLUSTER_NODE_BUSY:
         node_is_busy(t, x, retry_ms ? retry_ms : BUSY_MS, now_us);
         tk->was_busy = true;

@@ -141,6 +141,32 @@ static void limits_are_those_of_one_request(void **state) {
     world_end(&w);
 }
 
+/* A node that drains before its load says so is no node any more, neither for those that were sent nor for others; they do not end as if it were busy. */
+static void a_node_says_that_it_drains(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[3];
+    (void)state;
+    world_begin(&w, &o, 2);
+    q[0] = world_plain(10);
+    world_submit(&w, &q[0]);
+    const int32_t first = q[0].r.node;
+    cluster_router_failed(w.router, &q[0].r, CLUSTER_NODE_DRAINS, 5000);
+    assert_true(q[0].n_sends == 2 && q[0].r.node == 1 - first);
+    cluster_router_failed(w.router, &q[0].r, CLUSTER_NODE_DRAINS, 5000);
+    assert_ended(&q[0], CLUSTER_NO_NODE);
+    q[1] = world_plain(10);
+    world_submit(&w, &q[1]);
+    assert_ended(&q[1], CLUSTER_NO_NODE);
+    world_pass(&w, SECOND, false); /* their loads say that they do not */
+    q[2] = world_plain(10);
+    world_submit(&w, &q[2]);
+    assert_int_equal(q[2].n_sends, 1);
+    world_serve(&w, &q[2]);
+    close_all(q, 3);
+    world_end(&w);
+}
+
 /* A tenant over its limit does not go around the whole cluster with each request. */
 static void three_limits_are_enough(void **state) {
     router_world w;
@@ -419,6 +445,7 @@ int main(void) {
         cmocka_unit_test(busy_nodes_are_left_alone),
         cmocka_unit_test(limits_are_those_of_one_request),
         cmocka_unit_test(three_limits_are_enough),
+        cmocka_unit_test(a_node_says_that_it_drains),
         cmocka_unit_test(the_budget_of_retries_ends),
         cmocka_unit_test(answers_are_continued),
         cmocka_unit_test(continuations_need_the_same_identity),

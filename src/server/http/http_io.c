@@ -156,7 +156,7 @@ static void check_state(server_request *x) {
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
     if (state == SERVER_STATE_DRAINING && is_stream) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
-                loading ? "the model is loading: retry later" : "the server is draining: use another one");
+                loading ? "the model is loading: retry later" : CLUSTER_DRAINING);
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
 }
 

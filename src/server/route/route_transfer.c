@@ -346,13 +346,13 @@ static void keep_reply(route_transfer *tr) {
     snprintf(rr->content_type, sizeof(rr->content_type), "%s", tr->content_type);
 }
 
+static bool says(const route_transfer *tr, const char *message) { return tr->held.data && strstr(tr->held.data, message); }
+
 /* A node that has restarted does not know the router's epoch: nothing was done. */
-static bool is_other_epoch(const route_transfer *tr) {
-    return tr->status == 409 && tr->held.data && strstr(tr->held.data, CLUSTER_OTHER_PROCESS);
-}
+static bool is_other_epoch(const route_transfer *tr) { return tr->status == 409 && says(tr, CLUSTER_OTHER_PROCESS); }
 
 /* curl sent it again, since a connection broke before the reply: the node has had it. */
-static bool was_replayed(const route_transfer *tr) { return tr->status == 409 && tr->held.data && strstr(tr->held.data, CLUSTER_REPLAYED); }
+static bool was_replayed(const route_transfer *tr) { return tr->status == 409 && says(tr, CLUSTER_REPLAYED); }
 
 static void transfer_fail(route_transfer *tr, cluster_failure failure, const char *why) {
     route_request *rr = tr->rr;
@@ -398,6 +398,7 @@ void route_transfer_done(route_transfer *tr, CURLcode result) {
     else if (was_unreachable(result) || is_connect_timeout(tr, result)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "unreachable");
     else if (result != CURLE_OK) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
     else if (status >= 200 && status < 300) transfer_succeed(tr);
+    else if (status == 503 && says(tr, CLUSTER_DRAINING)) transfer_fail(tr, CLUSTER_NODE_DRAINS, "draining");
     else if (status == 503) transfer_fail(tr, CLUSTER_NODE_BUSY, "busy");
     else if (is_other_epoch(tr)) transfer_fail(tr, CLUSTER_NODE_UNREACHABLE, "restarted");
     else if (was_replayed(tr)) transfer_fail(tr, CLUSTER_NODE_CUT, "connection lost");
