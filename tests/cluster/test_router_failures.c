@@ -141,7 +141,7 @@ static void limits_are_those_of_one_request(void **state) {
     world_end(&w);
 }
 
-/* A node that drains before its load says so is no node any more, neither for those that were sent nor for others; they do not end as if it were busy. */
+/* A node that drains before its load says so is no node any more, for those that were sent and for others; they do not end as if it were busy. */
 static void a_node_says_that_it_drains(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);
