@@ -226,6 +226,18 @@ static bool begin_stream(connection *c, const char *head) {
                                             "Transfer-Encoding: chunked\r\n\r\n");
 }
 
+/* It has no schemas: tagged, as a node says it. */
+static bool answer_schemas(connection *c, const char *head) {
+    static const char list[] = "{\"object\":\"list\",\"digest\":0,\"data\":[]}";
+    char signature[CLUSTER_SIGNATURE_BYTES], tag[CLUSTER_REPLY_TAG_BYTES];
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    if (!field_of(head, "\r\n" CLUSTER_SIGNATURE_HEADER ": ", signature, sizeof(signature))) return false;
+    if (!cluster_signature_parse(signature, nonce)) return false;
+    cluster_reply_tag(tag, secret, nonce, list, sizeof(list) - 1);
+    return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n%s\n%s",
+                               sizeof(list) - 1 + sizeof(tag), list, tag);
+}
+
 static bool answer_request(connection *c) {
     return !base_buffer_printf(&c->out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                                sizeof(answer) - 1, answer);
@@ -244,7 +256,9 @@ static bool take_request(connection *c) {
     const size_t whole = n_head + (size_t)strtoull(length, NULL, 10);
     bool fine = true;
     if (c->in.len >= whole) {
-        fine = strncmp(head, "GET /v1/cluster/stream", 22) == 0 ? begin_stream(c, head) : answer_request(c);
+        if (strncmp(head, "GET /v1/cluster/stream", 22) == 0) fine = begin_stream(c, head);
+        else if (strncmp(head, "GET /v1/cluster/schemas", 23) == 0) fine = answer_schemas(c, head);
+        else fine = answer_request(c);
         memmove(c->in.data, c->in.data + whole, c->in.len - whole);
         base_buffer_truncate(&c->in, c->in.len - whole);
     }
