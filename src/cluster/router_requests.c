@@ -163,7 +163,7 @@ static void request_enqueue(cluster_router *t, cluster_request *r, double cost_u
     r->state = ROUTER_QUEUED;
 }
 
-/* Some node has room, but none that may have this request: it needs just one, or was refused by others, or continues another one's answer. */
+/* Some node has capacity, but none that may have this request: it needs just one, or was refused by others, or continues another one's answer. */
 static bool queued_is_blocked(void *router, const cluster_request *r) {
     const cluster_router *t = router;
     return (r->only_node >= 0 || r->attempts > 0) && router_outlook(t, r, router_now(t)) == 0;
@@ -186,7 +186,7 @@ static bool dispatch_pass(cluster_router *t, bool choosy, uint64_t now_us) {
     int passed = 0;
     cluster_queue_begin(&t->queue);
     while (passed < MOST_PASSED && t->queue.n && router_room(t, now_us) != 0) {
-        cluster_queue_skip(&t->queue, queued_is_blocked, t); /* any number of them can wait, and nobody waits for them */
+        cluster_queue_skip(&t->queue, queued_is_blocked, t); /* any number of them can wait without delaying others */
         cluster_request *r = cluster_queue_next(&t->queue);
         if (!r || (choosy && r->priority < priority)) break;
         if (queued_decide(t, r, choosy, now_us)) continue;
@@ -301,7 +301,7 @@ void router_finished(cluster_router *t, cluster_request *r) {
 static void request_again(cluster_router *t, cluster_request *r, uint64_t now_us) {
     router_decision d = router_decide(t, r, now_us);
     router_ticket_of(r)->place.paid = true;
-    (void)request_due(t, r); /* no node has it; the heap has room, as in request_send */
+    (void)request_due(t, r); /* no node has it; the heap has a free place, as in request_send */
     if (d.node >= 0) request_send(t, r, &d, now_us);
     else if (d.waits) request_enqueue(t, r, 0);
     else request_end(t, r, d.outcome, d.retry_ms);

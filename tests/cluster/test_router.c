@@ -464,7 +464,7 @@ static void retries_end_at_the_deadline(void **state) {
     q[0].r.deadline_us = w.now_us + SECOND;
     world_submit(&w, &q[0]);
     int n = 1;
-    for (; n < 9; n++) { /* no room on the other node */
+    for (; n < 9; n++) { /* the other node is full */
         q[n] = world_plain(10);
         q[n].r.only_node = 1 - q[0].r.node;
         world_submit(&w, &q[n]);

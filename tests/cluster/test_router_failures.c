@@ -102,7 +102,7 @@ static void busy_nodes_are_left_alone(void **state) {
 }
 
 /* A tenant that has reached its own limit at a node takes the node from no one; its request goes elsewhere, without a retry, and ends with the node's
- * reply if nobody takes it. */
+ * reply if no node takes it. */
 static void limits_are_those_of_one_request(void **state) {
     router_world w;
     cluster_router_options o = world_options(&w);

@@ -52,7 +52,7 @@ void handle_cluster_schema_delete(server_request *x) {
 
 /* ---- what there is ---- */
 
-/* The object, which it takes over, and a line with the tag of its bytes: a router keeps what it is told, and nobody else may tell it. */
+/* The object, which it takes over, and a line with the tag of its bytes: a router stores what a node replies, so that the reply is signed. */
 static void reply_tagged(server_request *x, json_t *object) {
     base_buffer text = BASE_BUFFER(2 * SERVER_MAX_REGISTRY_BYTES);
     uint8_t nonce[CLUSTER_NONCE_BYTES];

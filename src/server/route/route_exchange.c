@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_exchange.c: a router and a node give each other the schemas that the other one lacks, or has in an older state: once when a process of the
  * node is new, and whenever the digest that it reports is another one than the router's. So a change that was made at one router, or at a node,
- * reaches all, and a router that begins anew knows what its nodes have. Owns what it has read. The planner's thread. */
+ * reaches all, and a router that restarts knows what its nodes have. Owns what it has read. The planner's thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -31,7 +31,7 @@ void route_frames_init(route_frames *f, bool has_marks);
 void route_frames_free(route_frames *f);
 /* The stream of another node continues the answer: frames after the last mark are forgotten. */
 void route_frames_restart(route_frames *f, bool has_marks);
-/* The answer begins anew: nothing of it was passed on, and the tokens of marks are forgotten. Before restart. */
+/* The answer is computed again from its beginning: nothing of it was passed on, and the tokens of marks are forgotten. Before restart. */
 void route_frames_forget(route_frames *f);
 /* Appends what is to be passed on to out. RP_ERR_FORMAT (a malformed mark), RP_ERR_LIMIT, RP_ERR_MEMORY: what it has appended before is to be passed
  * on all the same. */

@@ -101,7 +101,7 @@ static void reply_schema(server_request *x, const char *object, json_t *names) {
     server_request_reply_problem(x);
 }
 
-/* The engine knows it before the nodes do: a request for it that comes meanwhile goes to a node that may not have it yet, and is told so. The model
+/* The engine knows it before the nodes do: a request for it that comes meanwhile goes to a node that may not have it yet, and is refused. The model
  * is not used while nodes are waited for. */
 void handle_route_schema_put(server_request *x) {
     json_t *names = NULL;
