@@ -8,6 +8,7 @@
 #define OPENAI server_problem_openai
 #define LLAMACPP server_problem_llamacpp
 #define OLLAMA server_problem_ollama
+#define GEMINI server_problem_gemini /* their paths begin with SERVER_GEMINI_VERSION, which is any version (routing.h) */
 #define NONE SERVER_NO_MODEL
 #define BODY SERVER_MODEL_IN_BODY
 #define PATH SERVER_MODEL_IN_PATH
@@ -40,6 +41,7 @@ static const server_route routes[] = {
     {"GET", "/v1/requests/{}/explain", SERVER_REQUEST, NONE, false, OPENAI, handle_explain},
     {"GET", "/v1/models", SERVER_REQUEST, NONE, false, OPENAI, handle_models},
     {"GET", "/v1/models/{}", SERVER_REQUEST, NONE, false, OPENAI, handle_model},
+    {"GET", "/models", SERVER_REQUEST, NONE, false, OPENAI, handle_models},
     {"POST", "/v1/chat/completions", SERVER_REQUEST, BODY, false, OPENAI, handle_openai_chat},
     {"POST", "/v1/completions", SERVER_REQUEST, BODY, false, OPENAI, handle_openai_text},
     {"POST", "/v1/embeddings", SERVER_REQUEST, BODY, false, OPENAI, handle_openai_embeddings},
@@ -66,14 +68,14 @@ static const server_route routes[] = {
     {"GET", "/slots", SERVER_OPERATE, QUERY, false, LLAMACPP, handle_llamacpp_slots},
     {"POST", "/v1/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},
     {"POST", "/v1/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_count},
-    {"GET", "/v1beta/models", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_gemini_models},
-    {"GET", "/v1beta/models/{}", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_gemini_model},
-    {"POST", "/v1beta/models/{}", SERVER_REQUEST, PATH, false, server_problem_gemini, handle_gemini},
-    {"GET", "/v1beta/cachedContents", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_contents_list},
-    {"POST", "/v1beta/cachedContents", SERVER_REQUEST, BODY, false, server_problem_gemini, handle_contents_create},
-    {"GET", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_contents_get},
-    {"PATCH", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_contents_patch},
-    {"DELETE", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, server_problem_gemini, handle_contents_delete},
+    {"GET", "/v1beta/models", SERVER_REQUEST, NONE, false, GEMINI, handle_gemini_models},
+    {"GET", "/v1beta/models/{}", SERVER_REQUEST, NONE, false, GEMINI, handle_gemini_model},
+    {"POST", "/v1beta/models/{}", SERVER_REQUEST, PATH, false, GEMINI, handle_gemini},
+    {"GET", "/v1beta/cachedContents", SERVER_REQUEST, NONE, false, GEMINI, handle_contents_list},
+    {"POST", "/v1beta/cachedContents", SERVER_REQUEST, BODY, false, GEMINI, handle_contents_create},
+    {"GET", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, GEMINI, handle_contents_get},
+    {"PATCH", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, GEMINI, handle_contents_patch},
+    {"DELETE", "/v1beta/cachedContents/{}", SERVER_REQUEST, NONE, false, GEMINI, handle_contents_delete},
     {"POST", "/api/generate", SERVER_REQUEST, BODY, false, OLLAMA, handle_ollama_generate},
     {"POST", "/api/chat", SERVER_REQUEST, BODY, false, OLLAMA, handle_ollama_chat},
     {"GET", "/api/tags", SERVER_REQUEST, NONE, false, OLLAMA, handle_ollama_tags},

@@ -230,6 +230,35 @@ class Gemini(Dialects):
         self.assertIn("generateContent", model["supportedGenerationMethods"])
         self.assertEqual(self.server.get("/v1beta/models/reprise-mini").json, model)
 
+    def test_versions(self):
+        """google-genai 3 says v1, older ones v1beta, LiteLLM with an address of its own no version: the first call of the first was 405 (issue 46)."""
+        whole, key = self.generate().json["candidates"], {"x-goog-api-key": "none", "x-goog-api-client": "google-genai-sdk/3.6.0 gl-python/3.13"}
+        body = {"contents": [{"parts": [{"text": TEXT}], "role": "user"}], "generationConfig": {"temperature": 0.0, "maxOutputTokens": 8}}
+        counted, openai = set(), self.server.get("/v1/models").json
+        for version in ("/v1", "/v1beta", "/v1alpha", ""):
+            with self.subTest(version):
+                def post(verb, fields):
+                    return self.server.post(f"{version}/models/reprise-mini:{verb}", fields, headers=key)
+                self.assertEqual(post("generateContent", body).json["candidates"], whole)
+                self.assertEqual(json.loads(post("streamGenerateContent?alt=sse", body).frames[-1][1])["candidates"][0]["finishReason"], "STOP")
+                counted.add(post("countTokens", {"contents": body["contents"]}).json["totalTokens"])
+                content = {"content": {"parts": [{"text": TEXT}]}}
+                one = post("embedContent", content).json["embedding"]["values"]
+                self.assertEqual(post("batchEmbedContents", {"requests": [{"model": "models/reprise-mini", **content}]}).json["embeddings"][0]["values"], one)
+                listed = self.server.get(f"{version}/models", headers=key).json["models"]
+                self.assertEqual(listed, self.server.get("/v1beta/models").json["models"])
+                self.assertEqual(self.server.get(f"{version}/models/reprise-mini?key=none").json, listed[0])
+                self.refused(self.server.get(f"{version}/models/other", headers=key), 404, "NOT_FOUND", "other")
+                made = self.server.post(f"{version}/cachedContents", {"model": "models/reprise-mini", "contents": body["contents"]}, headers=key).json
+                self.assertEqual(self.server.ask("DELETE", f"{version}/{made['name']}", headers=key).json, {})
+                self.refused(post("fly", body), 404, "NOT_FOUND", "generateContent")
+        self.assertEqual(len(counted), 1)
+        self.assertEqual(self.server.get("/models").json, openai, "clients that are not Gemini's get OpenAI's list")
+        self.assertEqual(self.server.get("/v1/models/reprise-mini").json, openai["data"][0])
+        self.assertIn("type", self.server.get("/v1/models/other").json["error"])
+        self.refused(self.server.ask("GET", "/v1/nothing", headers=key), 404, "NOT_FOUND", "/v1/nothing")
+        self.assertEqual(self.server.ask("PUT", "/v1/models").headers["Allow"], "GET")
+
     def test_stream(self):
         whole = self.generate().json["candidates"][0]["content"]["parts"][0]["text"]
         frames = [json.loads(data) for _, data in self.generate("streamGenerateContent?alt=sse").frames]

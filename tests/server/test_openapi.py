@@ -124,11 +124,27 @@ class OpenAPI(ServerCase):
         documented = {(method.upper(), plain(path)) for path, method, o in self.operations() if o.get("security") == []}
         self.assertEqual(documented, opened)
 
+    def versions(self, path):
+        """The paths under which the operations of this one are served: Gemini's under each of its versions."""
+        tag = next(tag for tag in self.document["tags"] if tag["name"] == "Gemini")
+        first = tag["x-versions"][0]
+        return [version + path[len(first):] for version in tag["x-versions"]] if path.startswith(first + "/") else [path]
+
+    def test_versions(self):
+        paths = [path for path in self.document["paths"] if len(self.versions(path)) > 1]
+        self.assertGreater(len(paths), 8)
+        for path in paths:
+            operation = next(o for p, _, o in self.operations() if p == path)
+            self.assertEqual(operation["tags"], ["Gemini"])
+            allowed = [self.server.ask("PUT", place, headers={"x-goog-api-key": "none"}) for place in self.versions(self.url(path, operation).split("?")[0])]
+            self.assertEqual([reply.status for reply in allowed], [405] * 4, path)
+            self.assertEqual([reply.json["error"]["status"] for reply in allowed], ["INVALID_ARGUMENT"] * 4)
+
     def test_other_methods(self):
         for path in self.document["paths"]:
-            there = {m for p, m, _ in self.operations() if plain(p) == plain(path)}
+            there = {m for p, m, _ in self.operations() if plain(path) in map(plain, self.versions(p))}
             operation = next(o for p, _, o in self.operations() if p == path)
-            for method in set(METHODS) - there:
+            for method in sorted(set(METHODS) - there):
                 reply = self.server.ask(method.upper(), self.url(path, operation).split("?")[0])
                 self.assertEqual(reply.status, 405, (method, path))
                 self.assertEqual({m.lower() for m in reply.headers["Allow"].split(", ")}, there)

@@ -41,7 +41,7 @@ DIALECTS = {
                     lambda r: r["message"]["content"], lambda f: f["message"]["content"]),
     "ollama": ("/api/generate", {"model": "m", "prompt": QUESTION, "stream": False, "options": {"num_predict": 24, "seed": 5}},
                lambda r: r["response"], lambda f: f["response"]),
-    "gemini": ("/v1beta/models/m:generateContent", {"contents": [{"parts": [{"text": QUESTION}]}], "generationConfig": {"maxOutputTokens": 24, "seed": 5}},
+    "gemini": ("/v1/models/m:generateContent", {"contents": [{"parts": [{"text": QUESTION}]}], "generationConfig": {"maxOutputTokens": 24, "seed": 5}},
                lambda r: r["candidates"][0]["content"]["parts"][0]["text"],
                lambda f: "".join(p.get("text", "") for p in f["candidates"][0].get("content", {}).get("parts", []))),
 }

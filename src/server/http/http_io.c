@@ -177,9 +177,14 @@ static void http_io_check_size(server_request *x) {
         server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
 }
 
+/* Paths of OpenAI's and of Gemini's API may be the same (/v1/models): what Gemini's clients send beside them, nobody else does. */
+static bool is_gemini_client(const server_request *x) {
+    return server_request_header(x, "x-goog-api-key") || server_request_header(x, "x-goog-api-client") || server_request_query(x, "key");
+}
+
 static void find_route(server_request *x, const char *url) {
-    x->say = server_problem_openai;
-    x->route = server_routes_find(x->server->routes, x->method, url, x->name, sizeof(x->name), &x->say, x->allow);
+    const server_asked asked = {x->method, url, is_gemini_client(x)};
+    x->route = server_routes_find(x->server->routes, &asked, x->name, sizeof(x->name), &x->say, x->allow);
     if (x->route) x->say = x->route->problem;
     else if (!x->allow[0]) server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "no route '%.100s'", url);
     else server_fail(&x->problem, SERVER_METHOD, NULL, "'%.100s' accepts %s, not %.15s", url, x->allow, x->method);

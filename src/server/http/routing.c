@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
+
 /* Does the path match the pattern? Copies the segment at {} to name; an empty or overlong segment does not match. */
 static bool routing_matches(const char *pattern, const char *path, char *name, size_t name_bytes) {
     const char *hole = strstr(pattern, "{}");
@@ -19,21 +21,43 @@ static bool routing_matches(const char *pattern, const char *path, char *name, s
     return true;
 }
 
+/* The path from the slash after its version on; of one without a version, all of it. */
+static const char *routing_after_version(const char *path) {
+    static const char *const versions[] = {"/v1", "/v1beta", "/v1alpha"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(versions); i++) {
+        const size_t n = strlen(versions[i]);
+        if (strncmp(path, versions[i], n) == 0 && path[n] == '/') return path + n;
+    }
+    return path;
+}
+
+static bool routing_is_gemini(const server_route *r) { return r->problem == server_problem_gemini; }
+
+static bool routing_takes(const server_route *r, const char *path, char *name, size_t name_bytes) {
+    if (!routing_is_gemini(r)) return routing_matches(r->path, path, name, name_bytes);
+    return routing_matches(r->path + sizeof(SERVER_GEMINI_VERSION) - 1, routing_after_version(path), name, name_bytes);
+}
+
 static void routing_add_method(char allow[SERVER_ALLOW_BYTES], const char *method) {
     size_t used = strlen(allow);
+    if (strstr(allow, method)) return; /* no method is a part of another one */
     snprintf(allow + used, SERVER_ALLOW_BYTES - used, "%s%s", used ? ", " : "", method);
 }
 
-const server_route *server_routes_find(server_routes routes, const char *method, const char *path, char *name, size_t name_bytes,
+const server_route *server_routes_find(server_routes routes, const server_asked *asked, char *name, size_t name_bytes,
                                        json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]) {
-    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    const char *wanted = strcmp(asked->method, "HEAD") == 0 ? "GET" : asked->method;
+    const server_route *found = NULL;
     allow[0] = '\0';
-    *problem = server_problem_openai;
+    *problem = asked->is_gemini ? server_problem_gemini : server_problem_openai;
     for (size_t i = 0; i < routes.n; i++) {
-        if (!routing_matches(routes.items[i].path, path, name, name_bytes)) continue;
-        if (strcmp(routes.items[i].method, wanted) == 0) return &routes.items[i];
-        *problem = routes.items[i].problem;
-        routing_add_method(allow, routes.items[i].method);
+        const server_route *r = &routes.items[i];
+        if ((found && !routing_is_gemini(r)) || !routing_takes(r, asked->path, name, name_bytes)) continue;
+        const bool is_it = strcmp(r->method, wanted) == 0;
+        if (is_it && (!asked->is_gemini || routing_is_gemini(r))) return r;
+        if (is_it) found = r; /* routes of one path have the same name in it */
+        if (!asked->is_gemini && !allow[0]) *problem = r->problem;
+        routing_add_method(allow, r->method);
     }
-    return NULL;
+    return found;
 }

@@ -41,6 +41,9 @@ typedef struct server_route {
 } server_route;
 
 #define SERVER_SPAN_STREAM "/v1/cluster/stream" /* also opened while the server drains */
+/* The version in the paths of Gemini's routes. Its clients say another one, or none, by their age and settings: each path is served under all of
+ * them. */
+#define SERVER_GEMINI_VERSION "/v1beta"
 #define SERVER_ALLOW_BYTES 64
 
 typedef struct server_routes {
@@ -48,9 +51,15 @@ typedef struct server_routes {
     size_t n;
 } server_routes;
 
+/* What a request asks for. */
+typedef struct server_asked {
+    const char *method, *path;
+    bool is_gemini; /* by a client of Gemini's API: of two routes, of OpenAI and of Gemini, it means the latter */
+} server_asked;
+
 /* The route, or NULL; then *problem is the dialect of similar paths, and allow the methods of the path, if any.
  * name: receives the segment at {}; a longer segment matches no route. */
-const server_route *server_routes_find(server_routes routes, const char *method, const char *path, char *name, size_t name_bytes,
+const server_route *server_routes_find(server_routes routes, const server_asked *asked, char *name, size_t name_bytes,
                                        json_t *(**problem)(const server_problem *p), char allow[SERVER_ALLOW_BYTES]);
 
 #endif
