@@ -140,6 +140,10 @@ value binary_operate(state *s, binary_operator op, value a, value b) {
     }
     if (op == OP_ADD && a.type == VALUE_STRING && b.type == VALUE_STRING) return value_concat(s, a.as.s, b.as.s);
     if (op == OP_ADD && value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) return list_join(s, a.as.l, b.as.l);
+    if (a.type == VALUE_BIG || b.type == VALUE_BIG) {
+        state_fail(s, "OverflowError", "%s: an integer has more than 64 bits", operator_names[op]);
+        return r;
+    }
     bool a_repeats = a.type == VALUE_INT || a.type == VALUE_BOOL, b_repeats = b.type == VALUE_INT || b.type == VALUE_BOOL;
     if (op == OP_MUL && (a.type == VALUE_STRING || value_is_sequence(a)) && b_repeats) return sequence_repeat(s, a, value_as_int(b));
     if (op == OP_MUL && (b.type == VALUE_STRING || value_is_sequence(b)) && a_repeats) return sequence_repeat(s, b, value_as_int(a));

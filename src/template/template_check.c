@@ -300,12 +300,13 @@ int template_check(const rp_template *t, const char *json, size_t n, const templ
     if (rc) return rc;
     if (n > TEMPLATE_MAX_INPUT_BYTES)
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
-    json_t *input = json_loadb(json ? json : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    json_t *input = json_parse(json ? json : "", n, &at);
     check c = {.t = t, .json = json, .n = n, .tokens = tokens, .needs_places = !o.last_turn, .max_steps = o.max_steps, .err = err};
     c.messages = json_object_get(input, "messages");
     c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
     const size_t n_messages = json_array_size(c.messages);
-    if (n_messages == 0) rc = base_fail(err, RP_ERR_INVALID, "give a JSON object with messages%s%s", input ? "" : ": ", input ? "" : at.text);
+    if (!input && !at.text[0]) rc = base_fail_memory(err, n, "a conversation");
+    else if (n_messages == 0) rc = base_fail(err, RP_ERR_INVALID, "give a JSON object with messages%s%s", input ? "" : ": ", input ? "" : at.text);
     else if (!(c.ends = base_calloc(n_messages, sizeof(*c.ends))) || !(c.report = base_calloc(1, sizeof(*c.report))))
         rc = base_fail_memory(err, n_messages * sizeof(*c.ends), "a chat template's changes");
     else {

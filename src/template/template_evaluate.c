@@ -299,7 +299,7 @@ static value evaluate_slice(frame *f, const template_node *node) {
 static value evaluate_sign(frame *f, const template_node *node) {
     value v = evaluate(f, node->a);
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(f->s, v);
-    else if (!value_is_number(v))
+    else if (!value_is_number(v) && v.type != VALUE_BIG)
         state_fail(f->s, "TypeError", "bad operand type for unary %c: '%s'", node->kind == NODE_NEGATE ? '-' : '+', value_type_name(v));
     if (f->s->failed) return v;
     if (v.type == VALUE_FLOAT) v.as.f = node->kind == NODE_NEGATE ? -v.as.f : v.as.f;

@@ -306,7 +306,7 @@ static value filter_int(state *s, value v, const arguments *args) {
     value r = otherwise ? *otherwise : value_int(0);
     double f = 0;
     int64_t i = 0, base = argument_int(s, args, 1, "base", 10);
-    if (v.type == VALUE_INT) return v;
+    if (v.type == VALUE_INT || v.type == VALUE_BIG) return v;
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
     if (v.type == VALUE_BOOL) r = value_int(v.as.b);
     else if (v.type == VALUE_FLOAT && !isnan(v.as.f)) r = value_int(int_of_float(s, v.as.f));
@@ -323,7 +323,7 @@ static value filter_float(state *s, value v, const arguments *args) {
     if (v.type == VALUE_FLOAT) return v;
     if (v.type == VALUE_UNDEFINED) state_fail_undefined(s, v);
     if (v.type == VALUE_INT || v.type == VALUE_BOOL) r = value_float(v.type == VALUE_INT ? (double)v.as.i : v.as.b);
-    else if (v.type == VALUE_STRING && text_float(s, v.as.s, &f)) r = value_float(f);
+    else if ((v.type == VALUE_STRING || v.type == VALUE_BIG) && text_float(s, v.as.s, &f)) r = value_float(f);
     r.untrusted = true;
     return r;
 }

@@ -8,6 +8,8 @@
 #ifndef TEMPLATE_TEMPLATE_INTERNAL_H
 #define TEMPLATE_TEMPLATE_INTERNAL_H
 
+#include <jansson.h>
+
 #include "base/compiler.h"
 #include "template/template.h"
 
@@ -42,6 +44,7 @@ typedef enum value_type {
     VALUE_LOOP,
     VALUE_CYCLER,
     VALUE_JOINER,
+    VALUE_BIG, /* an int beyond 64 bits, of the input: as.s has its digits */
 } value_type;
 
 typedef struct value value;
@@ -106,7 +109,7 @@ typedef struct cycler cycler;
 
 struct value {
     uint8_t type;
-    bool untrusted; /* BOOL, INT, FLOAT: depends on the input; its text is untrusted */
+    bool untrusted; /* BOOL, INT, FLOAT, BIG: depends on the input; its text is untrusted */
     union {
         bool b;
         int64_t i;
@@ -374,7 +377,7 @@ const value *dict_find_text(state *s, const dict *d, const char *key);
 const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
 void state_fail_undefined(state *s, value v);
-bool value_is_number(value v); /* int, float, bool */
+bool value_is_number(value v); /* int, float, bool; not VALUE_BIG */
 bool value_is_hashable(value v);
 bool value_is_sequence(value v); /* a list or a tuple */
 int64_t value_as_int(value v);   /* of an int or a bool */
@@ -403,6 +406,9 @@ typedef struct json_style {
     bool ascii, sorted;
 } json_style;
 void json_write(state *s, builder *b, value v, const json_style *style);
+/* A JSON text as jansson's value, with numbers of any size; the caller's (json_decref). NULL: *err says why; without a text:
+ * out of memory. */
+json_t *json_parse(const char *json, size_t n, json_error_t *err);
 /* The members of the object. */
 dict *json_read(state *s, const char *json, size_t n);
 

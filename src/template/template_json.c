@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include "base/json_number.h"
+#include "base/json_read.h"
 #include "template/template_internal.h"
 
 /* ---- Reading ---- */
@@ -59,6 +61,13 @@ static value json_object_value(json_reader *r, const json_t *json, int level) {
     return all;
 }
 
+/* A whole number that is kept as text; beyond a double it is infinite, as in Python. */
+static value real_value(state *s, const json_t *json) {
+    const char *digits = base_json_number_text(json);
+    if (!digits || strpbrk(digits, ".eE")) return value_float(json_real_value(json));
+    return (value){.type = VALUE_BIG, .as.s = string_new(s, digits, strlen(digits), TEMPLATE_UNTRUSTED)};
+}
+
 /* The depth is limited: is_deeper. */
 static value json_value(json_reader *r, const json_t *json, bool trusted) {
     state *s = r->s;
@@ -67,7 +76,7 @@ static value json_value(json_reader *r, const json_t *json, bool trusted) {
     switch (json_typeof(json)) {
     case JSON_STRING: return json_text(r, json, trusted);
     case JSON_INTEGER: v = value_int(json_integer_value(json)); break;
-    case JSON_REAL: v = value_float(json_real_value(json)); break;
+    case JSON_REAL: v = real_value(r->s, json); break;
     case JSON_TRUE:
     case JSON_FALSE: v = value_bool(json_is_true(json)); break;
     case JSON_OBJECT: return json_object_value(r, json, 2);
@@ -94,16 +103,23 @@ static bool is_deeper(const char *json, size_t n, int most) {
     return depth > most;
 }
 
+json_t *json_parse(const char *json, size_t n, json_error_t *err) {
+    json_t *root = base_json_read(json, n, 0);
+    if (!root) json_decref(json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, err)); /* for the reason */
+    return root;
+}
+
 dict *json_read(state *s, const char *json, size_t n) {
     json_error_t err;
     bool too_deep = is_deeper(json, n, TEMPLATE_MAX_DEPTH);
-    json_t *root = too_deep ? NULL : json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
+    json_t *root = too_deep ? NULL : json_parse(json, n, &err);
     json_reader r = {.s = s, .next_string = TEMPLATE_FIRST_STRING};
     value all = {0};
     if (too_deep) {
         state_fail(s, "input", "the JSON is nested deeper than %d", TEMPLATE_MAX_DEPTH);
         s->code = RP_ERR_LIMIT;
-    } else if (!root) state_fail(s, "input", "%s, in line %d", err.text, err.line);
+    } else if (!root && !err.text[0]) state_fail_memory(s);
+    else if (!root) state_fail(s, "input", "%s, in line %d", err.text, err.line);
     else if (!json_is_object(root)) state_fail(s, "input", "not a JSON object: give {\"messages\": [...]}");
     else all = json_object_value(&r, root, 0);
     json_decref(root);
@@ -231,6 +247,7 @@ static void write_json(state *s, builder *b, value v, const json_style *style, i
     if (v.type == VALUE_NONE) put_text(s, b, "null");
     else if (v.type == VALUE_BOOL) put_text(s, b, v.as.b ? "true" : "false");
     else if (value_is_number(v)) write_json_number(s, b, v);
+    else if (v.type == VALUE_BIG) put(s, b, v.as.s->bytes, v.as.s->n);
     else if (v.type == VALUE_STRING) write_json_string(s, b, v.as.s, style);
     else if (v.type == VALUE_DICT) write_json_dict(s, b, v.as.d, style, level);
     else if (is_list) write_json_list(s, b, v.as.l, style, level);

@@ -10,9 +10,9 @@ static bool is_none(state *s, value v, const arguments *args) { return (void)s, 
 static bool is_boolean(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL; }
 static bool is_true(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL && v.as.b; }
 static bool is_false(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_BOOL && !v.as.b; }
-static bool is_integer(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_INT; }
+static bool is_integer(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_INT || v.type == VALUE_BIG; }
 static bool is_float(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_FLOAT; }
-static bool is_number(state *s, value v, const arguments *args) { return (void)s, (void)args, value_is_number(v); }
+static bool is_number(state *s, value v, const arguments *args) { return (void)s, (void)args, value_is_number(v) || v.type == VALUE_BIG; }
 static bool is_string(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_STRING; }
 static bool is_mapping(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_DICT; }
 static bool is_escaped(state *s, value v, const arguments *args) { return (void)s, (void)args, v.type == VALUE_STRING && v.as.s->markup; }

@@ -93,6 +93,7 @@ static uint64_t hash_key(state *s, value key) {
     case VALUE_STRING: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_BOOL: return (uint64_t)key.as.b;
     case VALUE_INT: return (uint64_t)key.as.i;
+    case VALUE_BIG: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_FLOAT:
         return key.as.f == floor(key.as.f) && fabs(key.as.f) < 9e15 ? (uint64_t)(int64_t)key.as.f : base_table_hash((const char *)&key.as.f, 8);
     case VALUE_LIST:
@@ -179,7 +180,7 @@ static const char *const list_names[] = {"list", "tuple", "generator", "dict_ite
 
 const char *value_type_name(value v) {
     static const char *const names[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "Namespace", "Macro", "function",
-                                        "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
+                                        "builtin_function_or_method", "LoopContext", "Cycler", "Joiner", "int"};
     if (v.type == VALUE_FUNCTION && v.as.function->is_type) return "type";
     if (v.type == VALUE_LIST && v.as.l->type_name) return v.as.l->type_name;
     return v.type == VALUE_LIST ? list_names[v.as.l->kind] : v.type == VALUE_STRING && v.as.s->markup ? "Markup"
@@ -201,7 +202,8 @@ const char *value_object_name(value v) {
                                         "builtin_function_or_method object",
                                         "jinja2.runtime.LoopContext object",
                                         "jinja2.utils.Cycler object",
-                                        "jinja2.utils.Joiner object"};
+                                        "jinja2.utils.Joiner object",
+                                        "int object"};
     static const char *const lists[] = {"list object", "tuple object", "generator object", "dict_items object",
                                         "dict_keys object", "dict_values object", "range object"};
     if (v.type == VALUE_LIST && v.as.l->object_name) return v.as.l->object_name;
@@ -269,11 +271,27 @@ bool value_equal(state *s, value a, value b) {
     switch (a.type) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
+    case VALUE_BIG:
     case VALUE_STRING: return string_equal(a.as.s, b.as.s);
     case VALUE_LIST: return lists_equal(s, a.as.l, b.as.l);
     case VALUE_DICT: return dicts_equal(s, a.as.d, b.as.d);
     default: return a.as.d == b.as.d;
     }
+}
+
+/* ---- Integers beyond 64 bits ---- */
+
+static bool is_ordered_big(value a, value b) {
+    return (a.type == VALUE_BIG && (b.type == VALUE_BIG || value_is_number(b))) || (b.type == VALUE_BIG && value_is_number(a));
+}
+
+/* How a compares with b, of which one at least is beyond 64 bits: another int is between such numbers with a sign and without. */
+static int big_compare(value a, value b) {
+    const double x = a.type == VALUE_BIG ? strtod(a.as.s->bytes, NULL) : value_as_float(a);
+    const double y = b.type == VALUE_BIG ? strtod(b.as.s->bytes, NULL) : value_as_float(b);
+    if (a.type != VALUE_BIG || b.type != VALUE_BIG || (x < 0) != (y < 0)) return (x > y) - (x < y);
+    const int longer = (a.as.s->n > b.as.s->n) - (a.as.s->n < b.as.s->n), order = longer ? longer : memcmp(a.as.s->bytes, b.as.s->bytes, a.as.s->n);
+    return x < 0 ? -order : order;
 }
 
 int value_compare(state *s, value a, value b, const char *operator_text) {
@@ -282,7 +300,8 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
     else if (value_is_number(a) && value_is_number(b)) {
         if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
         return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
-    } else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
+    } else if (is_ordered_big(a, b)) return big_compare(a, b);
+    else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
     else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
         if (!deeper(s)) return 0;
         s->depth++;
@@ -460,6 +479,7 @@ void value_write(state *s, builder *b, value v, bool repr) {
     case VALUE_BOOL:
     case VALUE_INT:
     case VALUE_FLOAT: write_number(s, b, v); break;
+    case VALUE_BIG: builder_add(s, b, v.as.s->bytes, v.as.s->n, v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET); break;
     case VALUE_STRING:
         if (!repr) builder_add_string(s, b, v.as.s);
         else if (v.as.s->markup) {

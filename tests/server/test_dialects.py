@@ -172,6 +172,20 @@ class Anthropic(Dialects):
         self.refused(self.message(thinking={"type": "on"}), 400, "invalid_request_error", "thinking.type")
         self.refused(self.message(thinking={"type": "enabled", "budget_tokens": 0}), 400, "invalid_request_error", "budget_tokens")
 
+    def test_numbers_of_any_size_in_calls(self):
+        """A call's numbers reach the client with the digits that the model wrote, and the model with those that the client sent."""
+        number = "[18446744073709551616,-99999999999999999999,0.1,12345678.9012345]"
+        tool = '{"name":"a","input_schema":{"type":"object","properties":{"n":{"const":%s}},"required":["n"]}}' % number
+        body = '{"model":"x","max_tokens":150,"tools":[%s],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"x"}]}' % tool
+        reply = self.server.post("/v1/messages", body.encode())
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertIn(b'"input":{"n":%s}' % number.encode(), reply.body)
+        history = ('{"model":"x","max_tokens":1,"tools":[%s],"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use",'
+                   '"id":"t","name":"a","input":{"n":%s}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"\\u0000"}]}]}')
+        asked = [self.server.post("/v1/messages", (history % (tool, n)).encode()).json["usage"] for n in (number, '"%s"' % number)]
+        quotes = asked[1]["input_tokens"] + asked[1]["cache_read_input_tokens"] - asked[0]["input_tokens"] - asked[0]["cache_read_input_tokens"]
+        self.assertLessEqual(abs(quotes), 6)  # the same digits as a string: quotes, no spaces
+
     def test_stop_and_continued_answers(self):
         word = self.message().json["content"][0]["text"][2:5]
         stopped = self.message(stop_sequences=["zz", word]).json

@@ -228,10 +228,29 @@ class OpenAI(unittest.TestCase):
         self.refused(self.text(prompt="word " * 5000, stream=True), 400, None, "context_length_exceeded")
 
     def test_bodies_that_are_no_request(self):
-        for body in ("", "{", "[]", "3", '{"a":1,"a":2}', '{"messages":"\\u0000"}', "\xff", '{"seed":99999999999999999999}', "[" * 3000):
+        for body in ("", "{", "[]", "3", '{"a":1,"a":2}', "\xff", '{"seed":099999999999999999999}', '{"a":1e400.}', "[" * 3000):
             with self.subTest(body=body[:20]):
                 reply = self.server.post("/v1/chat/completions", body.encode("latin-1"))
                 self.refused(reply, 400, None)
+
+    def test_numbers_and_nul_of_any_body(self):
+        """Integers beyond 64 bits, reals beyond a double and U+0000 are valid JSON, which was refused as invalid; 16.0 is 16."""
+        def ask(fields):
+            return self.server.post("/v1/chat/completions", ('{"messages":[{"role":"user","content":"x"}],"max_tokens":2%s}' % fields).encode())
+        for fields in (',"seed":18446744073709551615', ',"seed":7.0', ',"seed":99999999999999999999999', ',"top_k":16.0,"n":1e0',
+                       ',"metadata":{"a":[1e400,-99999999999999999999]}', ',"logit_bias":{"5":1.0}'):
+            with self.subTest(fields=fields):
+                reply = ask(fields)
+                self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(self.text(max_tokens=3.0, prompt=[15.0, 16]).json["usage"]["completion_tokens"], 3)
+        self.refused(ask(',"temperature":1e400'), 400, "temperature", says="out of range")
+        self.refused(ask(',"top_k":-99999999999999999999'), 400, "top_k", says="out of range")
+        self.refused(ask(',"top_k":16.5'), 400, "top_k", says="whole number")
+        self.refused(ask(',"model":99999999999999999999'), 400, "model", says="a number: give a string")
+        # a NUL ended what the model saw of a tool's result, had it been read
+        texts = [self.chat(messages=[{"role": "user", "content": f"a {nul} b"}]).json for nul in ("\0", "\ufffd")]
+        self.assertEqual(texts[0]["usage"]["prompt_tokens"], texts[1]["usage"]["prompt_tokens"])
+        self.assertEqual(texts[0]["choices"], texts[1]["choices"])
 
 
 if __name__ == "__main__":

@@ -92,6 +92,37 @@ static void origins_are_kept(void **state) {
     check_origins("{{ a|first }}{{ a|last }}{{ b|sort|first }}{{ b|map('upper')|join }}", json, "urxXY", "00112");
 }
 
+/* Integers beyond 64 bits were no input. They are numbers of the input, and have the digits that they have. */
+static void integers_beyond_64_bits(void **state) {
+    (void)state;
+    const char *json = "{\"a\": 18446744073709551615, \"b\": {\"n\": [-99999999999999999999999]}, \"c\": 18446744073709551616, "
+                       "\"d\": 7, \"e\": 1e400}";
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {"{{ a }}|{{ b }}|{{ b|tojson }}|{{ a|string }}",
+         "18446744073709551615|{'n': [-99999999999999999999999]}|{\"n\": [-99999999999999999999999]}|"
+         "18446744073709551615"},
+        {"{{ a is number }}{{ a is integer }}{{ a is float }}{{ a is string }}{{ a is mapping }}", "TrueTrueFalseFalseFalse"},
+        {"{{ a == a }}{{ a == c }}{{ a < c }}{{ c > a }}{{ a > d }}{{ b.n[0] < d }}{{ a in [d, a] }}", "TrueFalseTrueTrueTrueTrueTrue"},
+        {"{{ 'yes' if a else 'no' }}{{ {a: 1}[a] }}{{ a|int }}{{ e }}", "yes118446744073709551615inf"},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        rp_template_text *text;
+        assert_int_equal(render(cases[i].source, json, &text, NULL), RP_OK);
+        assert_string_equal(text->bytes, cases[i].text);
+        rp_template_text_free(text);
+    }
+    static const char *const failing[] = {"{{ a + 1 }}", "{{ 1 - a }}", "{{ -a }}", "{{ 'a' * a }}", "{{ a // 2 }}"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(failing); i++) {
+        rp_template_text *text;
+        rp_error err;
+        assert_int_equal(render(failing[i], json, &text, &err), RP_ERR_INVALID);
+        if (!strstr(err.message, "more than 64 bits")) fail_msg("%s: %s", failing[i], err.message);
+    }
+    check_origins("{{ a }}", "{\"a\": 99999999999999999999}", "99999999999999999999", "UUUUUUUUUUUUUUUUUUUU");
+}
+
 static void offsets_point_into_the_string(void **state) {
     (void)state;
     const char *json = "{\"a\": \"0123456789\"}";
@@ -491,7 +522,7 @@ static void malformed_input_is_an_error(void **state) {
     check_failure("x", "{\"a\": 1", RP_ERR_INVALID, "");
     check_failure("x", "{\"a\": 1, \"a\": 2}", RP_ERR_INVALID, "duplicate");
     check_failure("x", "{\"a\": \"\xff\"}", RP_ERR_INVALID, "decode");
-    check_failure("x", "{\"a\": 123456789012345678901234567890}", RP_ERR_INVALID, "integer");
+    check_failure("x", "{\"a\": 0123456789012345678901234567890}", RP_ERR_INVALID, "token");
     check_failure("\xff", "{}", RP_ERR_SYNTAX, "UTF-8");
     check_failure("a\nb{{ x", "{}", RP_ERR_SYNTAX, "t:2");
     check_failure("a\n\n{{ 1 + none }}", "{}", RP_ERR_INVALID, "t:3: TypeError");
@@ -576,6 +607,7 @@ static void threads_share_a_template(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(origins_are_kept),
+        cmocka_unit_test(integers_beyond_64_bits),
         cmocka_unit_test(offsets_point_into_the_string),
         cmocka_unit_test(no_expression_launders_user_text),
         cmocka_unit_test(no_published_template_trusts_user_text),

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/dialects/anthropic.h"
 
 /* ---- contents ---- */
@@ -26,9 +28,9 @@ static void anthropic_tools_add_call(generation *gen, const json_t *block, const
     const json_t *input = server_field_object(&f, "input");
     if (!p->kind && (!id || !name)) server_fail(p, SERVER_INVALID, "messages", "%sname and id: give both", prefix);
     if (p->kind) return;
-    char *text = input ? json_dumps(input, 0) : NULL; /* as models write it: a space after ':' and ',' */
+    char *text = input ? base_json_text(input, 0) : NULL; /* as models write it: a space after ':' and ',' */
     const char *kept = generation_keep(gen, text ? text : "{}", p);
-    free(text); /* jansson's */
+    base_free(text);
     generation_add_call(gen, id, name, kept, p);
 }
 
@@ -162,7 +164,7 @@ static json_t *job_block(const server_request *x, const server_choice *c, const 
 }
 
 static json_t *block_of(const server_request *x, const server_choice *c, const tool_item *item) {
-    json_t *input = item->tool && item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    json_t *input = item->tool ? tool_item_arguments(item) : NULL;
     if (item->is_reasoning) return thinking_block(item);
     if (input) return job_block(x, c, item, input);
     return text_block(item->tool ? tool_item_source(item) : server_json_text(item->text.data, item->text.len));

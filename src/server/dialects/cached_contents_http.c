@@ -14,6 +14,8 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
@@ -140,7 +142,7 @@ static char *kept_text(const server_request *x) {
         json_t *value = json_object_get(x->gen.root, kept_fields[i]);
         if (value) json_object_set(kept, kept_fields[i], value);
     }
-    char *text = json_dumps(kept, JSON_COMPACT);
+    char *text = base_json_text(kept, JSON_COMPACT);
     json_decref(kept);
     return text;
 }
@@ -276,7 +278,7 @@ int gemini_add_content(server_request *x, json_t *root) {
             server_fail(&x->problem, SERVER_INVALID, excluded[i], "'%s' belongs in the cached content: leave it out of the request", excluded[i]);
     const char *id = strncmp(name, PREFIX, sizeof(PREFIX) - 1) == 0 ? name + sizeof(PREFIX) - 1 : name;
     int rc = x->problem.kind ? 0 : content_registry_get(x->server->contents, x->key->tenant, id, now_ms(), &c, &json);
-    json_t *kept = !rc && !x->problem.kind ? json_loadb(json.data, json.len, 0, NULL) : NULL;
+    json_t *kept = !rc && !x->problem.kind ? base_json_read(json.data, json.len, 0) : NULL;
     if (rc == RP_ERR_NAME)
         server_fail(&x->problem, SERVER_NOT_FOUND, "cachedContent", "unknown cached content '%.60s': expired, or never created", name);
     else if (!kept) server_fail_memory(&x->problem);

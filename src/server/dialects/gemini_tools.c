@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemini_tools.c: see gemini.h. Owns nothing. */
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/dialects/gemini.h"
 
 #include <stdio.h>
@@ -15,9 +17,9 @@ static const json_t *gemini_tools_either(const json_t *object, const char *name,
 /* ---- contents ---- */
 
 static const char *gemini_tools_text_of(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
-    char *text = json_is_object(value) ? json_dumps(value, 0) : NULL;
+    char *text = json_is_object(value) ? base_json_text(value, 0) : NULL;
     const char *kept = generation_keep(gen, text ? text : otherwise, p);
-    free(text); /* jansson's */
+    base_free(text);
     return kept;
 }
 
@@ -176,7 +178,7 @@ void gemini_parse_format(generation *gen, const server_fields *config) {
 
 json_t *gemini_part_of(const server_choice *c, const tool_item *item) {
     char id[TOOL_CALL_ID_BYTES];
-    json_t *args = item->tool && item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    json_t *args = item->tool ? tool_item_arguments(item) : NULL;
     json_t *text = item->tool ? NULL : server_json_text(item->text.data, item->text.len);
     if (item->is_reasoning) return json_pack("{s:o, s:b}", "text", text, "thought", 1);
     if (!item->tool) return json_pack("{s:o}", "text", text);

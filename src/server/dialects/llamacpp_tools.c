@@ -2,6 +2,7 @@
 /* llamacpp_tools.c: the routes of llama.cpp's server that do not generate: tokens, templates, properties, slots. */
 #include <string.h>
 
+#include "base/json_number.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
@@ -68,9 +69,10 @@ static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, b
         server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' has %zu entries: give at most %zu", n, MAX_DETOKENIZE);
     for (size_t i = 0; i < n && !x->problem.kind; i++) {
         const json_t *one = json_array_get(tokens, i);
-        int64_t id = json_is_integer(one) ? (int64_t)json_integer_value(one) : -1;
+        int64_t id = -1;
+        const bool is_id = base_json_int64(one, &id);
         int32_t token = (int32_t)id;
-        if (id < 0 || id >= x->model->info.n_vocab)
+        if (!is_id || id < 0 || id >= x->model->info.n_vocab)
             server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens[%zu]' is not an id from 0 to %d", i, (int)x->model->info.n_vocab - 1);
         else if (prompt_tokens_text(x->model->model, &token, 1, out)) server_fail_memory(&x->problem);
     }

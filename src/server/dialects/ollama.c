@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/admin/report.h"
 #include "server/dialects/openai.h"
 #include "server/generation/known_fields.h"
@@ -127,9 +129,9 @@ static void parse_call(generation *gen, const json_t *call, const char *prefix, 
     if (arguments && !json_is_string(arguments)) arguments = server_field_object(&g, "arguments");
     if (!p->kind && !name) server_fail(p, SERVER_INVALID, "messages", "'%sname' is missing", inside);
     if (p->kind) return;
-    char *text = json_is_object(arguments) ? json_dumps(arguments, 0) : NULL; /* as models write it: a space after ':' and ',' */
+    char *text = json_is_object(arguments) ? base_json_text(arguments, 0) : NULL; /* as models write it: a space after ':' and ',' */
     const char *kept = text ? generation_keep(gen, text, p) : json_string_value(arguments);
-    free(text); /* jansson's */
+    base_free(text);
     if (!kept || !kept[0]) kept = "{}";
     generation_add_call(gen, id && id[0] ? id : NULL, name, kept, p);
 }
@@ -238,7 +240,7 @@ static json_t *last_object(const server_request *x, const server_choice *c, olla
 /* A complete call; NULL for an incomplete one, or out of memory. */
 static json_t *call_of(const server_request *x, const server_choice *c, const tool_item *item) {
     char id[TOOL_CALL_ID_BYTES];
-    json_t *arguments = item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    json_t *arguments = tool_item_arguments(item);
     if (!arguments) return NULL;
     tool_call_id(id, "call_", x->id, c->index, item->number);
     return json_pack("{s:s, s:{s:i, s:s, s:o}}", "id", id, "function", "index", (int)item->number, "name", item->tool->name, "arguments", arguments);

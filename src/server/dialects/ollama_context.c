@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/json_number.h"
 #include "base/memory.h"
 #include "server/dialects/ollama.h"
 #include "server/server_internal.h"
@@ -74,10 +75,16 @@ static int tail_of(const server_request *x, id_list *out, size_t *from, rp_error
     return rc;
 }
 
+/* -1: it is none. */
+static int64_t id_of(const json_t *value) {
+    int64_t id = -1;
+    return base_json_int64(value, &id) ? id : -1;
+}
+
 static int check_ids(server_request *x, const json_t *context) {
     for (size_t i = 0; i < json_array_size(context) && !x->problem.kind; i++) {
         const json_t *one = json_array_get(context, i);
-        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= x->model->info.n_vocab)
+        if (id_of(one) < 0 || id_of(one) >= x->model->info.n_vocab)
             server_fail(&x->problem, SERVER_INVALID, "context",
                         "'context[%zu]' is not an id from 0 to %d: give the context of an answer of this model", i,
                         (int)x->model->info.n_vocab - 1);
@@ -89,14 +96,14 @@ static int check_ids(server_request *x, const json_t *context) {
 static int join(server_request *x, const json_t *context, const id_list *tail, size_t from) {
     generation *gen = &x->gen;
     size_t n = json_array_size(context);
-    if (from < tail->n && json_integer_value(json_array_get(context, n - 1)) == tail->ids[from]) from++;
+    if (from < tail->n && id_of(json_array_get(context, n - 1)) == tail->ids[from]) from++;
     int32_t *ids = base_calloc(n + tail->n - from, sizeof(*ids));
     gen->prompts = base_calloc(1, sizeof(*gen->prompts));
     if (!ids || !gen->prompts) {
         base_free(ids);
         return server_fail_memory(&x->problem);
     }
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)json_integer_value(json_array_get(context, i));
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)id_of(json_array_get(context, i));
     memcpy(ids + n, tail->ids + from, (tail->n - from) * sizeof(*ids));
     gen->prompts[0] = (server_prompt){.tokens = ids, .n_tokens = n + tail->n - from};
     gen->n_prompts = gen->cap_prompts = 1;

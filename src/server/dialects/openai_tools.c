@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/dialects/openai.h"
 
 /* ---- tools ---- */
@@ -191,10 +193,10 @@ void openai_parse_json_schema(generation *gen, const server_fields *f) { set_sch
 
 const char *openai_freeform_arguments(generation *gen, const char *input, server_problem *p) {
     json_t *object = json_pack("{s:s}", SERVER_FREEFORM_INPUT, input);
-    char *text = object ? json_dumps(object, 0) : NULL;
+    char *text = object ? base_json_text(object, 0) : NULL;
     const char *kept = text ? generation_keep(gen, text, p) : NULL;
     if (!text) server_fail_memory(p);
-    free(text); /* jansson's */
+    base_free(text);
     json_decref(object);
     return kept;
 }
@@ -232,7 +234,7 @@ void openai_parse_calls(generation *gen, const server_fields *message) {
 /* ---- calls in answers ---- */
 
 json_t *openai_freeform_input(const tool_item *item) {
-    json_t *object = item->is_whole ? json_loadb(item->text.data, item->text.len, 0, NULL) : NULL;
+    json_t *object = tool_item_arguments(item);
     json_t *input = json_object_get(object, SERVER_FREEFORM_INPUT);
     json_t *text = json_is_string(input) ? json_incref(input) : server_json_text(item->text.data, item->text.len);
     json_decref(object);

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
@@ -129,9 +132,9 @@ void responses_keep(const server_request *x, const json_t *object) {
     json_t *items = items_of(json_object_get(x->gen.root, "input"));
     if (items) json_array_extend(items, json_object_get(object, "output"));
     json_t *kept = json_pack("{s:O, s:o}", "response", object, "items", items);
-    char *text = kept ? json_dumps(kept, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = kept ? base_json_text(kept, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     if (text) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
-    free(text); /* jansson's */
+    base_free(text);
     json_decref(kept);
 }
 
@@ -141,7 +144,7 @@ static json_t *responses_kept_of(server_request *x, const char *id, const char *
     json_t *kept = NULL;
     if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
         server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired response '%.80s': give the whole conversation", id);
-    else if (!(kept = json_loadb(text.data, text.len, 0, NULL))) server_fail_memory(&x->problem);
+    else if (!(kept = base_json_read(text.data, text.len, 0))) server_fail_memory(&x->problem);
     base_buffer_free(&text);
     return kept;
 }

@@ -7,14 +7,19 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "server/http/json_read.h"
+#include "base/json_number.h"
+#include "base/json_read.h"
 
 #define MAX_NAME_BYTES 64 /* of a name in a message */
 
 json_t *server_json_parse(const char *bytes, size_t n, server_problem *p) {
     json_error_t at;
-    json_t *root = n > 0 ? server_json_read(bytes, n) : NULL;
-    if (!root) root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES, &at);
+    json_t *root = n > 0 ? base_json_read(bytes, n, BASE_JSON_REPLACE_NUL) : NULL;
+    if (!root && (root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &at))) {
+        json_decref(root); /* it is only read for the reason */
+        server_fail_memory(p);
+        return NULL;
+    }
     if (!root) {
         server_fail(p, SERVER_INVALID, NULL, "the body is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
         return NULL;
@@ -72,7 +77,7 @@ void server_field_bool(const server_fields *f, const char *name, bool *out) {
 /* 3.0 is a whole number, too: some languages write it so. */
 static bool fields_whole(const json_t *value, double *out) {
     *out = json_number_value(value);
-    return json_is_number(value) && *out == floor(*out);
+    return base_json_is_whole(value);
 }
 
 void server_field_int(const server_fields *f, const char *name, int64_t min, int64_t max, int32_t *out) {
@@ -93,15 +98,22 @@ void server_field_real(const server_fields *f, const char *name, double min, dou
     else *out = (float)v;
 }
 
+/* Digits with a sign, modulo 2^64: numbers without a sign, and of any size, are seeds elsewhere. With an exponent: 0. */
+static uint64_t whole_modulo(const char *text) {
+    uint64_t v = 0;
+    const bool negative = text && *text == '-';
+    for (const char *c = text ? text + negative : ""; *c >= '0' && *c <= '9'; c++) v = 10 * v + (uint64_t)(*c - '0');
+    return negative ? 0 - v : v;
+}
+
 bool server_field_seed(const server_fields *f, const char *name, uint64_t *out) {
     const json_t *value = server_field(f, name);
     if (!value) return false;
-    if (json_is_integer(value)) {
-        *out = (uint64_t)json_integer_value(value);
-        return true;
-    }
-    server_field_wrong(f, name, value, "a whole number");
-    return false;
+    int64_t v = 0;
+    const bool fits = base_json_int64(value, &v);
+    if (!base_json_is_whole(value)) server_field_wrong(f, name, value, "a whole number");
+    else *out = fits ? (uint64_t)v : whole_modulo(base_json_number_text(value));
+    return !f->problem->kind;
 }
 
 const json_t *server_field_object(const server_fields *f, const char *name) {

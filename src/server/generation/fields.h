@@ -29,7 +29,7 @@ void server_field_text(const server_fields *f, const char *name, const char **ou
 void server_field_bool(const server_fields *f, const char *name, bool *out);
 void server_field_int(const server_fields *f, const char *name, int64_t min, int64_t max, int32_t *out);
 void server_field_real(const server_fields *f, const char *name, double min, double max, float *out);
-/* Any whole number; negative ones count as their two's complement. Returns whether it is there. */
+/* Any whole number; its remainder modulo 2^64 counts. Returns whether it is there. */
 bool server_field_seed(const server_fields *f, const char *name, uint64_t *out);
 /* The object or array in a field, or NULL. */
 const json_t *server_field_object(const server_fields *f, const char *name);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
+#include "base/json_number.h"
 #include "server/generation/embedding_request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -380,10 +382,10 @@ static int check_model(server_request *x) {
 /* One of llama.cpp's {"id": 0, "scale": 1.0}. A scale of 0 is as good as none. */
 static int take_lora(server_request *x, const json_t *one) {
     const json_t *id = json_object_get(one, "id"), *scale = json_object_get(one, "scale");
-    const json_int_t i = json_integer_value(id);
-    if (!json_is_integer(id) || !json_is_number(scale))
+    int64_t i = -1;
+    if (!base_json_is_whole(id) || !json_is_number(scale) || !isfinite(json_number_value(scale)))
         return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora' must be a list of {\"id\": 0, \"scale\": 1.0}");
-    const server_adapter *a = i >= 0 && i < SERVER_MAX_ADAPTERS ? model_pool_adapter_of(x->server->models, x->model, (int32_t)i) : NULL;
+    const server_adapter *a = base_json_int64(id, &i) && i >= 0 && i < SERVER_MAX_ADAPTERS ? model_pool_adapter_of(x->server->models, x->model, (int32_t)i) : NULL;
     if (!a) return server_fail(&x->problem, SERVER_INVALID, "lora", "'lora': there is no adapter with id %lld: see GET /lora-adapters", (long long)i);
     if (json_number_value(scale) == 0) return SERVER_FINE;
     if (x->adapter) return server_fail(&x->problem, SERVER_UNSUPPORTED, "lora", "'lora' has several adapters: give one with a scale that is not 0");

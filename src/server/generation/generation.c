@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/buffer.h"
+#include "base/json_number.h"
 #include "base/memory.h"
 #include "server/generation/guided.h"
 
@@ -83,7 +84,8 @@ void generation_add_prompt(generation *gen, const char *text, const json_t *ids,
 }
 
 static bool is_id(const json_t *value) {
-    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= INT32_MAX;
+    int64_t id = 0;
+    return base_json_int64(value, &id) && id >= 0 && id <= INT32_MAX;
 }
 
 static void add_ids(generation *gen, const server_fields *f, const char *name, const json_t *list, bool mixed) {
@@ -491,7 +493,7 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     }
     for (size_t i = 0; i < n && !f->problem->kind; i++) {
         const json_t *pair = json_array_get(bias, i), *token = json_array_get(pair, 0);
-        generation_add_bias(gen, f, name, json_is_integer(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
+        generation_add_bias(gen, f, name, json_is_number(token) ? json_number_value(token) : -1, json_array_get(pair, 1));
     }
 }
 

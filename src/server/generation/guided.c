@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "server/generation/regex.h"
 
@@ -22,7 +23,10 @@ static void guided_parse_json(generation *gen, const server_fields *f, const cha
     guided_take(gen, f, full);
     if (json_is_string(value)) {
         json_error_t at;
-        value = gen->guided.owned = json_loadb(json_string_value(value), json_string_length(value), JSON_REJECT_DUPLICATES, &at);
+        const char *text = json_string_value(value);
+        const size_t n = json_string_length(value);
+        value = gen->guided.owned = base_json_read(text, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
+        if (!value) value = gen->guided.owned = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
         if (!value)
             server_fail(f->problem, SERVER_INVALID, full, "'%s' is not valid JSON: line %d, column %d: %s", full, at.line, at.column, at.text);
     }

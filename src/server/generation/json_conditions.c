@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json_number.h"
 #include "server/generation/json_schema.h"
 
 #define MAX_DEPENDENT 6 /* dependentRequired: each doubles the alternatives */
@@ -17,7 +18,7 @@ bool json_conditions_are_in(const json_t *schema) {
 
 static bool json_conditions_has(const json_t *list, const json_t *value) {
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_equal(json_array_get(list, i), value)) return true;
+        if (base_json_equal(json_array_get(list, i), value)) return true;
     return false;
 }
 

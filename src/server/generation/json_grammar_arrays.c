@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_number.h"
 #include "server/generation/json_grammar_internal.h"
 #include "server/generation/json_schema.h"
 
@@ -51,7 +52,7 @@ static json_t *json_grammar_values_of(const json_grammar *g, const json_t *items
         bool known = false;
         for (size_t k = 0; k < json_array_size(distinct); k++) {
             json_t *other = json_array_get(distinct, k);
-            known |= json_equal(one, other) || (json_is_number(one) && json_is_number(other) && json_number_value(one) == json_number_value(other));
+            known |= base_json_equal(one, other);
         }
         if (!known) json_array_append(distinct, one);
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/generation/json_grammar_internal.h"
 
@@ -93,12 +94,12 @@ int json_grammar_literal(base_buffer *out, const char *bytes, size_t n) {
 }
 
 void json_grammar_put_json(json_grammar *g, base_buffer *out, const json_t *value) {
-    char *text = json_grammar_failed(g) ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_grammar_failed(g) ? NULL : base_json_text(value, JSON_COMPACT);
     if (text) {
         json_grammar_put(g, out, " ");
         json_grammar_check(g, json_grammar_literal(out, text, strlen(text)));
     } else server_fail_memory(g->problem);
-    free(text); /* jansson's */
+    base_free(text);
 }
 
 void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/json_number.h"
 
 #define SEGMENT_BYTES 256
 
@@ -79,7 +80,7 @@ bool json_schema_constrains(const json_t *schema, const char *but) {
 
 static bool json_schema_holds(const json_t *array, const json_t *value) {
     for (size_t i = 0; i < json_array_size(array); i++)
-        if (json_equal(json_array_get(array, i), value)) return true;
+        if (base_json_equal(json_array_get(array, i), value)) return true;
     return false;
 }
 
@@ -121,13 +122,14 @@ static json_t *all_properties(const json_t *a, const json_t *b) {
     json_object_foreach((json_t *)b, name, value) {
         json_t *other = json_object_get(both, name);
         if (!other) json_object_set(both, name, value);
-        else if (!json_equal(other, value)) json_object_set_new(both, name, json_pack("{s:[O, O]}", "allOf", other, value));
+        else if (!base_json_equal(other, value)) json_object_set_new(both, name, json_pack("{s:[O, O]}", "allOf", other, value));
     }
     return both;
 }
 
 static json_t *json_schema_bound(const json_t *a, const json_t *b, bool upper) {
-    bool first = upper ? json_number_value(a) <= json_number_value(b) : json_number_value(a) >= json_number_value(b);
+    const int order = base_json_number_compare(a, b);
+    const bool first = upper ? order <= 0 : order >= 0;
     return json_incref((json_t *)(first ? a : b));
 }
 
@@ -146,7 +148,7 @@ static json_t *common_multiple(const json_t *a, const json_t *b) {
 /* A value of a name that both have. NULL: they cannot be combined. */
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
-    if (json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
+    if (base_json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
     if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) return json_schema_common(a, b);
     if (strcmp(name, "required") == 0 && json_is_array(a) && json_is_array(b)) return json_schema_united(a, b);
     if (strcmp(name, "properties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "server/generation/tool_channels.h"
 #include "server/generation/tool_heads.h"
@@ -406,6 +407,10 @@ int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) {
     for (size_t i = 0; i < f->n_items && !rc; i++)
         if (!f->items[i].tool && f->items[i].is_reasoning == reasoning) rc = base_buffer_append(out, f->items[i].text.data, f->items[i].text.len);
     return rc;
+}
+
+json_t *tool_item_arguments(const tool_item *item) {
+    return item->is_whole ? base_json_read(item->text.data, item->text.len, BASE_JSON_AS_WRITTEN) : NULL;
 }
 
 json_t *tool_item_source(const tool_item *item) {

@@ -99,6 +99,8 @@ int tool_finder_finish(tool_finder *f) BASE_NODISCARD;
 
 /* The texts of an answer, or its reasoning; owned by the caller (base_buffer_free). */
 int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) BASE_NODISCARD;
+/* The arguments of a complete call as a value, with numbers as they were written; the caller's. NULL: it is incomplete, or out of memory. */
+json_t *tool_item_arguments(const tool_item *item);
 /* The original text of an incomplete call. NULL: out of memory. */
 json_t *tool_item_source(const tool_item *item);
 /* A unique id of a call: "call_9f...e1_0_2". */

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/compiler.h"
+#include "base/json_read.h"
 #include "server/generation/tool_heads.h"
 
 static bool is_type_string(const json_t *type) { return json_is_string(type) && strcasecmp(json_string_value(type), "string") == 0; }
@@ -50,7 +51,7 @@ int tool_values_any(tool_finder *f, const char *text, size_t n) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(python); i++)
         if (strlen(python[i][0]) == n_own && memcmp(python[i][0], own, n_own) == 0)
             return tool_items_arguments(f, python[i][1], strlen(python[i][1]));
-    json_t *value = json_loadb(own, n_own, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_t *value = base_json_read(own, n_own, BASE_JSON_AS_WRITTEN);
     json_decref(value);
     return value ? tool_items_arguments(f, own, n_own) : tool_values_string(f, text, n);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/generation/guided.h"
 #include "server/generation/tool_grammar.h"
@@ -30,10 +31,10 @@ static void tools_put(base_buffer *b, const char *text, server_problem *p) {
 
 /* Takes the object over; NULL is no memory. */
 static void tools_put_json(base_buffer *b, json_t *object, size_t flags, server_problem *p) {
-    char *text = object ? json_dumps(object, flags | JSON_ENCODE_ANY) : NULL;
+    char *text = object ? base_json_text(object, flags) : NULL;
     if (text) tools_put(b, text, p);
     else server_fail_memory(p);
-    free(text); /* jansson's */
+    base_free(text);
     json_decref(object);
 }
 

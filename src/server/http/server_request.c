@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/cluster/cluster_port.h"
 #include "server/http/gate.h"
@@ -148,12 +149,10 @@ static void reply_is_there(server_request *x, int status) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static int append_json(const char *bytes, size_t n, void *buffer) { return base_buffer_append(buffer, bytes, n) == 0 ? 0 : -1; }
-
 void server_request_reply_json(server_request *x, int status, json_t *object) {
     static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
     base_buffer_clear(&x->reply);
-    bool failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) != 0;
+    bool failed = !object || base_json_write(&x->reply, object, JSON_FLAGS) != 0;
     json_decref(object);
     if (failed) base_buffer_clear(&x->reply);
     if (failed && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
@@ -175,7 +174,7 @@ void server_request_reply_problem(server_request *x) {
 static int append_frame(server_request *x, const char *event, const json_t *object) {
     base_buffer *b = &x->reply;
     if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
-    if (base_buffer_append_str(b, "data: ") || json_dump_callback(object, append_json, b, JSON_FLAGS)) return 1;
+    if (base_buffer_append_str(b, "data: ") || base_json_write(b, object, JSON_FLAGS)) return 1;
     return base_buffer_append_str(b, "\n\n") != 0;
 }
 
@@ -195,7 +194,7 @@ int server_request_done(server_request *x) {
 
 int server_request_line(server_request *x, json_t *object) {
     size_t before = x->reply.len;
-    int failed = !object || json_dump_callback(object, append_json, &x->reply, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
+    int failed = !object || base_json_write(&x->reply, object, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);
     else if (x->relay) x->relay->frames++;
     json_decref(object);

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/generation/tools.h"
 #include "server/server_internal.h"
@@ -55,7 +57,7 @@ static json_t *id_json(const chat_json *c, const char *id) {
 static json_t *call_json(const chat_json *c, const generation_call *call, size_t number) {
     char id[32];
     snprintf(id, sizeof(id), "call_%zu", number);
-    json_t *arguments = c->style.text_arguments ? NULL : json_loads(call->arguments, JSON_DECODE_ANY, NULL);
+    json_t *arguments = c->style.text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
     if (!arguments) arguments = json_string(call->arguments);
     return json_pack("{s:o, s:s, s:{s:s, s:o}}", "id", id_json(c, call->id ? call->id : id), "type", "function", "function", "name", call->name,
                      "arguments",
@@ -276,7 +278,7 @@ static int merge_messages(generation *gen, server_problem *p) {
 
 char *chat_rendering_input(const server_request *x) {
     json_t *input = input_json(x, x->gen.rendered_style, x->gen.rendered_first);
-    char *json = input ? json_dumps(input, JSON_COMPACT) : NULL;
+    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
     json_decref(input);
     return json;
 }
@@ -287,12 +289,12 @@ static int render(server_request *x, chat_style style, size_t first, rp_error *e
     gen->rendered_style = style;
     gen->rendered_first = first;
     json_t *input = input_json(x, style, first);
-    char *json = input && number_contents(gen, input, first) ? json_dumps(input, JSON_COMPACT) : NULL;
+    char *json = input && number_contents(gen, input, first) ? base_json_text(input, JSON_COMPACT) : NULL;
     json_decref(input);
     if (!json) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_text *text = NULL;
     const int rc = rp_model_render(x->model->model, json, strlen(json), NULL, &text, err);
-    free(json); /* jansson's */
+    base_free(json);
     rp_template_text_free(gen->rendered);
     gen->rendered = text;
     return rc;

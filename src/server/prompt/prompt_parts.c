@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "server/generation/generation.h"
 #include "server/prompt/prompt_parts.h"
 
@@ -29,11 +31,11 @@ static void prompt_parts_add_text(generation *gen, const server_fields *f, int (
 }
 
 static void prompt_parts_add_argument(rp_prompt *prompt, const server_fields *f, const char *name, const json_t *value) {
-    char *number = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    char *number = json_is_number(value) ? base_json_text(value, JSON_REAL_PRECISION(9)) : NULL;
     if (json_is_string(value)) rp_prompt_set_argument(prompt, name, json_string_value(value), json_string_length(value));
     else if (number) rp_prompt_set_argument(prompt, name, number, strlen(number));
     else server_field_wrong(f, name, value, "a string or a number");
-    free(number); /* jansson's */
+    base_free(number);
 }
 
 void prompt_parts_add_arguments(rp_prompt *prompt, const json_t *args, const char *prefix, server_problem *p) {

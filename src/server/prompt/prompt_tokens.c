@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/json_number.h"
 #include "base/memory.h"
 
 int prompt_tokens_text(const rp_model *m, const int32_t *tokens, size_t n, base_buffer *out) {
@@ -44,9 +45,13 @@ static int server_prompt_fill(server_prompt *prompt, const rp_model *m, server_p
     token_buffer b = {0};
     for (size_t i = 0; i < json_array_size(prompt->ids) && !p->kind; i++) {
         const json_t *one = json_array_get(prompt->ids, i);
-        int32_t id = (int32_t)json_integer_value(one);
-        if (json_is_string(one)) append_string(&b, m, one, i == 0, p);
-        else token_buffer_append(&b, &id, 1, p);
+        int64_t value = 0;
+        if (json_is_string(one)) {
+            append_string(&b, m, one, i == 0, p);
+            continue;
+        }
+        const int32_t id = base_json_int64(one, &value) ? (int32_t)value : -1; /* generation_prompts has checked it */
+        token_buffer_append(&b, &id, 1, p);
     }
     prompt->tokens = b.ids;
     prompt->n_tokens = b.n;

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 
 _Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES << 2 * ((REPORT_MAX_CHUNKS - 1) / REPORT_CHUNKS_OF_A_SIZE), "the last chunk's size");
 
@@ -65,14 +67,11 @@ static void chunker_add_prompt(chunker *c, const server_prompt *p) {
     else add_bytes(c, p->text, strlen(p->text));
 }
 
-static int add_dumped(const char *bytes, size_t n, void *chunks) {
-    add_bytes(chunks, bytes, n);
-    return 0;
-}
-
 /* A prompt of parts is hashed as the JSON of the request. */
 static void chunker_add_parts(chunker *c, const json_t *root) {
-    json_dump_callback(json_object_get(root, "parts"), add_dumped, c, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = base_json_text(json_object_get(root, "parts"), JSON_COMPACT);
+    if (text) add_bytes(c, text, strlen(text));
+    base_free(text);
 }
 
 /* Of modules and PML in messages. */

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_read.c: see json_read.h. Owns nothing. Any thread.
  *
- * Left to jansson: errors of any kind, U+0000, halves of surrogate pairs, keys that come twice, more than MAX_DEPTH levels, no memory. Numbers other
- * than short integers are jansson's, one by one. */
-#include "server/http/json_read.h"
+ * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than MAX_DEPTH levels, no memory. Numbers
+ * other than short integers are those of json_number.h, one by one. */
+#include "base/json_read.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/buffer.h"
-#include "server/http/json_text.h"
+#include "base/json_number.h"
+#include "base/text.h"
 
-#define MAX_DEPTH 200
+#define MAX_DEPTH 2048 /* jansson's */
 #define MOST_DIGITS 18 /* that surely fit json_int_t */
 
 typedef struct reader {
     const char *at, *end;
     int depth;
+    unsigned flags;
     base_buffer text; /* of a string with escapes, or of a key */
 } reader;
 
@@ -57,15 +59,14 @@ static const char *plain_end(const char *at, const char *end) {
 /* The end of a run of whole characters, each beyond ASCII; `at`: invalid. */
 static const char *wide_end(const char *at, const char *end) {
     while (at < end && (unsigned char)*at >= 0x80) {
-        const size_t n = server_character((const unsigned char *)at, (size_t)(end - at));
-        if (n == 0) return at;
+        const int n = base_utf8_length((const unsigned char *)at, (size_t)(end - at));
+        if (n <= 0) return at;
         at += n;
     }
     return at;
 }
 
-/* The end of a run of characters that stand for themselves. */
-static const char *run_end(const char *at, const char *end) {
+const char *base_json_run_end(const char *at, const char *end) {
     for (const char *from = NULL; from != at;) {
         from = at;
         at = wide_end(plain_end(at, end), end);
@@ -90,25 +91,17 @@ static bool read_hex(reader *r, uint32_t *value) {
 /* After "\u". */
 static bool read_code(reader *r) {
     uint32_t c, low;
-    char out[4];
-    size_t n = 0;
-    if (!read_hex(r, &c) || c == 0 || (c >= 0xdc00 && c <= 0xdfff)) return false;
+    unsigned char out[4];
+    if (!read_hex(r, &c) || (c >= 0xdc00 && c <= 0xdfff)) return false;
     if (c >= 0xd800 && c <= 0xdbff) {
         if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != 'u') return false;
         r->at += 2;
         if (!read_hex(r, &low) || low < 0xdc00 || low > 0xdfff) return false;
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
     }
-    if (c < 0x80) out[n++] = (char)c;
-    else {
-        const int more = c < 0x800 ? 1 : c < 0x10000 ? 2
-                                                     : 3;
-        out[n++] = (char)((more == 1 ? 0xc0U : more == 2 ? 0xe0U
-                                                         : 0xf0U) |
-                          c >> 6 * more);
-        for (int i = more - 1; i >= 0; i--) out[n++] = (char)(0x80U | (c >> 6 * i & 0x3f));
-    }
-    return base_buffer_append(&r->text, out, n) == 0;
+    if (c == 0 && (r->flags & BASE_JSON_REPLACE_NUL)) c = 0xfffd;
+    const int n = base_utf8_encode(c, out);
+    return base_buffer_append(&r->text, out, (size_t)n) == 0;
 }
 
 /* After a backslash. */
@@ -127,7 +120,7 @@ static bool read_string(reader *r, bool copies, const char **bytes, size_t *n) {
     base_buffer_clear(&r->text);
     for (;;) {
         const char *run = r->at;
-        r->at = run_end(run, r->end);
+        r->at = base_json_run_end(run, r->end);
         if (r->at == r->end || (*r->at != '"' && *r->at != '\\')) return false;
         const bool is_whole = *r->at == '"' && run == begin && !copies;
         if (!is_whole && base_buffer_append(&r->text, run, (size_t)(r->at - run))) return false;
@@ -148,7 +141,8 @@ static json_t *read_number(reader *r) {
     const char *digit = begin + sign;
     while (digit < r->at && *digit >= '0' && *digit <= '9' && (size_t)(digit - begin) < sign + MOST_DIGITS) value = value * 10 + (*digit++ - '0');
     const bool is_plain = digit == r->at && n > sign && n - sign <= MOST_DIGITS && (begin[sign] != '0' || n - sign == 1);
-    return is_plain ? json_integer(sign ? -value : value) : json_loadb(begin, n, JSON_DECODE_ANY, NULL);
+    if (is_plain) return json_integer(sign ? -value : value);
+    return r->flags & BASE_JSON_TEXT_NUMBERS ? base_json_number_as_text(begin, n) : base_json_number(begin, n);
 }
 
 static bool take_word(reader *r, const char *word) {
@@ -166,7 +160,8 @@ static bool read_item(reader *r, json_t *array) {
 static bool read_member(reader *r, json_t *object) {
     const char *key;
     size_t n;
-    if (!take(r, '"') || !read_string(r, true, &key, &n) || !take(r, ':') || json_object_get(object, key)) return false;
+    if (!take(r, '"') || !read_string(r, true, &key, &n) || !take(r, ':')) return false;
+    if (memchr(key, '\0', n) || (!(r->flags & BASE_JSON_LAST_KEY) && json_object_get(object, key))) return false;
     base_buffer own = r->text; /* the value's strings use another one */
     r->text = BASE_BUFFER(own.limit);
     json_t *value = read_value(r);
@@ -202,11 +197,11 @@ static json_t *read_value(reader *r) {
     return read_number(r);
 }
 
-json_t *server_json_read(const char *bytes, size_t n) {
-    reader r = {.at = bytes, .end = bytes + n, .text = BASE_BUFFER(n + 1)};
+json_t *base_json_read(const char *bytes, size_t n, unsigned flags) {
+    reader r = {.at = bytes, .end = bytes + n, .flags = flags, .text = BASE_BUFFER(n + 1)};
     json_t *root = NULL;
     skip_space(&r);
-    if (r.at < r.end && (*r.at == '{' || *r.at == '[')) root = read_value(&r);
+    if (r.at < r.end && (*r.at == '{' || *r.at == '[' || (flags & BASE_JSON_ANY))) root = read_value(&r);
     skip_space(&r);
     base_buffer_free(&r.text);
     if (root && r.at == r.end) return root;
