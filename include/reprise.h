@@ -853,6 +853,15 @@ typedef struct rp_token {
 
 /* Called for each generated token, before the text that it adds, if any. Return false to stop and omit that text. */
 typedef bool (*rp_on_token)(void *user, const rp_token *token);
+/* Whether a stop string that is complete ends the answer. */
+typedef enum rp_stop_verdict {
+    RP_STOP_COUNTS = 0, /* the answer ends before it */
+    RP_STOP_IS_TEXT,    /* it is text like any other: the answer continues */
+    RP_STOP_UNDECIDED,  /* ask again after the next character; meanwhile on_text gets nothing of it, and no other stop string counts */
+} rp_stop_verdict;
+/* Called where a stop string is complete. text: the n bytes of the answer so far, borrowed; the stop string ends at byte `end` of it, which is
+ * less than n only where an earlier call was undecided. Several that end together are asked about from the longest to the shortest. */
+typedef rp_stop_verdict (*rp_on_stop)(void *user, const char *stop, const char *text, size_t n, size_t end);
 /* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
@@ -992,6 +1001,8 @@ typedef struct rp_request {
                                 answer's end, or that the grammar, the end of text or max_tokens exclude), RP_ERR_CONFLICT (pooling, kv_keep,
                                 focus, context_shift if the answer may exceed the context), RP_ERR_CONTEXT, RP_ERR_BUDGET. NULL: none (default) */
     int32_t n_resumed;
+    rp_on_stop on_stop;      /* decides which stop strings count, for answers with reasoning or tool calls, where they are text; also called for
+                                `resumed`. NULL: all count (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

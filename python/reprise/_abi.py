@@ -95,6 +95,10 @@ RP_REUSE_ON = 0
 RP_REUSE_OFF = 1
 RP_REUSE_EXACT = 2
 
+RP_STOP_COUNTS = 0
+RP_STOP_IS_TEXT = 1
+RP_STOP_UNDECIDED = 2
+
 RP_POOLING_OFF = 0
 RP_POOLING_MODEL = 1
 RP_POOLING_MEAN = 2
@@ -708,6 +712,8 @@ class rp_token(Structure):
 
 rp_on_token = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_token))
 
+rp_on_stop = CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p, c_size_t, c_size_t)
+
 rp_on_done = CFUNCTYPE(None, c_void_p)
 
 
@@ -766,6 +772,7 @@ class rp_request(Structure):
     adapter_scale: float
     resumed: Any
     n_resumed: int
+    on_stop: Any
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -821,6 +828,7 @@ class rp_request(Structure):
         ("adapter_scale", c_float),
         ("resumed", POINTER(c_int32)),
         ("n_resumed", c_int32),
+        ("on_stop", rp_on_stop),
     ]
 
 

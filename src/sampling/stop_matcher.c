@@ -50,6 +50,22 @@ const stop_string *stop_matcher_next(stop_matcher *m, char byte) {
     return longest;
 }
 
+const stop_string *stop_matcher_shorter(const stop_matcher *m, const stop_string *than) {
+    const stop_string *longest = NULL;
+    for (int32_t i = 0; i < m->n_stops; i++) {
+        const stop_string *s = &m->stops[i];
+        if (s->matched == s->n && s->n < than->n && (!longest || s->n > longest->n)) longest = s;
+    }
+    return longest;
+}
+
+void stop_matcher_pass(stop_matcher *m) {
+    for (int32_t i = 0; i < m->n_stops; i++) {
+        stop_string *s = &m->stops[i];
+        if (s->matched == s->n) s->matched = s->borders[s->n - 1];
+    }
+}
+
 size_t stop_matcher_held(const stop_matcher *m) {
     int32_t held = 0;
     for (int32_t i = 0; i < m->n_stops; i++) held = BASE_MAX(held, m->stops[i].matched);

@@ -8,18 +8,32 @@
 #include "base/text.h"
 #include "sampling/answer_stream.h"
 
-/* Adds a character. If it completes a stop string, the text ends before that. */
+/* Does the text end before this stop string, which ends at `end`? Also true where that is not decided. */
+static bool text_stream_stops(text_stream *s, const stop_string *stop, size_t end) {
+    const rp_stop_verdict verdict = s->on_stop ? s->on_stop(s->user, stop->text, s->text.data, s->text.len, end) : RP_STOP_COUNTS;
+    s->undecided = verdict == RP_STOP_UNDECIDED ? stop : NULL;
+    s->undecided_end = end;
+    if (verdict == RP_STOP_COUNTS) {
+        base_buffer_truncate(&s->text, end - (size_t)stop->n);
+        s->stop = stop->text;
+    }
+    return verdict != RP_STOP_IS_TEXT;
+}
+
+/* Adds a character. If it completes a stop string that counts, the text ends before that. */
 static int text_stream_put(text_stream *s, const char *bytes, size_t n, rp_error *err) {
     BASE_DCHECK(base_utf8_length((const unsigned char *)bytes, n) == (int)n); /* invariant 2: a whole character */
+    const stop_string *stop = NULL;
     int rc = base_buffer_append(&s->text, bytes, n);
     if (rc) return base_fail(err, rc, "out of memory: the answer's text");
     for (size_t i = 0; i < n; i++) {
-        const stop_string *stop = stop_matcher_next(&s->stops, bytes[i]);
-        if (!stop) continue;
-        BASE_ASSERT(i + 1 == n); /* stop strings are whole characters too */
-        base_buffer_truncate(&s->text, s->text.len - (size_t)stop->n);
-        s->stop = stop->text;
+        BASE_ASSERT(!stop); /* stop strings are whole characters too */
+        stop = stop_matcher_next(&s->stops, bytes[i]);
     }
+    if (s->undecided) text_stream_stops(s, s->undecided, s->undecided_end);
+    else
+        for (const stop_string *one = stop; one && !text_stream_stops(s, one, s->text.len);) one = stop_matcher_shorter(&s->stops, one);
+    if (stop) stop_matcher_pass(&s->stops);
     return RP_OK;
 }
 
@@ -58,7 +72,8 @@ int text_stream_hold(text_stream *s, const char *bytes, size_t n, size_t *end, r
         int rc = add_byte(s, bytes[i], err);
         if (rc) return rc;
     }
-    const size_t held = s->stop ? 0 : stop_matcher_held(&s->stops);
+    size_t held = s->stop ? 0 : stop_matcher_held(&s->stops);
+    if (s->undecided) held = BASE_MAX(held, s->text.len - (s->undecided_end - (size_t)s->undecided->n));
     BASE_ASSERT(held <= s->text.len);
     *end = s->text.len - held;
     return RP_OK;

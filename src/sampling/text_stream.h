@@ -5,7 +5,8 @@
  *
  * Each stop string has an automaton (Knuth, Morris, Pratt, 1977) with the longest prefix of it that
  * is a suffix of the text. The longest over all stop strings is held back. The output therefore depends on the text alone, not
- * on how it was cut into tokens. One thread at a time.
+ * on how it was cut into tokens. Where on_stop cannot decide yet, the text is held back from the stop string on, and on_stop is asked
+ * again after each character; stop strings that are complete meanwhile do not count. One thread at a time.
  */
 #ifndef SAMPLING_TEXT_STREAM_H
 #define SAMPLING_TEXT_STREAM_H
@@ -30,8 +31,13 @@ typedef struct stop_matcher {
 /* Zero-initialise. The strings are checked ones and borrowed. RP_ERR_MEMORY; close it after that too. */
 int stop_matcher_open(stop_matcher *m, const char *const *stops, int32_t n_stops, rp_error *err);
 void stop_matcher_close(stop_matcher *m);
-/* Takes the next byte of the text. Returns the longest stop string that ends with it, or NULL; after that it is of no use. */
+/* Takes the next byte of the text. Returns the longest stop string that ends with it, or NULL. After one that does not count,
+ * stop_matcher_pass comes before the next byte. */
 const stop_string *stop_matcher_next(stop_matcher *m, char byte);
+/* The next shorter stop string that ends there, or NULL. */
+const stop_string *stop_matcher_shorter(const stop_matcher *m, const stop_string *than);
+/* The text goes on after complete stop strings. */
+void stop_matcher_pass(stop_matcher *m);
 /* Bytes at the end of the text that may become a stop string. */
 size_t stop_matcher_held(const stop_matcher *m);
 
@@ -43,6 +49,9 @@ typedef struct text_stream {
     base_buffer text; /* all text so far, without a stop string */
     size_t released;
     stop_matcher stops;
+    rp_on_stop on_stop;            /* NULL: every stop string counts */
+    const stop_string *undecided;  /* by on_stop; NULL: none */
+    size_t undecided_end;          /* of it, in the text */
     rp_on_text on_text;
     void *user;
     rp_stream *events; /* gets the same pieces, after on_text; NULL: none */

@@ -88,10 +88,14 @@ static void parse_thinking(generation *gen, const server_fields *f) {
         server_fail(f->problem, SERVER_INVALID, "thinking", "thinking.type: is '%.40s': give enabled, disabled or adaptive", type);
 }
 
-static void parse_effort(generation *gen, server_problem *p) {
+/* {"effort": "low", "format": {"type": "json_schema", "schema": {...}}}; the format was the field output_format of a beta. */
+static void parse_output(generation *gen, const server_fields *f) {
     const char *effort = NULL;
-    server_field_text(&(server_fields){json_object_get(gen->root, "output_config"), p, "output_config."}, "effort", &effort);
-    if (effort && !p->kind) generation_set_effort(gen, effort, "output_config.effort", p);
+    server_fields g = {server_field_object(f, "output_config"), f->problem, "output_config."};
+    server_field_text(&g, "effort", &effort);
+    if (effort && !f->problem->kind) generation_set_effort(gen, effort, "output_config.effort", f->problem);
+    openai_parse_format(gen, f, "output_format", OPENAI_FLAT);
+    openai_parse_format(gen, &g, "format", OPENAI_FLAT);
 }
 
 #define BLOCK_FIELDS SERVER_PART_FIELDS "id input caller tool_use_id content is_error thinking signature data "
@@ -116,6 +120,8 @@ static const server_known_fields inside[] = {
     {"tool_choice", "type name disable_parallel_tool_use"},
     {"thinking", "type budget_tokens display"},
     {"output_format", "type name schema strict description"},
+    {"output_config", "effort format task_budget"},
+    {"output_config.format", "type name schema strict description"},
 };
 
 static void parse_conversation(generation *gen, const server_fields *f) {
@@ -136,9 +142,8 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
     parse_thinking(gen, f);
-    parse_effort(gen, f->problem);
+    parse_output(gen, f);
     anthropic_parse_tools(gen, f);
-    openai_parse_format(gen, f, "output_format", OPENAI_FLAT);
     gen->continues_last = ends_with_text(gen);
     openai_refuse(f, unknown);
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
@@ -166,7 +171,6 @@ int anthropic_parse(generation *gen, server_problem *p) {
     generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "model messages system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
                      "cache_control metadata service_tier output_config context_management container inference_geo");
-    generation_known(gen, &(server_fields){json_object_get(gen->root, "output_config"), p, "output_config."}, "effort");
     return (int)p->kind;
 }
 

@@ -61,7 +61,7 @@ static void gemini_parse_config(generation *gen, const server_fields *f) {
     if (!config) return;
     server_field_real(&g, "temperature", 0, 2, &s->temperature);
     server_field_real(&g, "topP", 0, 1, &s->top_p);
-    server_field_int(&g, "topK", 0, INT32_MAX, &s->top_k);
+    generation_top_k(gen, &g, "topK");
     server_field_int(&g, "maxOutputTokens", 1, INT32_MAX, &gen->max_tokens);
     server_field_int(&g, "candidateCount", 1, SERVER_MAX_CHOICES, &gen->n);
     server_field_real(&g, "presencePenalty", -2, 2, &s->presence_penalty);

@@ -29,7 +29,7 @@ static void parse_options(generation *gen, const server_fields *f) {
     server_field_int(&o, "num_predict", INT32_MIN, INT32_MAX, &gen->max_tokens);
     if (gen->max_tokens <= 0) gen->max_tokens = -1;
     server_field_real(&o, "temperature", 0, 100, &s->temperature);
-    server_field_int(&o, "top_k", 0, INT32_MAX, &s->top_k);
+    generation_top_k(gen, &o, "top_k");
     server_field_real(&o, "top_p", 0, 1, &s->top_p);
     server_field_real(&o, "min_p", 0, 1, &s->min_p);
     server_field_real(&o, "typical_p", 0, 1, &s->typical);

@@ -5,6 +5,8 @@
 
 #include "server/generation/generate.h"
 
+#define OPENAI_MAX_TOP_LOGPROBS 20 /* the official limit */
+
 /* Parsers: pure, for the routes and for fuzz/fuzz_requests.c. */
 int openai_parse_chat(generation *gen, server_problem *p);
 int openai_parse_text(generation *gen, server_problem *p);

@@ -9,8 +9,6 @@
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 
-#define MAX_TOP_LOGPROBS 20 /* the official limit */
-
 /* ---- fields ---- */
 
 static const struct {
@@ -43,6 +41,12 @@ static void parse_calls_and_results(generation *gen, rp_role role, const server_
     generation_add_result(gen, id, false, name, f->problem);
 }
 
+/* An answer that refuses has `refusal` in place of its content. */
+static const json_t *openai_chat_content(const json_t *message, rp_role role) {
+    const json_t *content = json_object_get(message, "content"), *refusal = json_object_get(message, "refusal");
+    return role == RP_ROLE_ASSISTANT && json_is_string(refusal) && (!content || json_is_null(content)) ? refusal : content;
+}
+
 static void openai_chat_parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
     static const char *const types[] = {"text", "input_text", "output_text", "refusal", NULL};
     static const char *const unknown[] = {"function_call", NULL};
@@ -60,7 +64,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     if (p->kind) return;
     for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
         if (strcmp(roles[k].name, name) == 0) {
-            generation_message(gen, roles[k].role, json_object_get(message, "content"), types, content, p);
+            generation_message(gen, roles[k].role, openai_chat_content(message, roles[k].role), types, content, p);
             parse_calls_and_results(gen, roles[k].role, &f);
             return;
         }
@@ -80,7 +84,7 @@ static void parse_logprobs(generation *gen, const server_fields *f) {
     bool wanted = false;
     int32_t top = 0;
     server_field_bool(f, "logprobs", &wanted);
-    server_field_int(f, "top_logprobs", 0, MAX_TOP_LOGPROBS, &top);
+    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
     if (top > 0 && !wanted) server_fail(f->problem, SERVER_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (wanted) gen->n_logprobs = top;
 }

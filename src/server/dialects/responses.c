@@ -35,9 +35,17 @@ json_t *responses_text(const server_choice *c, size_t i) {
     return server_json_text(c->finder.items[i].text.data, c->finder.items[i].text.len);
 }
 
-json_t *responses_part(const server_choice *c, size_t i, json_t *text) {
+json_t *responses_logprobs(const server_choice *c, size_t i) {
+    token_place place = {0};
+    if (i < c->finder.n_items) return responses_logprobs_list(c, &place, c->finder.items[i].begin, c->finder.items[i].end);
+    return responses_logprobs_list(c, &place, 0, c->result ? strlen(c->result->text) : c->n_shown);
+}
+
+json_t *responses_part(const server_choice *c, size_t i, bool is_whole) {
+    json_t *text = is_whole ? responses_text(c, i) : json_string("");
     if (responses_is_reasoning(c, i)) return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
-    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text, "annotations");
+    return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text, "annotations", "logprobs",
+                     is_whole ? responses_logprobs(c, i) : json_array());
 }
 
 static const char *item_status(const server_choice *c, size_t i, bool is_whole) {
@@ -51,7 +59,7 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
     const char *status = item_status(c, i, is_whole);
     responses_item_id(x, c, i, id);
     if (!responses_is_call(c, i)) {
-        json_t *content = is_whole ? json_pack("[o]", responses_part(c, i, responses_text(c, i))) : json_array();
+        json_t *content = is_whole ? json_pack("[o]", responses_part(c, i, true)) : json_array();
         if (responses_is_reasoning(c, i))
             return json_pack("{s:s, s:s, s:s, s:[], s:o, s:n}", "id", id, "type", "reasoning", "status", status, "summary", "content", content,
                              "encrypted_content");
@@ -104,7 +112,7 @@ json_t *responses_object(const server_request *x, const char *status) {
                             (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
                             is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
-    json_t *more = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "instructions",
+    json_t *more = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "top_logprobs", BASE_MAX((int)x->gen.n_logprobs, 0), "instructions",
                              responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
                              "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
                              responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
@@ -168,13 +176,13 @@ static void responses_advance(server_request *x, json_t *root) {
 /* ---- routes ---- */
 
 static json_t *responses_whole(server_request *x) {
-    json_t *all = responses_object(x, responses_status(&x->choices[0]));
+    json_t *all = responses_logprobs_add_result(&x->choices[0]) ? NULL : responses_object(x, responses_status(&x->choices[0]));
     if (all) responses_keep(x, all);
     return all;
 }
 
 static const server_form form = {responses_parse, responses_whole,          responses_open, responses_tell_piece,
-                                 responses_close, responses_end, responses_fail, responses_tell_call, responses_tell_reasoning};
+                                 responses_close, responses_end, responses_fail, responses_tell_call, responses_tell_piece};
 
 void handle_response_create(server_request *x) {
     json_t *root = server_request_json(x);

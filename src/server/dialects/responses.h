@@ -19,20 +19,27 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
 size_t responses_count_items(const server_choice *c);
 bool responses_is_call(const server_choice *c, size_t i);
 bool responses_is_reasoning(const server_choice *c, size_t i);
-/* The text of an item that is a message or reasoning; its part, which takes the text over. */
+/* The text of an item that is a message or reasoning; its part, whole or empty. */
 json_t *responses_text(const server_choice *c, size_t i);
-json_t *responses_part(const server_choice *c, size_t i, json_t *text);
+json_t *responses_part(const server_choice *c, size_t i, bool is_whole);
 #define RESPONSES_ID_BYTES 80
 void responses_item_id(const server_request *x, const server_choice *c, size_t i, char id[RESPONSES_ID_BYTES]);
 
 /* The frames of a stream (responses_stream.c). */
 int responses_open(server_request *x);
 int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece);
-int responses_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece);
 int responses_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
 int responses_close(server_request *x, server_choice *c);
 int responses_end(server_request *x);
 int responses_fail(server_request *x, const server_problem *p);
+
+/* Log-probabilities (responses_logprobs.c). Each takes the next tokens of the answer: those of a piece, or all. Nonzero: out of memory. */
+int responses_logprobs_add(server_choice *c, const server_piece *piece);
+int responses_logprobs_add_result(server_choice *c);
+/* The tokens from a place on whose text begins in [begin, end) of the answer; the place moves after them. Empty if they were not asked for. */
+json_t *responses_logprobs_list(const server_choice *c, token_place *place, size_t begin, size_t end);
+/* Those of a message. */
+json_t *responses_logprobs(const server_choice *c, size_t i);
 
 /* Stores a finished response, unless the request has "store": false. The object is borrowed. */
 void responses_keep(const server_request *x, const json_t *object);

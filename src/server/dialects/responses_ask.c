@@ -165,6 +165,26 @@ static void parse_reasoning(generation *gen, const server_fields *f) {
     if (effort && !f->problem->kind) generation_set_effort(gen, effort, "reasoning.effort", f->problem);
 }
 
+/* What the answer is to have besides. Log-probabilities are the one thing that this server has; the others are of tools of OpenAI's, and of
+ * reasoning that is never encrypted here. */
+static void parse_include(generation *gen, const server_fields *f) {
+    static const char *const others[] = {"reasoning.encrypted_content", "file_search_call.results", "web_search_call.results",
+                                         "web_search_call.action.sources", "message.input_image.image_url", "computer_call_output.output.image_url",
+                                         "code_interpreter_call.outputs"};
+    const json_t *include = server_field_array(f, "include");
+    int32_t top = 0;
+    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
+    for (size_t i = 0; i < json_array_size(include) && !f->problem->kind; i++) {
+        const char *name = json_string_value(json_array_get(include, i));
+        bool known = false;
+        for (size_t k = 0; k < BASE_ARRAY_LEN(others) && name; k++) known |= strcmp(others[k], name) == 0;
+        if (!name) server_field_wrong(f, "include", include, "an array of strings");
+        else if (strcmp(name, "message.output_text.logprobs") == 0) gen->n_logprobs = top;
+        else if (!known) generation_ignore(gen, f->problem, "'%.60s' in 'include'", name);
+    }
+    if (top > 0 && gen->n_logprobs < 0) generation_ignore(gen, f->problem, "'top_logprobs' without \"message.output_text.logprobs\" in 'include'");
+}
+
 int responses_parse(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"background", "conversation", "prompt", NULL};
     server_fields f = {gen->root, p, ""};
@@ -186,6 +206,7 @@ int responses_parse(generation *gen, server_problem *p) {
     parse_input(gen, &f);
     openai_parse_tools(gen, &f, OPENAI_FLAT);
     parse_reasoning(gen, &f);
+    parse_include(gen, &f);
     if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);

@@ -29,11 +29,26 @@ static int responses_stream_event(server_request *x, const char *type, json_t *o
 }
 
 /* One of the item that the stream is at: with its id and index, and one field more (taken over). */
-static int item_event(server_request *x, const server_choice *c, const char *type, bool has_part, const char *name, json_t *value) {
+static json_t *item_fields(const server_request *x, const server_choice *c, bool has_part, const char *name, json_t *value) {
     char id[RESPONSES_ID_BYTES];
     responses_item_id(x, c, (size_t)c->n_blocks - 1, id);
     json_t *all = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", (int)c->n_blocks - 1, name, value);
     if (all && has_part) json_object_set_new(all, "content_index", json_integer(0));
+    return all;
+}
+
+static int item_event(server_request *x, const server_choice *c, const char *type, bool has_part, const char *name, json_t *value) {
+    return responses_stream_event(x, type, item_fields(x, c, has_part, name, value));
+}
+
+/* One about the text of a message or of reasoning: a delta, or all of it. */
+static int text_event(server_request *x, const server_choice *c, bool is_delta, json_t *text, json_t *logprobs) {
+    const bool is_reasoning = responses_is_reasoning(c, (size_t)c->n_blocks - 1);
+    char type[40];
+    snprintf(type, sizeof(type), "response.%s.%s", is_reasoning ? "reasoning_text" : "output_text", is_delta ? "delta" : "done");
+    json_t *all = item_fields(x, c, true, is_delta ? "delta" : "text", text);
+    if (all && !is_reasoning) json_object_set(all, "logprobs", logprobs);
+    json_decref(logprobs);
     return responses_stream_event(x, type, all);
 }
 
@@ -50,10 +65,7 @@ static int begin_item(server_request *x, server_choice *c) {
 /* Of a message or reasoning. */
 static int begin_message(server_request *x, server_choice *c) {
     int rc = begin_item(x, c);
-    json_t *part = responses_part(c, (size_t)c->n_blocks - 1, json_string(""));
-    if (!rc) return item_event(x, c, "response.content_part.added", true, "part", part);
-    json_decref(part);
-    return rc;
+    return rc ? rc : item_event(x, c, "response.content_part.added", true, "part", responses_part(c, (size_t)c->n_blocks - 1, false));
 }
 
 /* The input of a custom tool is decoded when it is complete: one delta. */
@@ -70,9 +82,8 @@ static int end_item(server_request *x, server_choice *c) {
     if (responses_is_call(c, i) && c->finder.items[i].tool->is_freeform) rc = end_input(x, c, &c->finder.items[i]);
     else if (responses_is_call(c, i)) rc = item_event(x, c, "response.function_call_arguments.done", false, "arguments", responses_text(c, i));
     else {
-        const char *type = responses_is_reasoning(c, i) ? "response.reasoning_text.done" : "response.output_text.done";
-        rc = item_event(x, c, type, true, "text", responses_text(c, i));
-        if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(c, i, responses_text(c, i)));
+        rc = text_event(x, c, false, responses_text(c, i), responses_logprobs(c, i));
+        if (!rc) rc = item_event(x, c, "response.content_part.done", true, "part", responses_part(c, i, true));
     }
     return rc ? rc : responses_stream_event(x, "response.output_item.done", responses_stream_item_at(x, c, true));
 }
@@ -82,19 +93,22 @@ int responses_open(server_request *x) {
     return rc ? rc : responses_stream_event(x, "response.in_progress", json_pack("{s:o}", "response", responses_object(x, "in_progress")));
 }
 
-/* A delta of the item that the finder is at; the one before it ends. */
-static int tell_delta(server_request *x, server_choice *c, const char *type, const server_piece *piece) {
-    int rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_item(x, c) : 0;
-    if (!rc && !c->block_is_open) rc = begin_message(x, c);
-    return rc ? rc : item_event(x, c, type, true, "delta", server_json_text(piece->text, piece->n));
+/* Those of the piece that was just added to the item. */
+static json_t *delta_logprobs(server_choice *c, const server_piece *piece) {
+    const size_t i = (size_t)c->n_blocks - 1;
+    if (responses_is_reasoning(c, i)) return json_array();
+    if (i >= c->finder.n_items) c->n_shown += piece->n;
+    const size_t end = i < c->finder.n_items ? c->finder.items[i].end : c->n_shown;
+    return responses_logprobs_list(c, &c->next_listed, end - piece->n, end);
 }
 
+/* A delta of the item that the finder is at; the one before it ends. Tokens of calls come without text. */
 int responses_tell_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    return tell_delta(x, c, "response.output_text.delta", piece);
-}
-
-int responses_tell_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
-    return tell_delta(x, c, "response.reasoning_text.delta", piece);
+    int rc = responses_logprobs_add(c, piece);
+    if (rc || piece->n == 0) return rc;
+    rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_item(x, c) : 0;
+    if (!rc && !c->block_is_open) rc = begin_message(x, c);
+    return rc ? rc : text_event(x, c, true, server_json_text(piece->text, piece->n), delta_logprobs(c, piece));
 }
 
 int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {

@@ -108,6 +108,15 @@ static bool generate_on_token(void *user, const rp_token *token) {
     return goes_on;
 }
 
+/* Stop strings count in the answer's text. The finder reads what precedes the first one when that is complete. */
+static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
+    server_choice *c = user;
+    if (!c->stop_finder.gen) tool_finder_init(&c->stop_finder, &c->x->gen, TOOL_REASONING_DROPPED, NULL, NULL);
+    if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder)) return RP_STOP_COUNTS; /* out of memory */
+    c->n_stop_finder = n;
+    return tool_finder_stop(&c->stop_finder, stop, n - end);
+}
+
 /* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
 static void finish(server_request *x) {
     x->stage = SERVER_FINISHING;
@@ -178,6 +187,7 @@ void generate_free(server_request *x) {
         if (called) atomic_fetch_sub(&x->server->counts.jobs_open, 1);
         rp_result_free(c->result);
         tool_finder_free(&c->finder);
+        tool_finder_free(&c->stop_finder);
         uint64_t pending = atomic_fetch_sub(&x->server->pending_bytes, c->pending);
         BASE_ASSERT(pending >= c->pending); /* invariant 6 */
         base_buffer_free(&c->text);
@@ -186,6 +196,7 @@ void generate_free(server_request *x) {
         base_buffer_free(&c->taken_tokens);
         base_buffer_free(&c->sampled);
         base_buffer_free(&c->taken_sampled);
+        base_buffer_free(&c->listed);
     }
     base_free(x->choices);
     x->choices = NULL;
@@ -197,6 +208,12 @@ void generate_free(server_request *x) {
 static int64_t generate_deadline_ms(const server_request *x) {
     const int64_t own = x->gen.deadline_ms, left = x->relay ? x->relay->route.left_ms : 0;
     return own > 0 && left > 0 ? BASE_MIN(own, left) : own;
+}
+
+/* The convention is that of a chat's answers: a completion's text is what the model writes. */
+static bool needs_finder(const generation *gen) {
+    const tool_family *family = tool_convention_family(&gen->convention);
+    return gen->n_messages > 0 && (tools_are_on(gen) || gen->convention.reasoning || family->dropped[0]);
 }
 
 static rp_request generate_make_request(const server_request *x) {
@@ -247,6 +264,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.on_text = a->stream ? generate_on_text : NULL;
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
+    q.on_stop = needs_finder(a) && !a->stop_in_reasoning ? generate_on_stop : NULL;
     stream_marks_resume(x, &q);
     return q;
 }
@@ -289,12 +307,6 @@ static int submit_answers(server_request *x) {
         pthread_mutex_unlock(&x->lock);
     }
     return SERVER_FINE;
-}
-
-/* The convention is that of a chat's answers: a completion's text is what the model writes. */
-static bool needs_finder(const generation *gen) {
-    const tool_family *family = tool_convention_family(&gen->convention);
-    return gen->n_messages > 0 && (tools_are_on(gen) || gen->convention.reasoning || family->dropped[0]);
 }
 
 static tool_reasoning reasoning_of(const generation *gen) {
@@ -351,7 +363,8 @@ static int make_choices(server_request *x) {
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .taken_tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
-                                     .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES)};
+                                     .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
+                                     .listed = BASE_BUFFER(SERVER_REPLY_BYTES)};
     for (int32_t i = 0; i < n && needs_finder(&x->gen); i++)
         tool_finder_init(&choices[i].finder, &x->gen, reasoning_of(&x->gen), on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */

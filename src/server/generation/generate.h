@@ -40,6 +40,11 @@ typedef struct server_piece {
     const server_token *tokens, *tokens_end;
 } server_piece;
 
+/* A token of `listed`, and where its text begins in the answer. */
+typedef struct token_place {
+    size_t record, at;
+} token_place;
+
 typedef struct server_choice {
     server_request *x;
     int32_t index;
@@ -53,6 +58,8 @@ typedef struct server_choice {
 
     /* the engine's thread */
     uint64_t token_us; /* time of the last token; 0: none yet */
+    tool_finder stop_finder; /* of stop strings in the answer's text; empty before the first one */
+    size_t n_stop_finder;    /* bytes of the answer that it has read */
     int32_t n_resumed; /* tokens that were reported, of those that were sampled before */
 
     /* owned by the I/O thread for a stream, else by the worker that has the request */
@@ -64,6 +71,9 @@ typedef struct server_choice {
     bool block_is_open, block_is_reasoning;
     int32_t n_events;    /* events sent, if the dialect numbers them */
     size_t reported_bytes; /* bytes of tokens with reported log-probabilities: text may arrive after its token */
+    base_buffer listed;    /* server_token of the whole answer, if the dialect lists them item by item (responses_logprobs.c) */
+    token_place next_listed; /* of a stream: after those that were sent */
+    size_t n_shown;        /* bytes of the answer's text that were sent, if it is not parsed */
     rp_result *result; /* or NULL and a problem */
     server_problem problem;
 } server_choice;

@@ -153,35 +153,73 @@ static server_part part_at(const generation *gen, const base_buffer *joined, ser
     return (server_part){.kind = kind, .message = gen->n_messages, .begin = joined->len, .end = joined->len};
 }
 
-static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+/* field: "text", or "refusal" of a part in which an assistant refuses: it is what the assistant said. */
+static void append_text(generation *gen, base_buffer *joined, const server_fields *f, const char *field, const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_TEXT);
     const char *text = NULL;
-    server_field_text(f, "text", &text);
-    if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part without 'text'", name);
+    server_field_text(f, field, &text);
+    if (!text) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a part without '%s'", name, field);
     if (f->problem->kind) return;
     if (base_buffer_append_str(joined, text)) server_fail_memory(f->problem);
     part.end = joined->len;
     if (part.end > part.begin) generation_add_part(gen, &part, f->problem);
 }
 
-/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...} */
+/* ---- documents: the lines before the text, then the text, then an empty line ---- */
+
+static void append_line(base_buffer *joined, const server_fields *f, const char *field) {
+    const char *text = NULL;
+    server_field_text(f, field, &text);
+    if (text && !f->problem->kind && (base_buffer_append_str(joined, text) || base_buffer_append_str(joined, "\n"))) server_fail_memory(f->problem);
+}
+
+/* A text, or an array of {"type": "text", "text": ...}, which follow each other in lines. */
+static void append_texts(base_buffer *joined, const server_fields *f, const char *field, const char *name) {
+    const json_t *content = server_field(f, field);
+    const size_t n = json_is_array(content) ? json_array_size(content) : 1;
+    if (!content) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a document without '%s'", name, field);
+    for (size_t i = 0; i < n && !f->problem->kind; i++) {
+        const json_t *one = json_is_array(content) ? json_array_get(content, i) : content;
+        const json_t *text = json_is_string(one) ? one : json_object_get(one, "text");
+        if (!json_is_string(text))
+            server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a '%s' that is not text: give {\"type\": \"text\", \"text\": ...}",
+                        name, field);
+        else if (base_buffer_append_str(joined, json_string_value(text)) || base_buffer_append_str(joined, i + 1 < n ? "\n" : "\n\n"))
+            server_fail_memory(f->problem);
+    }
+}
+
+/* {"citations": {"enabled": true}} asks for marks in the answer that say which document a sentence is from. */
+static void check_citations(generation *gen, const server_fields *f, const char *name) {
+    if (json_is_true(json_object_get(server_field(f, "citations"), "enabled")))
+        generation_ignore(gen, f->problem, "'citations' of a part of %.80s", name);
+}
+
+/* {"type": "document", "source": {"type": "text", "data": "..."}, "title": ..., "context": ...}; or a source {"type": "content", "content": ...} */
 static void append_document(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
     server_part part = part_at(gen, joined, SERVER_PART_DOCUMENT);
-    const json_t *source = server_field_object(f, "source");
-    const char *type = "", *text[] = {NULL, NULL, NULL};
-    server_fields inside = {source, f->problem, f->prefix};
-    server_field_text(f, "title", &text[0]);
-    server_field_text(f, "context", &text[1]);
-    server_field_text(&inside, "type", &type);
-    server_field_text(&inside, "data", &text[2]);
-    if (!f->problem->kind && strcmp(type, "text") != 0)
+    const char *type = "";
+    server_fields source = {server_field_object(f, "source"), f->problem, f->prefix};
+    server_field_text(&source, "type", &type);
+    append_line(joined, f, "title");
+    append_line(joined, f, "context");
+    if (strcmp(type, "text") == 0 || strcmp(type, "content") == 0) append_texts(joined, &source, type[0] == 't' ? "data" : "content", name);
+    else
         server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a source that is not text: give "
-                                                          "{\"type\": \"text\", \"data\": ...}",
+                                                          "{\"type\": \"text\", \"data\": ...} or {\"type\": \"content\", \"content\": ...}",
                     name);
-    if (!text[2]) server_fail(f->problem, SERVER_INVALID, name, "'%s' has a document without 'data'", name);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(text) && !f->problem->kind; i++)
-        if (text[i] && (base_buffer_append_str(joined, text[i]) || base_buffer_append_str(joined, i < 2 ? "\n" : "\n\n")))
-            server_fail_memory(f->problem);
+    check_citations(gen, f, name);
+    part.end = joined->len;
+    if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
+}
+
+/* {"type": "search_result", "source": "https://...", "title": "...", "content": [{"type": "text", "text": "..."}]} */
+static void append_search_result(generation *gen, base_buffer *joined, const server_fields *f, const char *name) {
+    server_part part = part_at(gen, joined, SERVER_PART_DOCUMENT);
+    append_line(joined, f, "title");
+    append_line(joined, f, "source");
+    append_texts(joined, f, "content", name);
+    check_citations(gen, f, name);
     part.end = joined->len;
     if (!f->problem->kind) generation_add_part(gen, &part, f->problem);
 }
@@ -224,10 +262,11 @@ static void append_part(generation *gen, base_buffer *joined, const json_t *part
     server_fields f = {part, p, prefix};
     server_field_text(&f, "type", &type);
     if (p->kind) return;
-    if (generation_is_listed(type, types)) append_text(gen, joined, &f, name);
+    if (generation_is_listed(type, types)) append_text(gen, joined, &f, strcmp(type, "refusal") == 0 ? type : "text", name);
     else if (strcmp(type, "pml") == 0) append_pml(gen, joined, &f, name);
     else if (strcmp(type, "module") == 0) generation_append_module(gen, joined, &f, name);
     else if (strcmp(type, "document") == 0) append_document(gen, joined, &f, name);
+    else if (strcmp(type, "search_result") == 0) append_search_result(gen, joined, &f, name);
     else if (generation_is_harmless(type)) generation_ignore(gen, p, "a part of type '%.40s' in %.80s", type, name);
     else server_fail(p, SERVER_UNSUPPORTED, name, "'%s' has a part of type '%.40s': this model accepts text only", name, type);
 }
@@ -396,6 +435,7 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     if (effort && !f->problem->kind) generation_set_effort(gen, effort, "reasoning_effort", f->problem);
     server_field_bool(f, "include_reasoning", &included);
     gen->hides_reasoning |= !included;
+    server_field_bool(f, "stop_in_reasoning", &gen->stop_in_reasoning);
 }
 
 /* ---- unknown fields ---- */
@@ -458,6 +498,11 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
     for (size_t i = 0; i < json_array_size(stop) && !f->problem->kind; i++) add_stop(gen, f, name, json_array_get(stop, i));
 }
 
+void generation_top_k(generation *gen, const server_fields *f, const char *name) {
+    server_field_int(f, name, -1, INT32_MAX, &gen->sampling.top_k);
+    gen->sampling.top_k = BASE_MAX(gen->sampling.top_k, 0);
+}
+
 static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {
     bool never = json_is_false(weight);
     double bias = never ? (double)-INFINITY : json_number_value(weight);
@@ -516,7 +561,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     static const char *const reuses[] = {"on", "off", "exact", "modular"};
     const char *reuse = reuses[0], *truncation = "disabled";
     rp_sampling *s = &gen->sampling;
-    server_field_int(f, "top_k", 0, INT32_MAX, &s->top_k);
+    generation_top_k(gen, f, "top_k");
     server_field_real(f, "min_p", 0, 1, &s->min_p);
     server_field_real(f, "typical_p", 0, 1, &s->typical);
     server_field_real(f, "repeat_penalty", 0.01, 100, &s->repeat_penalty);

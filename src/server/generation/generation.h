@@ -38,7 +38,7 @@ typedef struct server_prompt {
 #define SERVER_EXTRA_FIELDS \
     "top_k min_p typical_p repeat_penalty repeat_last_n ignore_eos priority deadline_ms n_draft shifted_reuse reuse quality " \
     "kv_keep kv_method kept_shares truncation context_shift cache_salt lora grammar grammar_trigger enable_thinking reasoning_effort " \
-    "chat_template_kwargs include_reasoning " SERVER_GUIDED_FIELDS
+    "chat_template_kwargs include_reasoning stop_in_reasoning " SERVER_GUIDED_FIELDS
 
 /* vLLM's (guided.h). */
 #define SERVER_GUIDED_FIELDS \
@@ -224,6 +224,7 @@ typedef struct generation {
     bool has_seed;
     const char *stops[RP_MAX_STOPS];
     int32_t n_stops;
+    bool stop_in_reasoning; /* they count in all that the model writes, reasoning and tool calls included */
     int32_t n_logprobs;     /* -1: none; 0: of the sampled token only */
     int32_t n_prompt_logprobs; /* -1: none; 0: of the prompt's tokens only */
     int32_t priority, n_draft, shifted_reuse, reuse, deadline_ms;
@@ -247,7 +248,8 @@ void generation_free(generation *gen);
 
 /* Adds a message with a content that is a string or an array of {"type": "text" | ..., "text": ...}; `types` lists the part types that are
  * text, terminated by NULL. Parts may also be {"type": "pml", "text": "<prompt ..."}, {"type": "module", "schema", "name", "args"} and
- * {"type": "document", "source": {"type": "text", "data"}}. name: of the field in error messages. NULL content: "". */
+ * {"type": "document", "source": {"type": "text", "data"} or {"type": "content", "content"}} and {"type": "search_result", "source", "title",
+ * "content"}; of type refusal the text is in "refusal". name: of the field in error messages. NULL content: "". */
 void generation_message(generation *gen, rp_role role, const json_t *content, const char *const *types, const char *name,
                         server_problem *p);
 /* Adds a part; its message may be added later. */
@@ -287,11 +289,13 @@ void generation_parts(generation *gen, const server_fields *f);
 void generation_known(generation *gen, const server_fields *f, const char *known);
 /* A string or an array of strings. */
 void generation_stops(generation *gen, const server_fields *f, const char *name);
+/* 0 or less is off, as in vLLM, SGLang and llama.cpp. */
+void generation_top_k(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
  * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar, grammar_trigger,
- * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, and SERVER_GUIDED_FIELDS. */
+ * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
 void generation_extras(generation *gen, const server_fields *f);
 
 #endif

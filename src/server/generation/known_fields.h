@@ -14,7 +14,7 @@ typedef struct server_known_fields {
 
 /* Parts that Reprise adds to every content (generation_message). */
 #define SERVER_PART_FIELDS "type text schema name args source title context citations cache_control "
-#define SERVER_SOURCE_FIELDS "type data media_type"
+#define SERVER_SOURCE_FIELDS "type data media_type content"
 
 /* Reports the unknown fields of every object at a listed path. A value of another type there is the parser's to refuse. */
 void generation_known_inside(generation *gen, const server_known_fields *list, size_t n, server_problem *p);

@@ -386,6 +386,22 @@ int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
     return rc;
 }
 
+/* What was held back in text is white space and the beginning of a mark. */
+rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t after) {
+    const base_buffer *b = &f->held;
+    const tool_item *last = f->n_items > 0 ? tool_items_last(f) : NULL;
+    const bool is_text = last && !last->tool && !last->is_reasoning;
+    const char *text = is_text ? last->text.data : NULL;
+    const size_t n_text = is_text ? last->text.len : 0, n_stop = strlen(stop), n = n_text + b->len, mark = n_text + tool_heads_spaces(b, 0);
+    if (f->state == IN_REASONING || f->state == IN_ARGUMENTS || f->state == IN_KEY || f->state == IN_VALUE) return RP_STOP_IS_TEXT;
+    if (f->state != IN_TEXT) return RP_STOP_UNDECIDED;
+    if (n < after + n_stop) return RP_STOP_IS_TEXT;
+    const size_t end = n - after, begin = end - n_stop;
+    for (size_t i = begin; i < end; i++)
+        if ((i < n_text ? text[i] : b->data[i - n_text]) != stop[i - begin]) return RP_STOP_IS_TEXT;
+    return end > mark || (end > n_text && !f->has_text) ? RP_STOP_UNDECIDED : RP_STOP_COUNTS;
+}
+
 /* White space after the last call or after reasoning belongs to it; so does an incomplete closing text. */
 int tool_finder_finish(tool_finder *f) {
     const base_buffer *b = &f->held;

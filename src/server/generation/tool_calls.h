@@ -31,6 +31,7 @@ typedef struct tool_item {
     bool is_reasoning;
     int32_t number;   /* index of the call in the answer, from 0 */
     base_buffer text; /* text, or arguments as JSON */
+    size_t begin, end; /* text: its range in the answer as the model wrote it */
     bool is_whole;    /* the arguments are complete */
 } tool_item;
 
@@ -96,6 +97,10 @@ void tool_finder_free(tool_finder *f);
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) BASE_NODISCARD;
 /* Ends the answer: reports held-back text. */
 int tool_finder_finish(tool_finder *f) BASE_NODISCARD;
+
+/* Is a stop string, which ends `after` bytes before the end of what was fed, a part of the answer's text? Neither reasoning and calls nor the
+ * white space and marks around them are. Undecided: what was fed may begin one of those. */
+rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t after);
 
 /* The texts of an answer, or its reasoning; owned by the caller (base_buffer_free). */
 int tool_finder_text(const tool_finder *f, bool reasoning, base_buffer *out) BASE_NODISCARD;

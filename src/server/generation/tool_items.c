@@ -22,17 +22,20 @@ static int add_item(tool_finder *f, tool_item item) {
 }
 
 static int append_item(tool_finder *f, tool_event event, const char *bytes, size_t n) {
-    int rc = base_buffer_append(&f->items[f->n_items - 1].text, bytes, n);
+    tool_item *item = &f->items[f->n_items - 1];
+    int rc = base_buffer_append(&item->text, bytes, n);
+    item->end = f->n_read + n;
     return rc ? rc : report_item(f, event, bytes, n);
 }
 
 static int append_text(tool_finder *f, bool is_reasoning, const char *bytes, size_t n) {
     int rc = 0;
     if (f->n_items == 0 || tool_items_last(f)->tool || tool_items_last(f)->is_reasoning != is_reasoning)
-        rc = add_item(f, (tool_item){.is_reasoning = is_reasoning});
+        rc = add_item(f, (tool_item){.is_reasoning = is_reasoning, .begin = f->n_read});
     return rc ? rc : append_item(f, is_reasoning ? TOOL_REASONING : TOOL_TEXT, bytes, n);
 }
 
+/* The bytes are the first of those held back, or of all of them. */
 int tool_items_text(tool_finder *f, const char *bytes, size_t n) {
     if (n == 0) return 0;
     f->has_text = true;
