@@ -222,11 +222,55 @@ static void bytes_that_are_no_text_are_replaced(void **state) {
     check_end(&l, "a\xef\xbf\xbd", 4, true);
 }
 
+/* Stop strings within brackets are text; whether "(" begins brackets is known one character later, at "((". */
+static rp_stop_verdict on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
+    const listener *l = user;
+    const size_t begin = end - strlen(stop);
+    int depth = 0;
+    assert_memory_equal(text + begin, stop, strlen(stop));
+    assert_true(l->stream.released <= begin);
+    for (size_t i = 0; i < begin; i++) depth += text[i] == '(' && i + 1 < n && text[i + 1] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (depth > 0) return RP_STOP_IS_TEXT;
+    if (text[begin] != '(') return RP_STOP_COUNTS;
+    if (begin + 1 == n) return RP_STOP_UNDECIDED;
+    return text[begin + 1] == '(' ? RP_STOP_IS_TEXT : RP_STOP_COUNTS;
+}
+
+/* As reasoning is: the stop string after it ends the text, wherever tokens are cut, and nothing of it is shown. */
+static void stop_strings_count_where_the_caller_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *stops[2], *left;
+    } cases[] = {
+        {"((a STOP b) c STOP d", {"STOP", NULL}, "((a STOP b) c "},
+        {"((aaa)aaaa", {"aa", "aaa"}, "((aaa)"},
+        {"((abcabc) abc", {"abcabd", "abc"}, "((abcabc) "},
+        {"((STOP", {"STOP", NULL}, "((STOP"},
+        {"x((y)z(w", {"(", NULL}, "x((y)z"},
+        {"x((y)z(", {"(", NULL}, "x((y)z("}, /* never decided */
+        {"(STOP) (", {"(", "STOP"}, ""},
+    };
+    for (size_t t = 0; t < BASE_ARRAY_LEN(cases); t++) {
+        const char *text = cases[t].text;
+        const size_t n = strlen(text);
+        for (size_t i = 0; i <= n; i++)
+            for (size_t k = i; k <= n; k++) {
+                listener l;
+                listener_open(&l, cases[t].stops, cases[t].stops[1] ? 2 : 1);
+                l.stream.on_stop = on_stop;
+                add(&l, text, i);
+                add(&l, text + i, k - i);
+                add(&l, text + k, n - k);
+                check_end(&l, cases[t].left, strlen(cases[t].left), strcmp(cases[t].left, text) != 0);
+            }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_string_is_found_across_every_border), cmocka_unit_test(no_more_is_held_back_than_must_be),
         cmocka_unit_test(the_end_lets_go_what_was_held_back),         cmocka_unit_test(a_caller_who_stops_is_shown_nothing_more),
-        cmocka_unit_test(bytes_that_are_no_text_are_replaced),
+        cmocka_unit_test(bytes_that_are_no_text_are_replaced),       cmocka_unit_test(stop_strings_count_where_the_caller_says),
     };
     seed = test_seed("text_stream", 20261123);
     return cmocka_run_group_tests_name("engine/text_stream", tests, NULL, NULL);

@@ -127,6 +127,42 @@ class Anthropic(Dialects):
         system = [{"type": "text", "text": "Be brief."}]
         self.assertEqual(self.message(system=system).json["content"], self.message(system="Be brief.").json["content"])
 
+    def test_output_format(self):
+        """musistudio/claude-code-router#1380: structured output in output_config.format, or in the beta's output_format."""
+        schema = {"type": "object", "properties": {"town": {"const": "Lisbon"}}, "required": ["town"], "additionalProperties": False}
+        form = {"type": "json_schema", "schema": schema}
+        for fields in ({"output_config": {"format": form}}, {"output_config": {"effort": "low", "format": form}}, {"output_format": form}):
+            reply = self.message(max_tokens=60, **fields)
+            self.assertEqual(json.loads(reply.json["content"][-1]["text"]), {"town": "Lisbon"}, fields)
+            self.assertEqual(reply.json["reprise"]["warnings"], [])
+        schema["properties"]["town"] = {"$ref": "#/none"}
+        self.refused(self.message(output_config={"format": form}), 400, "invalid_request_error", "output_config.format.schema")
+        self.refused(self.message(output_config={"format": {"type": "xml"}}), 400, "invalid_request_error", "output_config.format.type")
+        self.refused(self.message(output_config=1), 400, "invalid_request_error", "output_config")
+
+    def test_documents_are_text(self):
+        """Search results and documents: a line each for title and source or context, then the text."""
+        text, more = {"type": "text", "text": TEXT}, {"type": "text", "text": "More."}
+        cases = (({"type": "search_result", "source": "https://example.com", "title": "Toys", "content": [text, more]}, f"Toys\nhttps://example.com\n{TEXT}\nMore."),
+                 ({"type": "document", "source": {"type": "content", "content": [text]}, "title": "Toys", "context": "A story"}, f"Toys\nA story\n{TEXT}"),
+                 ({"type": "document", "source": {"type": "content", "content": TEXT}}, TEXT),
+                 ({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": TEXT}, "citations": {"enabled": False}}, TEXT))
+
+        def ask(content):
+            return self.message(messages=[{"role": "user", "content": content}]).json
+        for block, plain in cases:
+            found, expected = ask([block, more]), ask([{"type": "text", "text": plain + "\n\n"}, more])
+            self.assertEqual((found["content"], found["usage"]["output_tokens"]), (expected["content"], expected["usage"]["output_tokens"]), block)
+            result = [{"type": "tool_result", "tool_use_id": "t", "content": [block]}]
+            call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
+            self.assertEqual(self.message(messages=[{"role": "user", "content": "Hi"}, call, {"role": "user", "content": result}]).status, 200)
+            told = ask([{**block, "citations": {"enabled": True}}])["reprise"]["warnings"]
+            self.assertEqual(told, ["'citations' of a part of messages.0.content: ignored"])
+        image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+        for block in ({"type": "document", "source": {"type": "content", "content": [image]}}, {"type": "document", "source": {"type": "base64", "data": "eA=="}},
+                      {"type": "search_result", "source": "s", "title": "t"}):
+            self.assertEqual(self.message(messages=[{"role": "user", "content": [block]}]).status, 400, block)
+
     def test_usage_excludes_what_was_cached(self):
         fields = {"system": [{"type": "text", "text": "You know what Tom had, and say it.", "cache_control": {"type": "ephemeral"}}],
                   "cache_salt": "usage"}

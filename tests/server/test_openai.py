@@ -75,6 +75,32 @@ class OpenAI(unittest.TestCase):
         self.assertEqual(frames[-1], "[DONE]")
         return [json.loads(data) for data in frames[:-1]]
 
+    def test_refusals_in_the_history(self):
+        """openai/openai-agents-js#1524: a refusal comes back as a part, or as the field beside `content`: it is what the assistant said."""
+        user, said = {"role": "user", "content": "Hello."}, "I must decline that."
+        part = {"type": "refusal", "refusal": said}
+
+        def prompt(message):
+            reply = self.server.post("/apply-template", {"messages": [user, {"role": "assistant", **message}, user]})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.json["prompt"]
+        for message, text in (({"content": [part]}, said), ({"content": None, "refusal": said}, said), ({"content": [{"type": "text", "text": "Well. "}, part]}, "Well. " + said),
+                              ({"content": "Well.", "refusal": None}, "Well.")):
+            self.assertEqual(prompt(message), prompt({"content": text}), message)
+        item = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
+        self.assertEqual(self.server.post("/v1/responses", {"input": [user, item, user], "max_output_tokens": 1}).status, 200)
+
+    def test_top_k_off(self):
+        """vllm-project/vllm#17773: -1 and 0 are off, in every dialect."""
+        messages, few = [{"role": "user", "content": "x"}], {"max_tokens": 1}
+        for k in (-1, 0):
+            for path, body in (("/v1/chat/completions", {"messages": messages, "top_k": k, **few}), ("/v1/completions", {"prompt": "x", "top_k": k, **few}),
+                               ("/v1/responses", {"input": "x", "max_output_tokens": 1, "top_k": k}), ("/completion", {"prompt": "x", "n_predict": 1, "top_k": k}),
+                               ("/v1/messages", {"model": "m", "messages": messages, "top_k": k, **few}),
+                               ("/v1beta/models/m:generateContent", {"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"topK": k, "maxOutputTokens": 1}}),
+                               ("/api/generate", {"model": "m", "prompt": "x", "stream": False, "options": {"top_k": k, "num_predict": 1}})):
+                self.assertEqual(self.server.post(path, body).status, 200, (path, k))
+
     def test_chat_stream(self):
         whole = self.chat().json
         chunks = self.stream(self.chat(stream=True))

@@ -202,6 +202,17 @@ class Responses(Thinks):
         self.assertEqual([i["type"] for i in events[-1]["response"]["output"]], ["reasoning", "message"])
 
 
+    def test_logprobs_are_of_the_text(self):
+        """Those of the reasoning's tokens are not among them, in a stream as in a whole response."""
+        asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        part = self.respond(**asked).json["output"][1]["content"][0]
+        self.assertEqual("".join(t["token"] for t in part["logprobs"]), ANSWER)
+        events = [json.loads(data) for _, data in self.respond(stream=True, **asked).frames]
+        lists = {kind: [e["logprobs"] for e in events if e["type"] == f"response.output_text.{kind}"] for kind in ("delta", "done")}
+        self.assertEqual((sum(lists["delta"], []), lists["done"]), (part["logprobs"], [part["logprobs"]]))
+        self.assertEqual(events[-1]["response"]["output"][1]["content"], [part])
+
+
 class Gemini(Thinks):
     def generate(self, verb="generateContent", config=None, **fields):
         config = {"temperature": 0, "maxOutputTokens": 100, "thinkingConfig": {"includeThoughts": True}, **(config or {})}
@@ -226,6 +237,52 @@ class Gemini(Thinks):
         r = self.generate(config={"thinkingConfig": {"includeThoughts": False, "thinkingBudget": 512}}).json
         self.assertEqual(r["candidates"][0]["content"]["parts"], [{"text": ANSWER}])
         self.assertGreater(r["usageMetadata"]["thoughtsTokenCount"], 3)
+
+
+class Stops(Thinks):
+    """Stop strings count in the answer, not in reasoning (vllm-project/vllm#14399), unless the request asks for it."""
+    GRAMMAR = "root ::= \"<think>\\nHm,\\n\\nOBS: x</think>\\n\\nIt is 4.\\nOBS: y\""
+    PATHS = ("/v1/chat/completions", "/v1/messages", "/v1beta/models/default:generateContent", "/api/chat")
+
+    def ask(self, path, stop, **fields):
+        body = {"model": "default", "messages": QUESTION, "temperature": 0, "max_tokens": 100, "grammar": self.GRAMMAR, "reuse": "on", **fields}
+        if path == "/v1/messages":
+            body["stop_sequences"] = stop
+        elif path == "/api/chat":
+            body = {**body, "stream": False, "options": {"stop": stop, "temperature": 0, "num_predict": 100}}
+            del body["temperature"], body["max_tokens"]
+        elif path != "/v1/chat/completions":
+            body = {"contents": [{"parts": [{"text": "What is 2 + 2?"}]}], "grammar": self.GRAMMAR, **fields,
+                    "generationConfig": {"stopSequences": stop, "temperature": 0, "maxOutputTokens": 100}}
+        else:
+            body["stop"] = stop
+        r = self.sent(path, body).json
+        if path == "/v1/messages":
+            return r["content"][-1]["text"], r["stop_sequence"]
+        if path == "/api/chat":
+            return r["message"]["content"], None
+        if path == "/v1/chat/completions":
+            return r["choices"][0]["message"]["content"], None
+        return r["candidates"][0]["content"]["parts"][-1]["text"], None
+
+    def test_all_dialects(self):
+        for path in self.PATHS:
+            for stop, left in (("OBS:", "It is 4.\n"), ("\n\n", "It is 4.\nOBS: y"), ("\n", "It is 4."), ("4", "It is "), ("<", "It is 4.\nOBS: y")):
+                text, found = self.ask(path, [stop])
+                self.assertEqual(text, left, (path, stop))
+                self.assertEqual(found, stop if path == "/v1/messages" and "y" not in left else None)
+            self.assertNotIn("It", self.ask(path, ["Hm"], stop_in_reasoning=True)[0])
+
+    def test_stream(self):
+        """Nothing is computed after the stop string, and nothing of it is shown."""
+        body = {"messages": QUESTION, "temperature": 0, "max_tokens": 100, "grammar": self.GRAMMAR, "stop": "OBS:", "stream": True,
+                "stream_options": {"include_usage": True}}
+        chunks = [json.loads(data) for _, data in self.sent("/v1/chat/completions", body).frames if data != "[DONE]"]
+        deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+        self.assertEqual("".join(d.get("reasoning_content", "") for d in deltas), "Hm,\n\nOBS: x")
+        self.assertEqual("".join(d.get("content", "") for d in deltas), "It is 4.\n")
+        everything = self.sent("/v1/chat/completions", {**body, "stop": None}).frames
+        self.assertLess(chunks[-1]["usage"]["completion_tokens"], json.loads(everything[-2][1])["usage"]["completion_tokens"])
 
 
 class Families(unittest.TestCase):

@@ -78,6 +78,28 @@ class Responses(unittest.TestCase):
             self.assertEqual((events[0]["response"]["status"], events[0]["response"]["output"], events[0]["response"]["usage"]),
                              ("in_progress", [], None))
 
+    def test_logprobs(self):
+        """openai/openai-agents-python#1275: a list in every event of a text. vllm-project/vllm#23225: those that `include` asks for."""
+        for more, n in (({}, 0), ({"include": ["message.output_text.logprobs"]}, 1), ({"include": ["message.output_text.logprobs"], "top_logprobs": 3}, 1)):
+            part = self.create(**more).json["output"][0]["content"][0]
+            chat = self.server.post("/v1/chat/completions", {"temperature": 0, "max_tokens": 8, "logprobs": True, "top_logprobs": more.get("top_logprobs", 0),
+                                                             "messages": [{"role": "user", "content": "Tom had a red ball. What did Tom have?"}]}).json
+            self.assertEqual(part["logprobs"], chat["choices"][0]["logprobs"]["content"] if n else [])
+            events = self.events(**more)
+            deltas = [e["logprobs"] for e in events if e["type"] == "response.output_text.delta"]
+            self.assertEqual(sum(deltas, []), part["logprobs"])
+            self.assertEqual([e["logprobs"] for e in events if e["type"] == "response.output_text.done"], [part["logprobs"]])
+            self.assertEqual(events[-1]["response"]["output"][0]["content"][0], part)
+            self.assertEqual(events[-1]["response"]["top_logprobs"], more.get("top_logprobs", 0))
+
+    def test_include(self):
+        told = [self.create(**more).json["reprise"]["warnings"] for more in (
+            {"include": ["reasoning.encrypted_content"]}, {"include": ["no.such.thing"]}, {"top_logprobs": 2})]
+        self.assertEqual(told[:2], [[], ["'no.such.thing' in 'include': ignored"]])
+        self.assertIn("'top_logprobs' without", told[2][0])
+        self.refused(self.create(include=[1]), 400, "include")
+        self.refused(self.create(include=["message.output_text.logprobs"], top_logprobs=21), 400, "top_logprobs")
+
     def test_call_and_its_result(self):
         whole = self.create(**MUST).json
         call = whole["output"][0]

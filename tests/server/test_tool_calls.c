@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "sampling/text_stream.h"
 #include "server/generation/tool_calls.h"
 #include "support/tiny_random.h"
 
@@ -349,11 +350,69 @@ static void test_long_heads(void **state) {
     }
 }
 
+/* ---- stop strings ---- */
+
+typedef struct stopped {
+    tool_finder finder;
+    size_t n_fed;
+} stopped;
+
+static rp_stop_verdict on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
+    stopped *s = user;
+    assert_int_equal(tool_finder_feed(&s->finder, text + s->n_fed, n - s->n_fed), 0);
+    s->n_fed = n;
+    return tool_finder_stop(&s->finder, stop, n - end);
+}
+
+/* left: what remains of the answer as the model writes it. */
+static void check_stop(const char *text, const char *stop, const char *left) {
+    for (size_t piece = 1; piece <= strlen(text); piece++) {
+        stopped s = {.n_fed = 0};
+        text_stream stream = {.text = BASE_BUFFER(1 << 16), .on_stop = on_stop, .user = &s};
+        assert_int_equal(stop_matcher_open(&stream.stops, &stop, 1, NULL), RP_OK);
+        tool_finder_init(&s.finder, &ask, TOOL_REASONING_DROPPED, NULL, NULL);
+        for (size_t at = 0; at < strlen(text) && !stream.stop; at += piece)
+            assert_int_equal(text_stream_add(&stream, text + at, BASE_MIN(piece, strlen(text) - at), NULL), RP_OK);
+        text_stream_end(&stream);
+        assert_int_equal(stream.text.len, strlen(left));
+        assert_memory_equal(stream.text.data, left, strlen(left));
+        text_stream_close(&stream);
+        tool_finder_free(&s.finder);
+    }
+}
+
+/* vllm-project/vllm#14399: a stop string in the reasoning must not take the answer away; nor one in a call its arguments. */
+static void test_stops(void **state) {
+    (void)state;
+    ask.convention = (tool_convention){tool_family_find("hermes"), tool_convention_detect("</think>", 8, NULL).reasoning};
+#define REASONED "<think>a\n\nSTOP <b</think>\n\n"
+    check_stop(REASONED "c STOP d", "STOP", REASONED "c ");
+    check_stop(REASONED "c\n\nd", "\n\n", REASONED "c");
+    check_stop(REASONED "c <d", "<", REASONED "c ");
+    check_stop(REASONED "c think>", "think>", REASONED "c ");
+    check_stop(REASONED "c", "</think>\n\nc", REASONED "c");
+    check_stop("\n<think>a\n</think>b\nc", "\n", "\n<think>a\n</think>b");
+    check_stop("\nb", "\n", "");
+    check_stop("<thin", "<", "<thin"); /* not decided at its end */
+    check_stop("<thing", "<", "");
+    check_stop("a <thing", "<", "a ");
+    check_stop("a " CALL("f", "{\"x\": \"STOP\"}") " STOP", "STOP", "a " CALL("f", "{\"x\": \"STOP\"}") " ");
+    check_stop("a " CALL("f", "{\"x\": 1}"), "<", "a " CALL("f", "{\"x\": 1}"));
+    check_stop("a " CALL("nobody", "{\"x\": 1}"), "<", "a ");
+    check_stop("a STOP", "STOP", "a ");
+    ask.convention = tool_convention_detect(NULL, 0, "gpt-oss");
+#define ANALYSIS "<|channel|>analysis<|message|>a STOP<|end|><|start|>assistant<|channel|>final<|message|>"
+    check_stop(ANALYSIS "b STOP c", "STOP", ANALYSIS "b ");
+    check_stop(ANALYSIS "b assistant c", "assistant", ANALYSIS "b ");
+    ask.convention = (tool_convention){NULL, NULL};
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),      cmocka_unit_test(test_calls),     cmocka_unit_test(test_no_calls),
         cmocka_unit_test(test_cut_calls), cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_conventions),
         cmocka_unit_test(test_values_by_schema), cmocka_unit_test(test_reasoning), cmocka_unit_test(test_opened_reasoning), cmocka_unit_test(test_long_heads),
+        cmocka_unit_test(test_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

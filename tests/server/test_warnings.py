@@ -102,7 +102,7 @@ class Told(Warnings):
         for path, body in FINE.items():
             self.assertEqual(self.warnings(path, body), [], path)
             self.assertEqual(self.warnings(path, {**body, "temprature": 0.2}), ["unknown field 'temprature': ignored"], path)
-        for path, outer, name in (("/v1/chat/completions", "stream_options", "include_usgae"), ("/v1/messages", "output_config", "format"),
+        for path, outer, name in (("/v1/chat/completions", "stream_options", "include_usgae"), ("/v1/messages", "output_config", "fromat"),
                                   ("/v1beta/models/default:generateContent", "generationConfig", "temprature")):
             body = {**FINE[path], outer: {**FINE[path][outer], name: 1}}
             self.assertEqual(self.warnings(path, body), [f"unknown field '{outer}.{name}': ignored"])
