@@ -182,7 +182,8 @@ static void append_texts(base_buffer *joined, const server_fields *f, const char
         const json_t *one = json_is_array(content) ? json_array_get(content, i) : content;
         const json_t *text = json_is_string(one) ? one : json_object_get(one, "text");
         if (!json_is_string(text))
-            server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a '%s' that is not text: give {\"type\": \"text\", \"text\": ...}",
+            server_fail(f->problem, SERVER_UNSUPPORTED, name, "'%s' has a document with a '%s' that is not text: give {\"type\": \"text\", "
+                                                              "\"text\": ...}",
                         name, field);
         else if (base_buffer_append_str(joined, json_string_value(text)) || base_buffer_append_str(joined, i + 1 < n ? "\n" : "\n\n"))
             server_fail_memory(f->problem);

@@ -29,10 +29,10 @@
 typedef struct tool_item {
     const server_tool *tool; /* NULL: text or reasoning */
     bool is_reasoning;
-    int32_t number;   /* index of the call in the answer, from 0 */
-    base_buffer text; /* text, or arguments as JSON */
+    int32_t number;    /* index of the call in the answer, from 0 */
+    base_buffer text;  /* text, or arguments as JSON */
     size_t begin, end; /* text: its range in the answer as the model wrote it */
-    bool is_whole;    /* the arguments are complete */
+    bool is_whole;     /* the arguments are complete */
 } tool_item;
 
 typedef enum tool_event { TOOL_TEXT,
