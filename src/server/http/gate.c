@@ -170,12 +170,12 @@ static bool link_refuse(gate_link *l, http_verdict verdict, const char *why) {
 static bool link_judge(gate_link *l) {
     while (!l->refused && l->in_good == 0 && l->in_at < l->in.len) {
         const char *why;
-        size_t used;
-        http_verdict verdict = http_stream_next(&l->stream, l->in.data + l->in_at, l->in.len - l->in_at, &used, &why);
+        size_t used, dropped;
+        http_verdict verdict = http_stream_next(&l->stream, l->in.data + l->in_at, l->in.len - l->in_at, &used, &dropped, &why);
         if (verdict == HTTP_WAIT) return true;
-        if (verdict == HTTP_PASS) l->in_good = used;
-        else if (verdict == HTTP_SKIP) l->in_at += used;
-        else return link_refuse(l, verdict, why);
+        if (verdict != HTTP_PASS) return link_refuse(l, verdict, why);
+        l->in_at += dropped;
+        l->in_good = used - dropped;
     }
     return true;
 }

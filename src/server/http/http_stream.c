@@ -53,30 +53,61 @@ static text next_line(text *rest) {
 
 /* ---- fields ---- */
 
-typedef struct fields {
+/* A head, or a trailer, that is checked and rewritten in place: what is written is never beyond what was read. */
+typedef struct head {
+    char *to;      /* end of the canonical bytes */
     uint32_t seen; /* bit i: of `once`, field i */
-    int n;
-    text length, coding;
-} fields;
+    int n, minor;  /* fields; HTTP/1.minor */
+    bool is_absolute;
+    text length, coding; /* canonical values */
+    size_t n_authority;
+    char authority[HTTP_MAX_AUTHORITY]; /* of an absolute target */
+} head;
+
+static void head_put(head *h, const char *bytes, size_t n) {
+    memmove(h->to, bytes, n);
+    h->to += n;
+}
 
 /* Fields that say one thing: of two, one reader takes the first and another the last. */
 static const char *const once[] = {"host", "content-length", "transfer-encoding", "content-type", "authorization", "x-api-key", "x-goog-api-key", "origin",
-                                   "expect", "sec-fetch-site", "x-reprise-cluster", "x-reprise-route", "x-reprise-resume"};
-enum { HOST, LENGTH, CODING };
+                                   "expect", "sec-fetch-site", "x-reprise-cluster", "x-reprise-route", "x-reprise-resume", "content-encoding", "referer"};
+enum { HOST, LENGTH, CODING, NO_FIELD = BASE_ARRAY_LEN(once) };
 static const char *const once_why[] = {"it has two Host fields", "it has two Content-Length fields", "it has two Transfer-Encoding fields"};
 
-static const char *check_once(fields *f, const text *name, const text *value) {
-    for (size_t i = 0; i < BASE_ARRAY_LEN(once); i++) {
-        if (!http_stream_is_text(name, once[i])) continue;
-        if (f->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
-        f->seen |= 1u << i;
-        if (i == LENGTH) f->length = *value;
-        if (i == CODING) f->coding = *value;
-    }
-    return http_stream_is_text(name, HTTP_REFUSED) ? "it has a reserved header field" : NULL;
+/* Which of `once` the field is. */
+static size_t find_once(const text *name) {
+    size_t i = 0;
+    while (i < NO_FIELD && !http_stream_is_text(name, once[i])) i++;
+    return i;
 }
 
-static const char *check_field(fields *f, const text *line) {
+/* The value that is passed on for that of field i of `once`. */
+static text canonical_value(const head *h, size_t i, text value) {
+    static const char chunked[] = "chunked";
+    if (i == HOST && h->is_absolute) return (text){h->authority, h->n_authority};
+    if (i == CODING && http_stream_is_text(&value, chunked)) return (text){chunked, sizeof(chunked) - 1};
+    for (; i == LENGTH && value.n > 1 && value.at[0] == '0'; value.n--) value.at++;
+    return value;
+}
+
+static const char *take_field(head *h, const text *name, const text *value) {
+    const size_t i = find_once(name);
+    if (i < NO_FIELD && h->seen >> i & 1) return i < BASE_ARRAY_LEN(once_why) ? once_why[i] : "a field that must be unique is repeated";
+    if (http_stream_is_text(name, HTTP_REFUSED)) return "it has a reserved header field";
+    if (http_stream_is_text(name, "cookie")) return NULL;
+    if (i < NO_FIELD) h->seen |= 1u << i;
+    const text put = canonical_value(h, i, *value);
+    head_put(h, name->at, name->n);
+    head_put(h, ":", 1);
+    head_put(h, put.at, put.n);
+    if (i == LENGTH) h->length = (text){h->to - put.n, put.n};
+    if (i == CODING) h->coding = (text){h->to - put.n, put.n};
+    head_put(h, "\r\n", 2);
+    return NULL;
+}
+
+static const char *check_field(head *h, const text *line) {
     size_t n = 0, end = line->n;
     if (line->at[0] == ' ' || line->at[0] == '\t') return "a header field is folded over two lines";
     while (n < line->n && is_token(line->at[n])) n++;
@@ -89,24 +120,61 @@ static const char *check_field(fields *f, const text *line) {
     while (n < end && (line->at[n] == ' ' || line->at[n] == '\t')) n++;
     while (end > n && (line->at[end - 1] == ' ' || line->at[end - 1] == '\t')) end--;
     value = (text){line->at + n, end - n};
-    return check_once(f, &name, &value);
+    return take_field(h, &name, &value);
 }
 
 /* Fields up to the empty line. NULL: they are right. */
-static const char *http_stream_check_fields(fields *f, text rest) {
+static const char *http_stream_check_fields(head *h, text rest) {
     const char *why = NULL;
-    while (!why && rest.n > 2 && f->n <= HTTP_MAX_FIELDS) {
+    while (!why && rest.n > 2 && h->n <= HTTP_MAX_FIELDS) {
         text line = next_line(&rest);
-        f->n++;
-        why = check_field(f, &line);
+        h->n++;
+        why = check_field(h, &line);
     }
     return why;
 }
 
 /* ---- heads ---- */
 
-/* METHOD SP TARGET SP HTTP/1.x. *minor: x. */
-static const char *check_request_line(const text *line, int *minor) {
+static bool begins_with(const text *t, const char *prefix) {
+    return t->n >= strlen(prefix) && strncasecmp(t->at, prefix, strlen(prefix)) == 0;
+}
+
+/* RFC 9112, 3.2.2: takes the authority of an absolute target, which *target then begins after. */
+static const char *take_authority(head *h, text *target) {
+    const size_t scheme = begins_with(target, "https://") ? 8 : begins_with(target, "http://") ? 7 : 0;
+    size_t n = scheme;
+    if (scheme == 0) return "the request target is neither a path nor an http address";
+    while (n < target->n && !strchr("/?", target->at[n])) n++;
+    h->n_authority = n - scheme;
+    if (h->n_authority == 0 || memchr(target->at, '@', n)) return "the address in the request target has no host, or names a user";
+    if (h->n_authority > HTTP_MAX_AUTHORITY) return "the host in the request target is too long";
+    memcpy(h->authority, target->at + scheme, h->n_authority);
+    h->is_absolute = true;
+    target->at += n;
+    target->n -= n;
+    return NULL;
+}
+
+/* Writes the request line with the path of the target. */
+static const char *take_target(head *h, const text *method, text target, const text *version) {
+    const bool asks_options = http_stream_is_text(method, "OPTIONS");
+    const char *why = NULL;
+    if (memchr(target.at, '#', target.n)) return "the request target contains a fragment";
+    if (target.at[0] != '/' && !(asks_options && target.n == 1 && target.at[0] == '*') && (why = take_authority(h, &target))) return why;
+    head_put(h, method->at, method->n);
+    head_put(h, " ", 1);
+    if (target.n == 0) head_put(h, asks_options ? "*" : "/", 1); /* RFC 9112, 3.2.4 */
+    else if (target.at[0] == '?') head_put(h, "/", 1);
+    head_put(h, target.at, target.n);
+    head_put(h, " ", 1);
+    head_put(h, version->at, version->n);
+    head_put(h, "\r\n", 2);
+    return NULL;
+}
+
+/* METHOD SP TARGET SP HTTP/1.x. */
+static const char *check_request_line(head *h, const text *line) {
     size_t method = 0, target;
     while (method < line->n && is_token(line->at[method])) method++;
     if (method == 0 || method > MAX_METHOD || method == line->n || line->at[method] != ' ') return "the request line does not begin with a method and a space";
@@ -116,8 +184,8 @@ static const char *check_request_line(const text *line, int *minor) {
     text version = {line->at + at + 1, line->n - at - 1};
     if (version.n != 8 || memcmp(version.at, "HTTP/1.", 7) != 0 || !(version.at[7] == '0' || version.at[7] == '1'))
         return "its version is not HTTP/1.1 or HTTP/1.0";
-    *minor = version.at[7] - '0';
-    return NULL;
+    h->minor = version.at[7] - '0';
+    return take_target(h, &(text){line->at, method}, (text){line->at + target, at - target}, &version);
 }
 
 static const char *http_stream_take_length(http_stream *s, const text *value) {
@@ -132,30 +200,44 @@ static const char *http_stream_take_length(http_stream *s, const text *value) {
 }
 
 /* Where the body ends, which everybody has to agree on. */
-static const char *take_framing(http_stream *s, const fields *f, int minor) {
-    bool has_length = f->seen >> LENGTH & 1, has_coding = f->seen >> CODING & 1;
-    if (minor == 1 && !(f->seen >> HOST & 1)) return "it has no Host field";
+static const char *take_framing(http_stream *s, const head *h) {
+    bool has_length = h->seen >> LENGTH & 1, has_coding = h->seen >> CODING & 1;
+    if (h->minor == 1 && !(h->seen >> HOST & 1)) return "it has no Host field";
     if (has_length && has_coding) return "it has both Content-Length and Transfer-Encoding";
-    if (has_coding && (minor == 0 || !http_stream_is_text(&f->coding, "chunked"))) return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
+    if (has_coding && (h->minor == 0 || !http_stream_is_text(&h->coding, "chunked"))) return "the Transfer-Encoding is not chunked (of HTTP/1.1)";
     s->state = has_coding ? HTTP_SIZE : HTTP_HEAD;
-    return has_length ? http_stream_take_length(s, &f->length) : NULL;
+    return has_length ? http_stream_take_length(s, &h->length) : NULL;
 }
 
-static http_verdict next_head(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+/* The end of a canonical head that may use `room` bytes. HTTP/1.0 may have an absolute target and no Host. */
+static const char *end_head(head *h, const char *room) {
+    static const char name[] = "Host:";
+    if (h->is_absolute && !(h->seen >> HOST & 1)) {
+        if ((size_t)(room - h->to) < sizeof(name) - 1 + h->n_authority + 4) return "it has an address without a path, and no Host field";
+        head_put(h, name, sizeof(name) - 1);
+        head_put(h, h->authority, h->n_authority);
+        head_put(h, "\r\n", 2);
+    }
+    head_put(h, "\r\n", 2);
+    return NULL;
+}
+
+static http_verdict next_head(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped, const char **why) {
     if (bytes[0] == '\r' && n == 1) return HTTP_WAIT;
-    if (bytes[0] == '\r' && bytes[1] == '\n') return *used = 2, HTTP_SKIP; /* RFC 9112, 2.2 */
+    if (bytes[0] == '\r' && bytes[1] == '\n') return *used = *dropped = 2, HTTP_PASS; /* RFC 9112, 2.2 */
     if (!is_token(bytes[0])) return *why = "it does not begin with a method", HTTP_REFUSE;
     size_t end = block_end(s, bytes, BASE_MIN(n, HTTP_MAX_HEAD), false, why);
     if (*why) return HTTP_REFUSE;
     if (end == 0 && n >= HTTP_MAX_HEAD) return *why = "the header section has more than 32 KiB", HTTP_TOO_LARGE;
     if (end == 0) return HTTP_WAIT;
     text rest = {bytes, end}, line = next_line(&rest);
-    fields f = {0};
-    int minor = 1;
-    if ((*why = check_request_line(&line, &minor)) || (*why = http_stream_check_fields(&f, rest))) return HTTP_REFUSE;
-    if (f.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
-    if ((*why = take_framing(s, &f, minor))) return HTTP_REFUSE;
+    head h = {.to = bytes};
+    if ((*why = check_request_line(&h, &line)) || (*why = http_stream_check_fields(&h, rest))) return HTTP_REFUSE;
+    if (h.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
+    if ((*why = take_framing(s, &h)) || (*why = end_head(&h, bytes + end))) return HTTP_REFUSE;
     s->scanned = 0;
+    *dropped = end - (size_t)(h.to - bytes);
+    memmove(bytes + *dropped, bytes, end - *dropped);
     return *used = end, HTTP_PASS;
 }
 
@@ -194,26 +276,27 @@ static http_verdict next_data_end(http_stream *s, const char *bytes, size_t n, s
     return *used = 2, HTTP_PASS;
 }
 
-static http_verdict next_trailer(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
+static http_verdict next_trailer(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped, const char **why) {
     size_t end = n > 1 && bytes[0] == '\r' && bytes[1] == '\n' ? 2 : block_end(s, bytes, BASE_MIN(n, HTTP_MAX_TRAILER), false, why);
     if (*why) return HTTP_REFUSE;
     if (end == 0) return n < HTTP_MAX_TRAILER ? HTTP_WAIT : (*why = "the trailer has more than 8 KiB", HTTP_REFUSE);
-    fields f = {0};
-    *why = http_stream_check_fields(&f, (text){bytes, end});
-    if (!*why && (f.seen || f.n > HTTP_MAX_FIELDS)) *why = "the trailer has a field that belongs in the header section";
+    head h = {.to = bytes};
+    *why = http_stream_check_fields(&h, (text){bytes, end});
+    if (!*why && (h.seen || h.n > HTTP_MAX_FIELDS)) *why = "the trailer has a field that belongs in the header section";
     if (*why) return HTTP_REFUSE;
     *s = (http_stream){.state = HTTP_HEAD};
+    *dropped = end - 2; /* all of its fields */
     return *used = end, HTTP_PASS;
 }
 
-http_verdict http_stream_next(http_stream *s, const char *bytes, size_t n, size_t *used, const char **why) {
-    *used = 0;
+http_verdict http_stream_next(http_stream *s, char *bytes, size_t n, size_t *used, size_t *dropped, const char **why) {
+    *used = *dropped = 0;
     *why = NULL;
     switch (s->state) {
-    case HTTP_HEAD: return next_head(s, bytes, n, used, why);
+    case HTTP_HEAD: return next_head(s, bytes, n, used, dropped, why);
     case HTTP_SIZE: return next_size(s, bytes, n, used, why);
     case HTTP_DATA_END: return next_data_end(s, bytes, n, used, why);
-    case HTTP_TRAILER: return next_trailer(s, bytes, n, used, why);
+    case HTTP_TRAILER: return next_trailer(s, bytes, n, used, dropped, why);
     default: return next_data(s, n, used);
     }
 }
