@@ -345,8 +345,7 @@ static void *loader_run(void *user) {
 /* The value of a JSON body's field `model`, or of `name`, which older clients of Ollama send. A body of XML has none: then it is in the query. NULL:
  * none, or a problem. */
 static const char *name_in_body(server_request *x) {
-    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (type && strstr(type, "xml")) return server_request_query(x, "model");
+    if (request_is_document(x)) return server_request_query(x, "model");
     if (!x->root) x->root = server_json_parse(x->body.data, x->body.len, &x->problem);
     const char *name = json_string_value(json_object_get(x->root, "model"));
     if (!name) name = json_string_value(json_object_get(x->root, "name"));

@@ -28,6 +28,7 @@
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together, unless options say otherwise */
 #define SERVER_ROUTED_BODIES_BYTES ((uint64_t)1 << 30) /* of a router */
+#define SERVER_BUSY_RETRY_MS 1000
 #define SERVER_N_STATUS_CLASSES 6
 
 typedef enum server_state { SERVER_STATE_LOADING, SERVER_STATE_READY, SERVER_STATE_DRAINING, SERVER_STATE_CLOSED } server_state;

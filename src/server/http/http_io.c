@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_io.c: libmicrohttpd's callbacks, on its I/O threads: they check heads, collect bodies, and send replies
  * and streams. They never block. */
+#define _POSIX_C_SOURCE 200809L /* strncasecmp */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/cluster/cluster_port.h"
 #include "server/http/http_stream.h"
+#include "server/http/request_content.h"
 #include "server/server_internal.h"
 
 #define STREAM_BLOCK_BYTES ((size_t)32 << 10) /* most that is taken of a stream at once */
 #define LOADING_RETRY_MS 1000
-#define BUSY_RETRY_MS 1000
 #define DRAINING_RETRY_MS 5000
 #define LOG_LINE_BYTES 1024
 
@@ -59,6 +61,9 @@ static void add_page_headers(const server_request *x, struct MHD_Response *r) {
     add_header(r, "Referrer-Policy", "no-referrer");
 }
 
+/* RFC 9110, 9.3.7: "OPTIONS *" asks what the server can do, whatever its resources are. */
+static bool asks_options(const server_request *x) { return strcmp(x->method, "OPTIONS") == 0 && strcmp(x->path, "*") == 0; }
+
 static void add_headers(server_request *x, struct MHD_Response *r) {
     char seconds[16];
     const char *streamed = x->is_bytes ? x->content_type : x->is_lines ? "application/x-ndjson" : "text/event-stream";
@@ -70,6 +75,8 @@ static void add_headers(server_request *x, struct MHD_Response *r) {
     if (x->page_tag[0]) add_page_headers(x, r);
     else add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (x->problem.kind == SERVER_METHOD) add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
+    if (asks_options(x) && !x->problem.kind) add_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (request_content_is_refused(x)) add_header(r, MHD_HTTP_HEADER_ACCEPT_ENCODING, REQUEST_CONTENT_CODINGS);
     if (x->problem.kind == SERVER_KEY) add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (x->problem.retry_after_ms > 0) {
         snprintf(seconds, sizeof(seconds), "%" PRIu32, (x->problem.retry_after_ms + 999) / 1000);
@@ -142,7 +149,8 @@ static enum MHD_Result queue_stream(server_request *x) {
 static const char *secret_of(server_request *x) {
     static const char bearer[] = "Bearer ";
     const char *value = server_request_header(x, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (value) return strncmp(value, bearer, sizeof(bearer) - 1) == 0 ? value + sizeof(bearer) - 1 : NULL;
+    if (value && strncasecmp(value, bearer, sizeof(bearer) - 1) != 0) return NULL;
+    if (value) return value + strspn(value + sizeof(bearer) - 1, " ") + sizeof(bearer) - 1; /* RFC 9110, 11.4 */
     if ((value = server_request_header(x, "x-api-key")) || (value = server_request_header(x, "x-goog-api-key"))) return value;
     return x->route && x->route->problem == server_problem_gemini ? server_request_query(x, "key") : NULL;
 }
@@ -166,7 +174,7 @@ static void check_key(server_request *x) {
     else if (!(key->rights & x->route->right)) server_fail(&x->problem, SERVER_RIGHTS, NULL, "this API key lacks the right for this request");
     else if (!api_keys_begin(key)) {
         server_fail(&x->problem, SERVER_QUOTA, NULL, "this API key has %d running requests, its limit", key->max_running);
-        x->problem.retry_after_ms = BUSY_RETRY_MS;
+        x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
     } else x->key = key;
 }
 
@@ -192,6 +200,8 @@ static void find_route(server_request *x, const char *url) {
 
 /* A page of the origin that may ask wants to know whether it may. */
 static bool is_preflight(const server_request *x) { return x->server->cors_origin && strcmp(x->method, "OPTIONS") == 0; }
+/* Is it answered without a route? */
+static bool wants_nothing(const server_request *x) { return !x->problem.kind && (is_preflight(x) || asks_options(x)); }
 
 /* A head that the gate has refused comes as one of its own (gate.h). */
 static bool was_refused(server_request *x) {
@@ -212,19 +222,20 @@ static void judge_head(server_request *x, const char *method, const char *url) {
     atomic_fetch_add(&s->counts.requests, 1);
     if (was_refused(x)) return;
     if (!x->relay) request_check_host(x); /* a page cannot sign */
-    if (is_preflight(x) && !x->problem.kind) return;
+    if (wants_nothing(x)) return;
     find_route(x, url);
     if (x->route && !x->relay) request_check_origin(x);
     if (x->route && !x->route->is_quick) {
         if (x->peer->refused) {
             server_fail(&x->problem, SERVER_BUSY, NULL, "too many connections, from this address or in total: close some, or retry later");
-            x->problem.retry_after_ms = BUSY_RETRY_MS;
+            x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
         }
         check_state(x);
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
     http_io_check_size(x);
     if (x->route && !x->problem.kind) request_check_media(x);
+    if (x->route && !x->problem.kind) request_check_content(x);
 }
 
 /* ---- bodies ---- */
@@ -239,10 +250,7 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     if (x->body_bytes > 2 * most) return MHD_NO;
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
-    if (atomic_fetch_add(&s->body_bytes, n) + n > s->options.max_bodies_bytes) {
-        server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
-        x->problem.retry_after_ms = BUSY_RETRY_MS;
-    } else if (base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
+    if (request_count_body(x, n) && base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
     x->body_is_counted = true;
     if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* not appended */
     return MHD_YES;
@@ -255,7 +263,7 @@ static enum MHD_Result http_io_refuse(server_request *x) {
     return queue_reply(x);
 }
 
-static enum MHD_Result answer_preflight(server_request *x) {
+static enum MHD_Result answer_nothing(server_request *x) {
     base_buffer nothing = {0};
     server_request_reply_text(x, 204, "text/plain", &nothing);
     return queue_reply(x);
@@ -283,7 +291,7 @@ static enum MHD_Result http_io_begin(server_request *x) {
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
     cluster_port_end(x);
-    if (is_preflight(x) && !x->problem.kind) return answer_preflight(x);
+    if (wants_nothing(x)) return answer_nothing(x);
     if (x->problem.kind || !x->route) return http_io_refuse(x);
     if (!x->route->is_quick) return http_io_dispatch(x);
     x->route->handle(x);

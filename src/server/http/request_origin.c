@@ -150,21 +150,69 @@ void request_check_origin(server_request *x) {
 /* Is it this media type, with or without parameters? */
 static bool request_origin_is_type(const char *type, const char *wanted) {
     size_t n = strlen(wanted);
-    return strncasecmp(type, wanted, n) == 0 && (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
+    return type && strncasecmp(type, wanted, n) == 0 && (type[n + strspn(type + n, " \t")] == ';' || type[n + strspn(type + n, " \t")] == '\0');
+}
+
+bool request_is_document(const server_request *x) {
+    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    return request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml");
 }
 
 /* POST: does a body of this path come as JSON or as a PML document? PUT takes documents alone. */
 static bool posts_documents(const server_route *r) { return strcmp(r->path, "/v1/prompts") == 0; }
 
+static bool begins_with(const char *text, const char *prefix) { return strncasecmp(text, prefix, strlen(prefix)) == 0; }
+
+/* Is it a page of this server? "http://localhost:8080/#chat" has the Host "localhost:8080". */
+static bool is_own_page(const char *url, const char *host) {
+    char origin[SERVER_HOST_BYTES + 16];
+    const char *authority = strstr(url, "://");
+    const size_t n = authority ? (size_t)(authority - url) + 3 + strcspn(authority + 3, "/?#") : SIZE_MAX;
+    if (n >= sizeof(origin)) return false;
+    memcpy(origin, url, n);
+    origin[n] = '\0';
+    return server_origin_is_own(origin, host);
+}
+
+typedef struct browser_signs {
+    const char *host;
+    bool found;
+} browser_signs;
+
+/* Headers that a browser adds to a request of a page, and that the page can neither change nor suppress all. */
+static enum MHD_Result find_sign(void *cls, enum MHD_ValueKind kind, const char *name, const char *value) {
+    browser_signs *s = cls;
+    (void)kind;
+    if (!name || !value) return MHD_YES;
+    if (strcasecmp(name, MHD_HTTP_HEADER_ORIGIN) == 0 || begins_with(name, "Sec-")) s->found = true;
+    if (strcasecmp(name, MHD_HTTP_HEADER_REFERER) == 0 && !is_own_page(value, s->host)) s->found = true;
+    if (strcasecmp(name, MHD_HTTP_HEADER_USER_AGENT) == 0 && (begins_with(value, "Mozilla/") || begins_with(value, "Opera/"))) s->found = true;
+    return s->found ? MHD_NO : MHD_YES;
+}
+
+static bool is_from_page(const server_request *x) {
+    browser_signs s = {.host = server_request_header(x, MHD_HTTP_HEADER_HOST)};
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, find_sign, &s);
+    return s.found;
+}
+
+/* Without a type, or with that of `curl -d`: a client that sends nothing else than JSON, or a form of a page. */
+static bool has_default_type(const char *type) { return !type || !type[0] || request_origin_is_type(type, "application/x-www-form-urlencoded"); }
+
+static bool takes_json(const server_route *r) { return strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0; }
+
+const char *request_media(const server_request *x) {
+    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
+    return takes_json(x->route) && has_default_type(type) ? "application/json" : type;
+}
+
 /* A body without a type is one that a page may send to anybody by POST; PUT needs a preflight whatever its type is. */
 void request_check_media(server_request *x) {
     const server_route *r = x->route;
     const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
-    bool posts = strcmp(r->method, "POST") == 0 || strcmp(r->method, "PATCH") == 0, puts = strcmp(r->method, "PUT") == 0;
-    bool takes_xml = puts || posts_documents(r);
-    if ((!posts && !puts) || (puts && !type) || (posts && type && request_origin_is_type(type, "application/json")) ||
-        (takes_xml && type && (request_origin_is_type(type, "application/xml") || request_origin_is_type(type, "text/xml"))))
-        return;
+    bool posts = takes_json(r), puts = strcmp(r->method, "PUT") == 0, takes_xml = puts || posts_documents(r);
+    if ((!posts && !puts) || (puts && !type) || (posts && request_origin_is_type(type, "application/json")) || (takes_xml && request_is_document(x))) return;
+    if (posts && has_default_type(type) && !is_from_page(x)) return;
     server_fail(&x->problem, SERVER_MEDIA, "Content-Type", "add the header 'Content-Type: %s'%s (with curl: -H "
                                                            "'Content-Type: %s'): the body was sent %s%.80s%s",
                 puts ? "application/xml" : "application/json", posts && takes_xml ? ", or application/xml for a PML document" : "",

@@ -3,7 +3,8 @@
  *
  *   Host          must be a name of this server (server_names_accept): otherwise a page has bound its own name to our address (DNS rebinding)
  *   Origin        must be this server's own page or --cors; without Origin, browsers send Sec-Fetch-Site
- *   Content-Type  must be application/json for JSON bodies: a form or a text/plain fetch is sent without a preflight request
+ *   Content-Type  must be application/json for JSON bodies: a form or a text/plain fetch is sent without a preflight request. None, or the
+ *                 default of `curl -d`, is JSON unless a header shows that a browser sent the request
  *
  * docs/decisions/0020-host-and-origin.md has the reasons. Names are immutable after the first request; any thread may read them.
  */
@@ -41,5 +42,10 @@ void request_check_host(struct server_request *x);
 /* Check Origin, and the type of the body, of a request with a route. */
 void request_check_origin(struct server_request *x);
 void request_check_media(struct server_request *x);
+
+/* After these checks, of a request with a route: the type of its body, application/json where it may have none; NULL: none. */
+const char *request_media(const struct server_request *x);
+/* Is its body a PML document? Else it is JSON. */
+bool request_is_document(const struct server_request *x);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "server/cluster/cluster_node.h"
 #include "server/cluster/cluster_port.h"
+#include "server/http/request_content.h"
 #include "server/http/server_request.h"
 #include "server/model_pool.h"
 #include "server/server_internal.h"
@@ -40,7 +41,8 @@ static void server_request_handle(server_request *x, bool gone) {
     if (gone) {
         server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
         server_request_reply_problem(x);
-    } else if (model_pool_enter(x)) x->route->handle(x);
+    } else if (!request_decode_content(x)) server_request_reply_problem(x);
+    else if (model_pool_enter(x)) x->route->handle(x);
 }
 
 void server_run_work(server_work *work) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* server_request.c: see server_request.h. */
+#define _GNU_SOURCE /* strcasestr */
 #include "server/http/server_request.h"
 
 #include <stdio.h>
@@ -213,5 +214,5 @@ const char *server_request_header(const server_request *x, const char *name) {
 
 bool server_request_wants_events(const server_request *x) {
     const char *accept = server_request_header(x, MHD_HTTP_HEADER_ACCEPT);
-    return accept && strstr(accept, "text/event-stream");
+    return accept && strcasestr(accept, "text/event-stream");
 }

@@ -21,6 +21,7 @@
 
 #include "base/buffer.h"
 #include "server/http/api_keys.h"
+#include "server/http/content_coding.h"
 #include "server/generation/generation.h"
 #include "server/http/watchdog.h"
 #include "server/http/routing.h"
@@ -75,6 +76,7 @@ typedef struct server_request {
 
     base_buffer body;
     uint64_t body_bytes; /* received, stored or not */
+    content_codings codings; /* of the body, until a worker decodes it */
     bool body_is_counted, is_active; /* whether the server's counts include them */
 
     server_problem problem;

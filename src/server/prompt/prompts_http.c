@@ -82,7 +82,6 @@ static void handle_document(server_request *x) {
 }
 
 void handle_prompt(server_request *x) {
-    const char *type = server_request_header(x, MHD_HTTP_HEADER_CONTENT_TYPE);
-    if (type && strstr(type, "xml")) handle_document(x);
+    if (request_is_document(x)) handle_document(x);
     else generate_handle(x, &form);
 }

@@ -68,7 +68,7 @@ struct curl_slist *route_headers_of(server_request *x, bool *failed) {
                                         "traceparent", "tracestate", "User-Agent"};
     struct curl_slist *list = route_add_line(NULL, "Expect:"); /* curl's own: a node answers without it */
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && list; i++) {
-        const char *value = server_request_header(x, names[i]);
+        const char *value = strcmp(names[i], "Content-Type") == 0 ? request_media(x) : server_request_header(x, names[i]);
         if (value && value[0]) list = route_add_header(list, names[i], value);
         else if (strcmp(names[i], "x-goog-api-key") == 0 && x->route->problem == server_problem_gemini && (value = server_request_query(x, "key")))
             list = route_add_header(list, names[i], value);
