@@ -33,6 +33,17 @@ HOSTILE = {
     "no number": HEAD + b"Content-Length: \r\n\r\n" + BODY,
     "a length beyond 64 bits": HEAD + b"Content-Length: 18446744073709551651\r\n\r\n" + BODY,
     "two hosts": GET + b"Host: evil.test\r\n\r\n",
+    "an encoding twice": HEAD + LENGTH + b"Content-Encoding: identity\r\nContent-Encoding: identity\r\n\r\n" + BODY,
+    "no path": b"GET livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an authority as the target": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a star for GET": b"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "another scheme": b"GET ftp://localhost/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an address without a host": b"GET http:///livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an address with a user": b"GET http://a:b@localhost/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an address with a long host": b"GET http://" + b"a" * 400 + b"/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "an address without a path and a Host": b"GET http://localhost HTTP/1.0\r\n\r\n",
+    "a fragment": b"GET /livez#x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "chunked, chunked": HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
     "the same host twice": GET + b"host: localhost\r\n\r\n",
     "no host": b"GET /livez HTTP/1.1\r\n\r\n",
     "two keys": GET + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
@@ -146,6 +157,41 @@ class Heads(unittest.TestCase):
                     s.sendall(message[i:i + 1])
                 self.assertEqual(statuses(read_until_closed(s)), [200])
                 s.close()
+
+    def test_white_space_around_values(self):
+        """Once `Transfer-Encoding: chunked ` hung its connection, `Content-Length: 59 ` got two replies, and `Host: localhost ` a 421."""
+        chunks = b"%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
+        for space in (b" ", b"\t", b" \t "):
+            head = b"POST /v1/completions HTTP/1.1\r\nHost:%slocalhost%s\r\nContent-Type: application/json%s\r\n" % (space, space, space)
+            end = b"GET /livez HTTP/1.1\r\nHost: localhost%s\r\nConnection: close%s\r\n\r\n" % (space, space)
+            for what, message in {"chunked": head + b"Transfer-Encoding:%sChunked%s\r\n\r\n" % (space, space) + chunks,
+                                  "a length": head + b"Content-Length:%s%d%s\r\n\r\n" % (space, len(BODY), space) + BODY,
+                                  "zeros": head + b"Content-Length:%s00%d%s\r\n\r\n" % (space, len(BODY), space) + BODY,
+                                  "a trailer": head + b"Transfer-Encoding: chunked%s\r\n\r\n" % space + chunks[:-2] + b"X-Sum: 1%s\r\n\r\n" % space}.items():
+                with self.subTest(what=what, space=space):
+                    received = self.exchange(message * 2 + end)
+                    self.assertEqual(statuses(received), [200, 200, 200], received[:1000])
+
+    def test_addresses_as_targets(self):
+        """RFC 9112, 3.2.2: a server accepts an absolute target, whose authority counts and not Host; RFC 9110, 9.3.7: OPTIONS * is for the server."""
+        for target, host, status in ((b"http://localhost/livez", b"localhost", 200), (b"HTTP://LocalHost:1/livez?a=b", b"evil.test", 200), (b"https://127.0.0.1/livez", b"", 200),
+                                     (b"http://localhost", b"localhost", 200), (b"http://localhost?a=/b", b"localhost", 200), (b"http://[::1]:8080/livez", b"x", 200),
+                                     (b"http://evil.test/livez", b"localhost", 421), (b"http://evil.test/livez", b"evil.test", 421), (b"http://localhost:x/livez", b"localhost", 421),
+                                     (b"http://localhost/v1/nothing", b"localhost", 404)):
+            for version in (b"1.1", b"1.0"):
+                with self.subTest(target=target, host=host, version=version):
+                    received = self.exchange(b"GET " + target + b" HTTP/" + version + b"\r\nA: b\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+                    self.assertEqual(statuses(received), [status], received[:500])
+        self.assertEqual(statuses(self.exchange(b"GET http://localhost/livez HTTP/1.0\r\n\r\n")), [200])
+        self.assertEqual(statuses(self.exchange(b"GET http://evil.test/livez HTTP/1.0\r\n\r\n")), [421])
+        for target, host, status in ((b"*", b"localhost", 204), (b"http://localhost", b"x", 204), (b"*", b"evil.test", 421), (b"http://localhost/", b"x", 405)):
+            received = self.exchange(b"OPTIONS " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+            self.assertEqual((statuses(received), b"\r\nAllow: GET" in received), ([status], status != 421), received)
+
+    def test_cookies(self):
+        """Nobody reads them: many of other programs on localhost do no harm."""
+        received = self.exchange(GET + b"Cookie: " + b"a=b; " * 5000 + b"\r\ncookie: ;;=\"\r\nConnection: close\r\n\r\n")
+        self.assertEqual(statuses(received), [200], received)
 
     def test_continue(self):
         s = self.server.socket()

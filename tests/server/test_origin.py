@@ -95,19 +95,49 @@ class Origin(ServerCase):
         self.assertEqual(server.get("/v1/models", headers={"Origin": "null", "Sec-Fetch-Site": "cross-site"}).status, 200)
 
     def test_bodies_that_need_no_preflight(self):
+        """What a page of another site may send without a preflight request is refused: by its type, and without one by a header of its browser."""
         asked = self.server.metrics()["reprise_answer_tokens_total"]
-        for path in ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/completion", "/tokenize", "/v1/prompts",
+        body = {**SHORT, "messages": [{"role": "user", "content": "a"}]}
+        own = {"Host": f"localhost:{self.port}"}
+        signs = ({"Sec-Fetch-Site": "none"}, {"sec-fetch-mode": "no-cors"}, {"Sec-Fetch-Dest": "document"}, {"Sec-CH-UA": "x"},
+                 {"Referer": "http://evil.test/"}, {"Referer": f"http://localhost:{int(self.port) + 1}/a"}, {"Referer": "http://localhost.evil.test"},
+                 {"Referer": ""}, {"User-Agent": "Mozilla/5.0 (X11)"}, {"Origin": f"http://localhost:{self.port}"})
+        for path in ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/completion", "/tokenize", "/v1/prompts", "/api/chat",
                      "/v1beta/models/default:generateContent", "/v1beta/cachedContents"):
-            for kind in ("text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
-                         "text/plain; x=application/json", "application/jsonx", ""):
-                with self.subTest(path=path, kind=kind):
-                    reply = self.server.post(path, {**SHORT, "messages": [{"role": "user", "content": "a"}]}, headers={"Content-Type": kind})
+            for kind, headers in [(kind, {}) for kind in ("text/plain", "text/plain;charset=UTF-8", "multipart/form-data; boundary=x", "application/jsonx",
+                                                          "text/plain; x=application/json", "application/x-www-form-urlencodedx")] + [
+                                 (kind, sign) for kind in ("application/x-www-form-urlencoded", "application/X-WWW-form-urlencoded;charset=UTF-8", "") for sign in signs]:
+                with self.subTest(path=path, kind=kind, headers=headers):
+                    reply = self.server.post(path, body, headers={**own, "Content-Type": kind, **headers})
                     self.assertEqual((reply.status, b"Content-Type: application/json" in reply.body), (415, True), reply.body)
-        s = self.server.socket()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{\"prompt\":\"\"}")
-        self.assertIn(b" 415 ", s.recv(4096))
-        s.close()
+        for sign in signs:
+            s = self.server.socket()
+            head = "".join(f"{name}: {value}\r\n" for name, value in {**own, **sign}.items())
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\n{head}Content-Length: 13\r\nConnection: close\r\n\r\n{{\"prompt\":\"\"}}".encode())
+            self.assertIn(b" 415 ", s.recv(4096), sign)
+            s.close()
         self.assertEqual(self.server.metrics()["reprise_answer_tokens_total"], asked)
+
+    def test_bodies_without_a_type(self):
+        """What `curl -d` and LiteLLM send is JSON: no browser sends a body without any of those headers."""
+        for kind in ("application/x-www-form-urlencoded", "Application/x-www-form-urlencoded; charset=utf-8", ""):
+            for headers in ({}, {"User-Agent": "curl/8"}, {"Host": f"localhost:{self.port}", "Referer": f"http://localhost:{self.port}/x#y"}):
+                with self.subTest(kind=kind, headers=headers):
+                    reply = self.server.post("/v1/completions", SHORT, headers={"Content-Type": kind, **headers})
+                    self.assertEqual(reply.status, 200, reply.body)
+        s = self.server.socket()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\nConnection: close\r\n\r\n{\"prompt\":\"a\",\"max_tokens\": 1}")
+        self.assertIn(b" 200 ", s.recv(4096))
+        s.close()
+        self.assertEqual(self.server.ask("PUT", "/v1/schemas/s", SCHEMA).status, 200)
+        reply = self.server.ask("PATCH", "/v1/cache/entries?name=s", '{"pinned": false}', headers={"Content-Type": "application/x-www-form-urlencoded"})
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def test_types_of_documents(self):
+        """The type decides, not three letters in it."""
+        self.assertEqual(self.server.ask("PUT", "/v1/schemas/s", SCHEMA).status, 200)
+        for kind, body, status in (("Application/XML", "<prompt schema='s'><m/></prompt>", 200), ("application/json; note=xml", {"prompt": "<prompt schema='s'><m/></prompt>"}, 200)):
+            self.assertEqual(self.server.post("/v1/prompts", body, headers={"Content-Type": kind}).status, status, kind)
 
     def test_types_of_bodies(self):
         for kind in ("application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;charset=utf-8"):

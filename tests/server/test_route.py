@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`reprise route`: two nodes and a router: every dialect answers as a node does; requests go where their KV is; nodes fail, drain, restart; keys."""
+import gzip
 import json
 import os
 import shutil
@@ -115,6 +116,25 @@ class Routing(Cluster):
                 self.assertNotIn(b"\n: r ", stream.body)
                 self.assertEqual(text_of_stream(stream, delta), whole(direct.json))
                 self.assertIn(stream.headers["x-reprise-node"], self.nodes)
+
+    def test_encoded_bodies(self):
+        """The router decodes; a node gets the plain body, without Content-Encoding, as JSON whatever the client's type was."""
+        path, body, whole, _ = DIALECTS["text"]
+        plain = whole(self.router.post(path, body).json)
+        encoded = gzip.compress(json.dumps(body).encode())
+        for headers in ({"Content-Encoding": "gzip"}, {"Content-Encoding": "gzip", "Content-Type": "application/x-www-form-urlencoded"},
+                        {"Content-Encoding": "gzip", "Content-Type": ""}):
+            for streamed in (False, True):
+                data = gzip.compress(json.dumps({**body, "stream": True}).encode()) if streamed else encoded
+                reply = self.router.post(path, data, headers=headers)
+                self.assertEqual(reply.status, 200, reply.body)
+                self.assertIn(reply.headers["x-reprise-node"], self.nodes)
+                self.assertEqual(text_of_stream(reply, DIALECTS["text"][3]) if streamed else whole(reply.json), plain)
+        self.assertEqual(self.router.ask("PUT", "/v1/schemas/packed", gzip.compress(CITIES.replace('"cities"', '"packed"').encode()), headers={"Content-Encoding": "gzip"}).status, 200)
+        self.assertEqual(self.router.ask("DELETE", "/v1/schemas/packed").status, 200)
+        reply = self.router.post(path, encoded, headers={"Content-Encoding": "br"})
+        self.assertEqual((reply.status, reply.headers["Accept-Encoding"]), (415, "gzip, deflate, zstd"))
+        self.refused(self.router.post(path, encoded[:-1], headers={"Content-Encoding": "gzip"}), 400, "not valid gzip")
 
     def test_embeddings(self):
         for path, body in (("/v1/embeddings", {"input": ["a ball", "a kite"]}), ("/v1/rerank", {"query": "ball", "documents": ["a kite", "a ball"]})):
