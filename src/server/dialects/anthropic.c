@@ -74,7 +74,7 @@ static bool ends_with_text(const generation *gen) {
     return gen->n_calls == 0 || gen->calls[gen->n_calls - 1].message != gen->n_messages - 1;
 }
 
-/* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"}: as the model likes it. */
+/* {"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, or {"type": "adaptive"} or "between_tools": as the model likes it. */
 static void parse_thinking(generation *gen, const server_fields *f) {
     const json_t *thinking = server_field_object(f, "thinking");
     server_fields g = {thinking, f->problem, "thinking."};
@@ -84,8 +84,8 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     server_field_int(&g, "budget_tokens", 1, INT32_MAX, &gen->thinking_tokens);
     if (strcmp(type, "enabled") == 0) generation_set_thinking(gen, true);
     else if (strcmp(type, "disabled") == 0) generation_set_thinking(gen, false);
-    else if (strcmp(type, "adaptive") != 0)
-        server_fail(f->problem, SERVER_INVALID, "thinking", "thinking.type: is '%.40s': give enabled, disabled or adaptive", type);
+    else if (strcmp(type, "adaptive") != 0 && strcmp(type, "between_tools") != 0)
+        server_fail(f->problem, SERVER_INVALID, "thinking", "thinking.type: is '%.40s': give enabled, disabled, adaptive or between_tools", type);
 }
 
 /* {"effort": "low", "format": {"type": "json_schema", "schema": {...}}}; the format was the field output_format of a beta. */

@@ -64,6 +64,7 @@ int llamacpp_parse_embedding(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     int32_t norm = NORM_EUCLIDEAN;
     embedding_begin(gen);
+    server_field_text(&f, "model", &gen->model);
     generation_prompts(gen, &f, server_field(&f, "content") ? "content" : "input", true);
     server_field_int(&f, "embd_normalize", -1, INT32_MAX, &norm);
     gen->embedding.raw = norm == -1;

@@ -75,10 +75,21 @@ static bool gemini_tools_is_text(const json_t *part) {
     return !gemini_tools_either(part, "functionCall", "function_call") && !gemini_tools_either(part, "functionResponse", "function_response");
 }
 
+/* Parts of another kind than text, in place of it. */
+static void gemini_tools_check_parts(const json_t *parts, const char *name, server_problem *p) {
+    static const char *const kinds[] = {"inlineData", "inline_data", "fileData", "file_data", "executableCode", "executable_code",
+                                        "codeExecutionResult", "code_execution_result", "toolCall", "tool_call", "toolResponse", "tool_response"};
+    for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++)
+        for (size_t k = 0; k < BASE_ARRAY_LEN(kinds) && !p->kind; k++)
+            if (json_object_get(json_array_get(parts, i), kinds[k]) && !json_object_get(json_array_get(parts, i), "text"))
+                server_fail(p, SERVER_UNSUPPORTED, name, "'%.60s.parts[%zu].%s': this model accepts text only", name, i, kinds[k]);
+}
+
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p) {
     static const char *const types[] = {"text", NULL};
     size_t before = gen->n_messages;
     json_t *texts = json_array();
+    gemini_tools_check_parts(parts, name, p);
     if (!texts) server_fail_memory(p);
     for (size_t i = 0; i < json_array_size(parts); i++) {
         json_t *part = json_array_get(parts, i);
@@ -151,7 +162,8 @@ static void gemini_tools_parse_config(generation *gen, const json_t *config, ser
 void gemini_parse_tools(generation *gen, const server_fields *f) {
     const json_t *tools = server_field_array(f, "tools"), *config = gemini_tools_either(f->object, "toolConfig", "tool_config");
     for (size_t i = 0; i < json_array_size(tools) && !f->problem->kind; i++) gemini_tools_parse_tool(gen, json_array_get(tools, i), i, f->problem);
-    if (config) gemini_tools_parse_config(gen, config, f->problem);
+    if (config && !json_is_object(config) && !json_is_null(config)) server_field_wrong(f, "toolConfig", config, "an object");
+    else if (config) gemini_tools_parse_config(gen, config, f->problem);
 }
 
 /* ---- forms ---- */

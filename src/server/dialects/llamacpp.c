@@ -21,7 +21,7 @@ static void parse_length(generation *gen, const server_fields *f, const char *na
 
 #define COMPLETION_FIELDS \
     SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias " \
-    "json_schema cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+    "json_schema n_cmpl cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
 
 /* All fields but the prompt. */
 static void llamacpp_parse_options(generation *gen, const server_fields *f) {
@@ -32,6 +32,7 @@ static void llamacpp_parse_options(generation *gen, const server_fields *f) {
     s->top_k = 40;
     s->top_p = 0.95f;
     s->min_p = 0.05f;
+    server_field_text(f, "model", &gen->model);
     server_field_bool(f, "stream", &gen->stream);
     parse_length(gen, f, "max_tokens");
     parse_length(gen, f, "n_predict");
@@ -40,6 +41,8 @@ static void llamacpp_parse_options(generation *gen, const server_fields *f) {
     server_field_real(f, "presence_penalty", -100, 100, &s->presence_penalty);
     server_field_real(f, "frequency_penalty", -100, 100, &s->frequency_penalty);
     gen->has_seed = server_field_seed(f, "seed", &s->seed) && (int64_t)s->seed >= 0;
+    server_field_int(f, "n_cmpl", 1, SERVER_MAX_CHOICES, &gen->n);
+    server_field_bool(f, "return_tokens", &gen->returns_tokens);
     server_field_int(f, "n_probs", 0, RP_MAX_LOGPROBS, &n_probs);
     if (n_probs > 0) gen->n_logprobs = n_probs;
     generation_stops(gen, f, "stop");
@@ -134,8 +137,17 @@ static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, 
     return all;
 }
 
+static json_t *llamacpp_tokens(const rp_result *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_tokens && list; i++)
+        if (json_array_append_new(list, json_integer(r->tokens[i]))) return json_decref(list), NULL;
+    return list;
+}
+
 static json_t *whole_of(const server_request *x, const server_choice *c) {
-    return llamacpp_end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+    json_t *all = llamacpp_end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+    if (all && json_object_set_new(all, "tokens", x->gen.returns_tokens ? llamacpp_tokens(c->result) : json_array())) return json_decref(all), NULL;
+    return all;
 }
 
 /* Several prompts have a list of answers. */

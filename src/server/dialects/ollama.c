@@ -74,7 +74,15 @@ static void refuse_images(const server_fields *f) {
         server_fail(f->problem, SERVER_UNSUPPORTED, "images", "'%simages': this model accepts text only", f->prefix);
 }
 
-#define COMMON_FIELDS SERVER_EXTRA_FIELDS "model stream options format keep_alive think "
+static void parse_logprobs(generation *gen, const server_fields *f) {
+    bool wanted = false;
+    int32_t top = 0;
+    server_field_bool(f, "logprobs", &wanted);
+    server_field_int(f, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
+    if (wanted) gen->n_logprobs = top;
+}
+
+#define COMMON_FIELDS SERVER_EXTRA_FIELDS "model stream options format keep_alive think logprobs top_logprobs "
 
 static void parse_common(generation *gen, const server_fields *f) {
     gen->stream = true;
@@ -86,6 +94,7 @@ static void parse_common(generation *gen, const server_fields *f) {
     parse_format(gen, f);
     check_keep_alive(f);
     parse_think(gen, f);
+    parse_logprobs(gen, f);
     generation_extras(gen, f);
 }
 
@@ -194,9 +203,9 @@ int ollama_parse_chat(generation *gen, server_problem *p) {
 
 static bool is_chat(const server_request *x) { return strcmp(x->route->path, "/api/chat") == 0; }
 
-/* What an object has of an answer. Takes its parts over; thinking and calls may be NULL. */
+/* What an object has of an answer. Takes its parts over; all but the content may be NULL. */
 typedef struct ollama_answer {
-    json_t *content, *thinking, *calls;
+    json_t *content, *thinking, *calls, *logprobs;
 } ollama_answer;
 
 static json_t *message_of(ollama_answer a) {
@@ -210,8 +219,8 @@ static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     bool chat = is_chat(x);
     const char *name = x->gen.model ? x->gen.model : server_request_model(x); /* as Ollama does: the client's words */
     json_t *answer = chat ? message_of(a) : a.content;
-    return json_pack("{s:s, s:s, s:o, s:o*, s:b}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
-                     chat ? NULL : a.thinking, "done", done);
+    return json_pack("{s:s, s:s, s:o, s:o*, s:b, s:o*}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
+                     chat ? NULL : a.thinking, "done", done, "logprobs", a.logprobs);
 }
 
 static json_int_t nanoseconds(double ms) { return ms > 0 ? (json_int_t)(ms * 1e6) : 0; }
@@ -262,17 +271,24 @@ static json_t *ollama_whole(server_request *x) {
     const server_choice *c = &x->choices[0];
     json_t *thinking = generate_is_parsed(c) ? generate_reasoning(c) : NULL;
     if (json_string_length(thinking) == 0) json_decref(thinking), thinking = NULL;
-    return last_object(x, c, (ollama_answer){generate_text(c), thinking, calls_of(x, c)});
+    json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, c->result) : NULL;
+    return last_object(x, c, (ollama_answer){generate_text(c), thinking, calls_of(x, c), logprobs});
+}
+
+static json_t *piece_logprobs(const server_request *x, const server_piece *piece) {
+    return x->gen.n_logprobs >= 0 ? openai_piece_logprobs(x, piece) : NULL;
 }
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    return server_request_line(x, object_of(x, (ollama_answer){.content = server_json_text(piece->text, piece->n)}, false));
+    const ollama_answer answer = {.content = server_json_text(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
+    return server_request_line(x, object_of(x, answer, false));
 }
 
 static int ollama_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), server_json_text(piece->text, piece->n), NULL}, false));
+    const ollama_answer answer = {json_string(""), server_json_text(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
+    return server_request_line(x, object_of(x, answer, false));
 }
 
 /* A call is sent when it is complete; one that the limit has cut is text. */
@@ -282,7 +298,7 @@ static int ollama_call(server_request *x, server_choice *c, tool_event event, co
     if (event != TOOL_END) return 0;
     json_t *call = call_of(x, c, item);
     if (!call) return server_request_line(x, object_of(x, (ollama_answer){.content = tool_item_source(item)}, false));
-    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call)}, false));
+    return server_request_line(x, object_of(x, (ollama_answer){json_string(""), NULL, json_pack("[o]", call), NULL}, false));
 }
 
 static int ollama_close(server_request *x, server_choice *c) {

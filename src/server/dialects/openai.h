@@ -44,7 +44,7 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
  * model. */
 #define OPENAI_COMMON_FIELDS \
     "model stream stream_options n max_tokens prompt_logprobs temperature top_p presence_penalty frequency_penalty seed stop logit_bias " \
-    "prompt_cache_key prompt_cache_retention user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
+    "prompt_cache_key prompt_cache_retention prompt_cache_options user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
 /* Fields that would change the answer and cannot be honoured. */

@@ -94,7 +94,7 @@ static void parse_logprobs(generation *gen, const server_fields *f) {
 static const server_known_fields inside[] = {
     {"messages[]", "role content name refusal annotations audio tool_calls tool_call_id function_call reasoning reasoning_content "
                    "reasoning_details thinking cache_control id parsed"},
-    {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id"},
+    {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id prompt_cache_breakpoint"},
     {"messages[].content[].source", SERVER_SOURCE_FIELDS},
     {"messages[].tool_calls[]", "id type function custom index extra_content cache_control"},
     {"messages[].tool_calls[].custom", "name input"},

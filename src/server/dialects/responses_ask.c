@@ -93,7 +93,8 @@ static void add_tools(generation *gen, const server_fields *f) {
 /* Items about tools that this server has none of, and marks of other servers. */
 static bool is_left_out(const char *type) {
     static const char *const types[] = {"web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "computer_call",
-                                        "computer_call_output", "local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output",
+                                        "computer_call_output", "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output",
+                                        "program", "program_output", "configuration_update", "local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output",
                                         "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response", "compaction",
                                         "compaction_summary", "compaction_trigger", "context_compaction", "ghost_snapshot"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++)
@@ -143,7 +144,7 @@ static const server_known_fields inside[] = {
                 "created_by input tools execution"},
     {"input[].content[]", SERVER_PART_FIELDS "refusal annotations logprobs parsed id prompt_cache_breakpoint"},
     {"input[].content[].source", SERVER_SOURCE_FIELDS},
-    {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id"},
+    {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id prompt_cache_breakpoint"},
     {"input[].output[].source", SERVER_SOURCE_FIELDS},
     {"tools[]", "type name description parameters strict defer_loading cache_control format tools output_schema"},
     {"tools[].tools[]", "type name description parameters strict defer_loading cache_control format output_schema"},
@@ -213,7 +214,7 @@ int responses_parse(generation *gen, server_problem *p) {
     generation_known(gen, &f, SERVER_EXTRA_FIELDS
                      "model input instructions stream stream_options max_output_tokens temperature top_p store previous_response_id seed tools tool_choice "
                      "parallel_tool_calls text background conversation prompt user metadata service_tier safety_identifier prompt_cache_key "
-                     "prompt_cache_retention include reasoning max_tool_calls top_logprobs client_metadata");
+                     "prompt_cache_retention prompt_cache_options include reasoning max_tool_calls top_logprobs client_metadata");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     return (int)p->kind;
 }

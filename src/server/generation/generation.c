@@ -247,7 +247,8 @@ static bool generation_is_harmless(const char *type) {
     static const char *const types[] = {"thinking", "redacted_thinking", "reasoning", "reasoning_text", "server_tool_use", "web_search_tool_result",
                                         "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
                                         "text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result",
-                                        "tool_reference", "container_upload", "compaction", NULL};
+                                        "tool_reference", "container_upload", "compaction", "browser_state", "tool_addition", "tool_removal",
+                                        "mcp_tool_listing", "fallback", NULL};
     return generation_is_listed(type, types);
 }
 

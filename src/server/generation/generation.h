@@ -234,6 +234,7 @@ typedef struct generation {
     bool ignore_eos, truncates, context_shift;
     bool names_reuse, modular; /* the request has the field `reuse`; documents are modules */
     bool stream, include_usage, echo;
+    bool returns_tokens; /* the answer's token ids, beside its text (llama.cpp) */
     bool overflow_in_stream; /* a stream whose prompt is too long begins, and fails in its last event (Responses) */
 } generation;
 
