@@ -82,7 +82,7 @@ static void gemini_tools_check_parts(const json_t *parts, const char *name, serv
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(kinds) && !p->kind; k++)
             if (json_object_get(json_array_get(parts, i), kinds[k]) && !json_object_get(json_array_get(parts, i), "text"))
-                server_fail(p, SERVER_UNSUPPORTED, name, "'%.60s.parts[%zu].%s': this model accepts text only", name, i, kinds[k]);
+                server_fail(p, SERVER_INVALID, name, "'%.60s.parts[%zu].%s': this model accepts text only", name, i, kinds[k]);
 }
 
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p) {
