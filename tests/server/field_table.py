@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tables of docs/fields.md. As a program it reads {title: [field, ...]} from stdin, the fields of the official clients' types
 (tests/clients/fields.test.mjs), and prints those that no row has, as JSON in the same form."""
