@@ -103,6 +103,8 @@ class Generator:
         body, fields, mark = BODY % self.n, [], b'"tokens":'
         if self.rng.random() < 0.7:
             fields.append((b"Content-Type", self.rng.choice((b"application/json", b"Application/JSON ; charset=utf-8", b"application/x-www-form-urlencoded"))))
+        if self.rng.random() < 0.1:
+            fields.append((b"Expect", self.case(b"100-continue")))
         if self.rng.random() < 0.3:
             wbits = self.rng.choice((31, 15, -15))
             coder = zlib.compressobj(wbits=wbits)

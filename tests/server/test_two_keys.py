@@ -37,6 +37,11 @@ class TwoKeys(unittest.TestCase):
         self.assertEqual(reply.status, 200, reply.body)
         return reply
 
+    def test_schemes(self):
+        """The scheme is matched without case, and a space or more follows it (RFC 9110, 11.1 and 11.4)."""
+        for scheme, status in (("Bearer ", 200), ("bearer ", 200), ("BEARER   ", 200), ("Basic ", 401), ("Bearer", 401), ("Bearerx ", 401), ("", 401)):
+            self.assertEqual(self.server.get("/v1/models", headers={"Authorization": scheme + ONE}).status, status, scheme)
+
     def test_nothing_of_the_other_user(self):
         self.chat(ONE, SECRET)
         probe = "My account is "
