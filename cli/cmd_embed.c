@@ -16,6 +16,7 @@ typedef struct embed_options {
     bool raw, truncate;
     cli_engine_args engine;
     cli_list texts;
+    const char *file;
 } embed_options;
 
 #define AT(field) offsetof(embed_options, field)
@@ -98,6 +99,22 @@ static const cli_option options[] = {
         .offset = AT(texts),
         .positional = true,
         .help = "texts; without one, each line of standard input",
+    },
+    {
+        .name = "prompt",
+        .letter = 'p',
+        .kind = CLI_LIST,
+        .value = "TEXT",
+        .offset = AT(texts),
+        .help = "text, as with TEXT; may be repeated",
+    },
+    {
+        .name = "file",
+        .letter = 'f',
+        .kind = CLI_TEXT,
+        .value = "FILE",
+        .offset = AT(file),
+        .help = "file of texts, one in each line; '-': standard input",
     },
     {.name = NULL},
 };
@@ -247,6 +264,7 @@ static int embed_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_embed, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    if (o.texts.n > 0 && o.file != NULL) return cli_fail(CLI_WRONG_USE, "--file and texts (TEXT, --prompt) exclude each other: give one of them");
     cli_loaded loaded = {0};
     embed_texts texts = {0};
     const cli_list no_schemas = {.n = 0};
@@ -254,7 +272,7 @@ static int embed_main(int argc, char **argv) {
     size_t n = 0;
     rp_engine_options engine = cli_engine_options(&o.engine);
     int status = cli_load_model(&loaded, o.model, NULL);
-    if (status == CLI_OK && o.texts.n == 0) status = cli_read("-", &text, &n);
+    if (status == CLI_OK && o.texts.n == 0) status = cli_read(o.file != NULL ? o.file : "-", &text, &n);
     if (status == CLI_OK) status = o.texts.n == 0 ? split_lines(text, &texts) : take_arguments(&o.texts, &texts);
     if (status == CLI_OK) take_query(&o, loaded.model, &texts);
     if (status == CLI_OK) status = cli_load_engine(&loaded, &engine, &no_schemas);

@@ -24,7 +24,7 @@ static const cli_option options[] = {
      .help = "schema file (PML); without it only the model's chat template is checked"},
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
      .help = "model file (GGUF), for token counts and positions; required"},
-    {.name = "prompts", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
+    {.name = "pml", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
      .help = "sample prompts over the schema: concatenated PML documents, or JSON lines with \"prompt\"; '-' for standard input; may be repeated"},
     {.name = "ctx", .letter = 'c', .kind = CLI_INT, .value = "N", .offset = AT(ctx), .min = 0, .max = INT32_MAX,
      .help = "context size in tokens, prompt and answer together; 0: the model's training context (0)"},
@@ -41,7 +41,7 @@ static int lint_main(int argc, char **argv);
 const cli_command cli_command_lint = {
     .name = "lint",
     .summary = "check a schema and a chat template for mistakes and waste",
-    .synopsis = "[SCHEMA] -m MODEL [--prompts FILE]... [--strict] [--json]",
+    .synopsis = "[SCHEMA] -m MODEL [--pml FILE]... [--strict] [--json]",
     .notes = "exit status: 0 no errors, 1 errors (with --strict: or warnings), 2 usage error; notes never count\n",
     .options = options,
     .main = lint_main,
@@ -121,7 +121,7 @@ static int lint_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_lint, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
-    if (!o.schema && o.prompts.n > 0) return cli_fail(CLI_WRONG_USE, "--prompts needs a SCHEMA");
+    if (!o.schema && o.prompts.n > 0) return cli_fail(CLI_WRONG_USE, "--pml needs the schema of the prompts: give reprise lint SCHEMA --pml FILE");
     cli_loaded loaded = {0};
     lint_prompts prompts = {0};
     int status = lint_prompts_read(&prompts, &o.prompts);

@@ -10,14 +10,17 @@
 #include "common/answer.h"
 #include "common/command.h"
 #include "common/console.h"
+#include "common/input.h"
 #include "common/loader.h"
+#include "run_inputs.h"
 #include "run_report.h"
 #include "sampling_args.h"
 #include "common/text.h"
 
 typedef struct run_options {
     const char *model, *chat_format, *dump_logits, *tenant, *grammar, *grammar_trigger, *quality, *kv_keep, *kv_method, *lora;
-    cli_list schemas, prompts, texts;
+    cli_list schemas;
+    run_prompts prompts;
     cli_engine_args engine;
     cli_sampling_args sampling;
     int32_t max_tokens, reuse, repeat, draft, shifted_reuse;
@@ -33,10 +36,7 @@ static const cli_option options[] = {
      .help = "model file (GGUF); required"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML) of prompt modules; may be repeated"},
-    {.name = "prompt", .kind = CLI_LIST, .value = "FILE", .offset = AT(prompts),
-     .help = "prompt file (PML), '-' for standard input; may be repeated: prompts run in order and share the KV cache"},
-    {.name = "text", .letter = 'p', .kind = CLI_LIST, .value = "STRING", .offset = AT(texts),
-     .help = "plain-text prompt instead of a file; '' is the beginning-of-text token alone; may be repeated"},
+    RUN_PROMPTS_ROWS(run_options, prompts),
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
      .help = "maximum number of tokens to generate (128)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
@@ -93,19 +93,14 @@ static int run_main(int argc, char **argv);
 const cli_command cli_command_run = {
     .name = "run",
     .summary = "run prompts and stream their answers",
-    .synopsis = "-m MODEL [--schema FILE]... (--prompt FILE... | --text STRING...) [OPTIONS]",
-    .notes = "Ctrl-C ends the answer; a second Ctrl-C ends the program at once.\n"
+    .synopsis = "-m MODEL (TEXT | -p TEXT... | -f FILE... | [--schema FILE]... --pml FILE...) [OPTIONS]",
+    .notes = "A text is a user's message to a model with a chat template, and else, or with --raw, what the model continues.\n"
+             "Without any prompt the program reads one from standard input.\n"
+             "Ctrl-C ends the answer; a second Ctrl-C ends the program at once.\n"
              "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = run_main,
 };
-
-/* One input: a PML document, or plain text. */
-typedef struct run_input {
-    const char *name; /* a file name, "stdin", or "text" */
-    const char *text; /* borrowed; NULL for a document */
-    char *document;   /* owned; NULL for text */
-} run_input;
 
 typedef struct run_state {
     rp_quality quality;
@@ -115,8 +110,7 @@ typedef struct run_state {
     double load_ms;
     rp_logit_bias *bias;
     int32_t n_bias;
-    run_input *inputs;
-    size_t n_inputs;
+    run_inputs inputs;
     char *grammar; /* owned; NULL: none */
     FILE *dump;
     cli_answer answer;
@@ -158,10 +152,8 @@ static void run_on_progress(void *user, uint64_t done, uint64_t total) {
 /* ---- inputs and requests ---- */
 
 static int run_check_options(const run_options *o) {
-    if (o->prompts.n > 0 && o->texts.n > 0)
-        return cli_fail(CLI_WRONG_USE, "--prompt and --text exclude each other: give one of them");
-    if (o->prompts.n + o->texts.n == 0)
-        return cli_fail(CLI_WRONG_USE, "'reprise run' needs a prompt: give --prompt FILE or --text STRING");
+    int status = run_prompts_check(&o->prompts);
+    if (status != CLI_OK) return status;
     if (o->lora_scale != 1 && o->lora == NULL) return cli_fail(CLI_WRONG_USE, "--lora-scale needs an adapter: give --lora FILE, too");
     if (o->grammar_trigger != NULL && o->grammar == NULL)
         return cli_fail(CLI_WRONG_USE, "--grammar-trigger needs a grammar: give --grammar FILE, too");
@@ -169,42 +161,14 @@ static int run_check_options(const run_options *o) {
         return cli_fail(CLI_WRONG_USE, "--tenant has %zu bytes: give at most %d", strlen(o->tenant), RP_MAX_TENANT_BYTES);
     if (o->sampling.logprobs > 0 && !o->json)
         return cli_fail(CLI_WRONG_USE, "--logprobs %d: log-probabilities are printed as JSON, give --json too", (int)o->sampling.logprobs);
-    int status = cli_sampling_check(&o->sampling);
-    if (status != CLI_OK) return status;
-    size_t standard = 0;
-    for (size_t i = 0; i < o->prompts.n; i++) standard += strcmp(o->prompts.items[i], "-") == 0;
-    if (standard > 1) return cli_fail(CLI_WRONG_USE, "--prompt - is given twice: standard input can be read only once");
-    return CLI_OK;
-}
-
-/* what: the kind of file, for errors. */
-static int run_read_text(const char *path, const char *name, const char *what, char **out) {
-    size_t n = 0;
-    int status = cli_read(path, out, &n);
-    if (status != CLI_OK) return status;
-    size_t length = strlen(*out);
-    return length == n ? CLI_OK : cli_fail(CLI_FAILED, "%s: byte %zu is zero: %s in UTF-8", name, length, what);
-}
-
-static int read_document(run_input *in, const char *path) {
-    in->name = strcmp(path, "-") == 0 ? "stdin" : path;
-    return run_read_text(path, in->name, "a prompt is an XML document", &in->document);
+    return cli_sampling_check(&o->sampling);
 }
 
 /* Runs before the model is opened: a missing file must not cost the loading time. */
 static int read_inputs(run_state *s) {
     const run_options *o = s->options;
-    if (o->grammar != NULL) {
-        int status = run_read_text(o->grammar, o->grammar, "a grammar is GBNF", &s->grammar);
-        if (status != CLI_OK) return status;
-    }
-    s->inputs = cli_alloc((o->prompts.n + o->texts.n) * sizeof *s->inputs);
-    for (size_t i = 0; i < o->texts.n; i++) s->inputs[s->n_inputs++] = (run_input){"text", o->texts.items[i], NULL};
-    for (size_t i = 0; i < o->prompts.n; i++) {
-        int status = read_document(&s->inputs[s->n_inputs++], o->prompts.items[i]);
-        if (status != CLI_OK) return status;
-    }
-    return CLI_OK;
+    int status = o->grammar != NULL ? cli_read_utf8(o->grammar, "a grammar is GBNF", &s->grammar) : CLI_OK;
+    return status == CLI_OK ? run_inputs_read(&s->inputs, &o->prompts) : status;
 }
 
 static int load(run_state *s) {
@@ -212,6 +176,7 @@ static int load(run_state *s) {
     double start = cli_now_ms();
     int status = cli_load_model(&s->loaded, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_sampling_bias(&o->sampling, s->loaded.model, &s->bias, &s->n_bias);
+    if (status == CLI_OK) status = run_inputs_render(&s->inputs, &o->prompts, s->loaded.model, o->chat_format);
     if (status != CLI_OK) return status;
     rp_error err;
     if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK) return cli_fail_library(&err);
@@ -226,9 +191,7 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     const run_options *o = s->options;
     rp_request r = rp_request_defaults();
     r.tenant = o->tenant;
-    r.prompt = in->document;
-    r.prompt_name = in->document != NULL ? in->name : NULL;
-    r.text = in->text;
+    run_input_apply(in, &r);
     r.reuse = (rp_reuse)o->reuse;
     r.quality = s->quality;
     r.kv_keep = o->kv_keep;
@@ -288,9 +251,9 @@ static int run_one(run_state *s, const run_input *in, bool last) {
 
 static int run_all(run_state *s) {
     int32_t repeat = s->options->repeat;
-    for (size_t i = 0; i < s->n_inputs; i++)
+    for (size_t i = 0; i < s->inputs.n; i++)
         for (int32_t k = 0; k < repeat; k++) {
-            int status = run_one(s, &s->inputs[i], i + 1 == s->n_inputs && k + 1 == repeat);
+            int status = run_one(s, &s->inputs.items[i], i + 1 == s->inputs.n && k + 1 == repeat);
             if (status != CLI_OK) return status;
         }
     return CLI_OK;
@@ -325,8 +288,7 @@ static int run_with(const run_options *o) {
     }
     rp_adapter_close(s.adapter);
     cli_loaded_free(&s.loaded);
-    for (size_t i = 0; i < s.n_inputs; i++) free(s.inputs[i].document);
-    free(s.inputs);
+    run_inputs_free(&s.inputs);
     free(s.grammar);
     free(s.bias);
     return status;

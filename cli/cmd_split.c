@@ -28,7 +28,7 @@ static const cli_option options[] = {
      .help = "count tokens of this model (GGUF); without it count bytes and estimate parameter lengths"},
     {.name = "output", .letter = 'o', .kind = CLI_TEXT, .value = "FILE", .offset = AT(output),
      .help = "file for the schema (standard output)"},
-    {.name = "prompts", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompts),
+    {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompts),
      .help = "write the prompts over the schema: JSON Lines of {\"name\": ..., \"prompt\": PML}"},
     {.name = "name", .kind = CLI_TEXT, .value = "NAME", .offset = AT(name), .help = "name of the schema (proposed)"},
     {.name = "min", .kind = CLI_INT, .value = "BYTES", .offset = AT(min), .min = 1, .max = 65536,
@@ -43,7 +43,7 @@ static int split_main(int argc, char **argv);
 const cli_command cli_command_split = {
     .name = "split",
     .summary = "propose a schema for plain prompts",
-    .synopsis = "FILE... [-m MODEL] [-o SCHEMA] [--prompts OUT] [--json]",
+    .synopsis = "FILE... [-m MODEL] [-o SCHEMA] [--pml OUT] [--json]",
     .notes = "The common prefix of all prompts becomes the schema's own text, passages that two or more share become modules,\n"
              "variations within a passage become parameters, alternatives at one position become unions. Each prompt over the\n"
              "schema has its original text. docs/split.md explains the summary.\n",

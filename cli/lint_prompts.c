@@ -91,7 +91,6 @@ static bool lint_prompts_is_over(const char *s, const char *end) {
 
 static int read_documents(lint_prompts *p, const char *path, const char *s, const char *end) {
     int status = CLI_OK;
-    if (lint_prompts_begins(s, end, "\xEF\xBB\xBF")) s += 3;
     for (size_t number = 1; !lint_prompts_is_over(s, end) && status == CLI_OK; number++) {
         while (lint_prompts_is_blank(s, s + 1)) s++; /* an XML declaration is valid only at the very start */
         const char *next = document_end(s, end);

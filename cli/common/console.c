@@ -127,6 +127,17 @@ void *cli_realloc(void *p, size_t n) {
 
 /* ---- Files ---- */
 
+/* Editors of other systems begin UTF-8 with a byte order mark, which is not part of the text. */
+static void console_skip_mark(char *text, size_t *n) {
+    if (*n < 3 || memcmp(text, "\xEF\xBB\xBF", 3) != 0) return;
+    *n -= 3;
+    memmove(text, text + 3, *n + 1);
+}
+
+static bool console_is_utf16(const char *text, size_t n) {
+    return n >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+}
+
 /* Returns 0, an errno, or -1 for more than CLI_INPUT_MAX_BYTES. */
 static int console_read_all(FILE *from, char **data, size_t *n) {
     size_t capacity = 0, used = 0, got;
@@ -161,6 +172,12 @@ int cli_read(const char *path, char **data, size_t *n) {
     if (rc > 0) return cli_fail(CLI_FAILED, "cannot read '%s': %s", name, strerror(rc));
     if (rc < 0)
         return cli_fail(CLI_FAILED, "cannot read '%s': it has more than %zu MiB: give a smaller file", name, CLI_INPUT_MAX_BYTES >> 20);
+    if (console_is_utf16(*data, *n)) {
+        free(*data);
+        *data = NULL;
+        return cli_fail(CLI_FAILED, "cannot read '%s': it is UTF-16: save it as UTF-8", name);
+    }
+    console_skip_mark(*data, n);
     return CLI_OK;
 }
 

@@ -36,7 +36,8 @@ int cli_fail_library(const rp_error *err);
 void *cli_alloc(size_t n);
 void *cli_realloc(void *p, size_t n);
 
-/* The content of a file, or of standard input for "-", NUL-terminated. Freed by the caller. Returns an exit status. */
+/* The text of a file, or of standard input for "-", without a byte order mark, NUL-terminated. UTF-16 is refused. Freed by the caller. Returns an
+ * exit status. */
 int cli_read(const char *path, char **data, size_t *n);
 
 /* The first line of a file with an API key; NULL for no file. Freed by the caller. Returns an exit status. */

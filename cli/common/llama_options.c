@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama_options.c: see llama_options.h. The names are those of llama.cpp's common/arg.cpp. Owns nothing. Any thread. */
+/* llama_options.c: see llama_options.h. The names are those of llama.cpp's common/arg.cpp, and of `vllm serve`. Owns nothing. Any thread. */
 #include "common/llama_options.h"
 
 #include <string.h>
@@ -17,11 +17,10 @@ typedef struct llama_option {
 #define METADATA "taken from the model's metadata: leave it out"
 #define SAMPLER "this sampler is not supported: use --temp, --top-k, --typical, --top-p or --min-p"
 #define LOADING "weights are always memory-mapped: leave it out"
-#define CONVERSATION "each prompt is answered once; 'reprise serve' serves conversations"
-#define DOWNLOAD "Reprise does not download models: give a file with -m"
+#define CONVERSATION "'reprise run' answers each prompt once, 'reprise chat' is a conversation: leave it out"
+#define DOWNLOAD "models are files: give one with -m; 'reprise pull URL' downloads it"
 #define TLS "TLS is not supported: put a reverse proxy in front of the server"
 #define CONTROL "control vectors are not supported: leave it out"
-#define SYSTEM "write a <system> element in a prompt document, or give 'reprise serve' a system message"
 
 static const llama_option table[] = {
     /* computation */
@@ -55,13 +54,15 @@ static const llama_option table[] = {
      NULL, "the prefix cache and continuous batching are always on: leave it out"},
     {"--keep --context-shift --no-context-shift", NULL, "an answer ends at the end of the context: leave it out"},
     /* prompts and answers */
-    {"-p --prompt", "text", NULL},
-    {"-f --file -bf --binary-file", "prompt", "a PML document; use --text for plain text"},
-    {"-sys --system-prompt -sysf --system-prompt-file", NULL, SYSTEM},
+    {"-p --prompt", "prompt", NULL},
+    {"-f --file -bf --binary-file", "file", NULL},
+    {"-sys --system-prompt", "system", NULL},
+    {"-sysf --system-prompt-file", "system", "its text, as in --system \"$(cat FILE)\""},
+    {"-no-cnv --no-conversation", "raw", NULL},
     {"-n --predict --n-predict", "max-tokens", NULL},
     {"-e --escape --no-escape", NULL, "texts are used verbatim: leave it out"},
     {"-r --reverse-prompt", "stop", NULL},
-    {"-cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if --interactive-first -mli --multiline-input "
+    {"-cnv --conversation -st --single-turn -i --interactive -if --interactive-first -mli --multiline-input "
      "--in-prefix --in-suffix --in-prefix-bos -co --color -sp --special",
      NULL, CONVERSATION},
     {"--chat-template --chat-template-file", "chat-format", NULL},
@@ -91,8 +92,15 @@ static const llama_option table[] = {
     {"--webui --path --public-path --api-prefix --metrics --slots --no-slots --props --endpoint-metrics --threads-http", NULL,
      "routes are fixed and /metrics is always enabled: leave it out"},
     {"-to --timeout", "idle-timeout", "milliseconds"},
-    {"--embedding --embeddings --rerank --reranking", NULL, "embeddings and reranking are not supported"},
+    {"--embedding --embeddings --rerank --reranking", NULL, "embeddings and reranking are always enabled: leave it out"},
     {"--host --port", NULL, "only 'reprise serve' listens"},
+    /* vLLM */
+    {"--max-model-len", "ctx", NULL},
+    {"--max-num-seqs", "sequences", NULL},
+    {"--max-num-batched-tokens", "chunk", NULL},
+    {"--served-model-name", "name", "or --alias"},
+    {"--enable-prefix-caching --enable-chunked-prefill", NULL, "the prefix cache and chunked prefill are always on: leave it out"},
+    {"--tensor-parallel-size --pipeline-parallel-size --gpu-memory-utilization --dtype --quantization", NULL, CPU},
     /* log */
     {"--log-disable", "log", "off"},
     {"--log-file --log-colors --log-prefix --log-timestamps --log-verbose -lv --verbosity --log-verbosity --verbose-prompt --no-display-prompt "

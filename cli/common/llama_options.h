@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama_options.h: options of llama.cpp's programs that a command does not have, and their equivalents here. */
+/* llama_options.h: options of llama.cpp's programs, and of vLLM's server, that a command does not have, and their equivalents here. */
 #ifndef CLI_LLAMA_OPTIONS_H
 #define CLI_LLAMA_OPTIONS_H
 
@@ -8,7 +8,7 @@
 
 struct cli_command;
 
-/* True if this, n bytes with its dashes and without a value, is an option of llama.cpp. */
+/* True if this, n bytes with its dashes and without a value, is such an option. */
 bool cli_llama_option_is(const char *arg, size_t n);
 
 /* If so, prints one line on standard error, with the equivalent option or advice, and returns CLI_WRONG_USE; else

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: parses options by a table and prints help from it. Owns no state. One thread. */
+#define _POSIX_C_SOURCE 200809L /* strcasecmp */
+
 #include "common/options.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/command.h"
 #include "common/console.h"
+#include "common/input.h"
 #include "common/llama_options.h"
 #include "common/text.h"
 
@@ -23,6 +27,7 @@ typedef struct option_parser {
     char **argv;
     int next;
     size_t n_positional; /* taken so far */
+    const char *model;   /* a model file that was given without -m; NULL: none */
     bool *given;         /* of each row: on the command line */
     void *out;
 } option_parser;
@@ -155,9 +160,16 @@ static const cli_option *find_letter(const cli_command *c, char letter) {
     return NULL;
 }
 
+/* Bytes of the name in "--name=value", "-name" or "-name99". */
+static size_t option_name_bytes(const char *arg) {
+    size_t n = strcspn(arg, "=");
+    while (arg[1] != '-' && n > 3 && arg[n - 1] >= '0' && arg[n - 1] <= '9') n--;
+    return n;
+}
+
 static int unknown_option(const cli_command *c, const char *arg, const char *name, size_t n) {
     char word[CLI_NEAREST_BYTES];
-    int status = cli_llama_option_refuse(c, arg, strcspn(arg, "="));
+    int status = cli_llama_option_refuse(c, arg, option_name_bytes(arg));
     if (status != CLI_OK) return status;
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), name);
     cli_nearest nearest = cli_nearest_start(word);
@@ -171,9 +183,26 @@ static int unknown_option(const cli_command *c, const char *arg, const char *nam
 
 /* ---- Arguments ---- */
 
+/* The row of -m, or NULL. */
+static const cli_option *find_model(const cli_command *c) {
+    const cli_option *o = find_letter(c, 'm');
+    return o != NULL && strcmp(o->name, "model") == 0 ? o : NULL;
+}
+
+static bool is_path(const cli_option *o) {
+    static const char *const names[] = {"FILE", "[NAME=]FILE", "DIR", "PATH"};
+    for (size_t i = 0; o->value != NULL && !o->positional && i < sizeof names / sizeof *names; i++)
+        if (strcmp(o->value, names[i]) == 0) return true;
+    return false;
+}
+
 /* text: NULL for flags, which ignore it. */
 static int take_value(option_parser *p, const cli_option *o, const char *text) {
     char expected[EXPECTED_BYTES];
+    if (p->model != NULL && text != NULL && o == find_model(p->command) && o->kind == CLI_TEXT)
+        return cli_fail(CLI_WRONG_USE, "two models, '%s' and '%s': give one", p->model, text);
+    if (text != NULL && *text == '\0' && is_path(o))
+        return cli_fail(CLI_WRONG_USE, "--%s is empty: give --%s %s", o->name, o->name, o->value);
     p->given[o - p->command->options] = true;
     if (text == NULL) text = "";
     return set_value(o, text, p->out, expected) ? CLI_OK : cli_fail(CLI_WRONG_USE, "--%s '%s': give %s", o->name, text, expected);
@@ -192,29 +221,42 @@ static int take_option(option_parser *p, const cli_option *o, const char *attach
     return take_value(p, o, p->argv[p->next++]);
 }
 
+static bool is_model_file(const char *arg) {
+    const size_t n = strlen(arg);
+    return n > 5 && strcasecmp(arg + n - 5, ".gguf") == 0;
+}
+
+/* A model may be given without -m, as the first argument with a name of model files. */
+static int take_model(option_parser *p, const cli_option *o, const char *arg) {
+    int status = take_value(p, o, arg);
+    p->model = arg;
+    return status;
+}
+
 static int take_positional(option_parser *p, const char *arg) {
-    const cli_option *o = find_positional(p->command, p->n_positional);
+    const cli_option *o = find_positional(p->command, p->n_positional), *model = find_model(p->command);
+    if (model != NULL && is_model_file(arg) && (model->kind == CLI_LIST || !p->given[model - p->command->options])) return take_model(p, model, arg);
     if (o != NULL) {
         if (o->kind != CLI_LIST) p->n_positional++;
         return take_value(p, o, arg);
     }
+    if (find_long(p->command, "prompt", 6) != NULL && p->n_positional > 0)
+        return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': " CLI_QUOTE_ADVICE "%s", arg,
+                        model != NULL && !p->given[model - p->command->options] ? "; the model with -m FILE" : "");
     if (p->n_positional > 0)
         return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': see 'reprise %s --help'", arg, p->command->name);
     return cli_fail(CLI_WRONG_USE, "unexpected argument '%s': 'reprise %s' takes options only, see 'reprise %s --help'", arg,
                     p->command->name, p->command->name);
 }
 
-/* "-ngl" is not the value "gl" of a numeric -n; "-mg" is the file "g" of a textual -m. */
-static bool takes_attached(const cli_option *o, const char *arg) {
-    bool takes_text = o->kind == CLI_TEXT || o->kind == CLI_LIST || o->kind == CLI_CONFIG;
-    return takes_text || arg[2] == '\0' || !cli_llama_option_is(arg, strlen(arg));
-}
+/* "-ngl", "-ngl99" and "-fa" are options of llama.cpp, not values of -n and -f. */
+static bool takes_attached(const char *arg) { return arg[2] == '\0' || !cli_llama_option_is(arg, option_name_bytes(arg)); }
 
 static int take_argument(option_parser *p, const char *arg) {
     if (arg[0] != '-' || arg[1] == '\0') return take_positional(p, arg);
     if (arg[1] != '-') {
         const cli_option *o = find_letter(p->command, arg[1]);
-        if (o == NULL || !takes_attached(o, arg)) return unknown_option(p->command, arg, arg + 1, strlen(arg + 1));
+        if (o == NULL || !takes_attached(arg)) return unknown_option(p->command, arg, arg + 1, strlen(arg + 1));
         return take_option(p, o, arg[2] != '\0' ? arg + 2 : NULL);
     }
     const char *name = arg + 2;

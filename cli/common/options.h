@@ -5,7 +5,7 @@
  *
  *   kind         field          accepted
  *   CLI_FLAG     bool           --json
- *   CLI_TEXT     const char *   --text STRING
+ *   CLI_TEXT     const char *   --system STRING
  *   CLI_LIST     cli_list       --schema FILE, any number of times
  *   CLI_INT      int32_t        a whole number from min to max
  *   CLI_U64      uint64_t       a whole number
@@ -17,8 +17,9 @@
  *
  * Syntax: `--name value`, `--name=value`, `-n value` or `-nvalue`. The last value of a repeated option applies. A
  * positional row is an argument without dashes: the first such row takes the first such argument, and so on; a list
- * takes all remaining ones. A row without help is accepted but hidden. Values are borrowed from argv, or from the text
- * of an options file.
+ * takes all remaining ones. An argument that ends with ".gguf" is the value of -m where the command has that option and
+ * it is not given. A row without help is accepted but hidden. Values are borrowed from argv, or from the text of an
+ * options file.
  *
  * An options file has lines `name = value`, with the names of the options; `name` alone, or `name = true`, for flags;
  * and comments, lines that start with '#'. An option on the command line replaces all of the file's values for it.

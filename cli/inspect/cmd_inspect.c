@@ -10,6 +10,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "common/input.h"
 #include "inspect/inspect_json.h"
 #include "inspect/inspect_svg.h"
 #include "inspect/inspect_text.h"
@@ -17,7 +18,7 @@
 #include "reprise_tools.h"
 
 typedef struct inspect_options {
-    const char *model, *chat_format, *prompt, *svg;
+    const char *model, *chat_format, *pml, *svg;
     cli_list schemas;
     int32_t ctx;
     bool json;
@@ -29,7 +30,7 @@ static const cli_option options[] = {
      .help = "model file (GGUF); required; alone: describe the model"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "show this schema; of several, the one that the prompt names, or else the last"},
-    {.name = "prompt", .kind = CLI_TEXT, .value = "FILE", .offset = AT(prompt),
+    {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(pml),
      .help = "prompt file (PML), '-' for standard input: mark the modules it uses and list its plan"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg),
      .help = "draw the plan of the prompt, or without one the canonical layout of the schema, into this file"},
@@ -47,7 +48,7 @@ static int inspect_main(int argc, char **argv);
 const cli_command cli_command_inspect = {
     .name = "inspect",
     .summary = "describe a model, a schema's layout, or a prompt's plan",
-    .synopsis = "-m MODEL [--schema FILE [--prompt FILE] [--svg FILE]] [--json]",
+    .synopsis = "-m MODEL [--schema FILE [--pml FILE] [--svg FILE]] [--json]",
     .notes = "",
     .options = options,
     .main = inspect_main,
@@ -55,7 +56,7 @@ const cli_command cli_command_inspect = {
 
 static int inspect_check_options(const inspect_options *o) {
     if (o->schemas.n > 0) return CLI_OK;
-    if (o->prompt != NULL) return cli_fail(CLI_WRONG_USE, "--prompt '%s' needs its schema: give --schema FILE", o->prompt);
+    if (o->pml != NULL) return cli_fail(CLI_WRONG_USE, "--pml '%s' needs its schema: give --schema FILE", o->pml);
     if (o->svg != NULL) return cli_fail(CLI_WRONG_USE, "--svg '%s' needs a schema to draw: give --schema FILE", o->svg);
     return CLI_OK;
 }
@@ -71,7 +72,7 @@ static int inspect_write_svg(const char *path, const rp_inspection *in, bool wit
 }
 
 static int inspect_show(const inspect_options *o, const rp_inspection *in) {
-    bool with_prompt = o->prompt != NULL;
+    bool with_prompt = o->pml != NULL;
     if (o->svg != NULL) {
         int status = inspect_write_svg(o->svg, in, with_prompt);
         if (status != CLI_OK) return status;
@@ -80,14 +81,6 @@ static int inspect_show(const inspect_options *o, const rp_inspection *in) {
     inspect_text_tree(in, with_prompt);
     if (with_prompt) inspect_text_tiles(in);
     return cli_finish_output();
-}
-
-static int inspect_read_prompt(const char *path, char **prompt) {
-    size_t n = 0;
-    int status = cli_read(path, prompt, &n);
-    if (status == CLI_OK && strlen(*prompt) < n)
-        return cli_fail(CLI_FAILED, "%s: byte %zu is zero: a prompt is an XML document in UTF-8", path, strlen(*prompt));
-    return status;
 }
 
 /* prompt: its document, or NULL. */
@@ -99,7 +92,7 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
     rp_inspection *in = NULL;
     rp_error err;
     const char *schema = prompt != NULL ? NULL : rp_schema_name(l->schema);
-    const char *name = prompt == NULL ? NULL : strcmp(o->prompt, "-") == 0 ? "stdin" : o->prompt;
+    const char *name = prompt != NULL ? cli_input_name(o->pml) : NULL;
     if (rp_engine_inspect(l->engine, NULL, schema, prompt, name, &in, &err) != RP_OK) return cli_fail_library(&err);
     status = inspect_show(o, in);
     rp_inspection_free(in);
@@ -138,7 +131,7 @@ static int inspect_main(int argc, char **argv) {
     if (parsed == CLI_PARSED_WRONG || inspect_check_options(&o) != CLI_OK) return CLI_WRONG_USE;
     cli_loaded loaded = {0};
     char *prompt = NULL;
-    int status = o.prompt != NULL ? inspect_read_prompt(o.prompt, &prompt) : CLI_OK;
+    int status = o.pml != NULL ? cli_read_utf8(o.pml, "a prompt is an XML document", &prompt) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o.model, o.chat_format);
     if (status == CLI_OK) status = inspect_hash_model(&loaded); /* so that keys equal those of stores */
     if (status == CLI_OK)

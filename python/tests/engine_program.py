@@ -27,7 +27,7 @@ def lint(schema: pathlib.Path) -> str:
 
 
 def inspect(schema: pathlib.Path, prompt: pathlib.Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(_run("inspect", "-m", MODEL, "--schema", schema, "--prompt", prompt, "--json"))
+    report: dict[str, Any] = json.loads(_run("inspect", "-m", MODEL, "--schema", schema, "--pml", prompt, "--json"))
     return report
 
 

@@ -64,7 +64,7 @@ def test_the_answer_is_that_of_the_program(engine: Engine, tmp_path: pathlib.Pat
     CITIES.save(schema)
     pml = '<prompt schema="cities"><plan duration="3 days"><miami/></plan> Where is surf?</prompt>'
     prompt.write_text(pml)
-    command = [PROGRAM, "run", "-m", MODEL, "--schema", schema, "--prompt", prompt, "--json", "--max-tokens", "24"]
+    command = [PROGRAM, "run", "-m", MODEL, "--schema", schema, "--pml", prompt, "--json", "--max-tokens", "24"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment_of_programs())
     reply = json.loads(done.stdout)
     engine.load(Schema.load(schema))

@@ -69,6 +69,18 @@ int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *e
     return rc;
 }
 
+int base_file_read_text(const char *path, size_t limit, base_buffer *out, rp_error *err) {
+    int rc = base_file_read(path, limit, out, err);
+    if (rc != 0) return rc;
+    if (out->len >= 3 && memcmp(out->data, "\xEF\xBB\xBF", 3) == 0) {
+        memmove(out->data, out->data + 3, out->len - 3);
+        base_buffer_truncate(out, out->len - 3);
+    }
+    if (out->len < 2 || (memcmp(out->data, "\xFF\xFE", 2) != 0 && memcmp(out->data, "\xFE\xFF", 2) != 0)) return 0;
+    base_buffer_free(out);
+    return base_fail(err, RP_ERR_FORMAT, "cannot read '%s': it is UTF-16: save it as UTF-8", path);
+}
+
 /* ---- identity ---- */
 
 static int64_t (*file_clock)(void);

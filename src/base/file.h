@@ -15,6 +15,8 @@
 /* Reads a whole regular file of at most `limit` bytes into *out (owned by the caller, base_buffer_free).
  * RP_ERR_IO (cannot open or read, a directory), RP_ERR_LIMIT (larger), RP_ERR_MEMORY. */
 int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err);
+/* base_file_read of a text that people edit: without the byte order mark that some editors write before UTF-8. Also RP_ERR_FORMAT (UTF-16). */
+int base_file_read_text(const char *path, size_t limit, base_buffer *out, rp_error *err);
 
 /* Identifies the content of a file without reading it: every change of the file changes its ctime, which no program can set back. */
 typedef struct base_file_id {

@@ -40,6 +40,7 @@ static bool parse_secret(uint8_t *secret, const char *text, size_t n) {
         memcpy(secret, text, n);
         return true;
     }
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, n -= 3; /* a byte order mark */
     while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
     return n == 2 * RP_CLUSTER_KEY_BYTES && sodium_hex2bin(secret, RP_CLUSTER_KEY_BYTES, text, n, NULL, &used, &end) == 0 && end == text + n &&
            used == RP_CLUSTER_KEY_BYTES;

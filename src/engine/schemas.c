@@ -255,7 +255,7 @@ int rp_schema_parse(rp_engine *e, const char *pml, size_t n, const char *name, c
 
 int engine_read_schema(const char *path, base_buffer *bytes, char **dir, rp_error *err) {
     *dir = NULL;
-    int rc = base_file_read(path, PML_MAX_BYTES, bytes, err);
+    int rc = base_file_read_text(path, PML_MAX_BYTES, bytes, err);
     if (rc) return rc;
     const char *slash = strrchr(path, '/');
     *dir = slash ? base_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : base_strdup(".");

@@ -34,6 +34,7 @@ static int record_cipher_digit(char c) {
 }
 
 static bool read_digits(uint8_t *key, const char *text, size_t n) {
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, n -= 3; /* a byte order mark */
     while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
     if (n != 2 * RECORD_CIPHER_KEY_BYTES) return false;
     for (size_t i = 0; i < RECORD_CIPHER_KEY_BYTES; i++) {

@@ -74,7 +74,7 @@ class Cache(unittest.TestCase):
             return subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, env=env)
 
         def answer(*args):
-            done = program("run", "-m", MODEL, "--text", "Tom", "-n", "4", *args)
+            done = program("run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "4", *args)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
 
@@ -116,7 +116,7 @@ class Cache(unittest.TestCase):
         self.assertIn("removed 1 file", program("cache", "weights", "--store", store, "--rm", "all").stdout)
         self.fails(2, "exclude each other", "weights", "--gc", "--verify")
         self.fails(2, "at least 4 digits", "weights", "--rm", "12")
-        done = program("run", "-m", MODEL, "--text", "Tom", "--weights-cache", "0")
+        done = program("run", "-m", MODEL, "--raw", "-p", "Tom", "--weights-cache", "0")
         self.assertEqual(done.returncode, 2)
         self.assertIn("or 'off'", done.stderr)
 
@@ -217,7 +217,7 @@ class Store(unittest.TestCase):
             path = os.path.join(cls.folder.name, name + ".xml")
             with open(path, "w", encoding="utf-8") as f:
                 f.write(f'<prompt schema="cities"><plan><{name}/></plan><{LONG}/>Where to?</prompt>')
-            prompts += ["--prompt", path]
+            prompts += ["--pml", path]
         done = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, *prompts, "-n", "4", "--store", store, "--json", *more],
                               capture_output=True, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -235,7 +235,7 @@ class OnTerminal(unittest.TestCase):
             t.wait_for(STATUS)
             t.prompt()
             self.finish(t)
-            t = Terminal("run", "-m", MODEL, "--ctx", "30000", "-n", "4", "--threads", "1", "--chunk", "32", "-p", words)
+            t = Terminal("run", "-m", MODEL, "--ctx", "30000", "-n", "4", "--threads", "1", "--chunk", "32", "--raw", "-p", words)
             t.wait_for(r"prefilling \[#*\.*\] \d+/\d+ tokens, [\d.]+K?/s, \d+ (s|min) left")
             self.assertEqual(t.end(), 0)
 
@@ -266,7 +266,7 @@ class InPipe(unittest.TestCase):
                 f.write('<schema name="s"><module name="m">x</module></schema>')
             with open(prompt, "w", encoding="utf-8") as f:
                 f.write(f'<prompt schema="s"><system>You are a guide.</system><user>{QUESTION}</user></prompt>')
-            ran = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, "--prompt", prompt, "-n", "30"], capture_output=True, text=True,
+            ran = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, "--pml", prompt, "-n", "30"], capture_output=True, text=True,
                                  check=True)
         self.assertEqual(self.answers(QUESTION + "\n", "--system", "You are a guide."), ran.stdout + "\n")
 

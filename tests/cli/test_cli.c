@@ -277,20 +277,20 @@ static void test_wrong_use(void **state) {
     expect_error(run("", "run", "--promt", "x", NULL), 2, "did you mean '--prompt'");
     expect_error(run("", "run", "--temperature", "1", NULL), 2, "did you mean '--temp'");
     expect_error(run("", "run", "--qqqqqqq", NULL), 2, "see 'reprise run --help'");
-    expect_error(run("", "run", "--text", "x", NULL), 2, "--model");
+    expect_error(run("", "run", "-p", "x", NULL), 2, "--model");
     expect_error(run("", "run", "-m", NULL), 2, "needs a value");
     expect_error(run("", "run", "-m", "x", NULL), 2, "needs a prompt");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--prompt", "b", NULL), 2, "exclude each other");
-    expect_error(run("", "run", "-m", "x", "--prompt", "-", "--prompt", "-", NULL), 2, "twice");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "b", NULL), 2, "unexpected argument 'b'");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--json=yes", NULL), 2, "takes no value");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--logprobs", "3", NULL), 2, "give --json too");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--pml", "b", NULL), 2, "exclude each other");
+    expect_error(run("", "run", "-m", "x", "--pml", "-", "--pml", "-", NULL), 2, "twice");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "b", NULL), 2, "unexpected argument 'b'");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--json=yes", NULL), 2, "takes no value");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--logprobs", "3", NULL), 2, "give --json too");
     char tenant[258] = "";
     memset(tenant, 't', sizeof tenant - 1);
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--tenant", tenant, NULL), 2, "--tenant has 257 bytes: give at most 256");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--tenant", tenant, NULL), 2, "--tenant has 257 bytes: give at most 256");
     expect_error(run("", "inspect", "-m", "x", "--svg", "y", NULL), 2, "--schema");
-    expect_error(run("", "inspect", "-m", "x", "--prompt", "y", NULL), 2, "--schema");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "two\nlines", NULL), 2, "two?lines");
+    expect_error(run("", "inspect", "-m", "x", "--pml", "y", NULL), 2, "--schema");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "two\nlines", NULL), 2, "two?lines");
 }
 
 static void test_wrong_values(void **state) {
@@ -305,9 +305,9 @@ static void test_wrong_values(void **state) {
         {"--repeat-last", "-2"}, {"--presence-penalty", "101"}, {"--frequency-penalty", "x"}, {"--logprobs", "101"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        expect_error(run("", "run", "-m", "x", "--text", "a", wrong[i][0], wrong[i][1], NULL), 2, "give ");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "chtml", NULL), 2, "did you mean 'chatml'");
-    expect_error(run("", "run", "-m", "x", "--text", "a", "--chat-format", "none-of-them", NULL), 2, "chatml");
+        expect_error(run("", "run", "-m", "x", "-p", "a", wrong[i][0], wrong[i][1], NULL), 2, "give ");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--chat-format", "chtml", NULL), 2, "did you mean 'chatml'");
+    expect_error(run("", "run", "-m", "x", "-p", "a", "--chat-format", "none-of-them", NULL), 2, "chatml");
 }
 
 /* Each in one line that names the option. */
@@ -321,8 +321,8 @@ static void test_layers_in_f16(void **state) {
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-format", rows[i][0], "--kv-f16-layers", rows[i][1], NULL), 1, rows[i][2]);
-    outcome o = run("", "run", "-m", model, "--text", "Once", "-n", "4", "--kv-format", "int8", "--kv-f16-layers", "0", NULL);
+        expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-format", rows[i][0], "--kv-f16-layers", rows[i][1], NULL), 1, rows[i][2]);
+    outcome o = run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-format", "int8", "--kv-f16-layers", "0", NULL);
     expect_fine(&o);
     outcome_free(&o);
 }
@@ -335,13 +335,13 @@ static void test_reduced_kv(void **state) {
     };
     NEEDS_MODEL();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2, rows[i][2]);
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--kv-method", "h2o", NULL), 2, "--kv-method 'h2o' without --kv-keep");
-    outcome off = run("", "run", "-m", model, "--text", "Once", "-n", "4", "--kv-keep", "off", "--json", NULL);
+        expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-keep", rows[i][0], "--kv-method", rows[i][1], NULL), 2, rows[i][2]);
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--kv-method", "h2o", NULL), 2, "--kv-method 'h2o' without --kv-keep");
+    outcome off = run("", "run", "-m", model, "-p", "Once", "-n", "4", "--kv-keep", "off", "--json", NULL);
     expect_fine(&off);
     assert_non_null(strstr(off.out, "\"kv_reduction\":{\"method\":\"\""));
     outcome_free(&off);
-    outcome o = run("", "run", "-m", model, "--text", "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
+    outcome o = run("", "run", "-m", model, "-p", "A ship sailed to the old harbour, and then it came back with forty barrels of fish and one letter for "
                     "the mayor, who could not read.", "-n", "4", "--kv-keep", "3", "--kv-method", "sinks", "--json", "--ignore-eos", NULL);
     expect_fine(&o);
     assert_non_null(strstr(o.out, "\"method\":\"sinks\""));
@@ -365,8 +365,8 @@ static void test_llama_options(void **state) {
         {"run", "--ctx-size", "512", "use --ctx"},
         {"run", "-b", "512", "use --chunk"},
         {"run", "-s", "1", "use --seed"},
-        {"run", "-f", "prompt.txt", "use --text for plain text"},
-        {"run", "-hf", "someone/some-model", "does not download"},
+        {"run", "-bf", "prompt.txt", "use --file"},
+        {"run", "-hf", "someone/some-model", "'reprise pull URL' downloads it"},
         {"serve", "-a", "m", "use --name"},
         {"serve", "--api-key", "secret", "use --api-keys"},
         {"run", "--mirostat", "2", "this sampler is not supported"},
@@ -378,7 +378,7 @@ static void test_llama_options(void **state) {
     expect_error(run("", "run", "-m", "x", "-p", "a", "-t", "1x", NULL), 2, "--threads '1x'");
     expect_error(run("", "eval", "-m", "x", "-t", "no-such.jsonl", NULL), 1, "no-such.jsonl"); /* tasks */
     NEEDS_MODEL();
-    outcome ours = run("", "run", "-m", model, "--text", "Once", "-n", "8", "--ctx", "64", "--threads", "1", NULL);
+    outcome ours = run("", "run", "-m", model, "-p", "Once", "-n", "8", "--ctx", "64", "--threads", "1", NULL);
     outcome theirs = run("", "run", "-m", model, "-p", "Once", "-n8", "-c64", "-t", "1", NULL);
     expect_fine(&ours);
     expect_fine(&theirs);
@@ -395,19 +395,19 @@ static void test_warnings(void **state) {
                                              "<module name='b'>or <param name='m' len='4' required='true'/></module></schema>");
     const char *missing = write_file("w1.xml", "<prompt schema='w'><a/> Once</prompt>"), *given = write_file("w2.xml", "<prompt schema='w'><a n='3'/> Once</prompt>");
     const char *required = write_file("w3.xml", "<prompt schema='w'><b/> Once</prompt>");
-    outcome o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", NULL);
+    outcome o = run("", "run", "-m", model, "--schema", schema, "--pml", missing, "-n", "2", NULL);
     assert_int_equal(o.status, 0);
     assert_non_null(strstr(o.err, "w1.xml: parameter 'n' of 'a' has no argument: it stays empty\n"));
     assert_true(strncmp(o.err, "warning: ", 9) == 0 && strlen(o.out) > 0);
     outcome_free(&o);
-    o = run("", "run", "-m", model, "--schema", schema, "--prompt", missing, "-n", "2", "--json", NULL);
+    o = run("", "run", "-m", model, "--schema", schema, "--pml", missing, "-n", "2", "--json", NULL);
     assert_non_null(strstr(o.out, "\"warnings\":"));
     assert_non_null(strstr(o.out, "parameter 'n' of 'a' has no argument"));
     outcome_free(&o);
-    o = run("", "run", "-m", model, "--schema", schema, "--prompt", given, "-n", "2", NULL);
+    o = run("", "run", "-m", model, "--schema", schema, "--pml", given, "-n", "2", NULL);
     expect_fine(&o);
     outcome_free(&o);
-    expect_error(run("", "run", "-m", model, "--schema", schema, "--prompt", required, "-n", "2", NULL), 1,
+    expect_error(run("", "run", "-m", model, "--schema", schema, "--pml", required, "-n", "2", NULL), 1,
                  "w3.xml:1:20: parameter 'm' of 'b' requires an argument");
     o = run("", "run", "-m", model, "-p", "Once", "-n", "2", "-c", "100000", NULL);
     assert_int_equal(o.status, 0);
@@ -419,10 +419,10 @@ static void test_failures(void **state) {
     (void)state;
     NEEDS_PROGRAM();
     const char *junk = write_file("junk.gguf", "this is not a model");
-    expect_error(run("", "run", "-m", "/nowhere/m.gguf", "--text", "x", NULL), 1, "/nowhere/m.gguf");
-    expect_error(run("", "run", "-m", junk, "--text", "x", NULL), 1, "junk.gguf");
-    expect_error(run("", "run", "-m", junk, "--prompt", "/nowhere/p.xml", NULL), 1, "/nowhere/p.xml");
-    expect_error(run("", "run", "-m", junk, "--prompt", folder, NULL), 1, folder);
+    expect_error(run("", "run", "-m", "/nowhere/m.gguf", "-p", "x", NULL), 1, "/nowhere/m.gguf");
+    expect_error(run("", "run", "-m", junk, "-p", "x", NULL), 1, "junk.gguf");
+    expect_error(run("", "run", "-m", junk, "--pml", "/nowhere/p.xml", NULL), 1, "/nowhere/p.xml");
+    expect_error(run("", "run", "-m", junk, "--pml", folder, NULL), 1, folder);
     expect_error(run("", "tokenize", "-m", junk, NULL), 1, "junk.gguf");
     expect_error(run("", "inspect", "-m", junk, NULL), 1, "junk.gguf");
 }
@@ -520,7 +520,7 @@ static void test_tokenize_vocabularies(void **state) {
         expect_fine(&o);
         assert_true(strtol(o.out, NULL, 10) > 0);
         outcome_free(&o);
-        expect_error(run("", "run", "-m", golden_model(names[i]), "--text", "a", NULL), 1, "gguf");
+        expect_error(run("", "run", "-m", golden_model(names[i]), "-p", "a", NULL), 1, "gguf");
     }
     for (size_t i = 0; data != NULL && i < sizeof others / sizeof *others; i++) {
         char path[512];
@@ -539,12 +539,12 @@ static void test_greedy_story(void **state) {
     NEEDS_MODEL();
     size_t n = 0;
     char *expected = read_file(answer_file, &n);
-    outcome o = run("", "run", "-m", model, "--text", "", "-n", "200", "--temp", "0", NULL);
+    outcome o = run("", "run", "-m", model, "-p", "", "-n", "200", "--temp", "0", NULL);
     expect_fine(&o);
     assert_string_equal(o.out, expected);
     assert_string_equal(o.err, "");
     outcome_free(&o);
-    outcome verbose = run("", "run", "-m", model, "--text=", "-n200", "-v", NULL);
+    outcome verbose = run("", "run", "-m", model, "--prompt=", "-n200", "-v", NULL);
     assert_string_equal(verbose.out, expected);
     assert_non_null(strstr(verbose.err, "prompt 1 tokens (0 cached, 1 fresh)"));
     assert_non_null(strstr(verbose.err, "answer 200 tokens"));
@@ -579,7 +579,7 @@ static void test_run_json(void **state) {
     (void)state;
     NEEDS_MODEL();
     documents d = write_documents();
-    outcome o = run("", "run", "-m", model, "--schema", d.schema, "--prompt", d.prompt, "--prompt", d.prompt, "-n", "8", "--json", NULL);
+    outcome o = run("", "run", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--pml", d.prompt, "-n", "8", "--json", NULL);
     expect_fine(&o);
     const char *first = o.out, *second = expect_json_line(first);
     assert_string_equal(expect_json_line(second), "");
@@ -598,7 +598,7 @@ static void test_run_json(void **state) {
 /* The key of the first part of the second answer's plan: a text that was found. */
 static char *found_key(const char *tenant) {
     static const char text[] = "Once upon a time there was a girl";
-    outcome o = run("", "run", "-m", model, "--text", text, "--text", text, "-n", "4", "--json", "--tenant", tenant, NULL);
+    outcome o = run("", "run", "-m", model, "-p", text, "-p", text, "-n", "4", "--json", "--tenant", tenant, NULL);
     expect_fine(&o);
     const char *part = json_next(json_field(expect_json_line(o.out), "plan"), NULL);
     assert_true(json_is(part, "tier", "ram"));
@@ -626,17 +626,17 @@ static void test_sampling_is_seeded(void **state) {
     const char *seeds[] = {"1", "1", "2"}, *threads[] = {"1", "2", "2"};
     outcome o[3];
     for (int i = 0; i < 3; i++) {
-        o[i] = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--temp", "1.2", "--top-k", "50", "--typical", "0.98", "--top-p",
+        o[i] = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k", "50", "--typical", "0.98", "--top-p",
                    "0.95", "--min-p", "0.01", "--repeat-penalty", "1.1", "--repeat-last", "-1", "--presence-penalty", "0.1",
                    "--frequency-penalty", "-0.1", "--seed", seeds[i], "--threads", threads[i], NULL);
         expect_fine(&o[i]);
     }
     assert_string_equal(o[0].out, o[1].out);
     assert_string_not_equal(o[0].out, o[2].out);
-    outcome one = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--temp", "2", "--top-k", "1", NULL);
-    outcome greedy = run("", "run", "-m", model, "--text", "Once", "-n", "40", NULL);
-    outcome forgetful = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--repeat-penalty", "2", "--repeat-last", "0", NULL);
-    outcome penalized = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--repeat-penalty", "2", NULL);
+    outcome one = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--temp", "2", "--top-k", "1", NULL);
+    outcome greedy = run("", "run", "-m", model, "-p", "Once", "-n", "40", NULL);
+    outcome forgetful = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--repeat-penalty", "2", "--repeat-last", "0", NULL);
+    outcome penalized = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--repeat-penalty", "2", NULL);
     assert_string_equal(one.out, greedy.out);
     assert_string_equal(forgetful.out, greedy.out);
     assert_string_not_equal(penalized.out, greedy.out);
@@ -651,33 +651,33 @@ static void test_grammar(void **state) {
     (void)state;
     NEEDS_MODEL();
     const char *good = write_file("good.gbnf", "root ::= [a-z]{3} \" \" [0-9]{2} # a word and a number\n");
-    outcome o = run("", "run", "-m", model, "--text", "Once", "--grammar", good, NULL);
+    outcome o = run("", "run", "-m", model, "-p", "Once", "--grammar", good, NULL);
     expect_fine(&o);
     assert_int_equal(o.n_out, 6);
     assert_true(o.out[3] == ' ' && o.out[4] >= '0' && o.out[4] <= '9');
     outcome_free(&o);
-    o = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--grammar", good, "--grammar-trigger", "a", "--json", NULL);
+    o = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--grammar", good, "--grammar-trigger", "a", "--json", NULL);
     expect_fine(&o);
     assert_true(json_is(o.out, "finish_reason", "stop"));
     outcome_free(&o);
     const char *bad = write_file("bad.gbnf", "root ::= one\noen ::= \"a\"\n");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", bad, NULL), 1,
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar", bad, NULL), 1,
                  "grammar:1:10: unknown rule 'one': did you mean 'oen'?");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar", "no-such-file", NULL), 1, "no-such-file");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--grammar-trigger", "a", NULL), 2, "give --grammar FILE, too");
 }
 
 /* The answer ends before the stop string, which spans several tokens, and no prefix of it is shown. */
 static void test_stop(void **state) {
     (void)state;
     NEEDS_MODEL();
-    outcome whole = run("", "run", "-m", model, "--text", "Once", "-n", "40", NULL);
+    outcome whole = run("", "run", "-m", model, "-p", "Once", "-n", "40", NULL);
     const char *comma = strchr(whole.out, ',');
     assert_non_null(comma);
     char stop[8];
     snprintf(stop, sizeof stop, "%.6s", comma - 2);
-    outcome text = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--stop", "not in it", "--stop", stop, NULL);
-    outcome json = run("", "run", "-m", model, "--text", "Once", "-n", "40", "--stop", stop, "--json", NULL);
+    outcome text = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--stop", "not in it", "--stop", stop, NULL);
+    outcome json = run("", "run", "-m", model, "-p", "Once", "-n", "40", "--stop", stop, "--json", NULL);
     size_t left = (size_t)(strstr(whole.out, stop) - whole.out);
     assert_int_equal(text.n_out, left);
     assert_memory_equal(text.out, whole.out, left);
@@ -686,22 +686,22 @@ static void test_stop(void **state) {
     outcome_free(&whole);
     outcome_free(&text);
     outcome_free(&json);
-    expect_error(run("", "run", "-m", model, "-c", "2", "--text", "Once upon a time, there was a little girl", NULL), 1, "raise --ctx (the model");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "", NULL), 2, "--stop '' is empty");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", "\xff", NULL), 2, "stop string 1 is not UTF-8");
+    expect_error(run("", "run", "-m", model, "-c", "2", "-p", "Once upon a time, there was a little girl", NULL), 1, "raise --ctx (the model");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", "", NULL), 2, "--stop '' is empty");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", "\xff", NULL), 2, "stop string 1 is not UTF-8");
     char many[2000] = "";
     memset(many, 'a', sizeof many - 1);
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--stop", many, NULL), 2, "has 1999 bytes: give at most 1024");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--stop", many, NULL), 2, "has 1999 bytes: give at most 1024");
 }
 
 static void test_logit_bias(void **state) {
     (void)state;
     NEEDS_MODEL();
-    outcome json = run("", "run", "-m", model, "--text", "Once", "-n", "1", "--json", NULL);
+    outcome json = run("", "run", "-m", model, "-p", "Once", "-n", "1", "--json", NULL);
     char forbid[64];
     snprintf(forbid, sizeof forbid, "%ld=-inf", strtol(json_next(json_field(json.out, "tokens"), NULL), NULL, 10));
-    outcome other = run("", "run", "-m", model, "--text", "Once", "-n", "1", "--json", "--logit-bias", forbid, NULL);
-    outcome text = run("", "run", "-m", model, "--text", "Once", "-n", "5", "--logit-bias", " there=500", NULL);
+    outcome other = run("", "run", "-m", model, "-p", "Once", "-n", "1", "--json", "--logit-bias", forbid, NULL);
+    outcome text = run("", "run", "-m", model, "-p", "Once", "-n", "5", "--logit-bias", " there=500", NULL);
     assert_true(strtol(json_next(json_field(other.out, "tokens"), NULL), NULL, 10) != strtol(forbid, NULL, 10));
     assert_string_equal(text.out, " there there there there there");
     outcome_free(&json);
@@ -709,17 +709,17 @@ static void test_logit_bias(void **state) {
     outcome_free(&text);
     static const char *const wrong[] = {"5", "=1", "5=", "5=x", "5=1x", " zebra crossing=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", wrong[i], NULL), 2, "--logit-bias");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "512=1", NULL), 2, "--logit-bias '512=1': give an id from 0 to 511");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "99999999999999999999=1", NULL), 2, "give an id");
-    expect_error(run("", "run", "-m", model, "--text", "Once", "--logit-bias", "5=nan", NULL), 2, "bias of token 5");
+        expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", wrong[i], NULL), 2, "--logit-bias");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "512=1", NULL), 2, "--logit-bias '512=1': give an id from 0 to 511");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "99999999999999999999=1", NULL), 2, "give an id");
+    expect_error(run("", "run", "-m", model, "-p", "Once", "--logit-bias", "5=nan", NULL), 2, "bias of token 5");
 }
 
 /* Greedy sampling takes the first of the most likely tokens, with the token's own log-probability. */
 static void test_logprobs(void **state) {
     (void)state;
     NEEDS_MODEL();
-    outcome o = run("", "run", "-m", model, "--text", "Once", "-n", "6", "--json", "--logprobs", "3", NULL);
+    outcome o = run("", "run", "-m", model, "-p", "Once", "-n", "6", "--json", "--logprobs", "3", NULL);
     expect_fine(&o);
     assert_string_equal(expect_json_line(o.out), "");
     const char *list = json_field(o.out, "logprobs"), *token = NULL, *tokens = json_field(o.out, "tokens");
@@ -746,16 +746,16 @@ static void test_run_stdin(void **state) {
     (void)state;
     NEEDS_MODEL();
     documents d = write_documents();
-    outcome file = run("", "run", "-m", model, "--schema", d.schema, "--prompt", d.prompt, "-n", "6", NULL);
-    outcome standard = run(prompt_text, "run", "-m", model, "--schema", d.schema, "--prompt", "-", "-n", "6", NULL);
+    outcome file = run("", "run", "-m", model, "--schema", d.schema, "--pml", d.prompt, "-n", "6", NULL);
+    outcome standard = run(prompt_text, "run", "-m", model, "--schema", d.schema, "--pml", "-", "-n", "6", NULL);
     expect_fine(&file);
     expect_fine(&standard);
     assert_string_equal(file.out, standard.out);
     outcome_free(&file);
     outcome_free(&standard);
-    expect_error(run("<prompt schema='cities'><miamy/></prompt>", "run", "-m", model, "--schema", d.schema, "--prompt", "-", NULL), 1,
+    expect_error(run("<prompt schema='cities'><miamy/></prompt>", "run", "-m", model, "--schema", d.schema, "--pml", "-", NULL), 1,
                  "stdin:1:");
-    expect_error(run("", "run", "-m", model, "--prompt", d.prompt, NULL), 1, "cities");
+    expect_error(run("", "run", "-m", model, "--pml", d.prompt, NULL), 1, "cities");
 }
 
 /* One number for each entry of the vocabulary and token; the largest is the token that greedy took. */
@@ -763,7 +763,7 @@ static void test_dump_logits(void **state) {
     (void)state;
     NEEDS_MODEL();
     const char *dump = path_in_folder("logits");
-    outcome o = run("", "run", "-m", model, "--text", "", "-n", "3", "--json", "--dump-logits", dump, NULL);
+    outcome o = run("", "run", "-m", model, "-p", "", "-n", "3", "--json", "--dump-logits", dump, NULL);
     expect_fine(&o);
     size_t n = 0;
     unsigned char *data = (unsigned char *)read_file(dump, &n);
@@ -784,16 +784,16 @@ static void test_dump_logits(void **state) {
     }
     free(data);
     outcome_free(&o);
-    expect_error(run("", "run", "-m", model, "--text", "", "--dump-logits", "/nowhere/x", NULL), 1, "/nowhere/x");
+    expect_error(run("", "run", "-m", model, "-p", "", "--dump-logits", "/nowhere/x", NULL), 1, "/nowhere/x");
 }
 
 static void test_full_disk(void **state) {
     (void)state;
     NEEDS_MODEL();
     if (access("/dev/full", W_OK) != 0) skip();
-    expect_error(run_as("C", "/dev/full", "run", "-m", model, "--text", "", "-n", "5", NULL), 1, "standard output");
-    expect_error(run_as("C", "/dev/full", "run", "-m", model, "--text", "", "-n", "5", "--json", NULL), 1, "standard output");
-    expect_error(run("", "run", "-m", model, "--text", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1, "/dev/full");
+    expect_error(run_as("C", "/dev/full", "run", "-m", model, "-p", "", "-n", "5", NULL), 1, "standard output");
+    expect_error(run_as("C", "/dev/full", "run", "-m", model, "-p", "", "-n", "5", "--json", NULL), 1, "standard output");
+    expect_error(run("", "run", "-m", model, "-p", "", "-n", "5", "--json", "--dump-logits", "/dev/full", NULL), 1, "/dev/full");
 }
 
 /* Endless repetition, interrupted after the first answer: complete output so far, and the exit status of the signal. */
@@ -802,7 +802,7 @@ static void test_interrupt(void **state) {
     NEEDS_MODEL();
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    char *args[] = {program, "run", "-m", model, "--text", "", "-n", "20", "--json", "--repeat", "2000000000", NULL};
+    char *args[] = {program, "run", "-m", model, "-p", "", "-n", "20", "--json", "--repeat", "2000000000", NULL};
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -869,8 +869,8 @@ static void test_inspect_json(void **state) {
     (void)state;
     NEEDS_MODEL();
     documents d = write_documents();
-    outcome o = run("", "inspect", "-m", model, "--schema", d.schema, "--prompt", d.prompt, "--json", NULL);
-    outcome r = run("", "run", "-m", model, "--schema", d.schema, "--prompt", d.prompt, "-n", "1", "--json", NULL);
+    outcome o = run("", "inspect", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--json", NULL);
+    outcome r = run("", "run", "-m", model, "--schema", d.schema, "--pml", d.prompt, "-n", "1", "--json", NULL);
     expect_fine(&o);
     expect_fine(&r);
     expect_json_line(o.out);
@@ -894,7 +894,7 @@ static void test_inspect_tree(void **state) {
     (void)state;
     NEEDS_MODEL();
     documents d = write_documents();
-    outcome ascii = run("", "inspect", "-m", model, "--schema", d.schema, "--prompt", d.prompt, NULL);
+    outcome ascii = run("", "inspect", "-m", model, "--schema", d.schema, "--pml", d.prompt, NULL);
     expect_fine(&ascii);
     for (size_t i = 0; i < ascii.n_out; i++) assert_true((unsigned char)ascii.out[i] < 0x80);
     assert_non_null(strstr(ascii.out, "`- module lisbon"));
@@ -950,7 +950,7 @@ static void test_svg(void **state) {
     svg_counts layout = parse_svg(svg);
     assert_true(layout.cached >= 1 + 4); /* anonymous text, plan, miami, lisbon */
     assert_int_equal(layout.fresh, 1 + 1);
-    outcome prompt = run("", "inspect", "-m", model, "--schema", d.schema, "--prompt", d.prompt, "--json", "--svg", svg, NULL);
+    outcome prompt = run("", "inspect", "-m", model, "--schema", d.schema, "--pml", d.prompt, "--json", "--svg", svg, NULL);
     expect_fine(&prompt);
     svg_counts mosaic = parse_svg(svg);
     assert_int_equal(mosaic.cached + mosaic.fresh, 2 + json_length(json_field(prompt.out, "tiles")));

@@ -31,7 +31,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(set(expected), files - {schema})
         command = [PROGRAM, "run", "-m", MODEL, "--schema", os.path.join(folder, schema), "--json"]
         for prompt in expected:
-            command += ["--prompt", os.path.join(folder, prompt)]
+            command += ["--pml", os.path.join(folder, prompt)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         answers = [json.loads(line)["text"].strip() for line in done.stdout.splitlines()]

@@ -99,7 +99,7 @@ class Lint(unittest.TestCase):
                 files = [os.path.join(EXAMPLES, folder, f) for f in sorted(os.listdir(os.path.join(EXAMPLES, folder))) if f.endswith(".xml")]
                 schema, = [f for f in files if self.is_schema(f)]
                 prompts = [f for f in files if f != schema]
-                said = self.report(schema, *[x for f in prompts for x in ("--prompts", f)])
+                said = self.report(schema, *[x for f in prompts for x in ("--pml", f)])
                 self.assertEqual([(f["line"], f["code"], f["module"]) for f in said["findings"]], EXPECTED[folder])
                 self.assertEqual((said["prompts"], said["other_prompts"], said["errors"]), (len(prompts), 0, 0))
 
@@ -108,7 +108,7 @@ class Lint(unittest.TestCase):
         task = os.path.join(SOURCE, "models", "eval", "labels.jsonl")
         with open(task, encoding="utf-8") as f:
             first = json.loads(f.readline())
-        said = self.report(self.file("s.xml", first["schema"]), "--prompts", task)
+        said = self.report(self.file("s.xml", first["schema"]), "--pml", task)
         self.assertEqual(said["prompts"], 200)
         self.assertEqual([(f["code"], f["module"]) for f in said["findings"]], [("always", "d1"), ("always", "d2"), ("always", "d3")])
 
@@ -116,28 +116,28 @@ class Lint(unittest.TestCase):
         schema = self.file("s.xml", SCHEMA)
         documents = ("\ufeff<?xml version='1.0'?>\n<!-- <prompt> --><prompt schema='s'><a p='a &gt; b>'/><!-- </prompt> --> <![CDATA[</prompt>]]></prompt>\n\n"
                      "<prompt schema='s'/><prompt schema='other'>Hello.</prompt>\n  <prompt schema='s'>\n  <c/></prompt>\n<!-- the end -->\n")
-        said = self.report(schema, "--prompts", self.file("p.xml", documents), status=1)
+        said = self.report(schema, "--pml", self.file("p.xml", documents), status=1)
         self.assertEqual((said["prompts"], said["other_prompts"], said["errors"]), (2, 1, 1))
         error, = [f for f in said["findings"] if f["severity"] == "error"]
         self.assertEqual((error["code"], os.path.basename(error["document"]), error["line"], error["column"]), ("prompt", "p.xml#4", 2, 3))
         self.assertTrue(error["message"].startswith("schema 's' has no module 'c'"), error["message"])
 
         lines = "\n".join([json.dumps(PROMPT), "", json.dumps({"prompt": "<prompt schema='s'><c/></prompt>", "answers": ["x"]})])
-        said = self.report(schema, "--prompts", self.file("p.jsonl", lines), status=1)
+        said = self.report(schema, "--pml", self.file("p.jsonl", lines), status=1)
         self.assertEqual((said["prompts"], [os.path.basename(f["document"]) for f in said["findings"]]), (1, ["p.jsonl#3"]))
 
-        done = lint(schema, "--prompts", "-", text=PROMPT + PROMPT)
+        done = lint(schema, "--pml", "-", text=PROMPT + PROMPT)
         self.assertEqual((done.returncode, done.stderr), (0, "0 errors, 0 warnings, 0 notes; 2 prompts\n"))
 
     def test_files_that_are_none(self):
         schema = self.file("s.xml", SCHEMA)
         for text, says in (("", "no prompts"), ("<!-- nothing -->", "no prompts"), ('{"prompt": 3}', ":1: no prompt"), ('{"a": ', ":1:"),
                            ('"x"\n{}', ":2: no prompt")):
-            done = lint(schema, "--prompts", self.file("p", text))
+            done = lint(schema, "--pml", self.file("p", text))
             self.assertEqual((done.returncode, done.stdout), (1, ""), text)
             self.assertIn(says, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1)
-        self.assertEqual(lint(schema, "--prompts", "/nowhere").returncode, 1)
+        self.assertEqual(lint(schema, "--pml", "/nowhere").returncode, 1)
 
     def test_exit_status(self):
         good = self.file("good.xml", SCHEMA)
@@ -147,7 +147,7 @@ class Lint(unittest.TestCase):
             self.assertEqual((lint(schema).returncode, lint(schema, "--strict").returncode), (plain, strict), schema)
         self.assertEqual(lint(good, "--ctx", "30").returncode, 1)
         self.assertEqual(lint(self.file("wrong.xml", "<schema/>")).returncode, 1)
-        self.assertEqual(lint("--prompts", good).returncode, 2)
+        self.assertEqual(lint("--pml", good).returncode, 2)
         self.assertEqual(lint(good, "--promts", "x").returncode, 2)
 
     def of_template(self, template, *arguments):

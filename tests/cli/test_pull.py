@@ -179,7 +179,7 @@ class Pull(unittest.TestCase):
 
     def test_model_runs(self):
         done = self.pulls()
-        done = subprocess.run([PROGRAM, "run", "-m", done.stdout.strip(), "--text", "Tom has", "-n", "3"], capture_output=True, text=True, check=False)
+        done = subprocess.run([PROGRAM, "run", "-m", done.stdout.strip(), "--raw", "-p", "Tom has", "-n", "3"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_default_folder_and_names(self):
@@ -404,7 +404,7 @@ class Pull(unittest.TestCase):
         done = self.pulls(content=parts[0], path=os.path.join(self.folder, names[0]))
         self.assertEqual(sorted(os.listdir(self.folder)), names)
         self.assertEqual(len(self.server.asked), 4)  # the first was complete
-        text = subprocess.run([PROGRAM, "run", "-m", done.stdout.strip(), "--text", "Tom has", "-n", "3"], capture_output=True, text=True, check=False)
+        text = subprocess.run([PROGRAM, "run", "-m", done.stdout.strip(), "--raw", "-p", "Tom has", "-n", "3"], capture_output=True, text=True, check=False)
         self.assertEqual(text.returncode, 0, text.stderr)
 
     def test_split_model_of_another(self):

@@ -45,7 +45,7 @@ class Split(unittest.TestCase):
 
     def test_conversations(self):
         schema, prompts = self.path("schema.xml"), self.path("prompts.jsonl")
-        done = split(self.path("requests.jsonl", LINES), "-m", MODEL, "-o", schema, "--prompts", prompts, "--name", "towns", "--json")
+        done = split(self.path("requests.jsonl", LINES), "-m", MODEL, "-o", schema, "--pml", prompts, "--name", "towns", "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         said = json.loads(done.stdout)
         self.assertEqual([m["prompts"] for m in said["modules"]], [2, 2, 2])
@@ -56,7 +56,7 @@ class Split(unittest.TestCase):
             documents = [json.loads(line)["prompt"] for line in f]
         for proposed, asked in zip(documents, LINES.replace("\n\n", "\n").split("\n")):
             prompt = self.path("prompt.xml", proposed)
-            ran = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, "--prompt", prompt, "-n", "1", "--json"], capture_output=True,
+            ran = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", schema, "--pml", prompt, "-n", "1", "--json"], capture_output=True,
                                  text=True, check=False)
             self.assertEqual(ran.returncode, 0, ran.stderr)
             answer, figures = json.loads(ran.stdout), said["prompts"][documents.index(proposed)]

@@ -72,7 +72,7 @@ class StoreFolder(unittest.TestCase):
 
     @classmethod
     def run_prompt(cls, store, *more, **how):
-        done = reprise("run", "-m", MODEL, "--schema", cls.schema, "--prompt", cls.prompt, "-n", "3", "--json", "--store", store, *more, **how)
+        done = reprise("run", "-m", MODEL, "--schema", cls.schema, "--pml", cls.prompt, "-n", "3", "--json", "--store", store, *more, **how)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -104,8 +104,8 @@ class StoreFolder(unittest.TestCase):
         bundle = os.path.join(self.own.name, "s.rpb")
         if not os.path.exists(bundle):
             self.cache("export", "s", bundle)
-        for args in (["run", "-m", MODEL, "--text", "Tom", "-n", "1", "--store", folder], ["serve", "-m", MODEL, "--port", "0", "--store", folder],
-                     ["run", "-m", MODEL, "--text", "Tom", "-n", "1", "--read-only", "--store", folder],
+        for args in (["run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "1", "--store", folder], ["serve", "-m", MODEL, "--port", "0", "--store", folder],
+                     ["run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "1", "--read-only", "--store", folder],
                      ["cache", "gc", "--store", folder], ["cache", "rm", "--all", "--store", folder], ["cache", "pin", "--all", "--store", folder],
                      ["cache", "rebuild", "--store", folder], ["cache", "import", bundle, "--store", folder]):
             with self.subTest(args=args):
@@ -225,7 +225,7 @@ class StoreFolder(unittest.TestCase):
     def test_everything_is_its_owners_alone(self):
         os.chmod(self.store, 0o755)
         os.chmod(self.path("index.db"), 0o644)
-        done = reprise("run", "-m", MODEL, "--text", "Tom", "-n", "1", "--store", self.store, env={**os.environ, "REPRISE_LOG": "warn"},
+        done = reprise("run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "1", "--store", self.store, env={**os.environ, "REPRISE_LOG": "warn"},
                        preexec_fn=lambda: os.umask(0))
         self.assertEqual(len([line for line in done.stderr.splitlines() if "chmod 700" in line]), 1, done.stderr)
         new = os.path.join(self.own.name, "new")
@@ -260,7 +260,7 @@ class StoreFolder(unittest.TestCase):
         self.cache("pin", "s/a")
         pins = self.pinned()
         for limit in (5, 6, 7, 8, 10):
-            done = reprise("run", "-m", MODEL, "--text", "Tom", "-n", "1", "--store", self.store,
+            done = reprise("run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "1", "--store", self.store,
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
             if "open_files" not in done.stderr and done.returncode != 0:
                 self.assertIn("model", done.stderr)  # it could not even be read
@@ -317,7 +317,7 @@ class StoreFolder(unittest.TestCase):
 
     def test_the_least_budget(self):
         new = os.path.join(self.own.name, "new")
-        done = reprise("run", "-m", MODEL, "--text", "Tom", "-n", "1", "--store", new, "--disk", "1M")
+        done = reprise("run", "-m", MODEL, "--raw", "-p", "Tom", "-n", "1", "--store", new, "--disk", "1M")
         self.assertEqual(done.returncode, 1, done.stderr)
         least = re.search(r"\((\d+K)\) or more", done.stderr).group(1)
         self.run_prompt(new, "--disk", least)

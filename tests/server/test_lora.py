@@ -190,7 +190,7 @@ class Refusals(Case):
 
     def test_run(self):
         def run(*options):
-            return subprocess.run([PROGRAM, "run", "-m", MODEL, "--text", STORY, "-n", "12", "--ignore-eos", *options], capture_output=True, text=True, timeout=120)
+            return subprocess.run([PROGRAM, "run", "-m", MODEL, "--raw", "-p", STORY, "-n", "12", "--ignore-eos", *options], capture_output=True, text=True, timeout=120)
 
         server = self.start()
         red = run("--lora", self.files["red"], "--verbose")

@@ -57,7 +57,7 @@ class Schemas(unittest.TestCase):
             for name, text in (("s.xml", CITIES), ("p.xml", PROMPT)):
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
                     f.write(text)
-            done = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", os.path.join(folder, "s.xml"), "--prompt",
+            done = subprocess.run([PROGRAM, "run", "-m", MODEL, "--schema", os.path.join(folder, "s.xml"), "--pml",
                                    os.path.join(folder, "p.xml"),
                                    "-n", "6", "--json"], capture_output=True, text=True, check=True)
         self.assertEqual(self.prompt().json["answers"][0]["text"], json.loads(done.stdout)["text"])

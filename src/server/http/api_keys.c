@@ -187,7 +187,7 @@ static int api_keys_share_formats(api_keys *keys, rp_error *err) {
 
 static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
     base_buffer text = {0};
-    int rc = base_file_read(path, SERVER_MAX_KEY_FILE, &text, err), number = 1;
+    int rc = base_file_read_text(path, SERVER_MAX_KEY_FILE, &text, err), number = 1;
     if (rc) return rc;
     for (char *line = text.data, *end; line && !rc; line = end, number++) {
         end = strchr(line, '\n');

@@ -130,7 +130,7 @@ static void read_nodes_file(route *t, node_sources *s, bool forced) {
     const bool is_there = base_file_identify(t->nodes_file, &id);
     if (!forced && s->has_file && is_there && id.is_settled && memcmp(&id, &s->file_id, sizeof(id)) == 0) return;
     int number = 0; /* of the line that was read last, from 1; 0: none */
-    int rc = base_file_read(t->nodes_file, FILE_BYTES, &text, &err);
+    int rc = base_file_read_text(t->nodes_file, FILE_BYTES, &text, &err);
     if (!rc) rc = parse_lines(&list, text.data ? text.data : "", &number, &err);
     if (!rc) list_replace(&s->file, &list);
     else if (forced || !s->has_file || memcmp(&id, &s->file_id, sizeof(id)) != 0) log_file(t, number, s->file.n, &err);
