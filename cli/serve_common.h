@@ -66,7 +66,7 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
      .help = "maximum number of connections of one address; 0: a quarter of --connections, and no limit for loopback addresses (0)"}, \
     {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.reply_buffers), \
      .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"}, \
-    {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.body), .help = "maximum size of a request body, decoded (16M)"}, \
+    {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.body), .help = "maximum size of a decoded body (16M)"}, \
     {.name = "max-bodies", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.bodies), \
      .help = "maximum size of all request bodies together; beyond it a request gets status 503 (256M; of a router, which keeps them until the " \
              "answers end, 1G)"}, \

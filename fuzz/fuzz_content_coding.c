@@ -33,7 +33,9 @@ static int take(void *user, const void *bytes, size_t n) {
 static size_t pack(content_coding coding, const uint8_t *data, size_t n, uint8_t *to) {
     if (coding == CONTENT_ZSTD) return ZSTD_compress(to, PACKED_BYTES, data, n, 1);
     z_stream z = {.next_in = (uint8_t *)data, .avail_in = (unsigned)n, .next_out = to, .avail_out = PACKED_BYTES};
-    if (deflateInit2(&z, 1, Z_DEFLATED, coding == CONTENT_GZIP ? 31 : n % 2 ? 15 : -15, 8, Z_DEFAULT_STRATEGY) != Z_OK) abort();
+    if (deflateInit2(&z, 1, Z_DEFLATED, coding == CONTENT_GZIP ? 31 : n % 2 ? 15
+                                                                            : -15,
+                     8, Z_DEFAULT_STRATEGY) != Z_OK) abort();
     if (deflate(&z, Z_FINISH) != Z_STREAM_END) abort();
     deflateEnd(&z);
     return z.total_out;
