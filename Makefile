@@ -67,7 +67,7 @@ test-cluster: all ## run a cluster of real processes with HAProxy: kills, hangs,
 	@tools/setup deploy
 	@tests/lab/run $(SCENARIOS)
 
-test-page: all ## test the server's web page in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
+test-page: all ## test the server's web page, and pages of other origins, in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
 .PHONY: test-templates

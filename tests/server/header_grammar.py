@@ -68,7 +68,8 @@ class Generator:
         return self.case(name) + b":" + self.space() + value + self.space() + b"\r\n"
 
     def target(self, path):
-        return self.rng.choice((path, path, path, b"http://localhost" + path, b"HTTP://127.0.0.1:80" + path, b"https://LOCALHOST:443" + path, path + b"?a=%zz&b&&c=%20"))
+        return self.rng.choice((path, path, path, b"http://localhost" + path, b"HTTP://127.0.0.1:80" + path, b"https://LOCALHOST:443" + path, path + b"?a=%zz&b&&c=%20",
+                                path + b"?" + b"&x=%41" * self.rng.randrange(128)))
 
     def head(self, method, path, *fields):
         target = self.target(path)

@@ -202,8 +202,16 @@ class Heads(unittest.TestCase):
         s.close()
 
     def test_large_heads(self):
-        for message in (GET + b"X: " + b"a" * 40000 + b"\r\n\r\n", GET + b"X: y\r\n" * 200 + b"\r\n", b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        for message in (GET + b"X: " + b"a" * 40000 + b"\r\n\r\n", GET + b"X: y\r\n" * 200 + b"\r\n", b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                        b"GET /livez?" + b"&a" * 128 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /livez?" + b"&" * 31000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             self.assertEqual(statuses(self.exchange(message)), [431])
+
+    def test_the_largest_heads(self):
+        """libmicrohttpd has memory for as many fields and parameters as the gate passes on; thousands of parameters once hung the connection."""
+        for query, n in ((b"a" * 15000, 0), (b"&a=b" * 127, 0), (b"&" * 127, 125), (b"&a=%20" * 127, 125), (b"a" * 15000 + b"&b" * 127, 125)):
+            head = b"GET /livez?" + query + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + b"".join(b"X%d:%s\r\n" % (i, b"y" * 100) for i in range(n))
+            last = b"Y: " + b"y" * (32768 - len(head) - 7) + b"\r\n\r\n"
+            self.assertEqual((len(head + last), statuses(self.exchange(head + last))), (32768, [200]))
 
     def test_zeros_in_paths(self):
         for path in ("/web/page.js%00.html", "/web/page.js%00", "/v1/schemas/x%00y", "/livez%00", "/%00"):

@@ -58,6 +58,7 @@ typedef struct head {
     char *to;      /* end of the canonical bytes */
     uint32_t seen; /* bit i: of `once`, field i */
     int n, minor;  /* fields; HTTP/1.minor */
+    int n_arguments;
     bool is_absolute;
     text length, coding; /* canonical values */
     size_t n_authority;
@@ -156,12 +157,21 @@ static const char *take_authority(head *h, text *target) {
     return NULL;
 }
 
+/* Parameters of the query, as everybody who splits it at & counts them. */
+static int count_arguments(const text *target) {
+    const char *query = memchr(target->at, '?', target->n);
+    int n = query != NULL;
+    for (const char *at = query; at && at < target->at + target->n; at++) n += *at == '&';
+    return n;
+}
+
 /* Writes the request line with the path of the target. */
 static const char *take_target(head *h, const text *method, text target, const text *version) {
     const bool asks_options = http_stream_is_text(method, "OPTIONS");
     const char *why = NULL;
     if (memchr(target.at, '#', target.n)) return "the request target contains a fragment";
     if (target.at[0] != '/' && !(asks_options && target.n == 1 && target.at[0] == '*') && (why = take_authority(h, &target))) return why;
+    h->n_arguments = count_arguments(&target);
     head_put(h, method->at, method->n);
     head_put(h, " ", 1);
     if (target.n == 0) head_put(h, asks_options ? "*" : "/", 1); /* RFC 9112, 3.2.4 */
@@ -234,6 +244,7 @@ static http_verdict next_head(http_stream *s, char *bytes, size_t n, size_t *use
     head h = {.to = bytes};
     if ((*why = check_request_line(&h, &line)) || (*why = http_stream_check_fields(&h, rest))) return HTTP_REFUSE;
     if (h.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
+    if (h.n_arguments > HTTP_MAX_ARGUMENTS) return *why = "the query has more than 128 parameters", HTTP_TOO_LARGE;
     if ((*why = take_framing(s, &h)) || (*why = end_head(&h, bytes + end))) return HTTP_REFUSE;
     s->scanned = 0;
     *dropped = end - (size_t)(h.to - bytes);

@@ -26,6 +26,7 @@
 
 #define HTTP_MAX_HEAD ((size_t)32 << 10) /* bytes of a request line with its fields */
 #define HTTP_MAX_FIELDS 128              /* of a head; browsers send 20 */
+#define HTTP_MAX_ARGUMENTS 128           /* of a query: libmicrohttpd has no memory, and no reply, for thousands */
 #define HTTP_MAX_TRAILER ((size_t)8 << 10)
 #define HTTP_MAX_AUTHORITY 320 /* of an absolute target: a name, and a port */
 #define HTTP_REFUSED "x-reprise-refused" /* a field that no client may send: carries a refusal to the handler that replies (gate.h) */
@@ -43,7 +44,7 @@ typedef enum http_verdict {
     HTTP_WAIT,      /* none: more bytes are needed */
     HTTP_PASS,      /* drop the first *dropped of them, pass on the others */
     HTTP_REFUSE,    /* 400: refuse the request */
-    HTTP_TOO_LARGE, /* 431: its head has too many bytes or fields */
+    HTTP_TOO_LARGE, /* 431: its head has too many bytes, fields or arguments */
 } http_verdict;
 
 /* Examines n > 0 bytes, and changes those of an accepted or refused head. *used, *dropped: numbers of bytes for HTTP_PASS; all of them are
