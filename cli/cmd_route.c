@@ -27,6 +27,7 @@ typedef struct route_options {
     cli_list nodes, schemas;
     serve_common common;
     int32_t max_queue;
+    int32_t node_timeout;
     float ttft_goal, itl_goal;
 } route_options;
 
@@ -54,6 +55,9 @@ static const cli_option options[] = {
      .help = "goal for the inter-token latency; 0: none (0)"},
     {.name = "max-queue", .kind = CLI_INT, .value = "N", .offset = AT(max_queue), .min = 1, .max = 65536,
      .help = "maximum number of requests that wait for a node; further ones get status 429 with Retry-After (4096)"},
+    {.name = "node-timeout", .kind = CLI_INT, .value = "MS", .offset = AT(node_timeout), .min = 0, .max = 86400000,
+     .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with status 502; at least 100; 0: never "
+             "(60000)"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML) that the nodes have, too, with their own --schema; may be repeated"},
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = AT(engine.kv_f16_layers), .help = "of the nodes: " CLI_KV_F16_HELP},
@@ -166,6 +170,7 @@ static int route_parsed(const route_options *o) {
     router.ttft_goal_ms = (double)o->ttft_goal;
     router.itl_goal_ms = (double)o->itl_goal;
     router.max_queue = o->max_queue;
+    router.node_timeout_ms = o->node_timeout;
     rp_server_options server = serve_common_options(&o->common);
     server.router = &router;
     status = serve_common_run(&o->common, &server, run_router, &run);
@@ -174,7 +179,7 @@ static int route_parsed(const route_options *o) {
 }
 
 static int route_main(int argc, char **argv) {
-    route_options o = {.common = SERVE_COMMON_DEFAULTS, .max_queue = 4096};
+    route_options o = {.common = SERVE_COMMON_DEFAULTS, .max_queue = 4096, .node_timeout = 60000};
     cli_parsed parsed = cli_options_parse(&cli_command_route, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

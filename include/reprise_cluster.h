@@ -80,6 +80,7 @@ typedef struct rp_engine_load {
     double knot_us[RP_COST_KNOTS];
     double row_slot_us, slot_us;
     double read_byte_us; /* measured time to read a byte of a record from disk; 0: not known, as fewer than 4 were read */
+    uint64_t quiet_us;   /* since the engine's thread last began a turn: while it has jobs, more than a step takes means that it hangs */
 } rp_engine_load;
 
 /* RP_ERR_INVALID (struct_size is not set). Any thread. */
@@ -178,9 +179,9 @@ typedef struct rp_cluster_simulation {
     double itl_mean_ms, itl_p50_ms, itl_p95_ms, itl_p99_ms;
     uint64_t within_goals; /* served, within the TTFT goal and a mean ITL within the ITL goal */
     uint64_t retries, continuations, snapshots, stream_bytes, index_bytes, names;
-    uint64_t restarts, freezes, lost, cut, delayed, router_restarts; /* faults that happened */
-    uint64_t hash;                                                   /* of all events: equal runs have equal hashes */
-    char broken[512];                                                /* the first invariant that did not hold; "": none */
+    uint64_t restarts, freezes, lost, cut, delayed, swallowed, router_restarts; /* faults that happened */
+    uint64_t hash;                                                              /* of all events: equal runs have equal hashes */
+    char broken[512];                                                           /* the first invariant that did not hold; "": none */
 } rp_cluster_simulation;
 
 /* trace: [n] requests of RP_CLUSTER_TRACE, else NULL. options NULL: the defaults. RP_ERR_INVALID (an option or a request; the message says which),

@@ -88,7 +88,7 @@ static const cli_option options[] = {
         .name = "faults",
         .kind = CLI_FLAG,
         .offset = AT(faults),
-        .help = "simulate random small clusters with lost, cut and delayed messages, killed and frozen nodes, restarted routers; check invariants",
+        .help = "simulate random small clusters with lost, cut, delayed and swallowed messages, killed and frozen nodes, restarted routers; check invariants",
     },
     INT("seeds", "N", seeds, 1, INT32_MAX, "faults: number of seeds, from --seed on (1)"),
     TEXT("svg", "FILE", svg, "draw hit rate and TTFT into this SVG file"),
@@ -293,7 +293,7 @@ static int run_faults(const simulation_options *o) {
         if (cli_interrupted()) return CLI_INTERRUPTED;
         requests += r.requests;
         served += r.outcomes[RP_CLUSTER_SERVED];
-        faults += r.lost + r.cut + r.delayed + r.restarts + r.freezes + r.router_restarts;
+        faults += r.lost + r.cut + r.delayed + r.swallowed + r.restarts + r.freezes + r.router_restarts;
     }
     cli_progress_clear(&progress);
     printf("%d seeds, %llu requests, %llu of them served, %llu faults: all invariants hold\n", (int)o->seeds, (unsigned long long)requests,

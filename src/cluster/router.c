@@ -18,6 +18,7 @@ cluster_router_options cluster_router_defaults(void) {
         .max_sent = 4,
         .retry_share = 0.1,
         .speculative_us = 2000000,
+        .node_timeout_us = 60000000,
     };
 }
 
@@ -168,6 +169,17 @@ void cluster_router_finished(cluster_router *t, cluster_request *r) {
     router_leave(t);
 }
 
+void cluster_router_heard(cluster_router *t, cluster_request *r, uint64_t at_us, bool of_node) {
+    if (r->state != ROUTER_SENT && r->state != ROUTER_ANSWERING) return;
+    r->heard_us = BASE_MAX(r->heard_us, at_us);
+    if (of_node) t->nodes[r->node].heard_us = BASE_MAX(t->nodes[r->node].heard_us, at_us);
+}
+
+void cluster_router_each_sent(cluster_router *t, int32_t node, void (*fn)(void *user, cluster_request *r), void *user) {
+    const router_node *x = router_node_at(t, node);
+    for (cluster_request *r = x ? x->first : NULL; r; r = r->next) fn(user, r);
+}
+
 void cluster_router_failed(cluster_router *t, cluster_request *r, cluster_failure failure, uint64_t retry_after_ms) {
     router_enter(t);
     router_failed(t, r, failure, retry_after_ms);
@@ -195,6 +207,7 @@ static void router_tick_nodes(cluster_router *t, uint64_t now_us) {
         router_node *x = &t->nodes[i];
         if (!x->used) continue;
         router_bury(t, x, now_us);
+        due = BASE_MIN(due, router_look_silent(t, x, now_us));
         due = BASE_MIN(due, router_node_tick(t, x, now_us));
     }
     t->nodes_due_us = due;
@@ -232,6 +245,7 @@ bool cluster_router_node(const cluster_router *t, int32_t node, cluster_node_sta
         .names = cluster_index_count_of(t->index, node),
         .placed = x->placed,
         .failed = x->failed,
+        .silent = x->silent,
     };
     memcpy(out->name, x->name, sizeof(out->name));
     return true;

@@ -55,6 +55,7 @@ typedef struct cluster_router_options {
     int32_t max_sent;                 /* per node, beyond what it can run: more wait in the router, where their order can still change; default 4 */
     double retry_share;               /* retries and continuations, as a share of the last requests; default 0.1, and 10 at any time */
     uint64_t speculative_us;          /* life of speculative entries; default 2 s; 0: none */
+    uint64_t node_timeout_us;         /* without a byte or another sign of life of a request its node has lost it; default 60 s; 0: never */
     const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;
 cluster_router_options cluster_router_defaults(void);
@@ -103,6 +104,7 @@ typedef struct cluster_request {
     int32_t held_tokens;   /* by the node that was chosen */
     double predicted_ttft_ms;
     uint64_t arrived_us, sent_us, began_us;
+    uint64_t heard_us;             /* its node's last sign of life, or when it was sent */
     cluster_candidate *candidates; /* of the last choice, [n_candidates]; owned; freed by cluster_request_close */
     int32_t n_candidates;
     struct cluster_request *next, *previous; /* in lists of the router */
@@ -122,6 +124,9 @@ typedef struct cluster_env {
     void (*send)(void *user, cluster_request *r);
     /* Gives up what was sent to r->node; nothing is reported of it any more. */
     void (*cancel)(void *user, cluster_request *r);
+    /* Asks a node which requests of this router it works on: cluster_router_heard follows for each. Called again until it does. NULL: the
+     * transport cannot ask; bytes alone count, then. */
+    void (*ask)(void *user, int32_t node);
     /* The request has ended; the router does not use it any more. retry_after_ms: for refusals. */
     void (*end)(void *user, cluster_request *r, cluster_outcome outcome, uint64_t retry_after_ms);
 } cluster_env;
@@ -145,10 +150,16 @@ void cluster_router_submit(cluster_router *t, cluster_request *r);
 void cluster_router_began(cluster_router *t, cluster_request *r); /* the first byte of a successful reply has come; may end it (after-prefill) */
 void cluster_router_progress(cluster_router *t, cluster_request *r, int32_t answer_tokens);
 void cluster_router_finished(cluster_router *t, cluster_request *r); /* the whole reply has come */
+/* A sign of life of a request that a node has: bytes went to the node or came, or the node said so. at_us: when it was. of_node: the node gave it,
+ * so that it is no proof of the connection alone. Of other requests: nothing happens. */
+void cluster_router_heard(cluster_router *t, cluster_request *r, uint64_t at_us, bool of_node);
+/* Calls fn with each request that a node has. fn may call cluster_router_heard, and nothing else of the router. */
+void cluster_router_each_sent(cluster_router *t, int32_t node, void (*fn)(void *user, cluster_request *r), void *user);
 /* What a node did to a request, instead. */
 typedef enum cluster_failure {
     CLUSTER_NODE_UNREACHABLE, /* no connection: nothing was done */
     CLUSTER_NODE_CUT,         /* the connection broke */
+    CLUSTER_NODE_SILENT,      /* no sign of life of the request for node_timeout_us: the router's own */
     CLUSTER_NODE_BUSY,        /* 503: it takes nothing now, from anyone */
     CLUSTER_NODE_DRAINS,      /* likewise, and its next load will say why */
     CLUSTER_NODE_LIMITS,      /* 429: a limit of the request's key or tenant there. The node is as well for others; nothing was done */
@@ -173,13 +184,14 @@ typedef struct cluster_node_status {
     int32_t sent;                  /* requests that it has from this router */
     int64_t sent_tokens;           /* prompt tokens of them that it has to compute, and that its load does not count yet */
     size_t names;
-    uint64_t placed, failed; /* requests, since the start */
+    uint64_t placed, failed, silent; /* requests, since the start */
 } cluster_node_status;
 int32_t cluster_router_nodes(const cluster_router *t);                                     /* numbers in use are below it */
 bool cluster_router_node(const cluster_router *t, int32_t node, cluster_node_status *out); /* false: no such node */
 
 typedef struct cluster_router_counts {
     uint64_t submitted, outcomes[CLUSTER_N_OUTCOMES], retries, continuations;
+    uint64_t silent; /* requests that a node did not answer within node_timeout_us */
     int32_t queued, sent;
     size_t names;
     uint64_t index_bytes;

@@ -72,7 +72,13 @@ typedef struct router_node {
     /* Its last report. */
     uint64_t epoch, report_sent_us, report_heard_us, report_made_us; /* sent: its clock; heard, made: ours */
     double clock_us;                                                 /* ours less its own, at least: of the fastest report */
-    uint64_t placed, failed;
+    uint64_t placed, failed, silent;
+
+    /* Silence of requests (router_look_silent). */
+    uint64_t heard_us;        /* the node's last sign of life of any of them */
+    uint64_t look_us;         /* when they are looked at next */
+    uint64_t silent_until_us; /* suspect until then, since it answered none of them */
+    int32_t n_silences;       /* in a row, without an answer between */
 } router_node;
 
 struct cluster_router {
@@ -162,6 +168,8 @@ void router_failed(cluster_router *t, cluster_request *r, cluster_failure failur
 void router_cancelled(cluster_router *t, cluster_request *r);
 /* Its requests go elsewhere: it is dead, or removed. */
 void router_move_all(cluster_router *t, router_node *x);
+/* Requests of the node without a sign of life: asks it about them, and gives up those whose time is over. Returns when to call again. */
+uint64_t router_look_silent(cluster_router *t, router_node *x, uint64_t now_us);
 /* Ends those whose deadline has passed (long ago, if a node has them), or their TTFT goal while they waited. */
 void router_expire(cluster_router *t);
 /* Sends what waits and has a node. */

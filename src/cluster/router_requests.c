@@ -19,6 +19,8 @@
 #define MOST_PASSED 64       /* requests of the queue that a pass decides about in vain */
 #define MOST_LIMITED 3       /* nodes that refuse a request for its tenant's limits */
 #define MEAN_GAIN (1.0 / 32)
+#define LOOKS 8        /* at requests for silence, within the timeout */
+#define MOST_DOUBLED 4 /* times that a silent node's rest is doubled */
 
 /* ---- tickets ---- */
 
@@ -123,7 +125,7 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
     r->node = d->node;
     r->attempts++;
     r->state = ROUTER_SENT;
-    r->sent_us = now_us;
+    r->sent_us = r->heard_us = now_us;
     r->held_tokens = c->held_tokens;
     r->predicted_ttft_ms = c->ttft_ms;
     tk->work_us = (c->compute_ms + c->read_ms) * 1e3;
@@ -134,6 +136,7 @@ static void request_send(cluster_router *t, cluster_request *r, const router_dec
         cluster_speculation_add(&t->speculation, t->index, d->node, r->items, r->n_items, now_us + t->options.speculative_us);
     t->counts.prompt_tokens += r->prompt_tokens;
     t->counts.held_tokens += r->held_tokens;
+    if (t->options.node_timeout_us) t->nodes_due_us = BASE_MIN(t->nodes_due_us, now_us + t->options.node_timeout_us / LOOKS);
     t->env.send(t->env.user, r);
 }
 
@@ -264,6 +267,11 @@ static bool is_refused_after_prefill(const cluster_router *t, const cluster_requ
     return true;
 }
 
+static void node_answered(router_node *x) {
+    x->silent_until_us = 0;
+    x->n_silences = 0;
+}
+
 void router_began(cluster_router *t, cluster_request *r) {
     uint64_t now_us = router_now(t), retry_ms;
     router_node *x = request_node(t, r);
@@ -274,6 +282,7 @@ void router_began(cluster_router *t, cluster_request *r) {
         return;
     }
     router_node_began(x, r, now_us);
+    node_answered(x);
     r->state = ROUTER_ANSWERING;
     tk->answers_us = now_us;
     if (r->began) return;
@@ -293,6 +302,7 @@ void router_finished(cluster_router *t, cluster_request *r) {
         router_node_began(request_node(t, r), r, now_us);
         r->state = ROUTER_ANSWERING;
     }
+    node_answered(request_node(t, r));
     request_leave(t, r, now_us);
     request_end(t, r, CLUSTER_SERVED, 0);
 }
@@ -361,6 +371,35 @@ void router_move_all(cluster_router *t, router_node *x) {
         t->env.cancel(t->env.user, r);
         router_failed(t, r, CLUSTER_NODE_CUT, 0);
     }
+}
+
+/* ---- silence ---- */
+
+/* The node has lost it, or hangs: the latter if it gave no sign of life of another one since. Then it is suspect, for longer each time. */
+static void request_is_silent(cluster_router *t, router_node *x, cluster_request *r, uint64_t now_us) {
+    if (x->heard_us <= r->heard_us) {
+        x->silent_until_us = now_us + (t->options.node_timeout_us << BASE_MIN(x->n_silences, MOST_DOUBLED));
+        x->n_silences++;
+    }
+    x->silent++;
+    t->counts.silent++;
+    t->env.cancel(t->env.user, r);
+    router_failed(t, r, CLUSTER_NODE_SILENT, 0);
+}
+
+uint64_t router_look_silent(cluster_router *t, router_node *x, uint64_t now_us) {
+    const uint64_t timeout_us = t->options.node_timeout_us;
+    bool asks = false;
+    if (timeout_us == 0 || x->n_sent == 0) return UINT64_MAX;
+    if (x->look_us > now_us) return x->look_us;
+    for (cluster_request *r = x->first, *next; r; r = next) {
+        next = r->next;
+        if (r->heard_us + timeout_us <= now_us) request_is_silent(t, x, r, now_us);
+        else asks |= r->heard_us + timeout_us / 2 <= now_us;
+    }
+    if (asks && t->env.ask) t->env.ask(t->env.user, (int32_t)(x - t->nodes));
+    x->look_us = now_us + timeout_us / LOOKS;
+    return x->look_us;
 }
 
 void router_expire(cluster_router *t) {

@@ -57,6 +57,7 @@ rp_engine_load engine_load(rp_engine *e) {
     rp_engine_load load = {.background = e->background_tasks.n_tasks, .free_bytes = free_bytes(e)};
     _Static_assert(RP_COST_KNOTS == COST_KNOTS, "the load has the model's knots");
     load_add_jobs(e, &load);
+    load.quiet_us = base_clock_us(); /* when it is: rp_engine_get_load makes a time since then of it */
     load.read_byte_us = span_store_read_byte_us(e->store);
     if (e->cost.n >= LEAST_STEPS) cost_model_coefficients(&e->cost, load.knot_us, &load.row_slot_us, &load.slot_us);
     return load;
@@ -94,6 +95,8 @@ int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     const uint64_t n = BASE_MIN(e->gaps.n, (uint64_t)ENGINE_GAPS);
     memcpy(us, e->gaps.us, sizeof(us));
     pthread_mutex_unlock(&e->lock);
+    const uint64_t now_us = base_clock_us();
+    load.quiet_us = now_us - BASE_MIN(load.quiet_us, now_us);
     load.gap_p95_us = gap_p95(us, n);
     load.kv_bytes_per_token = kv_shape_token_bytes(&shape);
     load.max_running = e->max_sequences;

@@ -22,6 +22,7 @@ void handle_cache_remove(server_request *x);
 
 /* cluster_http.c */
 void handle_cluster_stream(server_request *x);
+void handle_cluster_requests(server_request *x);
 void handle_cluster_drain(server_request *x);
 
 /* cluster_schemas.c */

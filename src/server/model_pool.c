@@ -378,7 +378,7 @@ static server_model *find_asked(model_pool *p, server_request *x) {
 /* Under the lock. */
 static void wait_for(server_request *x, server_model *m) {
     pthread_mutex_lock(&x->lock);
-    x->stage = SERVER_QUEUED;
+    server_request_enter(x, SERVER_QUEUED);
     pthread_mutex_unlock(&x->lock);
     x->next_waiting = NULL;
     if (m->last) m->last->next_waiting = x;

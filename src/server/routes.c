@@ -32,6 +32,7 @@ static const server_route routes[] = {
     {"PATCH", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_change},
     {"DELETE", "/v1/cache/entries/{}", SERVER_OPERATE, QUERY, false, OPENAI, handle_cache_remove},
     {"GET", "/v1/cluster/stream", SERVER_OPEN, NONE, false, OPENAI, handle_cluster_stream},
+    {"GET", "/v1/cluster/requests", SERVER_OPEN, NONE, false, OPENAI, handle_cluster_requests},
     {"GET", "/v1/cluster/schemas", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_list},
     {"GET", "/v1/cluster/schemas/{}", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_get},
     {"PUT", "/v1/cluster/schemas/{}", SERVER_OPEN, QUERY, false, OPENAI, handle_cluster_schema_put},

@@ -438,6 +438,54 @@ static void removed_nodes_lose_their_requests(void **state) {
     world_end(&w);
 }
 
+/* Attack 7: the span stream lives, and nothing comes of a request. */
+static void silent_requests_move(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    world_request q[5];
+    (void)state;
+    o.node_timeout_us = 10 * SECOND;
+    world_begin(&w, &o, 2);
+    q[0] = world_plain(10); /* the node works on it for long */
+    world_submit(&w, &q[0]);
+    const int32_t node = q[0].r.node;
+    world_pass(&w, 60 * SECOND, false);
+    assert_true(q[0].n_sends == 1 && q[0].n_cancels == 0);
+    w.nodes[node].hangs = true; /* from the last sign of life on */
+    world_pass(&w, 4 * SECOND, false);
+    assert_int_equal(q[0].n_cancels, 0);
+    world_pass(&w, 9 * SECOND, false);
+    assert_true(q[0].r.node == 1 - node && q[0].n_sends == 2 && q[0].n_cancels == 1);
+    assert_int_equal(cluster_router_counted(w.router).silent, 1);
+    q[1] = world_plain(10); /* it is suspect, though its stream lives */
+    world_submit(&w, &q[1]);
+    assert_int_equal(q[1].r.node, 1 - node);
+    world_pass(&w, 11 * SECOND, false); /* and tried again later; an answer makes it well */
+    q[2] = world_plain(10);
+    q[2].r.only_node = node;
+    world_submit(&w, &q[2]);
+    assert_int_equal(q[2].r.node, node);
+    cluster_node_status s;
+    assert_true(cluster_router_node(w.router, node, &s) && s.health == CLUSTER_WELL && s.silent == 1);
+    w.nodes[node].hangs = false;
+    /* One of two is lost: the node works on the other one, and stays well. A byte is a sign, too. */
+    cluster_router_began(w.router, &q[1].r);
+    w.nodes[1 - node].hangs = true;
+    for (int i = 0; i < 4; i++) {
+        assert_true(i > 0 || q[0].n_ends == 0);
+        world_pass(&w, 4 * SECOND, false);
+        cluster_router_heard(w.router, &q[1].r, w.now_us, true);
+    }
+    assert_int_equal(q[1].n_ends, 0);
+    assert_ended(&q[0], CLUSTER_FAILED); /* on two nodes */
+    assert_true(cluster_router_node(w.router, 1 - node, &s) && s.health == CLUSTER_WELL);
+    w.nodes[1 - node].hangs = false;
+    world_serve(&w, &q[2]);
+    cluster_router_finished(w.router, &q[1].r);
+    close_all(q, 3);
+    world_end(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_retry_elsewhere),
@@ -451,6 +499,7 @@ int main(void) {
         cmocka_unit_test(continuations_need_the_same_identity),
         cmocka_unit_test(silent_nodes_lose_their_requests),
         cmocka_unit_test(silent_streams_are_opened_anew),
+        cmocka_unit_test(silent_requests_move),
         cmocka_unit_test(without_nodes),
         cmocka_unit_test(draining_nodes_get_nothing_new),
         cmocka_unit_test(removed_nodes_lose_their_requests),

@@ -48,6 +48,7 @@ static void test_faults(void **state) {
         sum.lost += r.lost;
         sum.cut += r.cut;
         sum.delayed += r.delayed;
+        sum.swallowed += r.swallowed;
         sum.retries += r.retries;
         sum.continuations += r.continuations;
         sum.hit_tokens += r.hit_tokens;
@@ -57,6 +58,7 @@ static void test_faults(void **state) {
     /* What the seeds should meet was met. */
     assert_true(sum.outcomes[RP_CLUSTER_SERVED] > sum.requests / 2);
     assert_true(sum.restarts > 0 && sum.freezes > 0 && sum.router_restarts > 0 && sum.lost > 0 && sum.cut > 0 && sum.delayed > 0);
+    assert_true(sum.swallowed > 0);
     assert_true(sum.retries > 0 && sum.continuations > 0 && sum.hit_tokens > 0 && sum.router_lost > 0);
     assert_true(sum.outcomes[CLUSTER_LATE] > 0 && sum.outcomes[CLUSTER_FAILED] > 0 && sum.outcomes[CLUSTER_REFUSED_ITL] > 0);
 }

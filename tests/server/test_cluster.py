@@ -67,6 +67,18 @@ class Port(unittest.TestCase):
                 self.assertIn(node.ask(method, path, body, headers, address=last).status, (200, 400))
             self.refused(node.ask(method, path, body or None, headers, address=last), 409, "sent before")
 
+    def test_requests_that_it_works_on(self):
+        """A line for each request of a router, until its reply has been read."""
+        node, body = self.node, json.dumps({"prompt": "Tom had", "max_tokens": 1900, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+        self.assertEqual(node.relay("GET", "/v1/cluster/requests").body, b"")
+        connection, _ = node.signed("POST", "/v1/completions", body, route=node.route(id="req-life"))
+        id, quiet_ms = node.relay("GET", "/v1/cluster/requests").body.decode().split()
+        self.assertEqual(id, "req-life")
+        self.assertLess(int(quiet_ms), 600000)
+        connection.close()
+        while node.relay("GET", "/v1/cluster/requests").body:
+            pass
+
     def test_schemas_are_of_one_process(self):
         """A recording of a change is of no use after the node has begun anew. An older change does not undo a later one."""
         node, path = self.node, "/v1/cluster/schemas/s"

@@ -110,6 +110,53 @@ class WrongMarks(FalseNode):
         return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nx-reprise-marks: 1\r\nContent-Length: %d\r\n\r\n" % len(stream) + stream
 
 
+class Swallowing(FalseNode):
+    """A node whose span stream lives, but which answers no POST: it reads what `reads` says, and waits. passes: the first POST is the node's, up to so
+    many bytes of its reply. knows: it answers what it works on."""
+
+    def __init__(self, node, reads=True, passes=0, knows=True):
+        self.reads, self.passes, self.knows = reads, passes, knows
+        super().__init__(node, b"")
+
+    def serve(self, client):
+        with client:
+            try:
+                head = client.recv(1 if not self.reads else 65536, socket.MSG_PEEK if not self.reads else 0)
+                if self.reads and head.startswith(b"GET ") and (self.knows or b"/v1/cluster/stream" in head):
+                    with self.node.socket(len(self.node.addresses) - 1) as behind:
+                        behind.sendall(head)
+                        while part := behind.recv(65536):
+                            client.sendall(part)
+                    return
+                if head.startswith(b"G"):  # not read yet
+                    self.reads_once(client)
+                    return
+                self.n_asked += 1
+                if self.passes:
+                    self.pass_some(client, head)
+                while self.reads and client.recv(65536):
+                    pass
+                self.wait.wait()
+            except OSError:
+                pass  # one of them has left
+
+    wait = threading.Event()
+
+    def reads_once(self, client):
+        with self.node.socket(len(self.node.addresses) - 1) as behind:
+            behind.sendall(client.recv(65536))
+            while part := behind.recv(65536):
+                client.sendall(part)
+
+    def pass_some(self, client, request):
+        with self.node.socket(len(self.node.addresses) - 1) as behind:
+            behind.sendall(request)
+            left = self.passes
+            while left > 0 and (part := behind.recv(left)):
+                client.sendall(part)
+                left -= len(part)
+
+
 class Edges(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -142,6 +189,60 @@ class Edges(unittest.TestCase):
         return router.wait_ready()
 
     # ---- what is read
+
+    def check_silent(self, false, body=None, path=TEXT, size=0):
+        """Attack 7: a request whose node gives no sign of life of it moves, and its answer is that of one node."""
+        self.addCleanup(false.stop)
+        body = {"prompt": "Tom had a", "max_tokens": 300, "ignore_eos": True, "seed": 3, "temperature": 1, **(body or {})}
+        if size:
+            body["unused"] = "x" * size
+        router = Router(self.secret, [], "--node", false.listed, "--node-timeout", "400", "--policy", "round-robin")
+        self.addCleanup(router.stop)
+        router.wait_ready()
+        router.wait(lambda nodes: nodes["false"]["health"] == "well" and nodes["false"]["is_planned"])
+        lone = router.post(path, body)  # no other node: it ends
+        self.assertEqual(lone.status, 200 if body.get("stream") and false.passes else 502)
+        if lone.status == 502:
+            self.assertIn("node_failed", lone.body.decode())
+        self.assertEqual(router.metrics()['reprise_node_silent_total{node="false"}'], 1)
+        both = Router(self.secret, [self.nodes["b"]], "--node", false.listed, "--node-timeout", "400", "--policy", "round-robin")
+        self.addCleanup(both.stop)
+        both.wait_ready()
+        both.wait_well("b", "false")
+        asked, replies = false.n_asked, []
+        while false.n_asked == asked:
+            replies.append(both.post(path, body))
+        self.assertEqual({r.status for r in replies}, {200})
+        texts = {text_of(r.body, path) if body.get("stream") else r.json["choices"][0]["text"] for r in replies}
+        self.assertEqual(texts, {self.nodes["b"].post(path, {**body, "stream": False}).json["choices"][0]["text"]})
+        attempts = both.explain(replies[-1])["attempts"]
+        self.assertEqual([(a["node"], a["failure"]) for a in attempts], [("false", "no sign of life"), ("b", None)])
+        self.assertEqual(both.metrics()['reprise_node_silent_total{node="false"}'], 1)
+
+    def test_a_node_that_swallows_requests(self):
+        self.check_silent(Swallowing(self.nodes["a"]))
+
+    def test_a_node_that_does_not_say_what_it_works_on(self):
+        self.check_silent(Swallowing(self.nodes["a"], knows=False), {"stream": True})
+
+    def test_a_node_that_does_not_read_a_body(self):
+        self.check_silent(Swallowing(self.nodes["a"], reads=False), size=8 << 20)
+
+    def test_a_node_that_stops_within_a_stream(self):
+        self.check_silent(Swallowing(self.nodes["a"], passes=6000), {"stream": True})
+
+    def test_a_node_that_works_for_long_keeps_its_request(self):
+        """Its prefill takes many times --node-timeout, and no byte comes meanwhile: it says that it works."""
+        slow = Node(self.secret, "slow", "--mock", "--mock-speed", "600", "--ctx", "8192", "--chunk", "64")  # 107 ms a step
+        self.addCleanup(slow.stop)
+        slow.wait_ready()
+        router = Router(self.secret, [slow], "--node-timeout", "400")
+        self.addCleanup(router.stop)
+        router.wait_ready()
+        router.wait_well("slow")
+        reply = router.post(TEXT, {"prompt": WORDS, "max_tokens": 4, "ignore_eos": True})
+        self.assertEqual(reply.status, 200)
+        self.assertEqual(router.metrics()['reprise_node_silent_total{node="slow"}'], 0)
 
     def test_a_slow_reader_goes_on(self):
         router, body = self.router_of(self.nodes.values(), "--reply-buffers", "32K"), {**LOGGED, "stream": True}

@@ -41,6 +41,8 @@ static void env_cancel(void *user, cluster_request *r) {
     if (w->on_cancel) w->on_cancel(w->user, q);
 }
 
+static void env_ask(void *user, int32_t node) { ((router_world *)user)->nodes[node].is_asked = true; }
+
 static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uint64_t retry_after_ms) {
     router_world *w = user;
     world_request *q = (world_request *)(void *)r;
@@ -124,7 +126,7 @@ static void node_begin(world_node *x, int32_t i) {
 }
 
 void world_begin(router_world *w, const cluster_router_options *options, int32_t n) {
-    cluster_env env = {w, env_now, env_random, env_open, env_close, env_send, env_cancel, env_end};
+    cluster_env env = {w, env_now, env_random, env_open, env_close, env_send, env_cancel, env_ask, env_end};
     rp_error err = {0};
     w->now_us = 5000000;
     must(cluster_router_new(&w->router, options, &env, &err), &err);
@@ -146,10 +148,25 @@ void world_end(router_world *w) {
     w->router = NULL;
 }
 
+static void hear(void *user, cluster_request *r) {
+    const router_world *w = user;
+    cluster_router_heard(w->router, r, w->now_us, true);
+}
+
+/* Nodes say which requests they work on: all that they have. */
+static void world_answer(router_world *w) {
+    for (int32_t i = 0; i < w->n_nodes; i++) {
+        if (!w->nodes[i].is_asked) continue;
+        w->nodes[i].is_asked = false;
+        if (!w->nodes[i].hangs) cluster_router_each_sent(w->router, i, hear, w);
+    }
+}
+
 void world_pass(router_world *w, uint64_t us, bool quiet) {
     uint64_t end = w->now_us + us;
     for (;;) {
         uint64_t next = cluster_router_tick(w->router), sign = w->now_us + 100000;
+        world_answer(w);
         if (!quiet) next = BASE_MIN(next, sign);
         if (next > end || w->now_us == end) break;
         w->now_us = BASE_MIN(BASE_MAX(next, w->now_us + 1), end);

@@ -15,6 +15,8 @@ typedef struct world_node {
     cluster_hello hello; /* the next stream begins with it */
     cluster_load load;   /* the next report */
     uint64_t clock_us;   /* its own clock is the world's plus this */
+    bool hangs;          /* it does not say which requests it works on */
+    bool is_asked;
 } world_node;
 
 typedef struct world_request {

@@ -223,6 +223,7 @@ static int count_all(const sim_cluster *s, rp_cluster_simulation *out, rp_error 
     out->lost = s->faults.lost;
     out->cut = s->faults.cuts;
     out->delayed = s->faults.delays;
+    out->swallowed = s->faults.swallowed;
     out->router_restarts = s->faults.router_restarts;
     memcpy(out->broken, s->broken, sizeof(out->broken));
     count_gaps(s, out);

@@ -78,6 +78,7 @@ void sim_chaos_begin(sim_cluster *s) {
     s->faults.lose = 0.02 * sim_random_unit(&r);
     s->faults.cut = 0.02 * sim_random_unit(&r);
     s->faults.delay = 0.05 * sim_random_unit(&r);
+    s->faults.swallow = 0.01 * sim_random_unit(&r);
     for (int32_t i = drawn(&r, 0, MOST_FAULTS); i > 0; i--) {
         sim_event e = {
             .at_us = SIM_START_US + sim_random_below(&r, LAST_FAULT_US),

@@ -390,7 +390,12 @@ static void env_send(void *user, cluster_request *r) {
     hang_up(q);
     q->is_sent = true;
     q->is_broken = false;
+    q->is_swallowed = s->faults.on && sim_random_unit(&s->random) < s->faults.swallow;
     q->link_us = 0;
+    if (q->is_swallowed) {
+        s->faults.swallowed++;
+        return;
+    }
     sim_fault fault = cluster_fault(s, &at_us);
     sim_event e = {
         .at_us = at_us,
@@ -414,6 +419,27 @@ static void env_cancel(void *user, cluster_request *r) {
     sim_request *q = r->user;
     send_cancel(s, r->node, (uint32_t)(q - s->requests), q->serial);
     hang_up(q);
+}
+
+/* ---- signs of life ---- */
+
+static void request_is_heard(void *user, cluster_request *r) {
+    const sim_router *u = user;
+    const sim_request *q = r->user;
+    if (!q->is_swallowed && sim_node_is_up(u->s->nodes[r->node])) cluster_router_heard(u->t, r, u->s->clock.now_us, true);
+}
+
+/* The node's answer, after the latency of both ways. */
+static void life_arrives(void *owner, const sim_event *e) {
+    sim_router *u = owner;
+    if (e->serial != u->life || !u->t) return;
+    cluster_router_each_sent(u->t, e->node, request_is_heard, u);
+}
+
+static void env_ask(void *user, int32_t node) {
+    sim_router *u = user;
+    sim_event e = {.at_us = u->s->clock.now_us + 2 * u->s->latency_us, .fn = life_arrives, .owner = u, .node = node, .serial = u->life};
+    sim_clock_add(&u->s->clock, &e);
 }
 
 /* ---- clients ---- */
@@ -542,6 +568,7 @@ static int router_begin(sim_router *u, rp_error *err) {
         .close_stream = env_close_stream,
         .send = env_send,
         .cancel = env_cancel,
+        .ask = env_ask,
         .end = env_end,
     };
     int rc = cluster_router_new(&u->t, &u->s->router_options, &env, err);
@@ -688,6 +715,7 @@ int sim_cluster_new(sim_cluster **out, const rp_cluster_simulate_options *o, con
     for (size_t i = 0; i < sizeof(s->secret); i++) s->secret[i] = (uint8_t)sim_random_next(&s->random);
     s->router_options = *router;
     s->router_options.secret = s->secret;
+    if (s->o->faults) s->router_options.node_timeout_us = SIM_SWALLOWED_US;
     int rc = sim_workload_make(&s->w, o, trace, n, err);
     if (!rc) rc = cluster_make_nodes(s, err);
     if (!rc) rc = cluster_make_routers(s, err);

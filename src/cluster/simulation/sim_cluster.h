@@ -10,6 +10,7 @@
  *   lose    the connection is dead, and nobody knows: the router's transport gives it up after SIM_STALL_US, a stream has a hole
  *   cut     it breaks: the router is told after the latency, the node gives up the request
  *   delay   up to SIM_DELAY_US more
+ *   swallow a request to a node, for ever: its connection lives, and the node does not know it
  */
 #ifndef CLUSTER_SIM_CLUSTER_H
 #define CLUSTER_SIM_CLUSTER_H
@@ -19,13 +20,15 @@
 
 #define SIM_STALL_US 5000000
 #define SIM_DELAY_US 2000000
-#define SIM_START_US 3000000 /* arrivals begin then: streams are open */
-#define SIM_CLIENT_TRIES 3   /* routers that a client asks */
+#define SIM_SWALLOWED_US 5000000 /* of runs with faults: a router's node_timeout_us */
+#define SIM_START_US 3000000     /* arrivals begin then: streams are open */
+#define SIM_CLIENT_TRIES 3       /* routers that a client asks */
 
 typedef struct sim_faults {
     double lose, cut, delay; /* probabilities at each send */
+    double swallow;          /* at each send of a request */
     bool on;
-    uint64_t lost, cuts, delays, restarts, freezes, router_restarts; /* that happened */
+    uint64_t lost, cuts, delays, swallowed, restarts, freezes, router_restarts; /* that happened */
 } sim_faults;
 
 /* A request as its client sees it. */
@@ -34,6 +37,7 @@ typedef struct sim_request {
     uint32_t serial;   /* of its present connection to a node: messages of others are stale */
     bool is_sent;      /* there is one */
     bool is_broken;    /* it is, and nobody knows yet */
+    bool is_swallowed; /* it is, but the node does not know the request */
     bool is_submitted; /* a router has it */
     bool was_cut;      /* by the end of its router, just now */
     uint64_t link_us;  /* its last message arrives then */

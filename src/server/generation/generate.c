@@ -119,7 +119,7 @@ static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char
 
 /* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
 static void finish(server_request *x) {
-    x->stage = SERVER_FINISHING;
+    server_request_enter(x, SERVER_FINISHING);
     work_queue_put(x->server->work, &x->work);
 }
 
@@ -430,7 +430,7 @@ static int begin_jobs(server_request *x) {
     if (!kind) kind = is_embedding(x) ? submit_first_embeddings(x) : submit_answers(x);
     if (kind) return kind;
     pthread_mutex_lock(&x->lock);
-    x->stage = SERVER_RUNNING;
+    server_request_enter(x, SERVER_RUNNING);
     x->reported_us = base_clock_us();
     if (x->n_done == x->n_choices) finish(x);
     else if (x->is_stream && x->has_news) server_request_wake(x);

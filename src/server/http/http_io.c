@@ -160,9 +160,10 @@ static bool computes(const server_route *r) { return r->right == SERVER_REQUEST 
 
 static void check_state(server_request *x) {
     server_state state = server_get_state(x->server);
-    bool loading = state == SERVER_STATE_LOADING, is_stream = strcmp(x->route->path, SERVER_SPAN_STREAM) == 0;
+    bool loading = state == SERVER_STATE_LOADING;
+    bool is_of_router = strcmp(x->route->path, SERVER_SPAN_STREAM) == 0 || strcmp(x->route->path, SERVER_ROUTED_REQUESTS) == 0;
     if (state == SERVER_STATE_READY && !(computes(x->route) && atomic_load(&x->server->drains))) return;
-    if (state == SERVER_STATE_DRAINING && is_stream) return; /* routers watch the requests that still run */
+    if (state == SERVER_STATE_DRAINING && is_of_router) return; /* routers watch the requests that still run */
     server_fail(&x->problem, SERVER_LOADING, NULL,
                 loading ? "the model is loading: retry later" : CLUSTER_DRAINING);
     x->problem.retry_after_ms = loading ? LOADING_RETRY_MS : DRAINING_RETRY_MS;
@@ -279,7 +280,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
     pthread_mutex_lock(&x->lock);
     bool suspended = server_request_suspend(x);
     if (suspended) {
-        x->stage = SERVER_QUEUED;
+        server_request_enter(x, SERVER_QUEUED);
         work_queue_put(s->work, &x->work);
     }
     pthread_mutex_unlock(&x->lock);

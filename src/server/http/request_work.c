@@ -51,7 +51,7 @@ void server_run_work(server_work *work) {
     server_stage stage = x->stage;
     bool gone = x->gone;
     BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED); /* invariant 1: a worker has it */
-    if (stage == SERVER_QUEUED) x->stage = SERVER_HANDLING;
+    if (stage == SERVER_QUEUED) server_request_enter(x, SERVER_HANDLING);
     pthread_mutex_unlock(&x->lock);
     if (stage == SERVER_QUEUED) server_request_handle(x, gone);
     else if (stage == SERVER_FINISHING) x->server->answers->finish(x);

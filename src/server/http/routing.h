@@ -41,6 +41,7 @@ typedef struct server_route {
 } server_route;
 
 #define SERVER_SPAN_STREAM "/v1/cluster/stream" /* also opened while the server drains */
+#define SERVER_ROUTED_REQUESTS "/v1/cluster/requests" /* likewise */
 /* The version in the paths of Gemini's routes. Its clients say another one, or none, by their age and settings: each path is served under all of
  * them. */
 #define SERVER_GEMINI_VERSION "/v1beta"

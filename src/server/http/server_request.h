@@ -20,6 +20,7 @@
 #include <pthread.h>
 
 #include "base/buffer.h"
+#include "base/file.h"
 #include "server/http/api_keys.h"
 #include "server/http/content_coding.h"
 #include "server/generation/generation.h"
@@ -124,6 +125,7 @@ typedef struct server_request {
     pthread_mutex_t lock;
     /* shared */
     server_stage stage;
+    uint64_t stage_us; /* since when it is QUEUED, HANDLING, RUNNING or FINISHING */
     bool suspended;
     bool gone;       /* the client has disconnected, or the server is stopping */
     bool has_news;   /* a stream has something to send */
@@ -135,6 +137,12 @@ typedef struct server_request {
     server_progress progress; /* of a schema (schemas_http.c) */
     rp_job *encoding;        /* the job that a worker waits for; NULL: none. Cancelled with the request */
 } server_request;
+
+/* Locked. */
+static inline void server_request_enter(server_request *x, server_stage stage) {
+    x->stage = stage;
+    x->stage_us = base_clock_us();
+}
 
 /* NULL: no memory. */
 server_request *server_request_new(rp_server *server, struct MHD_Connection *connection, server_peer *peer);

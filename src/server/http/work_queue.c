@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/memory.h"
 
 #define MAX_WORKERS 64
@@ -15,6 +16,7 @@ struct work_queue {
     pthread_cond_t wake;
     server_work *first, **end;
     bool stopping;
+    uint64_t taken_us; /* when work was taken last, or put into the empty queue */
     void (*run)(server_work *work);
     pthread_t threads[MAX_WORKERS];
     int n_threads;
@@ -26,6 +28,7 @@ static server_work *work_queue_take(work_queue *q) {
     while (!q->first && !q->stopping) pthread_cond_wait(&q->wake, &q->lock);
     server_work *work = q->first;
     if (work && !(q->first = work->next)) q->end = &q->first;
+    q->taken_us = base_clock_us();
     pthread_mutex_unlock(&q->lock);
     return work;
 }
@@ -69,8 +72,16 @@ void work_queue_put(work_queue *q, server_work *work) {
     pthread_mutex_lock(&q->lock);
     BASE_ASSERT(!q->stopping);
     work->next = NULL;
+    if (!q->first) q->taken_us = base_clock_us();
     *q->end = work;
     q->end = &work->next;
     pthread_cond_signal(&q->wake);
     pthread_mutex_unlock(&q->lock);
+}
+
+uint64_t work_queue_taken_us(work_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    const uint64_t us = q->first ? q->taken_us : base_clock_us();
+    pthread_mutex_unlock(&q->lock);
+    return us;
 }

@@ -4,6 +4,8 @@
 #ifndef SERVER_WORK_QUEUE_H
 #define SERVER_WORK_QUEUE_H
 
+#include <stdint.h>
+
 #include "reprise.h"
 
 typedef struct server_work {
@@ -17,5 +19,7 @@ int work_queue_new(work_queue **out, int n_threads, void (*run)(server_work *wor
 /* After all queued work has run. */
 void work_queue_free(work_queue *q);
 void work_queue_put(work_queue *q, server_work *work); /* any thread */
+/* Since when no thread has taken work, while there is some: all of them are busy, or hang. base_clock_us now: none waits. Any thread. */
+uint64_t work_queue_taken_us(work_queue *q);
 
 #endif

@@ -12,9 +12,12 @@
 #include "base/threads.h"
 
 #define MAX_LISTED 256
+#define LEAST_NODE_TIMEOUT_MS 100
+#define MOST_NODE_TIMEOUT_MS 86400000
 
 void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
-    rp_router_options own = {.max_queue = cluster_router_defaults().max_queue};
+    const cluster_router_options o = cluster_router_defaults();
+    rp_router_options own = {.max_queue = o.max_queue, .node_timeout_ms = (double)o.node_timeout_us / 1e3};
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
@@ -40,12 +43,16 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
                                                                             "a goal is negative: give milliseconds, or 0 for none");
     if (o->max_queue < 1 || o->max_queue > CLUSTER_MAX_REQUESTS)
         return base_fail(err, RP_ERR_INVALID, "max_queue is %d: give 1 to %d", o->max_queue, CLUSTER_MAX_REQUESTS);
+    if (o->node_timeout_ms != 0 && !(o->node_timeout_ms >= LEAST_NODE_TIMEOUT_MS && o->node_timeout_ms <= MOST_NODE_TIMEOUT_MS))
+        return base_fail(err, RP_ERR_INVALID, "node_timeout_ms is %g: give %d to %d, or 0 for none", o->node_timeout_ms, LEAST_NODE_TIMEOUT_MS,
+                         MOST_NODE_TIMEOUT_MS);
     t->options = cluster_router_defaults();
     t->options.policy = (cluster_policy)policy;
     t->options.admission = (cluster_admission)admission;
     t->options.ttft_goal_ms = o->ttft_goal_ms;
     t->options.itl_goal_ms = o->itl_goal_ms;
     t->options.max_queue = o->max_queue;
+    t->options.node_timeout_us = (uint64_t)(o->node_timeout_ms * 1e3);
     return RP_OK;
 }
 

@@ -108,6 +108,10 @@ static int asking_prepare(route *t, asking *a, const route_question *q) {
         curl_easy_setopt(a->easy, CURLOPT_POSTFIELDS, q->body);
     }
     curl_easy_setopt(a->easy, CURLOPT_TIMEOUT_MS, (long)q->timeout_ms);
+    if (!q->computes && t->options.node_timeout_us) { /* whole seconds, at least one */
+        curl_easy_setopt(a->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(a->easy, CURLOPT_LOW_SPEED_TIME, (long)((t->options.node_timeout_us + 999999) / 1000000));
+    }
     curl_easy_setopt(a->easy, CURLOPT_WRITEFUNCTION, on_reply);
     curl_easy_setopt(a->easy, CURLOPT_WRITEDATA, a->reply);
     curl_easy_setopt(a->easy, CURLOPT_ERRORBUFFER, a->reply->error);

@@ -50,7 +50,7 @@ static int write_target(base_buffer *b, const schema_entry *e, bool changes, boo
 void route_schemas_send(route *t, const schema_entry *e, bool prefills, server_request *x, uint64_t timeout_ms, route_reply *replies, int32_t n) {
     base_buffer target = BASE_BUFFER(ROUTE_TARGET_BYTES);
     const bool is_written = write_target(&target, e, true, prefills) == 0;
-    const route_question q = {e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true};
+    const route_question q = {e->text ? "PUT" : "DELETE", target.data, NULL, e->text, e->n, x, timeout_ms, true, prefills};
     for (int32_t i = 0; i < n && !is_written; i++) replies[i].status = 0;
     if (is_written) route_ask(t, &q, replies, n);
     base_buffer_free(&target);
@@ -145,7 +145,7 @@ static void warn(const exchange *x, const char *name, const char *why) {
 
 /* GET of something that is tagged. NULL: there is none; failed: for now. */
 static json_t *get_tagged(exchange *x, const char *target, uint64_t timeout_ms) {
-    const route_question q = {"GET", target, NULL, NULL, 0, NULL, timeout_ms, true};
+    const route_question q = {"GET", target, NULL, NULL, 0, NULL, timeout_ms, true, false};
     const size_t tag_bytes = CLUSTER_REPLY_TAG_BYTES; /* and the line feed before it, less the NUL */
     route_reply *r = x->reply;
     char right[CLUSTER_REPLY_TAG_BYTES];

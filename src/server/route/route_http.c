@@ -69,7 +69,7 @@ static void pass_to(server_request *x, int32_t node) {
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *reply = target && !failed ? route_replies_new(x->server->route, node, &n) : NULL;
     if (n == 1) {
-        const route_question q = {x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, true};
+        const route_question q = {x->method, target, headers, x->body.data, x->body.len, x, ASK_MS, true, strcmp(x->method, "GET") != 0};
         route_ask(x->server->route, &q, reply, 1);
         pass_reply(x, reply);
     } else {
@@ -164,7 +164,7 @@ void handle_route_contents(server_request *x) {
     struct curl_slist *headers = route_headers_of(x, &failed);
     route_reply *replies = failed ? NULL : route_replies_new(x->server->route, -1, &n);
     snprintf(target, sizeof(target), "/v1beta/cachedContents?pageSize=%d", CONTENTS_ASKED);
-    const route_question q = {"GET", target, headers, NULL, 0, x, ASK_MS, true};
+    const route_question q = {"GET", target, headers, NULL, 0, x, ASK_MS, true, false};
     route_ask(t, &q, replies, n);
     route_end_ask(t);
     for (int32_t i = 0; i < n; i++) {
@@ -199,7 +199,7 @@ static json_t *node_report(server_request *x, const char *name) {
     if (!rc) rc = route_append_encoded(&path, x->name, "");
     if (!rc) rc = base_buffer_append_str(&path, "/explain");
     if (n == 1 && !rc) {
-        const route_question q = {"GET", path.data, headers, NULL, 0, x, ASK_MS, true};
+        const route_question q = {"GET", path.data, headers, NULL, 0, x, ASK_MS, true, false};
         route_ask(x->server->route, &q, reply, 1);
         if (reply->status == 200) report = json_loadb(reply->body.data ? reply->body.data : "", reply->body.len, 0, NULL);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route_internal.h: a router's parts, for the files of this folder.
  *
- *   network thread   curl's transfers: span streams, requests; cluster_router_tick          route_network.c, route_transfer.c
+ *   network thread   curl's transfers: span streams, requests, questions about them; cluster_router_tick
+ *                                                                        route_network.c, route_transfer.c, route_life.c
  *   nodes' thread    the list of nodes: file, DNS                                           route_nodes.c
  *   planner's thread engines for plans, schemas for nodes                                   route_planner.c
  *   workers          submit and free requests; ask nodes directly (schemas, reports)        route_answers.c, route_ask.c, route_http.c
@@ -37,15 +38,21 @@
 #define ROUTE_SYNC_MS 30000 /* a schema, without prefill */
 #define ROUTE_SYNC_AGAIN_US 1000000
 
-/* A transfer of curl's: of a span stream, or of a request. Marked: the network thread shall open the stream, or remove it from curl's. */
+/* A transfer of curl's: of a span stream, of a request, or of a question about requests. Marked: the network thread shall open the stream, ask the
+ * question, or remove it from curl's. */
+typedef enum route_handle_kind { ROUTE_IS_REQUEST,
+                                 ROUTE_IS_STREAM,
+                                 ROUTE_IS_LIFE } route_handle_kind;
 typedef struct route_handle {
-    bool is_stream, is_dirty; /* under lock */
+    route_handle_kind kind;
+    bool is_dirty; /* under lock */
     struct route_handle *next_dirty;
     CURL *easy;
 } route_handle;
 
 typedef struct route_transfer route_transfer;
 typedef struct route_stream route_stream;
+typedef struct route_life route_life;
 
 typedef struct route_node {
     char name[CLUSTER_NODE_NAME_BYTES], url[ROUTE_URL_BYTES]; /* url: without a slash at its end */
@@ -55,6 +62,7 @@ typedef struct route_node {
     bool is_held;                                             /* gets no requests until it has all schemas */
     bool must_cut;                                            /* its stream could not be opened */
     route_stream *stream;                                     /* open, or to be opened; NULL */
+    route_life *life;                                         /* under way; NULL */
 
     /* Uploaded schemas (route_exchange.c). */
     uint64_t n_missed, n_caught; /* changes that could not be given to it, so far; and when the last exchange began */
@@ -182,6 +190,8 @@ void route_apply_drain(route *t, route_node *n);
 
 /* Sends the request to r->node. Under lock. */
 void route_transfer_start(route_request *rr);
+/* The last attempt, if it has not failed otherwise, ended by silence: for its report. Under lock. */
+void route_note_silence(route_request *rr);
 /* The transfer is no longer the request's. Under lock; any thread. */
 void route_transfer_drop(route_request *rr);
 /* It has ended. Under lock. */
@@ -189,6 +199,16 @@ void route_transfer_done(route_transfer *tr, CURLcode result);
 void route_transfer_free(route_transfer *tr);
 /* curl's handle of its transfer, for curl_easy_pause without the lock: the network thread alone frees it. NULL: none. Under lock. */
 CURL *route_transfer_handle(const route_request *rr);
+
+/* ---- route_life.c: on the network thread, under lock ---- */
+
+/* Asks the node which requests it works on, unless it is being asked. Only notes that: for cluster_env. */
+void route_life_want(route *t, int32_t node);
+void route_life_begin(route_life *life); /* a marked one */
+void route_life_done(route_life *life, CURLcode result);
+void route_life_free(route_life *life);
+/* The node leaves. */
+void route_life_close(route_node *n, route *t);
 
 /* Settings of every transfer to a node. */
 void route_curl_settings(CURL *easy, const char *url);
@@ -269,6 +289,7 @@ typedef struct route_question {
     server_request *x; /* given up when its client has left; NULL */
     uint64_t timeout_ms;
     bool of_the_living; /* nodes that are dead need not answer */
+    bool computes;      /* the node may work for long before it answers: --node-timeout does not count, timeout_ms alone does */
 } route_question;
 
 /* Replies for all nodes that are well, or for that one; *n of them, the caller's (route_replies_free). NULL: no memory, or no such node. */

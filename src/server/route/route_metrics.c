@@ -9,7 +9,7 @@
 
 typedef struct node_figures {
     char name[CLUSTER_NODE_NAME_BYTES];
-    double health, draining, running, waiting, queued_tokens, drain_seconds, sent, names, placed, failed;
+    double health, draining, running, waiting, queued_tokens, drain_seconds, sent, names, placed, failed, silent;
     double frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged;
 } node_figures;
 
@@ -28,6 +28,7 @@ static const struct {
     {"node_names", "gauge", "Names of KV that a node holds, as far as this router knows.", AT(names)},
     {"node_placed_total", "counter", "Requests that this router sent to a node.", AT(placed)},
     {"node_failed_total", "counter", "Requests that a node failed to answer.", AT(failed)},
+    {"node_silent_total", "counter", "Requests that moved or ended because a node gave no sign of life of them (--node-timeout).", AT(silent)},
     {"node_stream_frames_total", "counter", "Frames of a node's span stream.", AT(frames)},
     {"node_stream_bytes_total", "counter", "Bytes of a node's span stream.", AT(bytes)},
     {"node_stream_changes_total", "counter", "Changes of names in a node's span stream.", AT(changes)},
@@ -54,6 +55,7 @@ static node_figures figures_of(const cluster_node_status *s, const char *name) {
         .names = (double)s->names,
         .placed = (double)s->placed,
         .failed = (double)s->failed,
+        .silent = (double)s->silent,
         .frames = (double)c->frames,
         .bytes = (double)c->bytes,
         .changes = (double)c->changes,

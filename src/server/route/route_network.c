@@ -135,7 +135,7 @@ static void env_open_stream(void *user, int32_t node, const uint8_t nonce[CLUSTE
     route_stream *s = base_calloc(1, sizeof(*s));
     n->must_cut = s == NULL;
     if (!s) return;
-    *s = (route_stream){.handle.is_stream = true, .t = t, .node = node, .epoch = epoch, .after = after};
+    *s = (route_stream){.handle.kind = ROUTE_IS_STREAM, .t = t, .node = node, .epoch = epoch, .after = after};
     memcpy(s->nonce, nonce, sizeof(s->nonce));
     n->stream = s;
     route_mark(t, &s->handle);
@@ -159,6 +159,8 @@ static void unlink_send(route *t, route_request *rr) {
     *(rr->next_send ? &rr->next_send->previous_send : &t->last_send) = rr->previous_send;
 }
 
+static void env_ask(void *user, int32_t node) { route_life_want(user, node); }
+
 static void env_cancel(void *user, cluster_request *r) {
     route_request *rr = (route_request *)(void *)r;
     unlink_send(user, rr);
@@ -168,6 +170,7 @@ static void env_cancel(void *user, cluster_request *r) {
 static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uint64_t retry_after_ms) {
     route_request *rr = (route_request *)(void *)r;
     env_cancel(user, r);
+    if (outcome == CLUSTER_FAILED) route_note_silence(rr);
     route_report_keep(rr, outcome);
     route_deliver(rr, outcome, retry_after_ms);
 }
@@ -177,12 +180,16 @@ static void env_end(void *user, cluster_request *r, cluster_outcome outcome, uin
 /* Under lock. */
 static void network_settle(route *t, route_handle *h) {
     route_stream *s = (route_stream *)(void *)h;
-    if (h->is_stream && s->node >= 0) {
+    if (h->kind == ROUTE_IS_LIFE) {
+        route_life_begin((route_life *)(void *)h);
+        return;
+    }
+    if (h->kind == ROUTE_IS_STREAM && s->node >= 0) {
         stream_begin(s);
         return;
     }
     if (h->easy) curl_multi_remove_handle(t->poll.multi, h->easy);
-    if (h->is_stream) stream_free(s);
+    if (h->kind == ROUTE_IS_STREAM) stream_free(s);
     else route_transfer_free((route_transfer *)(void *)h);
 }
 
@@ -259,8 +266,12 @@ static int network_turn(route *t) {
 /* Under lock. A marked handle is settled later. */
 static void network_done(route *t, route_handle *h, CURLcode result) {
     if (h->is_dirty) return;
-    if (h->is_stream) {
+    if (h->kind == ROUTE_IS_STREAM) {
         stream_done((route_stream *)(void *)h);
+        return;
+    }
+    if (h->kind == ROUTE_IS_LIFE) {
+        route_life_done((route_life *)(void *)h, result);
         return;
     }
     route_transfer *tr = (route_transfer *)(void *)h;
@@ -295,7 +306,7 @@ static void *network_run(void *user) {
 }
 
 int route_network_start(route *t, rp_error *err) {
-    const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream, env_send, env_cancel, env_end};
+    const cluster_env env = {t, env_now, env_random, env_open_stream, env_close_stream, env_send, env_cancel, env_ask, env_end};
     if (curl_global_init(CURL_GLOBAL_DEFAULT)) return base_fail(err, RP_ERR_MEMORY, "libcurl cannot be initialized");
     int rc = route_poll_open(&t->poll, err);
     if (rc) return rc;
@@ -319,7 +330,10 @@ void route_network_stop(route *t) {
     }
     pthread_mutex_lock(&t->lock);
     for (int32_t i = 0; i < CLUSTER_MAX_NODES; i++)
-        if (t->nodes[i]) env_close_stream(t, i);
+        if (t->nodes[i]) {
+            env_close_stream(t, i);
+            route_life_close(t->nodes[i], t);
+        }
     if (t->poll.multi) network_settle_all(t);
     cluster_router_free(t->router);
     t->router = NULL;

@@ -222,6 +222,7 @@ static void apply_lists(route *t, const node_sources *s) {
         if (!n || n->is_listed) continue;
         base_log(BASE_LOG_INFO, "route: node '%s' has left the list", n->name);
         cluster_router_remove_node(t->router, i); /* closes its stream */
+        route_life_close(n, t);
         t->nodes[i] = NULL;
         base_free(n);
     }

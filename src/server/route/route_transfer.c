@@ -100,6 +100,13 @@ static bool is_header(const char *line, size_t n, const char *name, char *value,
     return true;
 }
 
+/* Bytes went to the node, or came from it. */
+static void transfer_heard(route_transfer *tr, bool of_node) {
+    pthread_mutex_lock(&tr->t->lock);
+    if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), of_node);
+    pthread_mutex_unlock(&tr->t->lock);
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *user) {
     route_transfer *tr = user;
     char value[64];
@@ -108,8 +115,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
         tr->broken = "endless head";
         return 0;
     }
-    if (n > 9 && strncmp(line, "HTTP/1.", 7) == 0) tr->status = atoi(line + 9);
-    else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
+    if (n > 9 && strncmp(line, "HTTP/1.", 7) == 0) {
+        tr->status = atoi(line + 9);
+        transfer_heard(tr, true);
+    } else if (is_header(line, n, "Content-Type", tr->content_type, sizeof(tr->content_type))) return n;
     else if (is_header(line, n, "Retry-After", value, sizeof(value))) tr->retry_after_ms = 1000 * (uint64_t)strtoull(value, NULL, 10);
     else if (is_header(line, n, CLUSTER_MARKS_HEADER, value, sizeof(value))) tr->has_marks = strcmp(value, "1") == 0;
     return n;
@@ -189,6 +198,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
     size_t result = n;
     (void)size;
     pthread_mutex_lock(&tr->t->lock);
+    if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), true);
     if (!tr->rr) result = 0; /* dropped: the transfer ends */
     else if (tr->relays && client_is_behind(tr->rr)) result = CURL_WRITEFUNC_PAUSE;
     else if (!transfer_take(tr, bytes, n)) result = 0;
@@ -223,6 +233,7 @@ static size_t on_send(char *to, size_t size, size_t n, void *user) {
     route_transfer *tr = user;
     pthread_mutex_lock(&tr->t->lock);
     const size_t written = tr->rr ? transfer_send(tr, to, size * n) : CURL_READFUNC_ABORT;
+    if (tr->rr && written > 0) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), false);
     pthread_mutex_unlock(&tr->t->lock);
     return written;
 }
@@ -293,7 +304,14 @@ static int transfer_prepare(route_transfer *tr, const route_node *n) {
     return RP_OK;
 }
 
+/* An attempt that the cluster_router ended: the node, or its work on the request, gave no sign of life. */
+void route_note_silence(route_request *rr) {
+    if (rr->n_attempts > 0 && rr->n_attempts <= ROUTE_ATTEMPTS && !rr->attempts[rr->n_attempts - 1].failure)
+        rr->attempts[rr->n_attempts - 1].failure = "no sign of life";
+}
+
 static void note_attempt(route_request *rr, const char *node) {
+    route_note_silence(rr);
     snprintf(rr->node_name, sizeof(rr->node_name), "%s", node);
     if (rr->r.began) rr->n_continuations++;
     if (rr->n_attempts < ROUTE_ATTEMPTS) {
