@@ -128,7 +128,7 @@ static void time_clear(cluster_index *x) {
 static void time_snapshot(uint64_t n) {
     enum { TIMES = 5 };
     uint8_t secret[RP_CLUSTER_KEY_BYTES] = {7}, nonce[CLUSTER_NONCE_BYTES];
-    const cluster_hello hello = {.epoch = 9};
+    const cluster_hello hello = {.epoch = 9, .kv_budget_bytes = (uint64_t)1 << 40};
     double seconds[TIMES], writing[TIMES];
     cluster_journal *j;
     uint64_t bytes = 0;

@@ -28,6 +28,7 @@ typedef struct route_options {
     serve_common common;
     int32_t max_queue;
     int32_t node_timeout;
+    uint64_t index_ram;
     float ttft_goal, itl_goal;
 } route_options;
 
@@ -58,6 +59,8 @@ static const cli_option options[] = {
     {.name = "node-timeout", .kind = CLI_INT, .value = "MS", .offset = AT(node_timeout), .min = 0, .max = 86400000,
      .help = "a request whose node gives no sign of life of it for so long moves to another node, or ends with status 502; at least 100; 0: never "
              "(60000)"},
+    {.name = "index-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = AT(index_ram), .min = 1 << 20, .max = (double)((uint64_t)1 << 40),
+     .help = "memory of the index of names, 48 bytes each; nodes share it equally, and names beyond that are ignored (512M)"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML) that the nodes have, too, with their own --schema; may be repeated"},
     {.name = "kv-f16-layers", .kind = CLI_TEXT, .value = "LIST", .offset = AT(engine.kv_f16_layers), .help = "of the nodes: " CLI_KV_F16_HELP},
@@ -171,6 +174,7 @@ static int route_parsed(const route_options *o) {
     router.itl_goal_ms = (double)o->itl_goal;
     router.max_queue = o->max_queue;
     router.node_timeout_ms = o->node_timeout;
+    router.index_bytes = o->index_ram;
     rp_server_options server = serve_common_options(&o->common);
     server.router = &router;
     status = serve_common_run(&o->common, &server, run_router, &run);
@@ -179,7 +183,7 @@ static int route_parsed(const route_options *o) {
 }
 
 static int route_main(int argc, char **argv) {
-    route_options o = {.common = SERVE_COMMON_DEFAULTS, .max_queue = 4096, .node_timeout = 60000};
+    route_options o = {.common = SERVE_COMMON_DEFAULTS, .max_queue = 4096, .node_timeout = 60000, .index_ram = (uint64_t)512 << 20};
     cli_parsed parsed = cli_options_parse(&cli_command_route, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

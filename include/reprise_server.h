@@ -55,6 +55,7 @@ typedef struct rp_router_options {
     double ttft_goal_ms;        /* goal for the time to first token; 0: none (default) */
     double itl_goal_ms;         /* goal for the inter-token latency; 0: none (default) */
     int32_t max_queue;          /* requests that wait for a node, 1 to 65536; default 4096 */
+    uint64_t index_bytes;       /* of the index of names, which nodes share equally; at least 1 MiB; default 512 MiB */
     double node_timeout_ms;     /* a request without a byte or another sign of life of its node for so long moves, or ends; 0: never; default 60 s */
 } rp_router_options;
 RP_API void rp_router_options_init(rp_router_options *options, uint32_t struct_size);

@@ -60,7 +60,7 @@ struct cluster_index {
     node_totals nodes[CLUSTER_MAX_NODES];
     index_wide_pool wide;
     size_t count;
-    uint64_t slot_bytes;
+    uint64_t slot_bytes, most_bytes; /* most_bytes: 0: any */
 };
 
 /* What a node has of a name. */
@@ -78,6 +78,8 @@ static int index_new(cluster_index **out, uint32_t factor, rp_error *err) {
 
 int cluster_index_new(cluster_index **out, rp_error *err) { return index_new(out, 1, err); }
 int cluster_index_new_source(cluster_index **out, rp_error *err) { return index_new(out, UINT32_C(0x9e3779b1), err); }
+
+void cluster_index_set_limit(cluster_index *x, uint64_t bytes) { x->most_bytes = bytes; }
 
 void cluster_index_free(cluster_index *x) {
     if (!x) return;
@@ -300,7 +302,9 @@ static int index_put(cluster_index *x, const rp_name *name, int32_t node, uint32
     const size_t at = segment_seek(x, g, index_order(x, hash), name);
     holding before = {0, t->mark}, after = {tiers, t->mark};
     int rc = RP_OK;
-    if (segment_has(g, at, name)) {
+    const bool has_slot = segment_has(g, at, name), is_full = x->most_bytes > 0 && cluster_index_bytes(x) >= x->most_bytes;
+    if (is_full && tiers && cluster_index_get(x, name, node) == 0) return RP_ERR_LIMIT;
+    if (has_slot) {
         slot *s = &g->slots[at];
         before = slot_get(x, s, node);
         if (before.tiers && !confirms) after.mark = before.mark;

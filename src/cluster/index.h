@@ -30,6 +30,8 @@ int cluster_index_new(cluster_index **out, rp_error *err); /* RP_ERR_MEMORY */
  * source fill other indexes. */
 int cluster_index_new_source(cluster_index **out, rp_error *err);
 void cluster_index_free(cluster_index *x);
+/* At this many bytes no further holder is added: RP_ERR_LIMIT. 0: no limit but CLUSTER_INDEX_MAX_NAMES (the default). */
+void cluster_index_set_limit(cluster_index *x, uint64_t bytes);
 /* Sets the tiers in which a node holds a name, speculative ones included; 0 removes it, and cannot fail. RP_ERR_MEMORY, RP_ERR_LIMIT: nothing was
  * changed. */
 int cluster_index_set(cluster_index *x, const rp_name *name, int32_t node, uint32_t tiers);

@@ -19,6 +19,7 @@ cluster_router_options cluster_router_defaults(void) {
         .retry_share = 0.1,
         .speculative_us = 2000000,
         .node_timeout_us = 60000000,
+        .index_bytes = (uint64_t)512 << 20,
     };
 }
 
@@ -73,8 +74,12 @@ int cluster_router_new(cluster_router **out, const cluster_router_options *optio
     t->retry_budget = 10;
     t->budget_us = router_now(t);
     int rc = cluster_index_new(&t->index, err);
-    if (rc) base_free(t);
-    else *out = t;
+    if (rc) {
+        base_free(t);
+        return rc;
+    }
+    cluster_index_set_limit(t->index, t->options.index_bytes);
+    *out = t;
     return rc;
 }
 
@@ -122,11 +127,20 @@ void cluster_router_drain_node(cluster_router *t, int32_t node, bool drains) {
 
 /* ---- streams ---- */
 
+#define NAME_BYTES 48 /* of the index, for a name that few nodes hold, before a segment grows */
+
+static int32_t router_count_nodes(const cluster_router *t) {
+    int32_t n = 0;
+    for (size_t i = 0; i < t->n_nodes; i++) n += t->nodes[i].used;
+    return n;
+}
+
 void cluster_router_fed(cluster_router *t, int32_t node, const void *bytes, size_t n) {
     router_node *x = router_node_at(t, node);
     if (!x || !x->stream_is_open) return;
     router_enter(t);
     uint64_t now_us = router_now(t);
+    cluster_view_set_most(x->view, t->options.index_bytes / NAME_BYTES / (uint64_t)BASE_MAX(router_count_nodes(t), 1));
     if (cluster_view_feed(x->view, now_us, bytes, n, NULL)) {
         t->env.close_stream(t->env.user, node);
         router_node_close(t, x, now_us);

@@ -55,6 +55,7 @@ typedef struct cluster_router_options {
     int32_t max_sent;                 /* per node, beyond what it can run: more wait in the router, where their order can still change; default 4 */
     double retry_share;               /* retries and continuations, as a share of the last requests; default 0.1, and 10 at any time */
     uint64_t speculative_us;          /* life of speculative entries; default 2 s; 0: none */
+    uint64_t index_bytes;             /* memory of the index, which nodes share equally; default 512 MiB */
     uint64_t node_timeout_us;         /* without a byte or another sign of life of a request its node has lost it; default 60 s; 0: never */
     const uint8_t *secret;            /* [RP_CLUSTER_KEY_BYTES] */
 } cluster_router_options;

@@ -17,6 +17,7 @@
 
 #define FIRST_DELAY_US 100000
 #define LAST_DELAY_US 5000000
+#define LEAST_NAME_BYTES 256 /* of KV, whatever a token takes */
 
 struct cluster_view {
     cluster_index *index;
@@ -28,6 +29,8 @@ struct cluster_view {
     uint64_t opens_at, opened_us, delay_us, n_opened;
     bool in_snapshot; /* of this stream */
     bool whole;
+    bool ignores;   /* names of the last snapshot, or of changes since it: the index has fewer than the node, and digests tell nothing */
+    uint64_t most;  /* names (cluster_view_set_most) */
     bool connected; /* false: the last connection ended, or could not be made, and no frame has come since */
     uint64_t epoch, seq;
     uint64_t heard_us;
@@ -44,6 +47,7 @@ int cluster_view_new(cluster_view **out, cluster_index *index, int32_t node, con
     v->index = index;
     v->node = node;
     v->delay_us = FIRST_DELAY_US;
+    v->most = CLUSTER_MAX_NAMES;
     v->load.engine.struct_size = sizeof v->load.engine;
     memcpy(v->secret, secret, sizeof v->secret);
     return RP_OK;
@@ -112,13 +116,44 @@ static int view_gap(cluster_view *v, uint64_t seq, const char *what, rp_error *e
     return base_fail(err, RP_ERR_FORMAT, "span stream: %s %llu after change %llu", what, (unsigned long long)seq, (unsigned long long)v->seq);
 }
 
+void cluster_view_set_most(cluster_view *v, uint64_t names) { v->most = names; }
+
+/* A name stands for 64 tokens in memory, and for fewer on disk if a module is short; tenants may have a KV format that is smaller than the node's.
+ * An eighth of a block covers both. Before the first load the size of a token is not known. */
+static uint64_t view_most_names(const cluster_view *v) {
+    const uint64_t least = BASE_MAX(8 * BASE_MIN(v->load.engine.kv_bytes_per_token, CLUSTER_MOST_BYTES), (uint64_t)LEAST_NAME_BYTES);
+    return BASE_MIN((v->hello.kv_budget_bytes + v->hello.disk_budget_bytes) / least, v->most);
+}
+
+static uint64_t view_count(const cluster_view *v) {
+    uint64_t count, sum;
+    cluster_index_digest(v->index, v->node, &count, &sum);
+    return count;
+}
+
+/* A name that the node must not add any more. Those that it has stay, and may move between tiers. */
+static bool view_ignores(cluster_view *v, const rp_span_change *c, uint64_t most) {
+    const uint32_t reported = RP_TIER_RAM | RP_TIER_DISK;
+    if ((c->tiers & reported) == 0 || view_count(v) < most || cluster_index_get(v->index, &c->name, v->node) & reported) return false;
+    v->ignores = true;
+    v->counts.ignored++;
+    return true;
+}
+
 /* Reports names to the index. seq and whole are set by the caller; a failure leaves neither right. */
 static int view_report(cluster_view *v, const cluster_frame *f, rp_error *err) {
+    const uint64_t most = view_most_names(v);
     for (size_t i = 0; i < f->n_changes; i++) {
+        if (view_ignores(v, &f->changes[i], most)) continue;
         int rc = cluster_index_report(v->index, &f->changes[i].name, v->node, f->changes[i].tiers);
         if (rc == RP_OK) continue;
+        if (rc == RP_ERR_LIMIT) { /* the index is full */
+            v->ignores = true;
+            v->counts.ignored++;
+            continue;
+        }
         v->whole = false;
-        return base_fail(err, rc == RP_ERR_LIMIT ? RP_ERR_LIMIT : RP_ERR_MEMORY, "no space in the index of names: %zu names, %llu bytes",
+        return base_fail(err, RP_ERR_MEMORY, "no space in the index of names: %zu names, %llu bytes",
                          cluster_index_count(v->index), (unsigned long long)cluster_index_bytes(v->index));
     }
     v->counts.changes += f->n_changes;
@@ -129,7 +164,7 @@ static int view_snapshot(cluster_view *v, const cluster_frame *f) {
     v->counts.snapshots++;
     cluster_index_begin_snapshot(v->index, v->node);
     v->in_snapshot = true;
-    v->whole = false;
+    v->whole = v->ignores = false;
     v->state = CLUSTER_VIEW_OPENING;
     v->seq = f->seq;
     return RP_OK;
@@ -159,7 +194,7 @@ static int view_digest(cluster_view *v, const cluster_digest *d, rp_error *err) 
     uint64_t count, sum;
     if (!v->whole || d->seq != v->seq) return view_gap(v, d->seq, "digest of change", err);
     cluster_index_digest(v->index, v->node, &count, &sum);
-    if (count == d->count && sum == d->sum) {
+    if (v->ignores || (count == d->count && sum == d->sum)) {
         v->state = CLUSTER_VIEW_LIVE;
         v->delay_us = FIRST_DELAY_US; /* it works */
         return RP_OK;
@@ -200,6 +235,12 @@ int cluster_view_feed(cluster_view *v, uint64_t now_us, const void *bytes, size_
     if (v->state == CLUSTER_VIEW_CLOSED) return base_fail(err, RP_ERR_INVALID, "the span stream is closed");
     v->now_us = now_us;
     v->counts.bytes += n;
+    if (view_count(v) > v->most) { /* it was more once */
+        cluster_index_clear(v->index, v->node);
+        v->whole = false;
+        view_close(v, now_us);
+        return base_fail(err, RP_ERR_LIMIT, "the node has more names than its share of the index, %llu", (unsigned long long)v->most);
+    }
     int rc = v->reader ? cluster_reader_feed(v->reader, bytes, n, view_frame, &call, err)
                        : base_fail_memory(err, CLUSTER_MAX_FRAME, "a reader of a span stream");
     if (rc == RP_OK) return RP_OK;

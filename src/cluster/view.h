@@ -33,6 +33,9 @@ typedef struct cluster_view cluster_view;
 int cluster_view_new(cluster_view **out, cluster_index *index, int32_t node, const uint8_t *secret, rp_error *err);
 void cluster_view_free(cluster_view *v); /* its names leave the index */
 
+/* The most names that it takes of its node: these, and as many as the KV budgets that the node told can hold. Further ones are ignored and counted;
+ * if the node has more already, the next cluster_view_feed forgets them and fails, so that a snapshot is asked for. */
+void cluster_view_set_most(cluster_view *v, uint64_t names);
 /* The transport opens a stream: nonce for its request, and where the view left off (epoch 0: nowhere). */
 void cluster_view_open(cluster_view *v, uint64_t now_us, uint8_t nonce[CLUSTER_NONCE_BYTES], uint64_t random, uint64_t *epoch, uint64_t *after);
 /* Bytes of it. Nonzero: the stream is wrong (why: err), close it, and open it again with cluster_view_open. */
@@ -52,7 +55,7 @@ const cluster_load *cluster_view_load(const cluster_view *v);
 uint64_t cluster_view_heard_us(const cluster_view *v); /* when the last frame came; 0: never */
 /* Totals since the start, for metrics. */
 typedef struct cluster_view_counts {
-    uint64_t frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged;
+    uint64_t frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged, ignored;
 } cluster_view_counts;
 const cluster_view_counts *cluster_view_counted(const cluster_view *v);
 

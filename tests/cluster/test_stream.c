@@ -51,7 +51,7 @@ static rp_name names[N_NAMES];
 static uint64_t below(world *w, uint64_t n) { return span_below(&w->seed, n); }
 
 static void node_start(world *w, int i) {
-    const cluster_hello hello = {.epoch = ++w->nodes[i].epoch};
+    const cluster_hello hello = {.epoch = ++w->nodes[i].epoch, .kv_budget_bytes = (uint64_t)1 << 40};
     rp_error err;
     must(cluster_journal_new(&w->nodes[i].journal, secret, &hello, &err), &err);
 }
@@ -296,7 +296,7 @@ typedef struct liar {
 
 static void liar_open(liar *l, uint64_t epoch) {
     uint8_t nonce[CLUSTER_NONCE_BYTES];
-    const cluster_hello hello = {.epoch = epoch};
+    const cluster_hello hello = {.epoch = epoch, .kv_budget_bytes = (uint64_t)1 << 40};
     rp_error err = {0};
     if (l->now_us < cluster_view_opens_at(l->view)) l->now_us = cluster_view_opens_at(l->view);
     cluster_view_open(l->view, l->now_us, nonce, 1, &l->epoch, &l->after);
@@ -494,7 +494,7 @@ static int count_kind(void *user, const cluster_frame *f) {
 
 static void loads_and_digests_are_sent_in_their_time(void **state) {
     (void)state;
-    const cluster_hello hello = {.epoch = 5};
+    const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = (uint64_t)1 << 40};
     const uint8_t nonce[CLUSTER_NONCE_BYTES] = {1};
     cluster_stream_key key;
     cluster_journal *j;
@@ -532,7 +532,7 @@ static void loads_and_digests_are_sent_in_their_time(void **state) {
 
 static void readers_are_limited(void **state) {
     (void)state;
-    const cluster_hello hello = {.epoch = 5};
+    const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = (uint64_t)1 << 40};
     const uint8_t nonce[CLUSTER_NONCE_BYTES] = {1};
     cluster_journal_reader *readers[CLUSTER_MAX_READERS], *more;
     cluster_journal *j;
@@ -547,11 +547,79 @@ static void readers_are_limited(void **state) {
     cluster_journal_free(j);
 }
 
+/* ---- A node that lies ---- */
+
+/* Attack 13: it reports more names than its KV budget can hold. Those are ignored and counted; its stream lives, and its digests tell nothing. */
+static void names_beyond_a_budget_are_ignored(void **state) {
+    const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = 256 * 100};
+    cluster_journal *j = NULL;
+    cluster_journal_reader *r = NULL;
+    cluster_index *x = NULL;
+    cluster_view *v = NULL;
+    base_buffer out = BASE_BUFFER((size_t)1 << 22);
+    rp_error err = {0};
+    uint64_t next, epoch, after;
+    uint8_t nonce[CLUSTER_NONCE_BYTES];
+    (void)state;
+    must(cluster_journal_new(&j, secret, &hello, &err), &err);
+    must(cluster_index_new(&x, &err), &err);
+    must(cluster_view_new(&v, x, 0, secret, &err), &err);
+    for (uint64_t i = 0; i < 3000; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(i), RP_TIER_RAM}, 1);
+    cluster_view_open(v, 1, nonce, 1, &epoch, &after);
+    must(cluster_journal_open(j, nonce, epoch, after, &r, &err), &err);
+    must(cluster_journal_read(r, 1, (size_t)1 << 21, &out, &next), &err);
+    must(cluster_view_feed(v, 1, out.data, out.len, &err), &err);
+    assert_int_equal(cluster_index_count_of(x, 0), 100);
+    assert_int_equal(cluster_view_counted(v)->ignored, 2900);
+    assert_true(cluster_view_get_state(v) == CLUSTER_VIEW_LIVE && cluster_view_counted(v)->wrong_digests == 0);
+    for (uint64_t i = 0; i < 3000; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(i), 0}, 1); /* one that leaves makes room */
+    for (uint64_t i = 0; i < 60; i++) cluster_journal_change(j, &(rp_span_change){span_name_at(5000 + i), RP_TIER_DISK}, 1);
+    base_buffer_clear(&out);
+    must(cluster_journal_read(r, 2000000, (size_t)1 << 21, &out, &next), &err);
+    must(cluster_view_feed(v, 2000000, out.data, out.len, &err), &err);
+    assert_int_equal(cluster_index_count_of(x, 0), 60);
+    assert_int_equal(cluster_view_counted(v)->ignored, 2900);
+    /* Its share shrinks: it is forgotten, and a snapshot has no more than that. */
+    cluster_view_set_most(v, 50);
+    assert_int_equal(cluster_view_feed(v, 2000001, "", 0, &err), RP_ERR_LIMIT);
+    assert_int_equal(cluster_index_count_of(x, 0), 0);
+    cluster_journal_close(r);
+    cluster_view_open(v, 3000000, nonce, 2, &epoch, &after);
+    assert_int_equal(epoch, 0);
+    must(cluster_journal_open(j, nonce, epoch, after, &r, &err), &err);
+    base_buffer_clear(&out);
+    must(cluster_journal_read(r, 3000000, (size_t)1 << 21, &out, &next), &err);
+    must(cluster_view_feed(v, 3000000, out.data, out.len, &err), &err);
+    assert_int_equal(cluster_index_count_of(x, 0), 50);
+    cluster_journal_close(r);
+    base_buffer_free(&out);
+    cluster_view_free(v);
+    cluster_index_free(x);
+    cluster_journal_free(j);
+}
+
+static void a_full_index_takes_no_name(void **state) {
+    cluster_index *x = NULL;
+    rp_error err = {0};
+    int rc = RP_OK;
+    uint64_t n = 0;
+    (void)state;
+    must(cluster_index_new(&x, &err), &err);
+    cluster_index_set_limit(x, (uint64_t)1 << 20);
+    for (; !(rc = cluster_index_set(x, &(rp_name[]){span_name_at(n)}[0], 3, RP_TIER_RAM)); n++) assert_true(n < 100000);
+    assert_int_equal(rc, RP_ERR_LIMIT);
+    assert_true(n > 10000 && cluster_index_bytes(x) < (uint64_t)9 << 17);
+    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 4, RP_TIER_RAM), RP_ERR_LIMIT); /* another holder */
+    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 3, RP_TIER_DISK), RP_OK);       /* a change */
+    assert_int_equal(cluster_index_set(x, &(rp_name[]){span_name_at(0)}[0], 3, 0), RP_OK);
+    cluster_index_free(x);
+}
+
 /* ---- Memory ---- */
 
 /* A node and a router, from nothing to agreement, whatever allocation fails first. Returns whether none was left to fail. */
 static bool agree(uint64_t fail_at, bool sticky) {
-    const cluster_hello hello = {.epoch = 5};
+    const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = (uint64_t)1 << 40};
     cluster_journal *j = NULL;
     cluster_journal_reader *r = NULL;
     cluster_index *x = NULL;
@@ -670,7 +738,7 @@ static void *read_stream(void *arg) {
 
 static void readers_follow_a_thread_that_appends(void **state) {
     (void)state;
-    const cluster_hello hello = {.epoch = 5};
+    const cluster_hello hello = {.epoch = 5, .kv_budget_bytes = (uint64_t)1 << 40};
     pthread_t appender, readers[2];
     shared s = {0};
     rp_error err;
@@ -695,6 +763,8 @@ int main(void) {
         cmocka_unit_test(readers_are_limited),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(readers_follow_a_thread_that_appends),
+        cmocka_unit_test(names_beyond_a_budget_are_ignored),
+        cmocka_unit_test(a_full_index_takes_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reprise route` at its edges, with mock nodes: slow readers, long replies and headers, DNS, modules, continued dialects, frozen nodes, nodes that answer
 nonsense, wrong lists of nodes, goals that are missed at the end, bodies."""
+import hashlib
 import json
 import os
 import signal
 import socket
+import struct
 import tempfile
 import threading
 import unittest
 
+from cluster_client import HELLO, NAMES, SNAPSHOT
 from router_process import Node, Router, make_secret
 from server_process import raw_request, read_until_closed
 
@@ -18,6 +21,7 @@ CHAT, TEXT, ANTHROPIC = "/v1/chat/completions", "/v1/completions", "/v1/messages
 MESSAGES = [{"role": "user", "content": "Where is the sea?"}]
 LOGGED = {"prompt": "Tom had a", "max_tokens": 3000, "ignore_eos": True, "logprobs": 5, "seed": 3, "temperature": 1}
 WORDS = " ".join(f"stone {i} and tree {i}," for i in range(120))
+TIMEOUT = "--node-timeout", "1500"  # of a request, if a busy machine delays a node's answer: more than that
 CITIES = f"""<schema name="cities"><system>You are a guide.</system><user><module name="miami">Miami has {WORDS}</module>
 <module name="lisbon">Lisbon has, too, {WORDS}</module></user></schema>"""
 
@@ -157,6 +161,43 @@ class Swallowing(FalseNode):
                 left -= len(part)
 
 
+class Lying(FalseNode):
+    """A node with the cluster's secret that says to hold names without end, whatever its KV budget is."""
+
+    def __init__(self, budget, n_names):
+        self.budget, self.n_names = budget, n_names
+        super().__init__(None, b"")
+
+    def serve(self, client):
+        with client:
+            try:
+                head = client.recv(65536)
+                if not head.startswith(b"GET /v1/cluster/stream"):
+                    return
+                nonce = bytes.fromhex(head.lower().partition(b"x-reprise-cluster: 1;")[2][:32].decode())
+                hash = hashlib.blake2b(digest_size=32)
+                for part in (b"reprise cluster stream 1", b"\7" * 32, nonce):
+                    hash.update(b"b" + struct.pack("<Q", len(part)) + part)
+                self.number, self.key, self.client = 0, hash.digest(), client
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\r\n")
+                texts = b"".join(bytes([len(t)]) + t for t in (b"other", b"false", b"model", b"f16", b"f16"))
+                self.frame(HELLO, struct.pack("<II Q iii I QQ", 1, 0, 7, 4096, 4, 4, 0, self.budget, 0) + texts)
+                self.frame(SNAPSHOT, struct.pack("<QQ", 0, self.n_names))
+                for _ in range(self.n_names // 10000):
+                    names = os.urandom(160000)
+                    self.frame(NAMES, b"".join(names[at:at + 16] + b"\1" for at in range(0, 160000, 16)))
+                self.frame(NAMES, b"")
+                client.recv(1)  # until the router leaves
+            except OSError:
+                pass
+
+    def frame(self, kind, body):
+        content = bytes([kind]) + body
+        tag = hashlib.blake2b(struct.pack("<Q", self.number) + content, key=self.key, digest_size=16).digest()
+        self.number += 1
+        self.client.sendall(struct.pack("<I", len(content) + 16) + content + tag)
+
+
 class Edges(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -196,16 +237,7 @@ class Edges(unittest.TestCase):
         body = {"prompt": "Tom had a", "max_tokens": 300, "ignore_eos": True, "seed": 3, "temperature": 1, **(body or {})}
         if size:
             body["unused"] = "x" * size
-        router = Router(self.secret, [], "--node", false.listed, "--node-timeout", "400", "--policy", "round-robin")
-        self.addCleanup(router.stop)
-        router.wait_ready()
-        router.wait(lambda nodes: nodes["false"]["health"] == "well" and nodes["false"]["is_planned"])
-        lone = router.post(path, body)  # no other node: it ends
-        self.assertEqual(lone.status, 200 if body.get("stream") and false.passes else 502)
-        if lone.status == 502:
-            self.assertIn("node_failed", lone.body.decode())
-        self.assertEqual(router.metrics()['reprise_node_silent_total{node="false"}'], 1)
-        both = Router(self.secret, [self.nodes["b"]], "--node", false.listed, "--node-timeout", "400", "--policy", "round-robin")
+        both = Router(self.secret, [self.nodes["b"]], "--node", false.listed, *TIMEOUT, "--policy", "round-robin")
         self.addCleanup(both.stop)
         both.wait_ready()
         both.wait_well("b", "false")
@@ -222,6 +254,36 @@ class Edges(unittest.TestCase):
     def test_a_node_that_swallows_requests(self):
         self.check_silent(Swallowing(self.nodes["a"]))
 
+    def test_requests_that_the_only_node_swallows(self):
+        false = Swallowing(self.nodes["a"])
+        self.addCleanup(false.stop)
+        router = Router(self.secret, [], "--node", false.listed, *TIMEOUT)
+        self.addCleanup(router.stop)
+        router.wait_ready()
+        router.wait(lambda nodes: nodes["false"]["health"] == "well" and nodes["false"]["is_planned"])
+        reply = router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 4})
+        self.assertEqual(reply.status, 502)
+        self.assertIn("node_failed", reply.body.decode())
+        self.assertEqual(router.metrics()['reprise_node_silent_total{node="false"}'], 1)
+
+    def test_a_node_that_lies_about_its_names(self):
+        """Attack 13: no node has more of the index than its KV budget could hold, nor than its share of --index-ram."""
+        self.nodes["a"].post(TEXT, {"prompt": WORDS, "max_tokens": 1})
+        for budget, most in ((256 * 100, 100), (1 << 60, (2 << 20) // 48 // 2)):
+            with self.subTest(budget=budget):
+                false = Lying(budget, 200000)
+                self.addCleanup(false.stop)
+                router = Router(self.secret, [self.nodes["a"]], "--node", false.listed, "--index-ram", "2M")
+                self.addCleanup(router.stop)
+                router.wait_ready()
+                nodes = router.wait(lambda nodes: nodes["false"]["stream"]["ignored"] >= 200000 - most and nodes["a"]["names"] > 0)
+                self.assertEqual(nodes["false"]["names"], most)
+                metrics = router.metrics()
+                self.assertEqual(metrics['reprise_node_names_ignored_total{node="false"}'], 200000 - most)
+                self.assertEqual(metrics['reprise_node_names_ignored_total{node="a"}'], 0)
+                self.assertLess(metrics["reprise_route_index_bytes"], 3 << 20)
+                self.assertEqual(router.said().count("node 'false' reports more names than"), 1)
+
     def test_a_node_that_does_not_say_what_it_works_on(self):
         self.check_silent(Swallowing(self.nodes["a"], knows=False), {"stream": True})
 
@@ -233,10 +295,10 @@ class Edges(unittest.TestCase):
 
     def test_a_node_that_works_for_long_keeps_its_request(self):
         """Its prefill takes many times --node-timeout, and no byte comes meanwhile: it says that it works."""
-        slow = Node(self.secret, "slow", "--mock", "--mock-speed", "600", "--ctx", "8192", "--chunk", "64")  # 107 ms a step
+        slow = Node(self.secret, "slow", "--mock", "--mock-speed", "300", "--ctx", "8192", "--chunk", "64")  # 213 ms a step
         self.addCleanup(slow.stop)
         slow.wait_ready()
-        router = Router(self.secret, [slow], "--node-timeout", "400")
+        router = Router(self.secret, [slow], *TIMEOUT)
         self.addCleanup(router.stop)
         router.wait_ready()
         router.wait_well("slow")

@@ -13,11 +13,12 @@
 
 #define MAX_LISTED 256
 #define LEAST_NODE_TIMEOUT_MS 100
+#define LEAST_INDEX_BYTES (1 << 20)
 #define MOST_NODE_TIMEOUT_MS 86400000
 
 void rp_router_options_init(rp_router_options *options, uint32_t struct_size) {
     const cluster_router_options o = cluster_router_defaults();
-    rp_router_options own = {.max_queue = o.max_queue, .node_timeout_ms = (double)o.node_timeout_us / 1e3};
+    rp_router_options own = {.max_queue = o.max_queue, .index_bytes = o.index_bytes, .node_timeout_ms = (double)o.node_timeout_us / 1e3};
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
@@ -51,7 +52,10 @@ static int read_policy(route *t, const rp_router_options *o, rp_error *err) {
     t->options.admission = (cluster_admission)admission;
     t->options.ttft_goal_ms = o->ttft_goal_ms;
     t->options.itl_goal_ms = o->itl_goal_ms;
+    if (o->index_bytes < LEAST_INDEX_BYTES)
+        return base_fail(err, RP_ERR_INVALID, "index_bytes is %llu: give %d at least", (unsigned long long)o->index_bytes, LEAST_INDEX_BYTES);
     t->options.max_queue = o->max_queue;
+    t->options.index_bytes = o->index_bytes;
     t->options.node_timeout_us = (uint64_t)(o->node_timeout_ms * 1e3);
     return RP_OK;
 }

@@ -61,6 +61,7 @@ typedef struct route_node {
     bool is_drained;                                          /* by the operator */
     bool is_held;                                             /* gets no requests until it has all schemas */
     bool must_cut;                                            /* its stream could not be opened */
+    bool says_ignored;                                        /* it was logged that names of it are ignored */
     route_stream *stream;                                     /* open, or to be opened; NULL */
     route_life *life;                                         /* under way; NULL */
 

@@ -10,7 +10,7 @@
 typedef struct node_figures {
     char name[CLUSTER_NODE_NAME_BYTES];
     double health, draining, running, waiting, queued_tokens, drain_seconds, sent, names, placed, failed, silent;
-    double frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged;
+    double frames, bytes, changes, snapshots, gaps, wrong_digests, other_epochs, cuts, forged, ignored;
 } node_figures;
 
 #define AT(field) offsetof(node_figures, field)
@@ -37,6 +37,7 @@ static const struct {
     {"node_stream_wrong_digests_total", "counter", "Digests of a node that differed from this router's.", AT(wrong_digests)},
     {"node_stream_other_epochs_total", "counter", "Restarts of a node that its span stream showed.", AT(other_epochs)},
     {"node_stream_cuts_total", "counter", "Ends of a node's span stream.", AT(cuts)},
+    {"node_names_ignored_total", "counter", "Names that a node reported beyond its KV budgets or its share of the index (--index-ram).", AT(ignored)},
     {"node_stream_forged_total", "counter", "Frames of a node's span stream that were not made with the cluster's secret.", AT(forged)},
 };
 #undef AT
@@ -64,7 +65,8 @@ static node_figures figures_of(const cluster_node_status *s, const char *name) {
         .wrong_digests = (double)c->wrong_digests,
         .other_epochs = (double)c->other_epochs,
         .cuts = (double)c->cuts,
-        .forged = (double)c->forged};
+        .forged = (double)c->forged,
+        .ignored = (double)c->ignored};
     snprintf(f.name, sizeof(f.name), "%s", name);
     return f;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "server/route/route_internal.h"
@@ -240,6 +241,11 @@ static void network_look(route *t) {
     for (int32_t i = 0; i < cluster_router_nodes(t->router); i++) {
         const bool is_there = cluster_router_node(t->router, i, &s) && t->nodes[i];
         n += is_there && s.health == CLUSTER_WELL && !s.draining;
+        if (is_there && s.counts->ignored > 0 && !t->nodes[i]->says_ignored) {
+            t->nodes[i]->says_ignored = true;
+            base_log(BASE_LOG_WARN, "route: node '%s' reports more names than its KV budgets or its share of --index-ram can hold: they are ignored",
+                     t->nodes[i]->name);
+        }
         if (!is_there || !t->nodes[i]->must_cut) continue;
         t->nodes[i]->must_cut = false;
         cluster_router_cut(t->router, i);
