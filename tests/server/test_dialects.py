@@ -47,6 +47,14 @@ class LlamaCpp(Dialects):
         entries = self.complete(n_probs=3).json["completion_probabilities"]
         self.assertEqual([len(e["top_logprobs"]) for e in entries], [3] * 6)
 
+    def test_tokens_and_several_answers(self):
+        whole = self.complete(return_tokens=True).json
+        self.assertEqual(self.server.post("/detokenize", {"tokens": whole["tokens"]}).json["content"], whole["content"])
+        self.assertEqual(self.complete().json["tokens"], [])
+        several = self.complete(n_cmpl=3).json
+        self.assertEqual([(a["index"], a["content"]) for a in several], [(i, whole["content"]) for i in range(3)])
+        self.refused(self.complete(n_cmpl=0), 400, "n_cmpl")
+
     def test_prompts_of_token_ids(self):
         ids = self.server.post("/tokenize", {"content": "Tom had a", "add_special": True}).json["tokens"]
         plain = self.complete().json["content"]

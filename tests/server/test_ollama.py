@@ -53,6 +53,17 @@ class Answers(OllamaCase):
         self.check_last(found[-1])
         self.assertEqual(found[-1]["eval_count"], whole.json["eval_count"])
 
+    def test_logprobs(self):
+        """In the form of OpenAI's, whole and in the lines of a stream."""
+        asked = {"logprobs": True, "top_logprobs": 2}
+        whole = self.chat(stream=False, **asked).json
+        self.assertEqual("".join(t["token"] for t in whole["logprobs"]), whole["message"]["content"])
+        self.assertEqual({len(t["top_logprobs"]) for t in whole["logprobs"]}, {2})
+        self.assertEqual(sum((line.get("logprobs", []) for line in lines(self.chat(**asked))), []), whole["logprobs"])
+        self.assertEqual(self.generate(stream=False, **asked).json["logprobs"], whole["logprobs"])
+        self.assertNotIn("logprobs", self.chat(stream=False, top_logprobs=2).json)
+        self.refused(self.chat(logprobs=True, top_logprobs=21), 400, "top_logprobs")
+
     def test_generate_whole_and_stream(self):
         whole = self.generate(stream=False).json
         self.check_last(whole)
