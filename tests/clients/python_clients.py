@@ -4,11 +4,20 @@
 import datetime
 import json
 import os
+import sys
+import typing
 import unittest
 import urllib.request
 
 import anthropic
+import anthropic.types.beta.message_count_tokens_params
+import anthropic.types.beta.message_create_params
 import openai
+import openai.types.chat.completion_create_params
+import openai.types.responses.response_create_params
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server"))
+import field_table  # noqa: E402
 
 URL = os.environ["REPRISE_URL"]
 KEY = os.environ["REPRISE_KEY"]
@@ -185,6 +194,53 @@ class Anthropic(unittest.TestCase):
         with self.client.messages.stream(**ENDLESS) as stream:
             next(iter(stream.text_stream))
         wait_idle()
+
+
+def label(kind):
+    """The values of a field that tells the types of a union apart: "<text>"."""
+    for name in ("type", "role"):
+        hint = typing.get_type_hints(kind).get(name)
+        if typing.get_origin(hint) is typing.Literal:
+            return f"<{'|'.join(typing.get_args(hint))}>"
+    return ""
+
+
+def fields_of(kind, path="", around=()):
+    """Every field of a type of requests, as docs/fields.md writes them."""
+    if typing.is_typeddict(kind):
+        for name, hint in typing.get_type_hints(kind).items() if kind not in around else ():
+            here = f"{path}.{name}" if path else name
+            yield here
+            yield from fields_of(hint, here, (*around, kind))
+        return
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) in (dict, typing.Literal):
+        return
+    is_list = isinstance(typing.get_origin(kind), type) and issubclass(typing.get_origin(kind), typing.Iterable)
+    dicts = sum(typing.is_typeddict(a) for a in arguments)
+    for one in arguments:
+        if one is not Ellipsis:
+            yield from fields_of(one, path + ("[]" if is_list else "") + (label(one) if dicts > 1 and typing.is_typeddict(one) else ""), around)
+
+
+class Fields(unittest.TestCase):
+    """docs/fields.md has a row for every field of the requests' types (tests/clients/fields.test.mjs does the same for npm's)."""
+    TYPES = {
+        "OpenAI: chat completions": [openai.types.chat.completion_create_params.CompletionCreateParamsBase],
+        "OpenAI: responses": [openai.types.responses.response_create_params.ResponseCreateParamsBase],
+        "OpenAI: completions": [openai.types.completion_create_params.CompletionCreateParamsBase],
+        "OpenAI: embeddings": [openai.types.embedding_create_params.EmbeddingCreateParams],
+        "Anthropic: messages": [module.MessageCreateParamsBase for module in (anthropic.types.message_create_params, anthropic.types.beta.message_create_params)]
+        + [module.MessageCountTokensParams for module in (anthropic.types.message_count_tokens_params, anthropic.types.beta.message_count_tokens_params)],
+    }
+
+    def test_rows(self):
+        tables = {table.title: table for table in field_table.tables()}
+        for title, kinds in self.TYPES.items():
+            for kind in kinds:
+                fields = list(dict.fromkeys(fields_of(kind)))
+                self.assertGreater(len(fields), 3, kind)
+                self.assertEqual(field_table.lacking(tables[title], fields), [], f"{title}: {kind.__name__}")
 
 
 if __name__ == "__main__":

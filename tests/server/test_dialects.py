@@ -282,6 +282,20 @@ class Gemini(Dialects):
         self.assertEqual(len(self.generate(config={"candidateCount": 2}).json["candidates"]), 2)
         self.assertEqual(self.generate(systemInstruction={"parts": [{"text": "Be brief."}]}).status, 200)
 
+    def test_logprobs(self):
+        """Those of the chosen tokens and of the most likely ones, whole and in the frames of a stream."""
+        asked = {"responseLogprobs": True, "logprobs": 2}
+        candidate = self.generate(config=asked).json["candidates"][0]
+        chosen, top = (candidate["logprobsResult"][name] for name in ("chosenCandidates", "topCandidates"))
+        self.assertEqual("".join(t["token"] for t in chosen), candidate["content"]["parts"][0]["text"])
+        self.assertEqual([len(t["candidates"]) for t in top], [2] * len(chosen))
+        self.assertEqual([t["candidates"][0] for t in top], chosen)  # temperature 0
+        self.assertAlmostEqual(candidate["avgLogprobs"], sum(t["logProbability"] for t in chosen) / len(chosen))
+        frames = [json.loads(data)["candidates"][0] for _, data in self.generate("streamGenerateContent?alt=sse", config=asked).frames]
+        self.assertEqual(sum((f["logprobsResult"]["chosenCandidates"] for f in frames if "logprobsResult" in f), []), chosen)
+        self.assertNotIn("logprobsResult", self.generate(config={"logprobs": 2}).json["candidates"][0])
+        self.refused(self.generate(config={"responseLogprobs": True, "logprobs": 21}), 400, "INVALID_ARGUMENT", "logprobs")
+
     def test_models(self):
         model = self.server.get("/v1beta/models").json["models"][0]
         self.assertEqual((model["name"], model["inputTokenLimit"]), ("models/reprise-mini", 2048))

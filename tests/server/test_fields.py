@@ -123,7 +123,7 @@ EXAMPLES = {
                                                       {"name": "g", "parametersJsonSchema": SCHEMA}]}],
                   "toolConfig": {"functionCallingConfig": {"mode": "AUTO", "allowedFunctionNames": []}, "retrievalConfig": {}},
                   "generationConfig": {"temperature": 0.5, "topP": 0.9, "topK": 5, "maxOutputTokens": 1, "candidateCount": 1, "presencePenalty": 0.1, "frequencyPenalty": 0.1, "seed": 1,
-                                       "stopSequences": ["y"], "responseModalities": ["TEXT"],
+                                       "stopSequences": ["y"], "responseModalities": ["TEXT"], "responseLogprobs": True, "logprobs": 1,
                                        "thinkingConfig": {"includeThoughts": False, "thinkingBudget": 0, "thinkingLevel": "LOW"}}}),
         (GEMINI, {"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 1, "responseMimeType": "application/json", "responseSchema": SCHEMA}}),
         (GEMINI, {"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 1, "responseMimeType": "application/json", "responseJsonSchema": SCHEMA}}),

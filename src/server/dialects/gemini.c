@@ -54,6 +54,15 @@ static void parse_thinking(generation *gen, const server_fields *f) {
     generation_known(gen, &g, "includeThoughts thinkingBudget thinkingLevel");
 }
 
+/* {"responseLogprobs": true, "logprobs": 5}: of the chosen tokens, and of so many others each. */
+static void parse_logprobs(generation *gen, const server_fields *f) {
+    bool wanted = false;
+    int32_t top = 0;
+    server_field_bool(f, "responseLogprobs", &wanted);
+    server_field_int(f, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &top);
+    if (wanted) gen->n_logprobs = top;
+}
+
 static void gemini_parse_config(generation *gen, const server_fields *f) {
     const json_t *config = server_field_object(f, "generationConfig");
     server_fields g = {config, f->problem, "generationConfig."};
@@ -70,8 +79,9 @@ static void gemini_parse_config(generation *gen, const server_fields *f) {
     generation_stops(gen, &g, "stopSequences");
     gemini_parse_format(gen, &g);
     parse_thinking(gen, &g);
+    parse_logprobs(gen, &g);
     generation_known(gen, &g, "temperature topP topK maxOutputTokens candidateCount presencePenalty frequencyPenalty seed stopSequences responseMimeType "
-                              "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig");
+                              "responseSchema responseJsonSchema _responseJsonSchema responseModalities thinkingConfig responseLogprobs logprobs");
 }
 
 #define PART_FIELDS \
@@ -138,6 +148,40 @@ static json_t *server_choice_candidate(const server_choice *c, json_t *parts, co
     return all;
 }
 
+static json_t *logprob_of(const server_request *x, int32_t token, float logprob) {
+    return json_pack("{s:o, s:i, s:f}", "token", openai_token_text(x, token), "tokenId", (int)token, "logProbability", openai_logprob(logprob));
+}
+
+/* Lists of tokens in a candidate: of an answer, or of a piece of a stream. */
+typedef struct gemini_logprobs {
+    json_t *chosen, *top;
+    double sum;
+} gemini_logprobs;
+
+static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t token, float logprob, const rp_token_logprob *top, int32_t n_top) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < n_top; i++) json_array_append_new(list, logprob_of(x, top[i].token, top[i].logprob));
+    json_array_append_new(l->chosen, logprob_of(x, token, logprob));
+    json_array_append_new(l->top, json_pack("{s:o}", "candidates", list));
+    l->sum += openai_logprob(logprob);
+}
+
+/* Takes the candidate, and returns it. piece: NULL for the whole answer. */
+static json_t *with_logprobs(const server_choice *c, json_t *candidate, const server_piece *piece) {
+    const server_request *x = c->x;
+    const rp_result *r = c->result;
+    if (x->gen.n_logprobs < 0 || !candidate) return candidate;
+    gemini_logprobs l = {json_array(), json_array(), 0};
+    for (int32_t i = 0; !piece && i < r->n_tokens; i++)
+        add_logprob(&l, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
+    for (const server_token *t = piece ? piece->tokens : NULL; piece && t != piece->tokens_end; t = server_token_next(t))
+        add_logprob(&l, x, t->id, t->logprob, server_token_top(t), t->n_top);
+    const size_t n = json_array_size(l.chosen);
+    if (!piece && n > 0) json_object_set_new(candidate, "avgLogprobs", json_real(l.sum / (double)n));
+    json_object_set_new(candidate, "logprobsResult", json_pack("{s:o, s:o}", "topCandidates", l.top, "chosenCandidates", l.chosen));
+    return candidate;
+}
+
 static const char *finish_of(const server_choice *c) { return report_finish(c->result) == SERVER_FINISH_STOP ? "STOP" : "MAX_TOKENS"; }
 
 static json_t *gemini_usage(const server_request *x) {
@@ -156,7 +200,7 @@ static json_t *gemini_whole(server_request *x) {
     json_t *list = json_array();
     for (int32_t i = 0; i < x->n_choices && list; i++) {
         const server_choice *c = &x->choices[i];
-        json_array_append_new(list, server_choice_candidate(c, gemini_parts(c), finish_of(c)));
+        json_array_append_new(list, with_logprobs(c, server_choice_candidate(c, gemini_parts(c), finish_of(c)), NULL));
     }
     json_t *all = gemini_response(x, list);
     if (all) json_object_set_new(all, "usageMetadata", gemini_usage(x));
@@ -166,12 +210,12 @@ static json_t *gemini_whole(server_request *x) {
 
 static int gemini_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
-    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 
 static int gemini_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *parts = json_pack("[{s:o, s:b}]", "text", server_json_text(piece->text, piece->n), "thought", 1);
-    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", server_choice_candidate(c, parts, NULL))));
+    return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 
 /* A tool call is sent when it is complete: its arguments are one JSON object. */
