@@ -15,6 +15,7 @@ import anthropic.types.beta.message_create_params
 import openai
 import openai.types.chat.completion_create_params
 import openai.types.responses.response_create_params
+import typing_extensions
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server"))
 import field_table  # noqa: E402
@@ -199,7 +200,7 @@ class Anthropic(unittest.TestCase):
 def label(kind):
     """The values of a field that tells the types of a union apart: "<text>"."""
     for name in ("type", "role"):
-        hint = typing.get_type_hints(kind).get(name)
+        hint = typing_extensions.get_type_hints(kind).get(name)
         if typing.get_origin(hint) is typing.Literal:
             return f"<{'|'.join(typing.get_args(hint))}>"
     return ""
@@ -207,8 +208,8 @@ def label(kind):
 
 def fields_of(kind, path="", around=()):
     """Every field of a type of requests, as docs/fields.md writes them."""
-    if typing.is_typeddict(kind):
-        for name, hint in typing.get_type_hints(kind).items() if kind not in around else ():
+    if typing_extensions.is_typeddict(kind):
+        for name, hint in typing_extensions.get_type_hints(kind).items() if kind not in around else ():
             here = f"{path}.{name}" if path else name
             yield here
             yield from fields_of(hint, here, (*around, kind))
@@ -217,10 +218,10 @@ def fields_of(kind, path="", around=()):
     if typing.get_origin(kind) in (dict, typing.Literal):
         return
     is_list = isinstance(typing.get_origin(kind), type) and issubclass(typing.get_origin(kind), typing.Iterable)
-    dicts = sum(typing.is_typeddict(a) for a in arguments)
+    dicts = sum(typing_extensions.is_typeddict(a) for a in arguments)
     for one in arguments:
         if one is not Ellipsis:
-            yield from fields_of(one, path + ("[]" if is_list else "") + (label(one) if dicts > 1 and typing.is_typeddict(one) else ""), around)
+            yield from fields_of(one, path + ("[]" if is_list else "") + (label(one) if dicts > 1 and typing_extensions.is_typeddict(one) else ""), around)
 
 
 class Fields(unittest.TestCase):
