@@ -22,7 +22,12 @@ static const generation_parser parsers[] = {openai_parse_chat,       openai_pars
                                             llamacpp_parse_messages, anthropic_parse,   anthropic_parse_count, gemini_parse, responses_parse,
                                             openai_parse_embeddings, llamacpp_parse_embedding, rerank_parse, gemini_parse_embed,
                                             gemini_parse_embed_batch,
-                                            ollama_parse_generate,   ollama_parse_chat,      llamacpp_parse_infill};
+                                            ollama_parse_generate,   ollama_parse_chat,      llamacpp_parse_infill, interactions_parse};
+
+/* The corpus has first bytes below 240, from when there were 16 parsers. */
+static generation_parser parser_of(uint8_t first) {
+    return parsers[first < 240 ? first % 16 : 16 + first % (BASE_ARRAY_LEN(parsers) - 16)];
+}
 
 static void check(bool ok) {
     if (!ok) abort();
@@ -113,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     generation ask = {0};
     if (n == 0) return 0;
     json_t *root = server_json_parse((const char *)data + 1, n - 1, &p);
-    if (root) generation_parse(&ask, root, parsers[data[0] % 16 % BASE_ARRAY_LEN(parsers)], &p);
+    if (root) generation_parse(&ask, root, parser_of(data[0]), &p);
     json_decref(root);
     if (!p.kind) check_ask(&ask);
     if (!p.kind && !tools_check(&ask, &p) && !tools_write(&ask, n % 2 ? "chatml" : "plain", &p) && !tools_constrain(&ask, &p)) check_prepared(&ask);

@@ -60,6 +60,12 @@ void handle_response_create(server_request *x);
 void handle_response_get(server_request *x);
 void handle_response_delete(server_request *x);
 
+/* interactions.c */
+void handle_interaction_create(server_request *x);
+void handle_interaction_get(server_request *x);
+void handle_interaction_delete(server_request *x);
+void handle_interaction_cancel(server_request *x);
+
 /* schemas_http.c, prompts_http.c */
 void handle_schema_list(server_request *x);
 void handle_schema_put(server_request *x);

@@ -114,6 +114,85 @@ test("tools and answers of a form", async () => {
     }
 });
 
+const interaction = (more) => ({model: MODEL, input: QUESTION, generation_config: {temperature: 0, max_output_tokens: 8}, ...more});
+
+test("versions of the API", async () => {
+    const whole = await ai.models.generateContent(asked());
+    for (const apiVersion of ["v1", "v1beta", "v1alpha"]) {
+        const one = new GoogleGenAI({apiKey: KEY, httpOptions: {baseUrl: server.url, apiVersion}});
+        assert.equal((await one.models.generateContent(asked())).text, whole.text);
+        assert.equal((await one.models.get({model: MODEL})).name, "models/" + MODEL);
+        assert.ok((await one.models.embedContent({model: MODEL, contents: [QUESTION]})).embeddings[0].values.length > 0);
+        assert.equal((await one.interactions.create(interaction())).output_text, whole.text);
+    }
+});
+
+test("interactions, and what the next turn reuses", async () => {
+    const system_instruction = "You know what Tom had, and say it.";
+    const first = await ai.interactions.create(interaction({system_instruction}));
+    assert.equal(first.status, "completed");
+    assert.ok(first.output_text.length > 0);
+    assert.equal(first.usage.total_tokens, first.usage.total_input_tokens + first.usage.total_output_tokens);
+    const second = await ai.interactions.create(interaction({system_instruction, input: "And Ann?", previous_interaction_id: first.id}));
+    assert.ok(second.usage.total_input_tokens > first.usage.total_tokens);
+    assert.ok(second.usage.total_cached_tokens >= first.usage.total_tokens - 1, "the first turn is not computed again");
+    const kept = await ai.interactions.get(first.id, {include_input: true});
+    assert.deepEqual([kept.output_text, kept.status], [first.output_text, "completed"]);
+    assert.deepEqual(kept.input, [{type: "user_input", content: [{type: "text", text: QUESTION}]}]);
+    await assert.rejects(ai.interactions.cancel(first.id), (e) => e.status === 400 && e.message.includes("has ended"));
+    await ai.interactions.delete(first.id);
+    await assert.rejects(ai.interactions.get(first.id), (e) => e.status === 404);
+    await assert.rejects(ai.interactions.create(interaction({previous_interaction_id: first.id})), (e) => e.status === 404 && e.message.includes(first.id));
+    const unstored = await ai.interactions.create(interaction({store: false}));
+    await assert.rejects(ai.interactions.get(unstored.id), (e) => e.status === 404);
+});
+
+test("interactions as streams", async () => {
+    const whole = await ai.interactions.create(interaction());
+    const read = async (stream) => {
+        let text = "", last, id;
+        for await (const event of stream) {
+            if (event.event_type === "interaction.created") id = event.interaction.id;
+            if (event.event_type === "step.delta") text += event.delta.text;
+            last = event;
+        }
+        return {text, last, id};
+    };
+    const streamed = await read(await ai.interactions.create(interaction({stream: true})));
+    assert.equal(streamed.text, whole.output_text);
+    assert.equal(streamed.last.event_type, "interaction.completed");
+    assert.equal(streamed.last.interaction.usage.total_input_tokens, whole.usage.total_input_tokens);
+    const again = await read(await ai.interactions.get(streamed.id, {stream: true}));
+    assert.deepEqual([again.text, again.id, again.last.interaction.usage], [streamed.text, streamed.id, streamed.last.interaction.usage]);
+    const cut = await ai.interactions.create(interaction({generation_config: {max_output_tokens: 1}}));
+    assert.equal(cut.status, "incomplete");
+});
+
+test("interactions with functions", async () => {
+    const zones = ["utc", "local"];
+    const tools = [{type: "function", name: "time", description: "Tells the time.",
+                    parameters: {type: "object", properties: {zone: {type: "string", enum: zones}}, required: ["zone"]}}];
+    const must = {tools, generation_config: {temperature: 0, max_output_tokens: 300, tool_choice: "any"}};
+    const asked = await ai.interactions.create(interaction(must));
+    assert.equal(asked.status, "requires_action");
+    for (const call of asked.steps) {
+        assert.deepEqual([call.type, call.name], ["function_call", "time"]);
+        assert.ok(zones.includes(call.arguments.zone));
+    }
+    const arguments_ = [];
+    for await (const event of await ai.interactions.create(interaction({...must, stream: true})))
+        if (event.event_type === "step.delta") arguments_[event.index] = (arguments_[event.index] ?? "") + event.delta.arguments;
+    assert.deepEqual(arguments_.map(JSON.parse), asked.steps.map((call) => call.arguments));
+    const results = asked.steps.map((call) => ({type: "function_result", call_id: call.id, name: call.name, result: [{type: "text", text: "noon"}]}));
+    const kept = await ai.interactions.create(interaction({tools, input: results, previous_interaction_id: asked.id}));
+    const whole = await ai.interactions.create(interaction({tools, input: [{type: "user_input", content: [{type: "text", text: QUESTION}]}, ...asked.steps, ...results]}));
+    assert.equal(kept.output_text, whole.output_text);
+    assert.equal(kept.usage.total_input_tokens, whole.usage.total_input_tokens);
+    const response_format = {type: "text", mime_type: "application/json", schema: tools[0].parameters};
+    const formed = await ai.interactions.create(interaction({response_format, generation_config: {max_output_tokens: 100}}));
+    assert.ok(zones.includes(JSON.parse(formed.output_text).zone));
+});
+
 test("errors are the client's own", async () => {
     const refused = (promise, status, says) =>
         assert.rejects(promise, (e) => e instanceof ApiError && e.status === status && e.message.includes(says));
@@ -122,6 +201,11 @@ test("errors are the client's own", async () => {
     await refused(ai.models.generateContent(asked({}, {contents: "word ".repeat(5000)})), 400, "INVALID_ARGUMENT");
     await refused(ai.models.generateContentStream(asked({temperature: 9})), 400, "INVALID_ARGUMENT");
     await refused(clientOf("a-key-that-nobody-has").models.generateContent(asked()), 401, "UNAUTHENTICATED");
+    const fails = (promise, status, says) => assert.rejects(promise, (e) => e.status === status && e.message.includes(says));
+    await fails(ai.interactions.create(interaction({input: "word ".repeat(5000)})), 400, "maximum number of tokens");
+    await fails(ai.interactions.create(interaction({background: true})), 400, "background");
+    await fails(ai.interactions.create(interaction({agent: "deep-research", model: undefined})), 400, "agent");
+    await fails(clientOf("a-key-that-nobody-has").interactions.create(interaction()), 401, "API key");
 });
 
 test("cancelled answers leave nothing behind", async () => {

@@ -18,9 +18,10 @@ MADE = {
     "createResponse": ("/v1/responses/{id}", lambda reply: reply.json["id"]),
     "listCacheEntries": ("/v1/cache/entries/{key}",
                          lambda reply: next(e["key"] for e in reply.json["data"] if e["label"] == "cities/plan/miami")),
+    "createInteraction": ("/v1beta/interactions/{id}", lambda reply: reply.json["id"]),
     "createCachedContent": ("/v1beta/cachedContents/{name}", lambda reply: reply.json["name"].split("/")[1]),
 }
-LATER = {"/v1/responses/{id}", "/v1/requests/{id}/explain", "/v1/cache/entries", "/v1/cache/entries/{key}"}
+LATER = {"/v1/responses/{id}", "/v1beta/interactions/{id}", "/v1beta/interactions/{id}/cancel", "/v1/requests/{id}/explain", "/v1/cache/entries", "/v1/cache/entries/{key}"}
 
 
 def plain(path):

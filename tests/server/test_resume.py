@@ -32,6 +32,7 @@ SCHEMA = "<schema name='sea'><module name='facts'>The sea is wide and salt.</mod
 CHAT = {"messages": QUESTION, "max_tokens": 300, "stream": True, "temperature": 1}
 CLAUDE = {"model": "default", "messages": QUESTION, "max_tokens": 300, "stream": True}
 RESPONSE = {"input": "Tell me about the sea.", "max_output_tokens": 300, "stream": True}
+INTERACTION = {"input": "Tell me about the sea.", "generation_config": {"max_output_tokens": 300}, "stream": True}
 OLLAMA = {"model": "reprise-mini", "options": {"num_predict": 300, "temperature": 1}}
 GEMINI = "/v1beta/models/default:streamGenerateContent?alt=sse"
 FLAT = {"type": "function", "name": "note", "parameters": NOTE}
@@ -60,6 +61,9 @@ CASES = {
     "gemini": (GEMINI, gemini(**{"ignore_eos": True})),
     "gemini_reasoning": (GEMINI, gemini(grammar=THOUGHT)),
     "gemini_call": (GEMINI, gemini(toolConfig={"functionCallingConfig": {"mode": "ANY"}}, tools=[{"functionDeclarations": [{"name": "note", "parametersJsonSchema": NOTE}]}])),
+    "interactions": ("/v1/interactions", {**INTERACTION, "ignore_eos": True}),
+    "interactions_reasoning": ("/v1/interactions", {**INTERACTION, "grammar": THOUGHT}),
+    "interactions_call": ("/v1/interactions", {**INTERACTION, "tools": [FLAT], "generation_config": {"max_output_tokens": 300, "tool_choice": "any"}}),
     "llamacpp": ("/completion", {"prompt": "The sea", "n_predict": 200, "stream": True, **TEXT}),
     "ollama_chat": ("/api/chat", {**OLLAMA, "messages": QUESTION, "ignore_eos": True}),
     "ollama_reasoning": ("/api/chat", {**OLLAMA, "messages": QUESTION, "think": True, "grammar": THOUGHT}),
@@ -98,7 +102,7 @@ def place_of(frame):
         return None
     if isinstance(frame.get("delta"), str):
         return frame, "delta"  # /v1/responses
-    inner = [frame, frame.get("delta"), frame.get("message")]
+    inner = [frame, frame.get("delta"), frame.get("message"), (frame.get("delta") or {}).get("content")]
     for choice in frame.get("choices") or []:
         calls = choice.get("delta", {}).get("tool_calls") or [{}]
         inner += [choice, choice.get("delta"), calls[0].get("function") if "id" not in calls[0] else None]

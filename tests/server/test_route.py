@@ -42,6 +42,8 @@ DIALECTS = {
                     lambda r: r["message"]["content"], lambda f: f["message"]["content"]),
     "ollama": ("/api/generate", {"model": "m", "prompt": QUESTION, "stream": False, "options": {"num_predict": 24, "seed": 5}},
                lambda r: r["response"], lambda f: f["response"]),
+    "interactions": ("/v1/interactions", {"input": QUESTION, "generation_config": {"max_output_tokens": 24, "seed": 5}}, lambda r: r["steps"][0]["content"][0]["text"],
+                     lambda f: f["delta"]["text"] if f["event_type"] == "step.delta" else None),
     "gemini": ("/v1/models/m:generateContent", {"contents": [{"parts": [{"text": QUESTION}]}], "generationConfig": {"maxOutputTokens": 24, "seed": 5}},
                lambda r: r["candidates"][0]["content"]["parts"][0]["text"],
                lambda f: "".join(p.get("text", "") for p in f["candidates"][0].get("content", {}).get("parts", []))),
@@ -204,6 +206,18 @@ class Routing(Cluster):
         self.assertEqual(self.router.ask("DELETE", f"/v1/responses/{ref}").status, 200)
         self.assertEqual(self.router.get(f"/v1/responses/{ref}").status, 404)
         self.refused(self.router.post("/v1/responses", {"input": "x", "previous_response_id": "resp_00000000_1"}), 404, "node that has it")
+
+    def test_stored_interactions(self):
+        config = {"max_output_tokens": 6, "temperature": 0}
+        first = self.router.post("/v1/interactions", {"input": "Tom had a ball.", "generation_config": config}).json
+        again = self.router.post("/interactions", {"input": "What did he have?", "previous_interaction_id": first["id"], "generation_config": config}).json
+        self.assertGreater(again["usage"]["total_cached_tokens"], 0)
+        self.assertEqual(self.router.get(f"/v1/interactions/{first['id']}?include_input=true").json["input"][0]["content"][0]["text"], "Tom had a ball.")
+        replayed = self.router.get(f"/v1/interactions/{first['id']}?stream=true")
+        self.assertEqual((replayed.headers["Content-Type"], replayed.frames[-1]), ("text/event-stream", ("done", "[DONE]")))
+        self.refused(self.router.post(f"/v1/interactions/{first['id']}/cancel", None), 400, "has ended")
+        self.assertEqual(self.router.ask("DELETE", f"/v1/interactions/{first['id']}").status, 200)
+        self.assertEqual(self.router.get(f"/v1/interactions/{first['id']}").status, 404)
 
     def test_cached_contents(self):
         made = self.router.post("/v1beta/cachedContents", {"model": "models/m", "contents": [{"role": "user", "parts": [{"text": "Tom had a ball. " * 20}]}]})

@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models_http.c: the list of models, for the clients of OpenAI and Anthropic (/v1/models, one object for
  * both) and of Gemini (/v1beta/models). Owns nothing. Runs on workers. */
-#define _POSIX_C_SOURCE 200809L /* gmtime_r */
-
 #include <string.h>
-#include <time.h>
 
 #include "server/handlers.h"
+#include "server/http/json_text.h"
 #include "server/server_internal.h"
-
-#define TIME_BYTES 32
-
-static void models_http_write_time(int64_t seconds, char text[TIME_BYTES]) {
-    time_t at = (time_t)seconds;
-    struct tm utc;
-    if (!gmtime_r(&at, &utc) || strftime(text, TIME_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) text[0] = '\0';
-}
 
 static json_t *model_info_meta(const rp_model_info *info) {
     return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",
@@ -36,10 +26,8 @@ typedef struct description {
 
 /* parent: as vLLM lists adapters. */
 static json_t *openai_model(const server_model *m, const char *name, bool is_adapter, int64_t since) {
-    char created[TIME_BYTES];
-    models_http_write_time(since, created);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created",
-                     (json_int_t)since, "created_at", created, "owned_by", "reprise", "display_name", name, "parent",
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:s, s:s, s:s?, s:b, s:o}", "id", name, "object", "model", "type", "model", "created",
+                     (json_int_t)since, "created_at", server_json_time(since), "owned_by", "reprise", "display_name", name, "parent",
                      is_adapter ? m->name : NULL, "loaded", m->state == MODEL_LOADED, "meta", model_info_meta(&m->info));
 }
 

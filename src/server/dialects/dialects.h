@@ -11,6 +11,7 @@ int llamacpp_parse_messages(generation *gen, server_problem *p); /* of /apply-te
 int anthropic_parse(generation *gen, server_problem *p);
 int anthropic_parse_count(generation *gen, server_problem *p);   /* without max_tokens */
 int responses_parse(generation *gen, server_problem *p);         /* of /v1/responses */
+int interactions_parse(generation *gen, server_problem *p);      /* of /v1/interactions */
 int gemini_parse(generation *gen, server_problem *p);
 int gemini_parse_content(generation *gen, server_problem *p);    /* of cachedContents */
 void gemini_parse_conversation(generation *gen, const server_fields *f); /* the contents and the system's message */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemini.h: tools and forms of answers in Gemini's dialect (gemini_tools.c). */
+/* gemini.h: tools and forms of answers in Gemini's dialect (gemini_tools.c), which its Interactions share. */
 #ifndef SERVER_GEMINI_H
 #define SERVER_GEMINI_H
 
@@ -11,6 +11,12 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
 void gemini_parse_tools(generation *gen, const server_fields *f);
 /* responseMimeType, responseSchema, responseJsonSchema. */
 void gemini_parse_format(generation *gen, const server_fields *config);
+/* The MIME type of the answer, in that field, and its schema (NULL: none), at that place. */
+void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place, server_problem *p);
+/* A list of names: excludes all other tools; empty or NULL: none. */
+void gemini_allow_tools(generation *gen, const json_t *allowed, const char *field, server_problem *p);
+/* An object as JSON text, kept; `otherwise` for anything else. */
+const char *gemini_object_text(generation *gen, const json_t *value, const char *otherwise, server_problem *p);
 
 /* The parts of an answer. A call that was cut is text. NULL: no memory. */
 json_t *gemini_parts(const server_choice *c);

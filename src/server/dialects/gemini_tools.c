@@ -16,7 +16,7 @@ static const json_t *gemini_tools_either(const json_t *object, const char *name,
 
 /* ---- contents ---- */
 
-static const char *gemini_tools_text_of(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
+const char *gemini_object_text(generation *gen, const json_t *value, const char *otherwise, server_problem *p) {
     char *text = json_is_object(value) ? base_json_text(value, 0) : NULL;
     const char *kept = generation_keep(gen, text ? text : otherwise, p);
     base_free(text);
@@ -31,7 +31,7 @@ static void gemini_tools_add_call(generation *gen, const json_t *call, const cha
     server_field_text(&f, "name", &name);
     const json_t *args = server_field_object(&f, "args");
     if (!name) server_fail(p, SERVER_INVALID, prefix, "'%sname' is missing", prefix);
-    else generation_add_call(gen, id, name, gemini_tools_text_of(gen, args, "{}", p), p);
+    else generation_add_call(gen, id, name, gemini_object_text(gen, args, "{}", p), p);
 }
 
 /* {"functionResponse": {"id": ..., "name": ..., "response": {...}}}: a message. */
@@ -43,7 +43,7 @@ static void add_response(generation *gen, const json_t *response, const char *pr
     server_field_text(&f, "name", &name);
     const json_t *content = server_field_object(&f, "response");
     snprintf(field, sizeof(field), "%.90sid", prefix);
-    generation_text_message(gen, RP_ROLE_TOOL, gemini_tools_text_of(gen, content, "{}", p), p);
+    generation_text_message(gen, RP_ROLE_TOOL, gemini_object_text(gen, content, "{}", p), p);
     generation_add_result(gen, id, false, field, p);
 }
 
@@ -137,15 +137,15 @@ static void gemini_tools_parse_tool(generation *gen, const json_t *tool, size_t 
     }
 }
 
-static void parse_allowed(generation *gen, const json_t *allowed, server_problem *p) {
+void gemini_allow_tools(generation *gen, const json_t *allowed, const char *field, server_problem *p) {
     const char *names[SERVER_MAX_TOOLS];
     size_t n = json_array_size(allowed);
-    if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has more than %d names", SERVER_MAX_TOOLS);
+    if (n > SERVER_MAX_TOOLS) server_fail(p, SERVER_INVALID, field, "'%s' has more than %d names", field, SERVER_MAX_TOOLS);
     for (size_t i = 0; i < n && !p->kind; i++) {
         names[i] = json_string_value(json_array_get(allowed, i));
-        if (!names[i]) server_fail(p, SERVER_INVALID, "toolConfig", "'allowedFunctionNames' has an entry that is not a name");
+        if (!names[i]) server_fail(p, SERVER_INVALID, field, "'%s' has an entry that is not a name", field);
     }
-    if (n > 0 && !p->kind) generation_allow_tools(gen, names, n, "toolConfig.functionCallingConfig.allowedFunctionNames", p);
+    if (n > 0 && !p->kind) generation_allow_tools(gen, names, n, field, p);
 }
 
 /* {"functionCallingConfig": {"mode": "AUTO" | "ANY" | "NONE", "allowedFunctionNames": [...]}} */
@@ -156,7 +156,8 @@ static void gemini_tools_parse_config(generation *gen, const json_t *config, ser
     else if (strcmp(mode, "ANY") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
     else if (strcmp(mode, "NONE") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
     else server_fail(p, SERVER_INVALID, "toolConfig", "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
-    parse_allowed(gen, gemini_tools_either(calling, "allowedFunctionNames", "allowed_function_names"), p);
+    gemini_allow_tools(gen, gemini_tools_either(calling, "allowedFunctionNames", "allowed_function_names"),
+                       "toolConfig.functionCallingConfig.allowedFunctionNames", p);
 }
 
 void gemini_parse_tools(generation *gen, const server_fields *f) {
@@ -168,22 +169,27 @@ void gemini_parse_tools(generation *gen, const server_fields *f) {
 
 /* ---- forms ---- */
 
+void gemini_set_format(generation *gen, const char *type, const char *field, const json_t *schema, const char *place, server_problem *p) {
+    bool json = strcmp(type, "application/json") == 0;
+    if (!json && strcmp(type, "text/plain") != 0)
+        server_fail(p, SERVER_UNSUPPORTED, field, "'%s' is '%.40s': give text/plain or application/json", field, type);
+    gen->wants_json = json || schema;
+    gen->answer_schema = json && !schema ? json_true() : schema; /* any JSON; not counted */
+    gen->answer_place = generation_keep(gen, place, p);
+}
+
 void gemini_parse_format(generation *gen, const server_fields *config) {
     static const char *const schemas[] = {"responseSchema", "responseJsonSchema", "_responseJsonSchema"};
     const char *type = "text/plain";
-    char place[80] = "";
+    const json_t *schema = NULL;
+    char field[80], place[80] = "";
     server_field_text(config, "responseMimeType", &type);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !gen->answer_schema; i++) {
-        gen->answer_schema = server_field_object(config, schemas[i]);
+    snprintf(field, sizeof(field), "%.40sresponseMimeType", config->prefix);
+    for (size_t i = 0; i < BASE_ARRAY_LEN(schemas) && !schema; i++) {
+        schema = server_field_object(config, schemas[i]);
         snprintf(place, sizeof(place), "%.40s%s", config->prefix, schemas[i]);
     }
-    bool json = strcmp(type, "application/json") == 0;
-    if (!json && strcmp(type, "text/plain") != 0)
-        server_fail(config->problem, SERVER_UNSUPPORTED, "responseMimeType", "'%sresponseMimeType' is '%.40s': give text/plain or application/json",
-                    config->prefix, type);
-    gen->wants_json = json || gen->answer_schema;
-    if (json && !gen->answer_schema) gen->answer_schema = json_true(); /* any JSON; not counted */
-    gen->answer_place = generation_keep(gen, place, config->problem);
+    gemini_set_format(gen, type, field, schema, place, config->problem);
 }
 
 /* ---- answers ---- */

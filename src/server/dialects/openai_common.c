@@ -70,7 +70,7 @@ const char *openai_finish(const server_choice *c) {
     return c->finder.n_calls > 0 ? "tool_calls" : "stop";
 }
 
-int openai_done(server_request *x) { return server_request_done(x); }
+int openai_done(server_request *x) { return server_request_done(x, NULL); }
 
 int openai_fail(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_openai(p)); }
 

@@ -3,19 +3,13 @@
 #include "server/dialects/responses.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json_read.h"
-#include "base/json_write.h"
-#include "base/memory.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
-#include "server/cluster/cluster_port.h"
-#include "server/route/route.h"
-#include "server/server_internal.h"
+#include "server/dialects/kept_answers.h"
 
 /* ---- items ---- */
 
@@ -74,6 +68,18 @@ json_t *responses_item(const server_request *x, const server_choice *c, size_t i
                      item->tool->is_freeform ? "input" : "arguments", text);
 }
 
+/* ---- stored responses ---- */
+
+/* A string is a message of the user's. */
+static json_t *items_of(json_t *input) {
+    if (json_is_array(input)) return json_copy(input);
+    return input ? json_pack("[{s:s, s:s, s:O}]", "type", "message", "role", "user", "content", input) : json_array();
+}
+
+static const kept_kind kind = {"resp_", "response", "previous_response_id", "output", items_of};
+
+void responses_keep(const server_request *x, const json_t *object) { kept_answers_put(x, &kind, object); }
+
 /* ---- the object ---- */
 
 static json_t *responses_usage(const server_request *x) {
@@ -104,10 +110,9 @@ static json_t *responses_output(const server_request *x, const server_choice *c)
 
 json_t *responses_object(const server_request *x, const char *status) {
     const server_choice *c = &x->choices[0];
-    char id[CLUSTER_PORT_ID_BYTES + 8], stored[CLUSTER_PORT_ID_BYTES];
+    char id[KEPT_ANSWERS_ID_BYTES];
     bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
-    cluster_port_stored_id(x, stored);
-    snprintf(id, sizeof(id), "resp_%s", stored);
+    kept_answers_id(x, &kind, id);
     json_t *all = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:s, s:o, s:o}", "id", id, "object", "response", "created_at",
                             (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
@@ -125,54 +130,6 @@ json_t *responses_object(const server_request *x, const char *status) {
     return all;
 }
 
-/* ---- stored responses ---- */
-
-/* A string is a message of the user's. */
-static json_t *items_of(json_t *input) {
-    if (json_is_array(input)) return json_copy(input);
-    return input ? json_pack("[{s:s, s:s, s:O}]", "type", "message", "role", "user", "content", input) : json_array();
-}
-
-/* {"response": ..., "items": [...]}: items are the conversation with this answer, without instructions. */
-void responses_keep(const server_request *x, const json_t *object) {
-    const char *id = json_string_value(json_object_get(object, "id"));
-    if (json_is_false(json_object_get(x->gen.root, "store")) || !id) return;
-    json_t *items = items_of(json_object_get(x->gen.root, "input"));
-    if (items) json_array_extend(items, json_object_get(object, "output"));
-    json_t *kept = json_pack("{s:O, s:o}", "response", object, "items", items);
-    char *text = kept ? base_json_text(kept, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (text) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
-    base_free(text);
-    json_decref(kept);
-}
-
-/* The response stored under an id, for its tenant; NULL: a problem is set. */
-static json_t *responses_kept_of(server_request *x, const char *id, const char *field) {
-    base_buffer text = BASE_BUFFER(SERVER_MAX_RESPONSE_BYTES);
-    json_t *kept = NULL;
-    if (response_registry_get(x->server->responses, id, x->key->tenant, &text))
-        server_fail(&x->problem, SERVER_NOT_FOUND, field, "unknown or expired response '%.80s': give the whole conversation", id);
-    else if (!(kept = base_json_read(text.data, text.len, 0))) server_fail_memory(&x->problem);
-    base_buffer_free(&text);
-    return kept;
-}
-
-/* Prepends the conversation up to previous_response_id to the input. */
-static void responses_advance(server_request *x, json_t *root) {
-    const json_t *previous = json_object_get(root, "previous_response_id");
-    if (!json_is_string(previous)) return;
-    if (x->server->route) { /* the node that has it prepends it */
-        route_pin(x, json_string_value(previous), "previous_response_id");
-        return;
-    }
-    json_t *kept = responses_kept_of(x, json_string_value(previous), "previous_response_id"), *added = items_of(json_object_get(root, "input"));
-    json_t *items = kept ? json_incref(json_object_get(kept, "items")) : NULL;
-    if (items && (!added || json_array_extend(items, added) || json_object_set(root, "input", items))) server_fail_memory(&x->problem);
-    json_decref(items);
-    json_decref(added);
-    json_decref(kept);
-}
-
 /* ---- routes ---- */
 
 static json_t *responses_whole(server_request *x) {
@@ -186,23 +143,21 @@ static const server_form form = {responses_parse, responses_whole,          resp
 
 void handle_response_create(server_request *x) {
     json_t *root = server_request_json(x);
-    if (root) responses_advance(x, root);
+    const size_t n_earlier = root ? kept_answers_advance(x, &kind, root) : 0;
     if (root && !x->problem.kind) generation_parse(&x->gen, root, responses_parse, &x->problem);
+    x->gen.n_earlier = n_earlier;
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, &form);
 }
 
 void handle_response_get(server_request *x) {
-    json_t *kept = responses_kept_of(x, x->name, NULL), *object = json_incref(json_object_get(kept, "response"));
-    json_decref(kept);
-    if (x->problem.kind) server_request_reply_problem(x);
-    else server_request_reply_json(x, 200, object);
+    json_t *object = kept_answers_get(x, &kind, false);
+    if (object) server_request_reply_json(x, 200, object);
+    else server_request_reply_problem(x);
 }
 
 void handle_response_delete(server_request *x) {
-    if (response_registry_remove(x->server->responses, x->name, x->key->tenant)) {
-        server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "unknown or expired response '%.80s'", x->name);
-        server_request_reply_problem(x);
-    } else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
+    if (kept_answers_remove(x, &kind)) server_request_reply_problem(x);
+    else server_request_reply_json(x, 200, json_pack("{s:s, s:s, s:b}", "id", x->name, "object", "response", "deleted", 1));
 }

@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "server/dialects/dialects.h"
+#include "server/dialects/item_history.h"
 #include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
-
-#define RESPONSES_MAX_REASONING 16 /* items before one of the assistant's */
 
 static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
 
@@ -30,7 +29,7 @@ static void responses_ask_add_message(generation *gen, const server_fields *f) {
     server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, role);
 }
 
-/* Calls that follow each other, or a text of the assistant, are one message. field: of the arguments, or of a custom tool's input. */
+/* field: of the arguments, or of a custom tool's input. */
 static void responses_ask_add_call(generation *gen, const server_fields *f, const char *field) {
     const char *id = NULL, *name = NULL, *group = NULL, *arguments = "";
     server_field_text(f, "call_id", &id);
@@ -41,9 +40,7 @@ static void responses_ask_add_call(generation *gen, const server_fields *f, cons
     if (strcmp(field, "input") == 0 && !f->problem->kind) arguments = openai_freeform_arguments(gen, arguments, f->problem);
     if (!f->problem->kind && (!id || !name))
         server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' and '%sname': give both", f->prefix, f->prefix);
-    if (gen->n_messages == 0 || gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
-        generation_text_message(gen, RP_ROLE_ASSISTANT, "", f->problem);
-    if (!f->problem->kind) generation_add_call(gen, id, name, arguments[0] ? arguments : "{}", f->problem);
+    if (!f->problem->kind) item_history_add_call(gen, id, name, arguments, f->problem);
 }
 
 static void add_output(generation *gen, const server_fields *f) {
@@ -55,32 +52,6 @@ static void add_output(generation *gen, const server_fields *f) {
     generation_message(gen, RP_ROLE_TOOL, json_object_get(f->object, "output"), text_types, name, f->problem);
     snprintf(name, sizeof(name), "%.40scall_id", f->prefix);
     generation_add_result(gen, id, false, name, f->problem);
-}
-
-/* Reasoning items that wait for the assistant's message after them. */
-typedef struct item_reader {
-    const json_t *reasoning[RESPONSES_MAX_REASONING];
-    size_t n_reasoning;
-} item_reader;
-
-/* The texts of a list of {"type": "reasoning_text" | "summary_text", "text"}. */
-static bool add_reasoning_texts(generation *gen, const json_t *list, server_problem *p) {
-    bool any = false;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = json_string_value(json_object_get(json_array_get(list, i), "text"));
-        generation_add_reasoning(gen, text, p);
-        any |= text && text[0];
-    }
-    return any;
-}
-
-/* Its own text, else the summary of it. Those of other servers may be encrypted: nothing is known of them. */
-static void attach_reasoning(generation *gen, item_reader *r, server_problem *p) {
-    const bool is_answer = gen->n_messages > 0 && gen->messages[gen->n_messages - 1].role == RP_ROLE_ASSISTANT;
-    for (size_t i = 0; i < r->n_reasoning && is_answer && !p->kind; i++)
-        if (!add_reasoning_texts(gen, json_object_get(r->reasoning[i], "content"), p))
-            add_reasoning_texts(gen, json_object_get(r->reasoning[i], "summary"), p);
-    r->n_reasoning = 0;
 }
 
 /* Codex sends its tools as the first item, beside or instead of the field `tools`. */
@@ -102,7 +73,7 @@ static bool is_left_out(const char *type) {
     return false;
 }
 
-static void responses_ask_add_item(generation *gen, item_reader *r, const json_t *item, size_t i, server_problem *p) {
+static void responses_ask_add_item(generation *gen, item_history *h, const json_t *item, size_t i, server_problem *p) {
     const char *type = "message";
     char prefix[48];
     snprintf(prefix, sizeof(prefix), "input[%zu].", i);
@@ -117,24 +88,24 @@ static void responses_ask_add_item(generation *gen, item_reader *r, const json_t
     else if (strcmp(type, "additional_tools") == 0) add_tools(gen, &f);
     else if (is_left_out(type)) generation_ignore(gen, p, "input[%zu] of type '%.40s'", i, type);
     else if (strcmp(type, "reasoning") == 0) {
-        if (r->n_reasoning < RESPONSES_MAX_REASONING) r->reasoning[r->n_reasoning++] = item;
+        item_history_hold(h, item);
         return;
     } else
         server_fail(p, SERVER_UNSUPPORTED, "input", "'%stype' is '%.40s': give message, function_call or function_call_output", prefix, type);
-    attach_reasoning(gen, r, p);
+    item_history_attach(gen, h, p);
 }
 
 static void parse_input(generation *gen, const server_fields *f) {
     const json_t *input = server_field(f, "input");
     const char *instructions = NULL;
-    item_reader reader = {.n_reasoning = 0};
+    item_history history = {.n_reasoning = 0};
     server_field_text(f, "instructions", &instructions);
     if (instructions) generation_text_message(gen, RP_ROLE_SYSTEM, instructions, f->problem);
     size_t before = gen->n_messages;
     if (json_is_string(input)) generation_text_message(gen, RP_ROLE_USER, json_string_value(input), f->problem);
     else if (input && !json_is_array(input)) server_field_wrong(f, "input", input, "a string or an array of items");
     for (size_t i = 0; json_is_array(input) && i < json_array_size(input) && !f->problem->kind; i++)
-        responses_ask_add_item(gen, &reader, json_array_get(input, i), i, f->problem);
+        responses_ask_add_item(gen, &history, json_array_get(input, i), i, f->problem);
     if (gen->n_messages == before) server_fail(f->problem, SERVER_INVALID, "input", "'input' is missing: give a string or items");
 }
 

@@ -349,13 +349,17 @@ static const char *describe_freeform(generation *gen, const char *description, c
     return kept;
 }
 
+void generation_hold(generation *gen, json_t *value, server_problem *p) {
+    if (!gen->made) gen->made = json_array();
+    if (json_array_append_new(gen->made, value)) server_fail_memory(p);
+}
+
 void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p) {
     server_tool t = *tool;
     if (p->kind) return;
     json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", SERVER_FREEFORM_INPUT, "type", "string", "required",
                                SERVER_FREEFORM_INPUT, "additionalProperties", 0);
-    if (!gen->made) gen->made = json_array();
-    if (json_array_append_new(gen->made, schema)) server_fail_memory(p);
+    generation_hold(gen, schema, p);
     t.schema = schema;
     t.is_freeform = true;
     t.description = describe_freeform(gen, tool->description, format, p);

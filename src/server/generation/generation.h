@@ -213,6 +213,7 @@ typedef struct generation {
     size_t n_ignored;       /* likewise */
 
     const char *model;      /* NULL: any */
+    size_t n_earlier;       /* items of the input that come from the answer before it (kept_answers.h) */
     const char *cache_salt; /* NULL: none */
     const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
@@ -265,6 +266,8 @@ void generation_prompts(generation *gen, const server_fields *f, const char *nam
 const char *generation_own(generation *gen, char *text, server_problem *p);
 /* A copy of the text, until generation_free; NULL: a problem. */
 const char *generation_keep(generation *gen, const char *text, server_problem *p);
+/* Takes a value over, until generation_free. */
+void generation_hold(generation *gen, json_t *value, server_problem *p);
 /* Adds a tool with schema and place. Refuses invalid and duplicate names. */
 void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p);
 /* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are borrowed. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_text.c: see json_text.h. Owns nothing. */
+#define _POSIX_C_SOURCE 200809L /* gmtime_r */
+
 #include "server/http/json_text.h"
 
 #include <stdint.h>
+#include <time.h>
 
 #include "base/buffer.h"
 #include "base/compiler.h"
@@ -37,4 +40,12 @@ json_t *server_json_text(const char *bytes, size_t n) {
     if (!rc) text = json_stringn(clean.data ? clean.data : "", clean.len);
     base_buffer_free(&clean);
     return text;
+}
+
+json_t *server_json_time(int64_t seconds) {
+    char text[32];
+    time_t at = (time_t)seconds;
+    struct tm utc;
+    if (!gmtime_r(&at, &utc) || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) text[0] = '\0';
+    return json_string(text);
 }

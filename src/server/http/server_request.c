@@ -188,9 +188,9 @@ int server_request_frame(server_request *x, const char *event, json_t *object) {
     return failed;
 }
 
-int server_request_done(server_request *x) {
+int server_request_done(server_request *x, const char *event) {
     if (x->relay) x->relay->frames++;
-    return base_buffer_append_str(&x->reply, "data: [DONE]\n\n") != 0;
+    return base_buffer_printf(&x->reply, "%s%s%sdata: [DONE]\n\n", event ? "event: " : "", event ? event : "", event ? "\n" : "") != 0;
 }
 
 int server_request_line(server_request *x, json_t *object) {

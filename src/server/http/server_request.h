@@ -195,8 +195,8 @@ int64_t server_request_created(const server_request *x);
 int server_request_frame(server_request *x, const char *event, json_t *object);
 /* Appends a line of JSON to a stream of lines. */
 int server_request_line(server_request *x, json_t *object);
-/* Appends the frame of server-sent events that ends a stream of OpenAI's. */
-int server_request_done(server_request *x);
+/* Appends the frame of server-sent events that ends a stream of OpenAI's, and of Gemini's Interactions. event: as above. */
+int server_request_done(server_request *x, const char *event);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
 const char *server_request_query(const server_request *x, const char *name);

@@ -40,7 +40,8 @@ void handle_route_health(server_request *x) {
 /* ---- one node ---- */
 
 static const char *static_type(const char *type) {
-    static const char *const types[] = {"application/json", "application/xml", "application/octet-stream", "text/plain; charset=utf-8"};
+    static const char *const types[] = {"application/json", "text/event-stream", "application/xml", "application/octet-stream",
+                                        "text/plain; charset=utf-8"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(types); i++)
         if (strncmp(type, types[i], strcspn(types[i], ";")) == 0) return types[i];
     return "text/plain; charset=utf-8";
@@ -112,10 +113,11 @@ void handle_route_node(server_request *x) {
 
 /* ---- stored objects ---- */
 
-/* "resp_TAG_ID", "cachedContents/TAG_ID", "TAG_ID". */
+/* "resp_TAG_ID", "v1_TAG_ID" (of an interaction), "cachedContents/TAG_ID", "TAG_ID". */
 static bool tag_of(const char *id, char tag[CLUSTER_NODE_TAG_BYTES]) {
     const size_t digits = CLUSTER_NODE_TAG_BYTES - 1;
     if (strncmp(id, "resp_", 5) == 0) id += 5;
+    if (strncmp(id, "v1_", 3) == 0) id += 3;
     if (strncmp(id, "cachedContents/", 15) == 0) id += 15;
     if (strspn(id, "0123456789abcdef") != digits || id[digits] != '_') return false;
     memcpy(tag, id, digits);
