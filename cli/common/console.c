@@ -73,6 +73,8 @@ static const struct {
     {"max_divergence", "--max-divergence"},
     {"audit_every", "--audit"},
     {"api_keys", "--api-keys"},
+    {"rp_model_open", "-m"},
+    {"rp_adapter_open", "--lora"},
     {"rp_server_hash_key", "reprise serve --hash-key"},
     {"rp_store_list", "'reprise cache ls'"},
     {"rp_store_get_usage", "'reprise cache stat'"},

@@ -84,8 +84,8 @@ static const char *io_advice(int cause) {
     case EACCES:
     case EPERM:
     case EROFS: return ": check the permissions";
-    case ELOOP:
-    case ENOTDIR: return ": neither the folder nor the file may be a symbolic link";
+    case ELOOP: return ": neither the folder nor the file may be a symbolic link";
+    case ENOTDIR: return ": a part of the path is a file or a symbolic link";
     case EIO: return ": the disk may be failing";
     default: return "";
     }

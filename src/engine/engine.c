@@ -49,7 +49,7 @@ static int check_cluster_options(const rp_engine_options *o, rp_error *err) {
 static int engine_check_options(const rp_engine_options *o, rp_error *err) {
     int rc = base_threads_check(o->n_threads, err);
     if (rc) return rc;
-    if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "a context of %d positions", o->n_ctx);
+    if (o->n_ctx < 0 || o->n_ctx > MAX_CTX) return base_fail(err, RP_ERR_INVALID, "n_ctx %d: give 0 to %d positions", o->n_ctx, MAX_CTX);
     if (o->chunk_tokens < 0 || o->chunk_tokens > MAX_CHUNK_TOKENS)
         return base_fail(err, RP_ERR_INVALID, "chunk_tokens is %d: expected 1 to %d", o->chunk_tokens, MAX_CHUNK_TOKENS);
     if (o->max_sequences < 0 || o->max_sequences > MAX_SEQUENCES)
@@ -78,7 +78,7 @@ static int engine_check_context(const rp_engine *e, rp_error *err) {
     const rp_model *m = e->model;
     if (e->n_ctx <= m->hp.n_ctx_train) return RP_OK;
     if (model_is_movable(m)) {
-        base_log(BASE_LOG_WARN, "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
+        base_log(BASE_LOG_INFO, "n_ctx is %d, but the model was trained for %d positions: output beyond them may be wrong", e->n_ctx,
                  m->hp.n_ctx_train);
         return RP_OK;
     }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -17,6 +18,37 @@
 #include "model/model_template.h"
 
 /* ---- opening ---- */
+
+/* GGUF files that are no models, by general.type, or by general.architecture in older files. */
+static const struct {
+    const char *type, *architecture, *advice;
+} other_files[] = {
+    {"", "controlvector", "this is a control vector, which is not supported: give a model"},
+    {"adapter", "", "this is a LoRA adapter: use it with rp_adapter_open, and its base model with rp_model_open"},
+    {"mmproj", "clip", "this is the projector of images or audio (mmproj) of a model: give the model itself; only text is supported"},
+    {"imatrix", "imatrix", "this is an importance matrix for quantization: give a model"},
+};
+
+/* The string of a key; empty if it has none. */
+static gguf_string model_word(const gguf_file *f, const char *key) {
+    gguf_string s = {.bytes = "", .n = 0};
+    return gguf_get_string(f, key, &s) ? s : (gguf_string){.bytes = "", .n = 0};
+}
+
+static int check_is_model(const rp_model *m, rp_error *err) {
+    const gguf_string type = model_word(m->file, "general.type"), arch = model_word(m->file, "general.architecture");
+    for (size_t i = 0; i < BASE_ARRAY_LEN(other_files); i++) {
+        if (!(type.n && gguf_string_is(type, other_files[i].type)) && !(arch.n && gguf_string_is(arch, other_files[i].architecture))) continue;
+        return base_fail_at(err, RP_ERR_UNSUPPORTED, gguf_name(m->file), 0, "%s", other_files[i].advice);
+    }
+    return RP_OK;
+}
+
+/* Files of a vocabulary are models without tensors. */
+static int check_has_weights(const rp_model *m, rp_error *err) {
+    if (gguf_n_tensors(m->file) > 0) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, gguf_name(m->file), 0, "the file has a vocabulary, but no weights: give a whole model");
+}
 
 static int find_arch(rp_model *m, rp_error *err) {
     gguf_string name;
@@ -118,7 +150,8 @@ int model_check_whole(const rp_model *m, rp_error *err) {
 }
 
 static int model_open_parts(rp_model *m, const rp_model_options *options, rp_error *err) {
-    int rc;
+    int rc = check_is_model(m, err);
+    if (rc) return rc;
     if (options && options->mock && options->vocabulary_only)
         return base_fail(err, RP_ERR_INVALID, "vocabulary_only and mock are set: a mock is for engines, a vocabulary for none");
     if (options && (options->vocabulary_only || options->mock)) {
@@ -127,7 +160,7 @@ static int model_open_parts(rp_model *m, const rp_model_options *options, rp_err
         if (rc) return rc;
         return options->mock ? model_make_mock(m, err) : read_shape(m, err);
     }
-    if ((rc = find_arch(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
+    if ((rc = find_arch(m, err)) || (rc = check_has_weights(m, err)) || (rc = tokenizer_new(&m->tokenizer, m->file, err)) ||
         (rc = choose_chat_format(m, options ? options->chat_format : NULL, err)) || (rc = model_read_hparams(m, err)) ||
         (rc = model_bind_tensors(m, err)) || (rc = model_set_layers(m, err)) || (rc = model_set_ropes(m, err)))
         return rc;

@@ -341,11 +341,18 @@ static void warn_of_rights(const disk_folder *f) {
         base_log(BASE_LOG_WARN, "store: %s is accessible to other users (mode %o): run chmod 700 on it", f->dir, (unsigned)(st.st_mode & 0777));
 }
 
+/* A mistake of the operator, like a foreign folder, and no failure that may pass. */
+static int disk_folder_refuse_file(const disk_folder *f, rp_error *err) {
+    struct stat st;
+    if (stat(f->dir, &st) != 0 || S_ISDIR(st.st_mode)) return RP_OK;
+    return base_fail_at(err, RP_ERR_FORMAT, f->dir, 0, "this is a file, but the store is a folder: give an empty or a new folder");
+}
+
 static int open_folder(disk_folder *f, const char *dir, rp_error *err) {
     int rc = base_io_resolve(dir, f->dir, sizeof(f->dir), err);
     if (rc && errno == ENAMETOOLONG)
         return base_fail(err, RP_ERR_INVALID, "the path of the store is longer than %zu bytes", sizeof(f->dir) - 1);
-    if (rc || f->read_only) return rc;
+    if (rc || (rc = disk_folder_refuse_file(f, err)) || f->read_only) return rc;
     if (!(rc = base_io_mkdir(f->dir, err)) && !(rc = take_folder(f, err)) && !(rc = disk_folder_claim(f, err))) rc = disk_folder_take_file(f, err);
     if (!rc) warn_of_rights(f);
     return rc;

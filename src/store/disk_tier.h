@@ -50,7 +50,7 @@ typedef struct disk_tier_options {
 
 /* Opens a store, creates it if it does not exist, and repairs it after a crash. fn is called with every record, of
  * other models too. RP_ERR_IO with its cause in errno (it cannot be used now), RP_ERR_CONFLICT (another process uses
- * it), RP_ERR_FORMAT (the folder is neither empty nor a store), RP_ERR_MEMORY, errors of fn. */
+ * it), RP_ERR_FORMAT (the folder is neither empty nor a store, or is a file), RP_ERR_MEMORY, errors of fn. */
 int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err);
 /* Completes all queued operations, writes included, within the deadline. Events that were not taken are lost. */
 void disk_tier_close(disk_tier *d);

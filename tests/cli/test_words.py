@@ -3,7 +3,9 @@
 """The words of the command line: -p is text and --pml a file, a model needs no -m, and each slip gets one right line."""
 import json
 import os
+import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -11,10 +13,14 @@ SOURCE = os.environ.get("REPRISE_SOURCE_DIR", os.path.join(os.path.dirname(os.pa
 PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "reprise"))
 MODEL = os.path.abspath(os.path.join(SOURCE, "models", "reprise-mini.gguf"))
 GOLDEN = os.path.abspath(os.path.join(SOURCE, "tests", "golden"))
+PROJECTOR = "this is the projector of images or audio (mmproj) of a model: give the model itself; only text is supported"
 BOM = b"\xef\xbb\xbf"
 QUESTION = "Tom had a red ball. What did Tom have?"
 SCHEMA = b"<schema name='s'><user>Tom had <module name='m'>a red ball.</module></user></schema>"
 PROMPT = b"<prompt schema='s'><m/>What did Tom have?</prompt>"
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "server"))
+import gguf_copy  # noqa: E402
 
 
 class Case(unittest.TestCase):
@@ -115,6 +121,53 @@ class Slips(Case):
     def test_no_command(self):
         self.refused("no command before 'x.gguf': give reprise chat x.gguf, reprise run x.gguf \"TEXT\" or reprise serve x.gguf", "x.gguf")
         self.refused("'-m' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", "-m", "x.gguf", "-p", "hello")
+
+    def test_a_file_where_the_store_is_meant(self):
+        self.file("store", "text")
+        line = f"{os.path.realpath(self.folder)}/store: this is a file, but the store is a folder: give an empty or a new folder"
+        for args in (["run", MODEL, "x", "-n", "1"], ["run", MODEL, "x", "--read-only"], ["chat", MODEL], ["serve", MODEL, "--port", "0", "--log", "off"], ["cache", "ls"],
+                     ["cache", "verify"]):
+            done = self.reprise(*args, "--store", "store")
+            self.assertEqual((done.returncode, done.stderr), (1, f"reprise: {line}\n"), args)
+        done = self.reprise("run", MODEL, "x", "-n", "1", "--store", "store/below")
+        self.assertIn("a part of the path is a file or a symbolic link", done.stderr)
+        with open(os.path.join(self.folder, "store"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "text")
+
+    def test_contexts(self):
+        """Beyond the training context is a warning; what no model has is refused."""
+        train = "the model was trained for 2048 positions; output beyond them may be wrong\n"
+        self.fine("run", MODEL, "x", "-n", "1", "-c", "4096", warning=f"warning: --ctx 4096: {train}")
+        self.refused("--ctx 2000000000: give 0 to 1073741824 positions", "run", MODEL, "x", "-c", "2000000000", status=1)
+
+    def test_files_that_are_no_models(self):
+        """One line each that says what the file is."""
+        lora = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
+        for metadata, line in ((lora, "this is a LoRA adapter: use it with --lora, and its base model with -m"),
+                               ({"general.type": "mmproj", "general.architecture": "clip"}, PROJECTOR), ({"general.architecture": "clip"}, PROJECTOR),
+                               ({"general.type": "imatrix"}, "this is an importance matrix for quantization: give a model"),
+                               ({"general.architecture": "controlvector"}, "this is a control vector, which is not supported: give a model")):
+            gguf_copy.Gguf({k: gguf_copy.string(v) for k, v in metadata.items()}, 0, b"", b"").write(os.path.join(self.folder, "m.gguf"))
+            for args in (["run", "-m", "m.gguf", "x"], ["tokenize", "m.gguf", "x"], ["inspect", "m.gguf"]):
+                self.refused(f"m.gguf: {line}", *args, status=1)
+        whole = gguf_copy.read(MODEL)
+        gguf_copy.Gguf(whole.metadata, 0, b"", b"").write(os.path.join(self.folder, "vocabulary.gguf"))
+        self.refused("vocabulary.gguf: the file has a vocabulary, but no weights: give a whole model", "run", "vocabulary.gguf", "x", status=1)
+        self.fine("tokenize", "vocabulary.gguf", "x")
+        keys = {"split.no": gguf_copy.u32(1), "split.count": gguf_copy.u32(3), "split.tensors.count": gguf_copy.u32(whole.n_tensors)}
+        gguf_copy.Gguf(keys, 0, b"", b"").write(os.path.join(self.folder, "m-00002-of-00003.gguf"))
+        self.refused("m-00002-of-00003.gguf: is part 2 of 3 of a model: open the first, 'm-00001-of-00003.gguf'", "run", "m-00002-of-00003.gguf", "x",
+                     status=1)
+
+    def test_files_of_other_formats(self):
+        convert = "convert it with llama.cpp's convert_hf_to_gguf.py"
+        for content, line in ((struct.pack("<Q", 2) + b'{"x":1}', f"it is safetensors: {convert}"), (b"PK\3\4", f"it is a PyTorch or zip archive: {convert}"),
+                              (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer: download the file itself, as with git lfs pull"),
+                              (b"<!DOCTYPE html>", "it is a web page or XML: download the file itself"), (b"", "it is empty"),
+                              (b"GGML", "it does not begin with 'GGUF'")):
+            self.refused(f"m.bin: header: not a GGUF file: {line}", "run", "-m", self.file("m.bin", content), "x", status=1)
+        os.mkdir(os.path.join(self.folder, "folder"))
+        self.refused("cannot read 'folder': it is a directory: give a model file (GGUF) in it", "run", "-m", "folder", "x", status=1)
 
     def test_words_of_others(self):
         self.refused("unknown option '-ngl' of 'reprise run': Reprise runs on the CPU only: leave it out", "run", "x.gguf", "-ngl99")

@@ -420,10 +420,24 @@ static int check_count(const cursor *c, uint64_t n, uint64_t max, size_t smalles
     return RP_OK;
 }
 
+static bool begins_with(const gguf_file *f, size_t at, const char *with) {
+    const size_t n = strlen(with);
+    return f->bytes >= at + n && memcmp(f->data + at, with, n) == 0;
+}
+
+/* What a file that is not GGUF is, and what to do; files that people take for models. */
+static const char *name_other_format(const gguf_file *f) {
+    if (!f->bytes) return "it is empty";
+    if (begins_with(f, 8, "{\"")) return "it is safetensors: convert it with llama.cpp's convert_hf_to_gguf.py";
+    if (begins_with(f, 0, "PK\003\004")) return "it is a PyTorch or zip archive: convert it with llama.cpp's convert_hf_to_gguf.py";
+    if (begins_with(f, 0, "version https://git-lfs")) return "it is a Git LFS pointer: download the file itself, as with git lfs pull";
+    if (begins_with(f, 0, "<")) return "it is a web page or XML: download the file itself";
+    return "it does not begin with 'GGUF'";
+}
+
 static int read_version(cursor *c, gguf_file *f) {
     const uint8_t *magic;
-    if (f->bytes < 4 || memcmp(f->data, "GGUF", 4))
-        return cursor_fail(c, RP_ERR_FORMAT, 0, "not a GGUF file (it does not begin with 'GGUF')");
+    if (!begins_with(f, 0, "GGUF")) return cursor_fail(c, RP_ERR_FORMAT, 0, "not a GGUF file: %s", name_other_format(f));
     int rc = cursor_take_bytes(c, 4, &magic, "the magic number");
     if (rc || (rc = take_u32(c, &f->version, "the version"))) return rc;
     if (f->version && !(f->version & 0xffff))

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
@@ -45,11 +46,20 @@ static int new_file(gguf_file **out, const char *name, rp_error *err) {
     return RP_OK;
 }
 
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int fail_folder(const char *path, rp_error *err) {
+    return base_fail(err, RP_ERR_IO, "cannot read '%s': it is a directory: give a model file (GGUF) in it", path);
+}
+
 static int open_path(gguf_file **out, const char *path, rp_error *err) {
     int rc = new_file(out, path, err);
     if (rc) return rc;
     gguf_file *f = *out;
-    if ((rc = base_map_open(&f->map, path, err))) return rc;
+    if ((rc = base_map_open(&f->map, path, err))) return is_folder(path) ? fail_folder(path, err) : rc;
     f->data = f->map.data;
     f->bytes = f->map.bytes;
     return gguf_read(f, err);
