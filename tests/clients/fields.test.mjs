@@ -28,6 +28,7 @@ const TYPES = {
     "Gemini: generateContent, countTokens": [
         {...GENAI, types: {GenerateContentConfig: "generationConfig", GenerationConfig: "generationConfig", Content: "contents[]", Tool: "tools[]"}},
     ],
+    "Gemini: interactions": [{...GENAI, drop: /^$/, types: {CreateModelInteraction: "", CreateAgentInteraction: ""}}],
     "Gemini: embedContent, batchEmbedContents": [{...GENAI, types: {EmbedContentConfig: ""}}],
     "Gemini: cachedContents": [{...GENAI, types: {CreateCachedContentConfig: ""}}],
     "Ollama: generate": [{...OLLAMA, types: {GenerateRequest: ""}}],

@@ -23,6 +23,7 @@ OPENAI = {"model": "default", "n": 1, "stream": False, "user": "u", **SAMPLING}
 STREAM = {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}}
 FORM = {"type": "json_schema", "schema": SCHEMA}
 GEMINI, EMBED = "/v1beta/models/default:generateContent", "/v1beta/models/default:embedContent"
+INTERACT = "/v1/interactions"
 OPTIONS = {"num_predict": 1, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1, "repeat_last_n": 8,
            "presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 1, "stop": ["y"], "num_ctx": 64, "num_batch": 8, "num_gpu": 0, "main_gpu": 0,
            "num_thread": 1, "num_keep": 0, "use_mmap": True, "use_mlock": False, "numa": False, "low_vram": False, "f16_kv": True, "vocab_only": False}
@@ -129,6 +130,23 @@ EXAMPLES = {
         (GEMINI, {"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 1, "responseMimeType": "application/json", "responseJsonSchema": SCHEMA}}),
         ("/v1beta/models/default:countTokens", {"contents": [{"parts": [{"text": "x"}]}]}),
     ],
+    "Gemini: interactions": [
+        (INTERACT, {"model": "models/default", "system_instruction": "x", "previous_interaction_id": None, "store": False, "stream": False,
+                    "labels": {}, "safety_settings": [], "service_tier": "standard", "response_modalities": ["text"], "response_format": [{"type": "text", "mime_type": "text/plain"}],
+                    "tools": [{"type": "function", **FUNCTION}],
+                    "generation_config": {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 1, "seed": 1, "stop_sequences": ["y"], "thinking_level": "low",
+                                          "thinking_summaries": "none", "tool_choice": {"allowed_tools": {"mode": "auto", "tools": ["f"]}}},
+                    "input": [{**PART, "annotations": []}, {"type": "user_input", "content": [{**PART, "annotations": []}]},
+                              {"type": "thought", "signature": "eA==", "summary": [{**PART, "annotations": []}, {
+                                  "type": "image", "data": "eA==", "mime_type": "image/png", "uri": None, "resolution": None}]},
+                              {"type": "model_output", "error": None, "content": [{**PART, "annotations": []}]},
+                              {"type": "function_call", "id": "1", "name": "f", "arguments": {"a": 1}},
+                              {"type": "function_result", "call_id": "1", "name": "f", "is_error": False, "result": [{**PART, "annotations": []}]},
+                              {"type": "function_call", "id": "2", "name": "f", "arguments": {"a": 1}},
+                              {"type": "function_result", "call_id": "2", "result": {"a": 1}}]}),
+        (INTERACT, {"input": {**PART, "annotations": []}, "generation_config": {"max_output_tokens": 1}, "response_format": {"type": "text", "mime_type": "application/json", "schema": SCHEMA}}),
+        (INTERACT, {"input": "x", "generation_config": {"max_output_tokens": 1}, "response_mime_type": "application/json", "response_format": [{"type": "text", "schema": SCHEMA}]}),
+    ],
     "Gemini: embedContent, batchEmbedContents": [
         (EMBED, {"model": "models/default", "content": {"role": "user", "parts": [{"text": "x"}]}, "outputDimensionality": 4, "taskType": "RETRIEVAL_QUERY", "title": "t"})],
     "Gemini: cachedContents": [
@@ -168,6 +186,7 @@ LEAST = {
     "OpenAI: responses": ("/v1/responses", {"input": [USER], "max_output_tokens": 1}),
     "Anthropic: messages": ("/v1/messages", {"model": "default", "messages": [USER], "max_tokens": 1}),
     "Gemini: generateContent, countTokens": (GEMINI, {"contents": [{"role": "user", "parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 1}}),
+    "Gemini: interactions": (INTERACT, {"input": [PART], "generation_config": {"max_output_tokens": 1}}),
     "Gemini: embedContent, batchEmbedContents": (EMBED, {"content": {"parts": [{"text": "x"}]}}),
     "Gemini: cachedContents": ("/v1beta/cachedContents", {"model": "models/default", "contents": [{"role": "user", "parts": [{"text": "x"}]}], "ttl": "60s"}),
     "Ollama: generate": ("/api/generate", {"model": "default", "prompt": "x", "stream": False, "options": {"num_predict": 1}}),
@@ -181,6 +200,8 @@ ELEMENTS = {
     "tool_result": {"type": "tool_result", "tool_use_id": "t"}, "tool_use": {"type": "tool_use", "id": "u", "name": "f", "input": {}}, "system": {"role": "system", "content": "x"}, "content": {"type": "content", "content": [PART]},
     "mcp_*": {"type": "mcp_call"}, "*_tool_result": {"type": "web_search_tool_result"}, "file_search*": {"type": "file_search"}, "web_search*": {"type": "web_search"},
 }
+# Of Gemini's interactions.
+STEPS = {"document": {"type": "document", "data": "eA==", "mime_type": "application/pdf"}, "function_result": {"type": "function_result", "call_id": "t"}}
 NEW = {"messages[]": {"role": "user"}, "parts[]": {}, "input[]": {"type": "message", "role": "user", "content": "x"}, "functionDeclarations[]": {"name": "f"},
        "tools[]": {"type": "function", "function": {"name": "f"}}, "thinking": {"type": "adaptive"}, "content[]": PART}
 VALUES = {"citations": {"enabled": True}, "images": ["x"], "template": "x"}
@@ -205,12 +226,13 @@ def request_of(title, path, verdict):
         there = old[0] if is_list and isinstance(old, list) and old else old if not is_list else None
         if types:
             key = "role" if name == "messages" else "type"
-            value = copy.deepcopy(ELEMENTS.get(types[0], {key: types[0].replace("*", "20250101"), "name": "w"}))
+            own = STEPS if title == "Gemini: interactions" else {}
+            value = copy.deepcopy(own.get(types[0]) or ELEMENTS.get(types[0], {key: types[0].replace("*", "20250101"), "name": "w"}))
         elif last and not is_list:
             value = VALUES.get(name, "x")
         else:
             value = there if isinstance(there, dict) else copy.deepcopy(NEW.get(name + "[]" * is_list, {}))
-        if title.startswith("Gemini") and name == "tools":
+        if title.startswith("Gemini") and name == "tools" and route != INTERACT:
             value = {} if "functionDeclarations" not in path else value if "functionDeclarations" in value else {"functionDeclarations": [{"name": "f"}]}
         if name == "parts" and verdict == "refused":
             value = {}  # in place of the text
@@ -223,6 +245,8 @@ def request_of(title, path, verdict):
         body["messages"][0]["role"] = "assistant"
     if "<tool_result>" in path:  # the call that it is of
         body["messages"] = [USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}, *body["messages"]]
+    if "<function_result>" in path:
+        body["input"].insert(0, {"type": "function_call", "id": "t", "name": "f", "arguments": {}})
     if "<function_call_output>" in path or "<custom_tool_call_output>" in path:
         item = body["input"][0]
         body["input"] = [{"type": "function_call", "call_id": "t", "name": "f", "arguments": "{}"}, {**item, "call_id": "t", "output": item.get("output", "x")}]
@@ -299,7 +323,8 @@ class Fields(ServerCase):
         for table in field_table.tables():
             for route, body in EXAMPLES[table.title]:
                 for name in body:
-                    if table.verdict(name) != "honoured" or name in FREE:
+                    is_schema = route == INTERACT and name == "response_format"
+                    if table.verdict(name) != "honoured" or name in FREE or is_schema:
                         continue
                     reply = self.server.post(route, {**body, name: 1.5 if isinstance(body[name], dict) else {"no such": ["thing"]}})
                     with self.subTest(f"{table.title}: {route}: {name}"):

@@ -75,6 +75,7 @@ class Interactions(unittest.TestCase):
         self.assertEqual(again["total_cached_tokens"], used["total_input_tokens"] - 1)
         for version in ("/v1beta", "/v1alpha", ""):
             self.assertEqual(self.made(version=version)["steps"], said)
+        self.assertEqual(self.made(model="models/reprise-mini")["reprise"]["warnings"], [])
 
     def test_cut(self):
         self.assertEqual(self.made({"max_output_tokens": 1})["status"], "incomplete")

@@ -192,8 +192,7 @@ static void interactions_parse_config(generation *gen, const server_fields *f) {
     server_field_text(&g, "thinking_summaries", &summaries);
     gen->hides_reasoning |= strcmp(summaries, "none") == 0;
     interactions_parse_choice(gen, &g);
-    generation_known(gen, &g, "temperature top_p max_output_tokens seed stop_sequences thinking_level thinking_summaries tool_choice image_config "
-                              "speech_config transcription_config video_config");
+    generation_known(gen, &g, "temperature top_p max_output_tokens seed stop_sequences thinking_level thinking_summaries tool_choice");
 }
 
 /* A format by its type, not a schema, whose type is another one. */
@@ -265,6 +264,7 @@ int interactions_parse(generation *gen, server_problem *p) {
     gen->sampling.temperature = 1;
     gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(&f, "model", &gen->model);
+    if (gen->model && strncmp(gen->model, "models/", 7) == 0) gen->model += 7;
     server_field_bool(&f, "stream", &gen->stream);
     server_field_bool(&f, "store", &store);
     server_field_text(&f, "previous_interaction_id", &previous);
