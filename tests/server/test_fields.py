@@ -4,17 +4,20 @@
 that gets an answer without a warning; a warning names the others, or the request is refused."""
 import copy
 import datetime
+import glob
 import json
+import os
+import re
 import unittest
 
 import field_table
-from server_process import ServerCase
+from server_process import SOURCE, ServerCase
 
 TEXT = "Tom had a red ball."
 TOMORROW = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}}
 USER = {"role": "user", "content": "x"}
-PART, CACHED = {"type": "text", "text": "x"}, {"type": "ephemeral", "ttl": "5m"}
+PART, CACHED = {"type": "text", "text": "x"}, {"type": "ephemeral", "ttl": "5m", "scope": None}
 FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA}
 CUSTOM = {"type": "custom", "custom": {"name": "c", "description": "d", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "x"}}}}
 SAMPLING = {"temperature": 0.5, "top_p": 0.9, "presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 1, "stop": ["y"], "logit_bias": {"1": 1}}
@@ -43,7 +46,7 @@ def anthropic_messages():
     result = [{**b, **marks} for b in blocks]
     for b in result:
         b.pop("citations" if b["type"] == "text" else "none", None)
-    return [{"role": "user", "content": [{**b, "cache_control": None} for b in blocks] + [{**PART, "citations": [], "cache_control": CACHED}]},
+    return [{"role": "user", "content": [{**b, "cache_control": None, "citations": None} for b in blocks] + [{**PART, "citations": [], "cache_control": CACHED}]},
             {"role": "assistant", "content": calls},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "is_error": False, "content": result}]}]
 
@@ -58,13 +61,15 @@ ANTHROPIC = {"model": "default", "messages": anthropic_messages(), "system": [{*
 EXAMPLES = {
     "OpenAI: chat completions": [
         ("/v1/chat/completions", {**OPENAI, "max_tokens": 1, "max_completion_tokens": 1, "logprobs": True, "top_logprobs": 1, "reasoning_effort": "low", "parallel_tool_calls": True,
-                                  "tools": [{"type": "function", "function": {**FUNCTION, "strict": False}}, CUSTOM], "tool_choice": {"type": "allowed_tools", "allowed_tools": {
+                                  "tools": [{"type": "function", "function": {**FUNCTION, "strict": False}, "cache_control": None}, CUSTOM], "tool_choice": {"type": "allowed_tools", "allowed_tools": {
                                       "mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}},
                                   "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "auto"}, "safety_identifier": "s", "metadata": {},
                                   "store": False, "service_tier": "auto", "verbosity": "low", "modalities": ["text"], "function_call": "none",
                                   "messages": [{**USER, "name": "n", "content": [{**PART, "prompt_cache_breakpoint": {"mode": "auto"}}]},
-                                               {"role": "assistant", "refusal": "no", "reasoning_content": "Hm.", "audio": None, "annotations": [], "tool_calls": [
-                                                   {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                                               {"role": "assistant", "refusal": "no", "reasoning_content": "Hm.", "reasoning": None, "thinking": None, "audio": None, "annotations": [],
+                                                "id": "m", "parsed": None, "reasoning_details": [], "cache_control": None, "tool_calls": [
+                                                   {"id": "1", "type": "function", "index": 0, "extra_content": {}, "cache_control": None, "function": {
+                                                       "name": "f", "arguments": "{}", "parsed_arguments": {}}},
                                                    {"id": "2", "type": "custom", "custom": {"name": "c", "input": "x"}}]},
                                                {"role": "tool", "tool_call_id": "1", "content": "y"},
                                                {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, USER]}),
@@ -75,13 +80,14 @@ EXAMPLES = {
         ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "tools": [CUSTOM], "tool_choice": {"type": "custom", "custom": {"name": "c"}}}),
         ("/v1/chat/completions", {**EXTRAS, "messages": [USER], "max_tokens": 1, "grammar": "root ::= [a-z]*", "chat_template_kwargs": {"a": 1}}),
         ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "json_schema": SCHEMA}),
+        ("/v1/chat/completions", {"messages": [USER, {"role": "assistant", "content": "x"}], "max_tokens": 1, "continue_final_message": True}),
     ],
     "OpenAI: responses": [
         ("/v1/responses", {"model": "default", "instructions": "x", "stream": False, "max_output_tokens": 1, "temperature": 0.5, "top_p": 0.9, "top_logprobs": 1, "store": False,
                            "include": ["message.output_text.logprobs"], "truncation": "auto", "parallel_tool_calls": True, "previous_response_id": None,
                            "text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"effort": "low", "summary": "auto", "generate_summary": None, "context": None},
                            "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {}, "user": "u", "safety_identifier": "s", "metadata": {},
-                           "service_tier": "auto", "stream_options": {"include_obfuscation": False}, "max_tool_calls": 1,
+                           "service_tier": "auto", "stream_options": {"include_obfuscation": False}, "max_tool_calls": 1, "client_metadata": {},
                            "tools": [{"type": "function", **FUNCTION, "strict": False, "defer_loading": False, "output_schema": {}},
                                      {"type": "custom", "name": "c", "description": "d", "format": {"type": "text"}, "defer_loading": False},
                                      {"type": "namespace", "name": "g", "description": "d", "tools": [{"type": "function", **FUNCTION}]}],
@@ -91,8 +97,9 @@ EXAMPLES = {
                                      {"type": "reasoning", "id": "r", "status": "completed", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": None,
                                       "content": [{"type": "reasoning_text", "text": "Hm."}]},
                                      {"type": "message", "id": "m", "status": "completed", "phase": "final", "role": "assistant", "content": [
-                                         {"type": "output_text", "text": "x", "annotations": [], "logprobs": []}, {"type": "refusal", "refusal": "no"}]},
-                                     {"type": "function_call", "call_id": "1", "name": "f", "namespace": None, "arguments": "{}"},
+                                         {"type": "output_text", "text": "x", "annotations": [], "logprobs": [], "parsed": None}, {"type": "refusal", "refusal": "no"}]},
+                                     {"type": "function_call", "call_id": "1", "name": "f", "namespace": None, "arguments": "{}", "parsed_arguments": {}, "created_by": None,
+                                      "execution": None},
                                      {"type": "custom_tool_call", "call_id": "2", "name": "c", "namespace": None, "input": "x"},
                                      {"type": "function_call_output", "call_id": "1", "name": None, "namespace": None, "output": [
                                          {"type": "input_text", "text": "y", "prompt_cache_breakpoint": None}]},
@@ -148,7 +155,8 @@ EXAMPLES = {
         (INTERACT, {"input": "x", "generation_config": {"max_output_tokens": 1}, "response_mime_type": "application/json", "response_format": [{"type": "text", "schema": SCHEMA}]}),
     ],
     "Gemini: embedContent, batchEmbedContents": [
-        (EMBED, {"model": "models/default", "content": {"role": "user", "parts": [{"text": "x"}]}, "outputDimensionality": 4, "taskType": "RETRIEVAL_QUERY", "title": "t"})],
+        (EMBED, {"model": "models/default", "content": {"role": "user", "parts": [{"text": "x"}]}, "outputDimensionality": 4, "taskType": "RETRIEVAL_QUERY", "title": "t"}),
+        ("/v1beta/models/default:batchEmbedContents", {"requests": [{"model": "models/default", "content": {"parts": [{"text": "x"}]}}]})],
     "Gemini: cachedContents": [
         ("/v1beta/cachedContents", {"model": "models/default", "contents": [{"role": "user", "parts": [{"text": "x"}]}], "ttl": "60s", "displayName": "d", "kmsKeyName": None,
                                     "systemInstruction": {"role": "system", "parts": [{"text": "x"}]}, "tools": [{"functionDeclarations": [FUNCTION]}],
@@ -159,9 +167,10 @@ EXAMPLES = {
         ("/api/generate", {**OLLAMA, "prompt": "x", "system": "x", "format": SCHEMA, "context": [1], "raw": False, "suffix": ""})],
     "Ollama: chat": [
         ("/api/chat", {**OLLAMA, "format": SCHEMA, "messages": [
-            USER, {"role": "assistant", "content": "", "thinking": "Hm.", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
-            {"role": "tool", "tool_name": "f", "content": "y"}]}),
-        ("/api/chat", {"model": "default", "stream": False, "options": {"num_predict": 1}, "messages": [USER], "tools": [{"type": "function", "function": FUNCTION}]}),
+            USER, {"role": "assistant", "content": "", "thinking": "Hm.", "tool_calls": [
+                {"id": "1", "type": "function", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}]},
+            {"role": "tool", "tool_name": "f", "name": "f", "tool_call_id": "1", "content": "y"}]}),
+        ("/api/chat", {"model": "default", "stream": False, "options": {"num_predict": 1}, "messages": [USER], "tools": [{"type": "function", "function": {**FUNCTION, "strict": False}}]}),
     ],
     "Ollama: embed, embeddings": [
         ("/api/embed", {"model": "default", "input": "x", "truncate": True, "dimensions": 4, "options": {}, "keep_alive": "5m"}),
@@ -174,7 +183,7 @@ EXAMPLES = {
         ("/completions", {"prompt": "x", "n_predict": 1, "n_cmpl": 1, "json_schema": SCHEMA})],
     "llama.cpp: tokenize, detokenize, apply-template, embedding, rerank": [
         ("/tokenize", {"content": "x", "add_special": True, "parse_special": True, "with_pieces": True}), ("/detokenize", {"tokens": [1]}), ("/apply-template", {"messages": [USER]}),
-        ("/embedding", {"content": "x", "embd_normalize": 2, "model": "default"}), ("/rerank", {"query": "x", "documents": ["y"], "top_n": 1, "model": "default"})],
+        ("/embedding", {"content": "x", "embd_normalize": 2, "model": "default"}), ("/rerank", {"query": "x", "documents": ["y"], "top_n": 1, "return_documents": True, "raw_scores": False, "model": "default"})],
 }
 # In no example that gets an answer: the model that the tests have cannot fill in a gap.
 ELSEWHERE = {"input_prefix", "input_suffix", "input_extra", "input_extra[].filename", "input_extra[].text"}
@@ -204,7 +213,7 @@ ELEMENTS = {
 STEPS = {"document": {"type": "document", "data": "eA==", "mime_type": "application/pdf"}, "function_result": {"type": "function_result", "call_id": "t"}}
 NEW = {"messages[]": {"role": "user"}, "parts[]": {}, "input[]": {"type": "message", "role": "user", "content": "x"}, "functionDeclarations[]": {"name": "f"},
        "tools[]": {"type": "function", "function": {"name": "f"}}, "thinking": {"type": "adaptive"}, "content[]": PART}
-VALUES = {"citations": {"enabled": True}, "images": ["x"], "template": "x"}
+VALUES = {"enabled": True, "images": ["x"], "template": "x"}
 
 
 def put(at, name, is_list, value):
@@ -279,9 +288,31 @@ def fields_of(value, path=""):
 
 
 class Fields(ServerCase):
+    def test_lists_of_the_dialects(self):
+        """The fields that the server knows have rows: each name in the lists of src/server/dialects is a step of a path."""
+        tables = field_table.tables()
+        named = {name for table in tables for _, steps, _ in table.rows for name, _, _ in steps}
+        pending = set() if any("interactions" in table.title.lower() for table in tables) else {"interactions_ask.c"}
+        n_names = 0
+        for file in sorted(glob.glob(os.path.join(SOURCE, "src", "server", "dialects", "*.c"))):
+            with open(file, encoding="utf-8") as f:
+                text = f.read()
+            lists = re.findall(r"generation_known\((.*?)\);", text, re.S) + re.findall(r"#define \w*FIELDS.*?[^\\]\n", text, re.S)
+            for table in re.findall(r"inside\[\] = \{(.*?)\n\};", text, re.S):
+                lists += re.findall(r"\{\"[^\"]*\",(.*?)\}", table, re.S)
+            names = set(" ".join(s for one in lists for s in re.findall(r"\"([^\"]*)\"", one)).split())
+            n_names += len(names)
+            camel = {name: name[0] + re.sub("_(.)", lambda m: m[1].upper(), name[1:]) for name in names}
+            lost = sorted(name for name in names if name not in named and camel[name].lstrip("_") not in named)
+            if os.path.basename(file) not in pending:
+                with self.subTest(os.path.basename(file)):
+                    self.assertEqual(lost, [])
+        self.assertGreater(n_names, 300)
+
     def test_examples(self):
         """Answered without a warning; together they have every field that is honoured or silent, and no other."""
         for table in field_table.tables():
+            self.assertIn(table.title, EXAMPLES, "add examples of this table's fields")
             seen = set()
             for route, body in EXAMPLES[table.title]:
                 reply = self.server.post(route, body)
@@ -311,7 +342,7 @@ class Fields(ServerCase):
                     route, body = request_of(table.title, path, verdict)
                     reply = self.server.post(route, body)
                     last, _, types = field_table.steps(path)[-1]
-                    names = [last, *(b["type"] for b in ELEMENTS.values() if types and b.get("type", "").startswith(types[0].strip("*"))), *types]
+                    names = [last, *(n for n, _, _ in field_table.steps(path)[-2:-1] if last == "enabled"), *(b["type"] for b in ELEMENTS.values() if types and b.get("type", "").startswith(types[0].strip("*"))), *types]
                     with self.subTest(f"{table.title}: {path}"):
                         self.assertEqual(reply.status == 200, verdict == "warning", (body, reply.body))
                         told = reply.json.get("reprise", {}).get("warnings", []) if verdict == "warning" else [reply.body.decode()]
