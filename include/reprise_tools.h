@@ -50,6 +50,16 @@ static inline rp_quantize_options rp_quantize_options_defaults(void) {
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
+/* ---- Size of a file ---------------------------------------------------------------------------------------------- */
+
+/* The size of a GGUF file as its header gives it, of a split model that of one of its files. The file may be incomplete,
+ * as while it is being downloaded, and may be longer.
+ * bytes         receives the end of the last tensor
+ * padded_bytes  receives the end of the padding that writers may add after it
+ * RP_ERR_IO, RP_ERR_FORMAT (also: the header is not complete yet), RP_ERR_UNSUPPORTED (version, tensor type),
+ * RP_ERR_MEMORY. */
+RP_API int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err);
+
 /* ---- Inspection -------------------------------------------------------------------------------------------------- */
 
 /* A node of a schema, in document order, and whether a prompt uses it. */

@@ -23,6 +23,7 @@ typedef struct pull_options {
     const char *url, *output, *sha256, *key_file, *ca_file;
     int32_t retries;
     float retry_delay;
+    uint64_t max_size;
     bool unchecked;
 } pull_options;
 
@@ -67,6 +68,11 @@ static const cli_option options[] = {
      .min = 0,
      .max = 3600,
      .help = "delay before the first retry in seconds; doubled for each further one, up to a minute (1)"},
+    {.name = "max-size",
+     .kind = CLI_BYTES,
+     .value = "BYTES",
+     .offset = AT(max_size),
+     .help = "maximum size of a file; suffixes: K, M, G, T (none; 1G where neither the server nor a GGUF header gives a size)"},
     {.name = "unchecked",
      .kind = CLI_FLAG,
      .offset = AT(unchecked),
@@ -216,6 +222,8 @@ static int pull_list_parts(pull_job *job, CURLU *u) {
     snprintf(job->name, PATH_BYTES, "%s", url_name);
     int status = pull_place(job);
     if (status != CLI_OK) return status;
+    size_t n_name = strlen(job->name); /* only names that end in ".gguf" claim to be models */
+    job->settings.is_model = !job->options->unchecked && n_name >= 5 && strcmp(job->name + n_name - 5, ".gguf") == 0;
     int32_t n = pull_split_parts(url_name, &n_url_stem);
     if (n > 0 && pull_split_parts(job->name, &n_stem) != n)
         return cli_fail(CLI_WRONG_USE,
@@ -292,10 +300,8 @@ static int pull_download(pull_job *job, pull_part *p) {
         p->digest, p->expected, job->sums_from);
 }
 
-/* Only names that end in ".gguf" claim to be models. */
 static int pull_check(pull_job *job) {
-    size_t n = strlen(job->name);
-    if (job->options->unchecked || n < 5 || strcmp(job->name + n - 5, ".gguf") != 0) return CLI_OK;
+    if (!job->settings.is_model) return CLI_OK;
     const char **files = cli_alloc((size_t)job->n * sizeof *files), **names = cli_alloc((size_t)job->n * sizeof *names);
     for (int32_t i = 0; i < job->n; i++) {
         files[i] = job->parts[i].file.part;
@@ -304,8 +310,10 @@ static int pull_check(pull_job *job) {
     char *why = pull_check_model(files, names, job->n);
     free(files);
     free(names);
-    if (why == NULL) return CLI_OK;
-    int status = cli_fail(CLI_FAILED,
+    int status = CLI_OK;
+    for (int32_t i = 0; i < job->n && why == NULL && status == CLI_OK; i++) status = pull_file_check_size(&job->parts[i].file);
+    if (why == NULL) return status;
+    status = cli_fail(CLI_FAILED,
                           "'%s' is not a readable GGUF model, and is deleted: %s: give --unchecked to keep such a file",
                           job->options->url, why);
     for (int32_t i = 0; i < job->n; i++) pull_file_discard(&job->parts[i].file);
@@ -372,7 +380,11 @@ static int pull_main(int argc, char **argv) {
     if (u == NULL) exit(cli_fail(CLI_FAILED, "out of memory"));
     *job =
         (pull_job){.options = &o,
-                   .settings = {.key = key, .ca_file = o.ca_file, .retries = o.retries, .retry_delay = o.retry_delay}};
+                   .settings = {.key = key,
+                                .ca_file = o.ca_file,
+                                .retries = o.retries,
+                                .retry_delay = o.retry_delay,
+                                .max_bytes = o.max_size}};
     cli_interrupt_catch();
     status = pull_run(job, u);
     pull_job_free(job);

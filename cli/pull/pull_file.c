@@ -17,12 +17,15 @@
 #include <unistd.h>
 
 #include "common/command.h"
+#include "reprise_tools.h"
 
 #define STALL_S 30L /* without a byte: the connection counts as lost */
 #define MAX_REDIRECTS 8L
 #define MAX_DELAY_S 60.0
 #define HASH_BYTES ((size_t)1 << 20)
 #define MIB_SHIFT 20
+#define INFO_BYTES ((size_t)64 << 10) /* of FILE.part.json */
+#define FIRST_MEASURE ((uint64_t)4 << 10)
 
 /* One request and its reply. */
 typedef struct attempt {
@@ -46,8 +49,33 @@ static char *pull_join(const char *a, const char *b) {
 
 /* ---- the part and its description ---- */
 
+/* Why a file that has the name of one of ours is not used; NULL: it is a regular file of this user, under one name. */
+static const char *pull_foreign(const struct stat *st) {
+    if (!S_ISREG(st->st_mode)) return "it is not a regular file";
+    if (st->st_uid != geteuid()) return "it belongs to another user";
+    return st->st_nlink > 1 ? "it has other names (hard links)" : NULL;
+}
+
+/* Opens a file that may exist. -1: it does not; *why is NULL, or the reason why it is not used. */
+static int pull_open_own(const char *path, int flags, const char **why) {
+    struct stat st;
+    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a pipe must not stop us */
+    *why = NULL;
+    if (fd >= 0) *why = fstat(fd, &st) == 0 ? pull_foreign(&st) : strerror(errno);
+    else if (errno != ENOENT) *why = errno == ELOOP ? "it is a symbolic link" : errno == ENXIO ? "it is not a regular file" : strerror(errno);
+    if (fd < 0 || *why == NULL) return fd;
+    close(fd);
+    return -1;
+}
+
 static bool pull_info_read(pull_file *f) {
-    json_t *root = json_load_file(f->info, 0, NULL);
+    const char *why;
+    int fd = pull_open_own(f->info, O_RDONLY, &why);
+    char *text = cli_alloc(INFO_BYTES);
+    ssize_t n = fd >= 0 ? pread(fd, text, INFO_BYTES, 0) : 0;
+    json_t *root = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    if (fd >= 0) close(fd);
+    free(text);
     const char *url = json_string_value(json_object_get(root, "url"));
     const char *validator = json_string_value(json_object_get(root, "validator"));
     const json_t *length = json_object_get(root, "length");
@@ -67,9 +95,12 @@ static int pull_info_write(pull_file *f) {
     json_t *root = json_pack("{s:s, s:s, s:o}", "url", f->url, "validator", f->validator, "length",
                              f->length == PULL_UNKNOWN ? json_null() : json_integer((json_int_t)f->length));
     errno = 0;
-    bool is_written =
-        root != NULL && json_dump_file(root, temporary, JSON_INDENT(1)) == 0 && rename(temporary, f->info) == 0;
+    unlink(temporary); /* of a killed process; of a link, the link */
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    bool is_written = fd >= 0 && root != NULL && json_dumpfd(root, fd, JSON_INDENT(1)) == 0;
     int why = errno;
+    if (fd >= 0) close(fd);
+    if (is_written) is_written = rename(temporary, f->info) == 0, why = errno;
     if (!is_written) unlink(temporary);
     json_decref(root);
     free(temporary);
@@ -78,7 +109,8 @@ static int pull_info_write(pull_file *f) {
 
 /* Empties the part. */
 static int pull_file_restart(pull_file *f) {
-    f->bytes = 0;
+    f->bytes = f->measure_at = 0;
+    f->model_bytes = PULL_UNKNOWN;
     crypto_hash_sha256_init(&f->hash);
     if (ftruncate(f->fd, 0) == 0) return CLI_OK;
     return cli_fail(CLI_FAILED, "cannot truncate '%s': %s", f->part, strerror(errno));
@@ -97,17 +129,39 @@ static int pull_file_hash_part(pull_file *f) {
     return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }
 
+/* A new part, or that of an earlier run. */
+static int pull_open_part(pull_file *f) {
+    const char *why = NULL;
+    for (int i = 0; i < 2; i++) { /* a second time: another process made or removed it in between */
+        f->fd = open(f->part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+        if (f->fd < 0) f->fd = pull_open_own(f->part, O_RDWR, &why);
+        if (f->fd >= 0) return CLI_OK;
+        if (why != NULL) break;
+    }
+    return cli_fail(CLI_FAILED, "'%s' is not used: %s: remove it, or give another file with -o", f->part,
+                    why != NULL ? why : "it keeps being replaced");
+}
+
+/* Does the name still lead to the open part? */
+static bool pull_is_named(const pull_file *f) {
+    struct stat own, named;
+    return fstat(f->fd, &own) == 0 && lstat(f->part, &named) == 0 && own.st_dev == named.st_dev &&
+           own.st_ino == named.st_ino;
+}
+
 int pull_file_open(pull_file *f, const pull_settings *settings, const char *url, const char *path, const char *label) {
-    *f = (pull_file){.settings = settings, .url = url, .label = label, .length = PULL_UNKNOWN};
+    *f = (pull_file){.settings = settings, .url = url, .label = label, .length = PULL_UNKNOWN, .fd = -1};
+    f->model_bytes = PULL_UNKNOWN;
     f->part = pull_join(path, ".part");
     f->info = pull_join(path, ".part.json");
-    f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (f->fd < 0) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+    int status = pull_open_part(f);
+    if (status != CLI_OK) return status;
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
         return cli_fail(CLI_FAILED, "'%s': another process is downloading this file: wait for its end", f->part);
     f->is_ours = true;
     if (!pull_info_read(f)) return pull_file_restart(f);
-    int status = pull_file_hash_part(f);
+    status = pull_file_hash_part(f);
     if (status == CLI_OK && f->length != PULL_UNKNOWN && f->bytes > f->length) status = pull_file_restart(f);
     return status;
 }
@@ -125,10 +179,12 @@ void pull_file_discard(pull_file *f) {
 }
 
 int pull_file_publish(pull_file *f, const char *path) {
+    struct stat st;
     if (fsync(f->fd) != 0) return cli_fail(CLI_FAILED, "cannot write '%s': %s", f->part, strerror(errno));
+    if (!pull_is_named(f)) return cli_fail(CLI_FAILED, "'%s' was replaced during the download: download again, into a folder of your own", f->part);
     int rc = renameat2(AT_FDCWD, f->part, AT_FDCWD, path, RENAME_NOREPLACE);
     if (rc != 0 && errno == EINVAL) { /* a file system without this flag */
-        bool exists = access(path, F_OK) == 0;
+        bool exists = lstat(path, &st) == 0;
         rc = exists ? -1 : rename(f->part, path);
         if (exists) errno = EEXIST;
     }
@@ -197,6 +253,44 @@ static size_t pull_on_header(char *line, size_t size, size_t count, void *user) 
     return n;
 }
 
+/* ---- sizes ---- */
+
+/* The most bytes that the file may have. */
+static uint64_t pull_limit(const pull_file *f) {
+    uint64_t most = f->settings->max_bytes;
+    if (most == 0) most = f->length == PULL_UNKNOWN && f->model_bytes == PULL_UNKNOWN ? PULL_UNSIZED_BYTES : PULL_UNKNOWN;
+    return f->model_bytes < most ? f->model_bytes : most;
+}
+
+static int pull_refuse_size(pull_file *f, uint64_t most) {
+    cli_progress_clear(&f->progress);
+    if (most == f->model_bytes) {
+        pull_file_discard(f);
+        return cli_fail(CLI_FAILED,
+                        "'%s' has more bytes than the %llu of the GGUF model in it: the download is deleted; "
+                        "give --unchecked to keep such a file",
+                        f->url, (unsigned long long)most);
+    }
+    return cli_fail(CLI_FAILED, "'%s' has more than %llu bytes%s: give a larger --max-size; the same command resumes it",
+                    f->url, (unsigned long long)most,
+                    f->settings->max_bytes == 0 ? ", and the server does not give its size" : ", the limit of --max-size");
+}
+
+/* Reads the size in the GGUF header, if enough of it is there. */
+static void pull_measure(pull_file *f) {
+    uint64_t bytes, padded;
+    rp_error err;
+    if (!f->settings->is_model || f->model_bytes != PULL_UNKNOWN || f->bytes < f->measure_at) return;
+    f->measure_at = f->bytes < FIRST_MEASURE ? FIRST_MEASURE : 2 * f->bytes;
+    if (rp_model_measure(f->part, &bytes, &padded, &err) == RP_OK) f->model_bytes = padded;
+}
+
+int pull_file_check_size(pull_file *f) {
+    f->measure_at = 0;
+    pull_measure(f);
+    return f->model_bytes != PULL_UNKNOWN && f->bytes > f->model_bytes ? pull_refuse_size(f, f->model_bytes) : CLI_OK;
+}
+
 static int pull_check_space(const attempt *a) {
     const pull_file *f = a->f;
     struct statvfs fs;
@@ -239,6 +333,7 @@ static bool pull_begin_body(attempt *a, int status) {
     }
     if (status != 206) a->fatal = pull_begin_part(a);
     else if (f->length == PULL_UNKNOWN) f->length = a->length;
+    if (a->fatal == CLI_OK && f->length != PULL_UNKNOWN && f->length > pull_limit(f)) a->fatal = pull_refuse_size(f, pull_limit(f));
     if (a->fatal == CLI_OK) a->fatal = pull_check_space(a);
     a->has_begun = true;
     return a->fatal == CLI_OK;
@@ -246,6 +341,11 @@ static bool pull_begin_body(attempt *a, int status) {
 
 static bool pull_write(attempt *a, const char *bytes, size_t n) {
     pull_file *f = a->f;
+    const uint64_t most = pull_limit(f);
+    if (n > most || f->bytes > most - n) {
+        a->fatal = pull_refuse_size(f, most);
+        return false;
+    }
     for (size_t done = 0; done < n;) {
         ssize_t part = pwrite(f->fd, bytes + done, n - done, (off_t)(f->bytes + done));
         if (part < 0 && errno == EINTR) continue;
@@ -260,7 +360,11 @@ static bool pull_write(attempt *a, const char *bytes, size_t n) {
     }
     crypto_hash_sha256_update(&f->hash, (const unsigned char *)bytes, n);
     f->bytes += n;
-    return true;
+    pull_measure(f);
+    if (f->model_bytes == PULL_UNKNOWN || (f->bytes <= f->model_bytes && (f->length == PULL_UNKNOWN || f->length <= f->model_bytes)))
+        return true;
+    a->fatal = pull_refuse_size(f, f->model_bytes);
+    return false;
 }
 
 static size_t pull_on_body(char *bytes, size_t size, size_t count, void *user) {

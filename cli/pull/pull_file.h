@@ -10,7 +10,12 @@
  *
  * The validator is the server's ETag, if it is a strong one, or else Last-Modified. Without either a part cannot be
  * told from a part of another version, and the download starts again. A lock on the part keeps two processes apart.
- * Nothing here renames the part to FILE: the caller checks it first. One thread.
+ * Others may be able to make names in the folder. A part is therefore opened only if it is a regular file of this user
+ * under one name: links, symbolic and hard, pipes and devices are refused, and no file is written through a name that
+ * was there before.
+ *
+ * Size: that of Content-Length; of a model also that of its GGUF header, which is read as soon as it is there. A server
+ * that sends more is stopped. One thread.
  */
 #ifndef CLI_PULL_FILE_H
 #define CLI_PULL_FILE_H
@@ -23,12 +28,15 @@
 #include "common/http_client.h"
 
 #define PULL_UNKNOWN UINT64_MAX
+#define PULL_UNSIZED_BYTES ((uint64_t)1 << 30) /* without a Content-Length, until a GGUF header gives the size */
 
 typedef struct pull_settings {
     const char *key;     /* sent as "Authorization: Bearer KEY" to the URL's own host; NULL: none */
     const char *ca_file; /* NULL: the system's certificates */
     int32_t retries;     /* failures in a row, without a new byte between them */
     float retry_delay;   /* seconds before the first retry; doubled for each further one, up to a minute */
+    uint64_t max_bytes;  /* of a file; 0: PULL_UNSIZED_BYTES, for a file whose size nothing gives */
+    bool is_model;       /* a file ends where its GGUF header ends it */
 } pull_settings;
 
 typedef struct pull_file {
@@ -37,6 +45,8 @@ typedef struct pull_file {
     char *part, *info;       /* FILE.part, FILE.part.json */
     int fd;
     uint64_t bytes, length;        /* of the part; of the file, or PULL_UNKNOWN */
+    uint64_t model_bytes;          /* the most that the GGUF header allows, or PULL_UNKNOWN */
+    uint64_t measure_at;           /* bytes at which the header is looked for again */
     char validator[256];           /* "": none */
     crypto_hash_sha256_state hash; /* of the part's bytes */
     cli_progress progress;
@@ -48,11 +58,13 @@ typedef struct pull_file {
 int pull_file_open(pull_file *f, const pull_settings *settings, const char *url, const char *path, const char *label);
 /* Downloads what is missing. Returns an exit status; on failure or Ctrl-C the part stays for the next run. */
 int pull_file_run(pull_file *f);
+/* Is a complete part longer than its GGUF header allows? Then it is deleted, and an error printed. Returns an exit status. */
+int pull_file_check_size(pull_file *f);
 /* SHA-256 of the complete part as hexadecimal digits. Call once. */
 void pull_file_digest(pull_file *f, char hex[65]);
 /* Deletes the part: the next run starts from the beginning. */
 void pull_file_discard(pull_file *f);
-/* Flushes the part to the device and renames it to `path`, which must not exist. Returns an exit status. */
+/* Flushes the part to the device and renames it to `path`, which must not exist, not even as a link. Returns an exit status. */
 int pull_file_publish(pull_file *f, const char *path);
 void pull_file_close(pull_file *f);
 

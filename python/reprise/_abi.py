@@ -2043,6 +2043,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_weights_clean": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
     "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),
+    "rp_model_measure": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
     "rp_engine_inspect": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),
     "rp_engine_inspect_prompt": (c_int, [c_void_p, c_char_p, c_void_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),
     "rp_inspection_free": (None, [POINTER(rp_inspection)]),

@@ -5,6 +5,7 @@
 #include "base/sized.h"
 #include "base/threads.h"
 #include "engine/engine_internal.h"
+#include "model/gguf/gguf.h"
 #include "model/model_template.h"
 #include "model/model_quantize.h"
 #include "model/reduction.h"
@@ -38,6 +39,12 @@ int rp_model_quantize(const char *in, const char *out, const char *type, const r
     if (rc) return rc;
     if (o.n_threads == 0) o.n_threads = base_cpu_count();
     return model_quantize(in, out, type, &o, err);
+}
+
+int rp_model_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err) {
+    if (!path || !bytes || !padded_bytes)
+        return base_fail(err, RP_ERR_INVALID, "rp_model_measure: path, bytes and padded_bytes are needed");
+    return gguf_measure(path, bytes, padded_bytes, err);
 }
 
 /* The type of most bytes of weights. */

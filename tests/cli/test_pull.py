@@ -389,6 +389,103 @@ class Pull(unittest.TestCase):
         self.server.RequestHandlerClass = Endless
         self.fails("not enough space on its file system")
 
+    # ---- names that others made in the folder (issue 46: FILE.part as a link to a file of the caller)
+
+    def test_links_are_not_followed(self):
+        victim = os.path.join(self.folder, "victim")
+        def plant(name, make):
+            with open(victim, "w", encoding="utf-8") as f:
+                f.write("mine")
+            make(victim, self.file + name)
+        for make, says in ((os.symlink, "it is a symbolic link"), (os.link, "it has other names (hard links)"),
+                           (lambda _, path: os.symlink("/nowhere/x", path), "it is a symbolic link"),
+                           (lambda _, path: os.mkfifo(path), "it is not a regular file"), (lambda _, path: os.mkdir(path), "")):
+            with self.subTest(says=says):
+                plant(".part", make)
+                self.fails(says)
+                with open(victim, encoding="utf-8") as f:
+                    self.assertEqual(f.read(), "mine")
+                self.assertEqual(self.server.asked, [])
+                os.rmdir(self.file + ".part") if os.path.isdir(self.file + ".part") else os.unlink(self.file + ".part")
+        for name in (".part.json", ".part.json.new"):  # replaced, not written through, and a pipe does not stop the command
+            for make in (os.symlink, os.link, lambda _, path: os.mkfifo(path)):
+                with self.subTest(name=name):
+                    plant(name, make)
+                    self.assertEqual(self.run_pull(self.url, "-o", self.folder).returncode, 0)
+                    with open(victim, encoding="utf-8") as f:
+                        self.assertEqual(f.read(), "mine")
+                    os.unlink(self.file)
+        for target in (victim, "/nowhere/x"):  # FILE itself
+            os.symlink(target, self.file)
+            self.assertIn("exists, and is not overwritten", self.run_pull(self.url, "-o", self.folder).stderr)
+            os.unlink(self.file)
+
+    def test_a_part_that_is_replaced_meanwhile(self):
+        self.server.plan = ["hang"]
+        process = subprocess.Popen([PROGRAM, "pull", "--retry-delay", "0", self.url, "-o", self.folder], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, "no_proxy": "*"})
+        self.assertTrue(self.server.hanging.acquire(timeout=WAIT_S))
+        while not os.path.exists(self.file + ".part") or os.path.getsize(self.file + ".part") < len(MODEL) // 2:
+            pass
+        os.unlink(self.file + ".part")
+        with open(self.file + ".part", "wb") as f:
+            f.write(OTHER)
+        self.server.free.set()
+        _, err = process.communicate(timeout=WAIT_S)
+        self.assertEqual((process.returncode, os.path.exists(self.file)), (1, False), err)
+        self.assertIn("was replaced during the download", err)
+
+    # ---- sizes (issue 46: a server without Content-Length that sends for ever)
+
+    def serve_unsized(self, body, more, length=None):
+        """body, then `more` again and again until the client leaves, without Content-Length."""
+        outer = self
+        class Unsized(Handler):
+            def do_GET(handler):  # pylint: disable=no-self-argument
+                if handler.path.endswith("SUMS"):
+                    handler.reply(404, b"")
+                    return
+                handler.send_response(200)
+                handler.send_header("ETag", '"x"')
+                if length:
+                    handler.send_header("Content-Length", str(length))
+                handler.end_headers()
+                handler.close_connection = True
+                try:
+                    handler.wfile.write(body)
+                    outer.sent = len(body)
+                    while more and outer.sent < 64 << 20:
+                        handler.wfile.write(more)
+                        outer.sent += len(more)
+                except OSError:
+                    pass
+        self.server.RequestHandlerClass = Unsized
+
+    def test_model_without_length(self):
+        self.serve_unsized(MODEL, b"")
+        self.pulls()
+
+    def test_bytes_after_a_model(self):
+        for length in (None, 1 << 30, len(MODEL) + (1 << 20)):
+            self.serve_unsized(MODEL, bytes(1 << 20), length)
+            self.fails("more bytes than the ", "--retries", "0")
+            self.assertLess(self.sent, 64 << 20)
+            self.assertEqual(os.listdir(self.folder), [])
+        self.server.RequestHandlerClass = Handler
+        self.server.files = {"m.gguf": MODEL + b"\0" * 64}
+        self.fails("more bytes than the ")
+        self.pulls("--unchecked", content=MODEL + b"\0" * 64)
+
+    def test_max_size(self):
+        self.serve_unsized(b"no model", bytes(1 << 20))
+        self.fails("has more than 3145728 bytes", "--max-size", "3M", "--retries", "0")
+        self.assertLessEqual(os.path.getsize(self.file + ".part"), 3 << 20)
+        self.assertLess(self.sent, 64 << 20)
+        self.server.RequestHandlerClass = Handler
+        os.unlink(self.file + ".part")
+        self.fails("has more than 1024 bytes", "--max-size", "1K")
+        self.pulls("--max-size", str(len(MODEL)))
+
     # ---- split models
 
     def test_split_model(self):

@@ -329,7 +329,7 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     if (n % block)
         return cursor_fail(c, RP_ERR_FORMAT, at, "rows of %" PRIu64 " elements are not whole blocks of %" PRIu64 " (%s)", n, block,
                     kernel_type_name(t->type));
-    uint64_t limit = c->file->bytes / block_bytes;
+    uint64_t limit = c->file->room / block_bytes;
     uint64_t blocks = n / block;
     for (int i = 1; blocks <= limit && i < GGUF_MAX_DIMS; i++) {
         uint64_t dim = (uint64_t)t->dims[i];
@@ -337,8 +337,8 @@ static int size_tensor(const cursor *c, gguf_tensor *t, size_t at) {
     }
     if (blocks > limit)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                    "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %zu bytes",
-                    t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->bytes);
+                    "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements of %s are more than the file's %" PRIu64 " bytes",
+                    t->dims[0], t->dims[1], t->dims[2], t->dims[3], kernel_type_name(t->type), c->file->room);
     t->bytes = blocks * block_bytes;
     return RP_OK;
 }
@@ -374,14 +374,15 @@ static int read_alignment(cursor *c, uint64_t *out) {
 
 static int place_tensor(const cursor *c, gguf_tensor *t, uint64_t offset, uint64_t alignment, uint64_t data_begin) {
     uint64_t at = (uint64_t)((const uint8_t *)t->name.bytes - c->file->data);
-    uint64_t room = c->file->bytes > data_begin ? c->file->bytes - data_begin : 0;
+    uint64_t room = c->file->room > data_begin ? c->file->room - data_begin : 0;
     if (offset % alignment)
         return cursor_fail(c, RP_ERR_FORMAT, at, "data offset %" PRIu64 " is not a multiple of the alignment %" PRIu64, offset,
                     alignment);
     if (offset > room || t->bytes > room - offset)
         return cursor_fail(c, RP_ERR_FORMAT, at,
-                    "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%zu): it is truncated or corrupt", t->bytes, offset, c->file->bytes);
-    t->data = c->file->data + data_begin + offset;
+                    "its %" PRIu64 " bytes at data offset %" PRIu64 " end beyond the file's last byte (%" PRIu64 "): it is truncated or corrupt",
+                    t->bytes, offset, c->file->room);
+    if (c->file->room == c->file->bytes) t->data = c->file->data + data_begin + offset;
     return RP_OK;
 }
 
@@ -493,11 +494,14 @@ static int read_tensor_table(cursor *c, gguf_file *f, uint64_t *offsets) {
     if (rc || (rc = read_alignment(c, &alignment))) return rc;
     uint64_t data_begin = ((uint64_t)c->pos + alignment - 1) & ~(alignment - 1);
     c->part = "tensor";
+    f->data_end = f->n_tensors > 0 ? data_begin : c->pos;
     for (size_t i = 0; i < f->n_tensors; i++) {
         c->part_name = f->tensors[i].name;
         rc = place_tensor(c, &f->tensors[i], offsets[i], alignment, data_begin);
         if (rc) return rc;
+        f->data_end = BASE_MAX(f->data_end, data_begin + offsets[i] + f->tensors[i].bytes);
     }
+    f->padded_end = (BASE_MAX(f->data_end, data_begin) + alignment - 1) & ~(alignment - 1);
     return RP_OK;
 }
 
@@ -510,19 +514,24 @@ static int read_tensors(cursor *c, gguf_file *f) {
         goto out;
     }
     rc = read_tensor_table(c, f, offsets);
-    if (!rc) rc = check_overlap(c, order);
+    if (!rc && f->room == f->bytes) rc = check_overlap(c, order);
 out:
     base_free(offsets);
     base_free(order);
     return rc;
 }
 
-int gguf_read(gguf_file *f, rp_error *err) {
+static int gguf_read_within(gguf_file *f, uint64_t room, rp_error *err) {
+    f->room = room;
     cursor c = {.file = f, .part = "header", .err = err};
     int rc = cursor_read_header(&c, f);
     if (!rc) rc = read_metadata(&c, f);
     return rc ? rc : read_tensors(&c, f);
 }
+
+int gguf_read(gguf_file *f, rp_error *err) { return gguf_read_within(f, f->bytes, err); }
+
+int gguf_read_header(gguf_file *f, rp_error *err) { return gguf_read_within(f, GGUF_MAX_FILE_BYTES, err); }
 
 /* ---- looking up ------------------------------------------------------------------------------------------------ */
 

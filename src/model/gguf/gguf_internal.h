@@ -22,12 +22,16 @@ typedef struct gguf_name_entry {
     size_t index;
 } gguf_name_entry;
 
+#define GGUF_MAX_FILE_BYTES ((uint64_t)INT64_MAX)
+
 /* One file. The first part of a split model owns the other parts, and lists the tensors of all parts. */
 struct gguf_file {
     base_map map; /* empty if the bytes are the caller's */
     char *name;
     const uint8_t *data;
     size_t bytes;
+    uint64_t room;     /* bytes that the header may claim: `bytes`, or GGUF_MAX_FILE_BYTES while a file is measured */
+    uint64_t data_end, padded_end; /* end of the last tensor, and of the padding after it, from the file's start */
     size_t header_bytes;
     uint32_t version;
     size_t n_metadata, n_tensors;
@@ -42,6 +46,8 @@ struct gguf_file {
 /* Reads and checks f->data and fills in the other members; f->others stays empty. The caller closes f, on failure as
  * well. */
 int gguf_read(gguf_file *f, rp_error *err);
+/* The same without the tensors' data, which the file need not have yet: no tensor has data. */
+int gguf_read_header(gguf_file *f, rp_error *err);
 
 /* Sorts by name, then by index. Returns the first entry with the same name as the previous entry, or n. */
 size_t gguf_sort_names(gguf_name_entry *entries, size_t n);

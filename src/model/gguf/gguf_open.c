@@ -55,14 +55,19 @@ static int fail_folder(const char *path, rp_error *err) {
     return base_fail(err, RP_ERR_IO, "cannot read '%s': it is a directory: give a model file (GGUF) in it", path);
 }
 
-static int open_path(gguf_file **out, const char *path, rp_error *err) {
+static int open_map(gguf_file **out, const char *path, rp_error *err) {
     int rc = new_file(out, path, err);
     if (rc) return rc;
     gguf_file *f = *out;
     if ((rc = base_map_open(&f->map, path, err))) return is_folder(path) ? fail_folder(path, err) : rc;
     f->data = f->map.data;
     f->bytes = f->map.bytes;
-    return gguf_read(f, err);
+    return RP_OK;
+}
+
+static int open_path(gguf_file **out, const char *path, rp_error *err) {
+    int rc = open_map(out, path, err);
+    return rc ? rc : gguf_read(*out, err);
 }
 
 static int open_bytes(gguf_file **out, const gguf_bytes *b, const char *name, rp_error *err) {
@@ -234,6 +239,18 @@ int gguf_open_parts(gguf_file **out, const gguf_bytes *parts, size_t n_parts, co
 int gguf_open_memory(gguf_file **out, const void *data, size_t bytes, const char *name, rp_error *err) {
     const gguf_bytes whole = {data, bytes};
     return gguf_open_parts(out, &whole, 1, name, err);
+}
+
+int gguf_measure(const char *path, uint64_t *bytes, uint64_t *padded_bytes, rp_error *err) {
+    gguf_file *f;
+    int rc = open_map(&f, path, err);
+    if (!rc) rc = gguf_read_header(f, err);
+    if (!rc) {
+        *bytes = f->data_end;
+        *padded_bytes = f->padded_end;
+    }
+    gguf_close(f);
+    return rc;
 }
 
 void gguf_forget(const gguf_file *f, const void *data, size_t bytes) {
