@@ -158,7 +158,7 @@ static int check_replaceable(const char *path, rp_error *err) {
                      S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
 }
 
-/* PATH.PID.tmp; a file left by an earlier process with the same PID is overwritten. */
+/* PATH.PID.tmp; a file left by an earlier process with the same PID is removed. */
 static int base_new_file_name_temporary(base_new_file *f, const char *path, rp_error *err) {
     size_t bytes = strlen(path) + 32;
     f->path = base_strdup(path);
@@ -172,11 +172,22 @@ static int base_new_file_name_temporary(base_new_file *f, const char *path, rp_e
     return 0;
 }
 
+/* A new file: nothing is written through a name that was there, such as a link. */
+static FILE *open_new(const char *path) {
+    (void)unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    int cause = errno;
+    if (fd >= 0 && !file) close(fd);
+    errno = cause;
+    return file;
+}
+
 int base_new_file_open(base_new_file *out, const char *path, rp_error *err) {
     *out = (base_new_file){0};
     int rc = check_replaceable(path, err);
     if (rc == 0) rc = base_new_file_name_temporary(out, path, err);
-    if (rc == 0 && !(out->file = fopen(out->temporary, "wb"))) {
+    if (rc == 0 && !(out->file = open_new(out->temporary))) {
         rc = base_fail_errno(err, "cannot write", out->temporary);
         base_free(out->temporary); /* nothing to remove */
         out->temporary = NULL;

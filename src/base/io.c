@@ -183,6 +183,40 @@ int base_io_open(base_io_file *out, const char *path, rp_error *err) {
     return RP_OK;
 }
 
+/* NULL: it is one of ours. */
+static const char *foreign_reason(const struct stat *st, const struct stat *folder) {
+    if (S_ISLNK(st->st_mode)) return "a symbolic link";
+    if (!S_ISREG(st->st_mode)) return "not a regular file";
+    if (st->st_nlink > 1) return "a file with other names (hard links)";
+    return st->st_uid != geteuid() && st->st_uid != folder->st_uid ? "a file of another user" : NULL;
+}
+
+static int refuse_foreign(const char *path, const char *reason, rp_error *err) {
+    base_fail(err, RP_ERR_IO, "'%s' is not used: it is %s: remove it, or replace it with a copy of its own", path, reason);
+    errno = EMLINK;
+    return RP_ERR_IO;
+}
+
+/* O_PATH: closing such a descriptor does not release the locks that SQLite has on the file. */
+int base_io_make_private(const char *path, rp_error *err) {
+    char name[32];
+    struct stat st, folder;
+    place p;
+    if (!place_open(&p, path)) return io_fail(err, "cannot examine", path);
+    int fd = openat(p.fd, p.name, O_PATH | O_NOFOLLOW | O_CLOEXEC), rc = RP_OK;
+    if (fd < 0) rc = errno == ENOENT ? RP_OK : io_fail(err, "cannot examine", path);
+    else if (fstat(fd, &st) != 0 || fstatat(p.fd, "", &folder, AT_EMPTY_PATH) != 0) rc = io_fail(err, "cannot examine", path);
+    else {
+        const char *reason = foreign_reason(&st, &folder);
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        if (reason) rc = refuse_foreign(path, reason, err);
+        else if (st.st_mode & (S_IRWXG | S_IRWXO)) (void)chmod(name, S_IRUSR | S_IWUSR); /* another owner's: opening it will fail */
+    }
+    if (fd >= 0) close_quietly(fd);
+    place_close(&p);
+    return rc;
+}
+
 int base_io_create(base_io_file *out, const char *path, rp_error *err) {
     *out = (base_io_file){0};
     int fd = meets_fault(BASE_IO_CHANGES) ? -1 : open_again(path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);

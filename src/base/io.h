@@ -73,6 +73,10 @@ bool base_io_is_full(int cause); /* of errno's values: is the disk or its quota 
 
 int base_io_rename(const char *from, const char *to, rp_error *err); /* a file that has the name is replaced */
 int base_io_unlink(const char *path, rp_error *err);                 /* a missing file is no error */
+/* Makes a file accessible to its owner alone. RP_ERR_IO, and it is left as it is, if it is not one of ours: a link, a
+ * file with a second name (a hard link), no regular file, or a file of another user than this process's and the
+ * folder's; errno is EMLINK. A missing file is fine. Locks that this process has on the file stay. Not counted. */
+int base_io_make_private(const char *path, rp_error *err);
 /* For its owner alone, and synced with the folder that it is in; one that is there already is fine. */
 int base_io_mkdir(const char *path, rp_error *err);
 /* The same, with all missing folders above it. */

@@ -317,8 +317,11 @@ static bool disk_folder_is_named(int folder, const char *name, int fd) {
 }
 
 static int disk_folder_take_file(disk_folder *f, rp_error *err) {
-    char text[32];
+    char text[32], path[DISK_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/lock", f->dir);
     for (int i = 0; i < LOCK_TRIES; i++) { /* its previous owner may have been asked to remove it */
+        int rc = base_io_make_private(path, err);
+        if (rc) return rc;
         f->lock_file = openat(f->lock, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
         /* A full disk: the folder is locked, and removals can free space. */
         if (f->lock_file < 0 && base_io_is_full(errno)) return RP_OK;

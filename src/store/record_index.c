@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record_index.c: see record_index.h. */
-#define _DEFAULT_SOURCE /* fchmodat, O_NOFOLLOW */
+#define _DEFAULT_SOURCE /* O_NOFOLLOW */
 #define _GNU_SOURCE
 #include "store/record_index.h"
 
@@ -187,19 +187,22 @@ static int record_index_prepare(record_index *ix, rp_error *err) {
     return ok ? RP_OK : record_index_fail(ix, "the index of records cannot be used", err);
 }
 
-/* Accessible to its owner alone: SQLite creates its log and shared memory with the database's permissions. */
-static int make_private(const record_index *ix, rp_error *err) {
-    static const char *const ends[] = {"", "-wal", "-shm"};
+/* SQLite opens and writes files beside the database, whoever made them. All are ours, or it opens none. They are for
+ * their owner alone: SQLite creates them with the database's permissions. */
+static int check_side_files(const char *path, rp_error *err) {
+    static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
     char name[MAX_PATH_BYTES];
-    struct stat st;
+    int rc = RP_OK;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(ends) && !rc; i++)
+        if (snprintf(name, sizeof(name), "%s%s", path, ends[i]) < (int)sizeof(name)) rc = base_io_make_private(name, err);
+    return rc;
+}
+
+static int make_private(const record_index *ix, rp_error *err) {
     int fd = open(ix->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (fd >= 0) close(fd);
     else if (errno != EEXIST) return base_fail_errno(err, "cannot create the index of records", ix->path);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++)
-        if (snprintf(name, sizeof(name), "%s%s", ix->path, ends[i]) < (int)sizeof(name) && lstat(name, &st) == 0 && S_ISREG(st.st_mode) &&
-            (st.st_mode & (S_IRWXG | S_IRWXO)))
-            (void)fchmodat(AT_FDCWD, name, S_IRUSR | S_IWUSR, 0); /* another owner's: SQLite reports it next */
-    return RP_OK;
+    return check_side_files(ix->path, err);
 }
 
 static int record_index_begin(record_index *ix, rp_error *err);
@@ -367,7 +370,9 @@ static void salvage_uses(record_index *ix, bool with_pins) {
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
     base_io_sizes sizes;
-    if (snprintf(path, sizeof(path), "%s" RECORD_INDEX_BAD, ix->path) >= (int)sizeof(path) || base_io_stat(path, &sizes, NULL)) return;
+    if (snprintf(path, sizeof(path), "%s" RECORD_INDEX_BAD, ix->path) >= (int)sizeof(path) || base_io_stat(path, &sizes, NULL) ||
+        check_side_files(path, NULL))
+        return;
     bool ok = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
               sqlite3_prepare_v2(db, "SELECT key, uses, last_use, expires, pinned FROM records", -1, &s, NULL) == SQLITE_OK;
     while (ok && sqlite3_step(s) == SQLITE_ROW) {
@@ -746,7 +751,8 @@ int record_index_open_read(record_index **out, const char *path, rp_error *err) 
     int rc = RP_OK;
     *out = NULL;
     if (!ix || !(ix->path = base_strdup(path))) rc = base_fail_memory(err, sizeof(*ix), "the index of records");
-    else if (!open_to_read(ix)) rc = record_index_fail(ix, "the index of records cannot be read", err);
+    else rc = check_side_files(path, err);
+    if (!rc && !open_to_read(ix)) rc = record_index_fail(ix, "the index of records cannot be read", err);
     if (rc) {
         int cause = errno;
         record_index_close(ix);

@@ -156,6 +156,8 @@ const char *span_store_trouble_name(int cause) {
     case EDQUOT: return "no_space";
     case EACCES:
     case EPERM: return "permission";
+    case ELOOP:
+    case EMLINK: return "foreign_file"; /* base_io_make_private */
     case EROFS: return "read_only_disk";
     case EMFILE:
     case ENFILE: return "open_files";

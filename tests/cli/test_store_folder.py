@@ -323,5 +323,28 @@ class StoreFolder(unittest.TestCase):
         self.run_prompt(new, "--disk", least)
 
 
+    def test_side_files_of_sqlite_that_are_not_ours(self):
+        """Issue 46: index.db-wal, -shm, -journal and lock as hard links to a file of the caller were overwritten, and index.db was chmod-ed."""
+        victim = os.path.join(self.own.name, "victim")
+        for name in ("index.db", "index.db-wal", "index.db-shm", "index.db-journal", "lock"):
+            for make in (os.link, os.symlink, lambda _, path: os.mkfifo(path)):
+                with self.subTest(name=name, make=make):
+                    shutil.rmtree(self.store)
+                    shutil.copytree(self.made, self.store)
+                    write(victim, "mine" * 4096)
+                    os.chmod(victim, 0o644)
+                    if os.path.lexists(self.path(name)):
+                        os.unlink(self.path(name))
+                    make(victim, self.path(name))
+                    done = reprise("run", "-m", MODEL, "--schema", self.schema, "--prompt", self.prompt, "-n", "3", "--json", "--store", self.store)
+                    self.assertEqual((done.returncode, json.loads(done.stdout)["text"]), (0, self.answer["text"]), done.stderr)
+                    self.assertIn("continuing read-only", done.stderr)
+                    self.cache("gc", status=1)
+                    self.cache("ls")  # from the records
+                    with open(victim, encoding="utf-8") as f:
+                        self.assertEqual(f.read(), "mine" * 4096)
+                    self.assertEqual(stat.S_IMODE(os.stat(victim).st_mode), 0o644)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -77,11 +77,9 @@ static bool is_ours(const char *file) { return strspn(file, "0123456789abcdef") 
 /* ---- writing ---- */
 
 static int write_file(const char *path, const json_t *object, rp_error *err) {
-    base_new_file file = {0};
-    int rc = base_new_file_open(&file, path, err);
-    if (!rc && json_dumpf(object, file.file, JSON_COMPACT) < 0) rc = base_fail(err, RP_ERR_IO, "%s: cannot write: is the disk full?", path);
-    if (!rc) rc = base_new_file_commit(&file, err);
-    base_new_file_abandon(&file);
+    char *text = json_dumps(object, JSON_COMPACT);
+    int rc = text ? base_io_write_whole(path, text, strlen(text), err) : base_fail_memory(err, 0, "a schema");
+    free(text);
     return rc;
 }
 
@@ -92,7 +90,6 @@ int schema_folder_put(const schema_folder *f, const schema_entry *e, rp_error *e
                                "pml", e->text, e->n);
     int rc = object ? path_of(f, e->tenant, e->name, &path, err) : base_fail_memory(err, e->n, "a schema");
     if (!rc) rc = write_file(path, object, err);
-    if (!rc) rc = base_io_sync_folder(f->path, err);
     json_decref(object);
     base_free(path);
     return rc;
@@ -135,6 +132,7 @@ static int read_one(const visit *v, const char *file, rp_error *err) {
     base_buffer bytes = {0};
     char *path = NULL;
     int rc = path_to(v->folder, file, &path, err);
+    if (!rc) rc = base_io_make_private(path, err); /* versions before 0.3 wrote them with the umask's mode */
     if (!rc) rc = base_file_read(path, MAX_FILE_BYTES, &bytes, err);
     if (!rc) rc = visit_parse(v, path, &bytes, err);
     base_buffer_free(&bytes);
