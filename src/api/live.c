@@ -26,7 +26,8 @@ typedef struct live_command {
     size_t n, cap;
     size_t n_selected; /* entries beyond the page included */
     size_t n_changed;
-    span_sync sync; /* of removed records */
+    span_sync sync; /* of a change */
+    size_t n_unkept; /* pinned entries without a record on disk */
     int rc;
     rp_error err;
 } live_command;
@@ -126,7 +127,7 @@ static int live_command_change(rp_engine *e, live_command *r) {
         if (r->action == LIVE_TTL) entry->expires = r->ttl_s ? (int64_t)time(NULL) + r->ttl_s : 0;
     }
     if (r->n > 0 && r->n_changed == 0 && r->action == LIVE_PIN && r->pinned) return store_fail_pin_texts(&r->err);
-    if (r->action == LIVE_REMOVE) span_store_sync(e->store, &r->sync);
+    span_store_sync(e->store, &r->sync);
     e->budget_epoch++; /* jobs that wait for memory try again */
     return RP_OK;
 }
@@ -138,13 +139,24 @@ static void live_command_run(rp_engine *e, void *arg) {
     if (!r->rc && r->n_selected == 0 && store_selection_is_named(r->selection) && !r->page.after) r->rc = live_command_fail_none(r);
     if (!r->rc && r->listing) r->rc = live_command_fill_listing(r); /* before a change: it may free labels */
     if (!r->rc && r->action != LIVE_LIST) r->rc = live_command_change(e, r);
-    base_free(r->found);
 }
 
-/* The removed records are off the disk, or the removal failed: an engine_command_is_over. */
-static bool live_command_is_over(rp_engine *e, const void *arg) {
-    (void)e;
-    return ((const live_command *)arg)->sync.done;
+/* The changes are on the disk, or that failed: an engine_command_is_over. */
+static bool live_command_is_over(rp_engine *e, void *arg) {
+    live_command *r = arg;
+    if (!r->sync.done) return false;
+    r->n_unkept = 0;
+    for (size_t i = 0; i < r->n && r->action == LIVE_PIN && r->pinned; i++)
+        r->n_unkept += record_is_of_module(r->found[i].kind) && !span_store_is_kept(e->store, &r->found[i].key);
+    return true;
+}
+
+static int live_command_fail_sync(live_command *r) {
+    if (r->action == LIVE_REMOVE)
+        return base_fail(&r->err, RP_ERR_IO, "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them from its folder",
+                         r->n_changed, r->sync.err.message);
+    return base_fail(&r->err, RP_ERR_IO, "%zu entries are changed until the engine ends, but not on disk: %s: try again", r->n_changed,
+                     r->sync.err.message);
 }
 
 /* ---- callers' threads ---- */
@@ -154,9 +166,11 @@ static int live_command_do(rp_engine *e, live_command *r, rp_store_listing **out
     if (r->selection->model) return base_fail(err, RP_ERR_INVALID, "an engine caches KV of its own model only: leave the model out");
     if (out && !(r->listing = store_listing_new(err))) return RP_ERR_MEMORY;
     int rc = engine_do_until(e, live_command_run, live_command_is_over, r, err);
-    if (!rc && !r->rc && r->sync.rc)
-        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu entries are unlinked, but may still be on disk: %s: end the engine, then remove them from its folder",
-                          r->n_changed, r->sync.err.message);
+    base_free(r->found);
+    if (!rc && !r->rc && r->sync.rc) r->rc = live_command_fail_sync(r);
+    if (!rc && !r->rc && r->n_unkept > 0)
+        r->rc = base_fail(&r->err, RP_ERR_IO, "%zu of %zu entries are pinned until the engine ends only: their records could not be written to the store: "
+                                              "raise its disk limit, or see its log", r->n_unkept, r->n_changed);
     if (!rc && (rc = r->rc) != RP_OK && err) *err = r->err;
     if (rc) rp_store_listing_free(r->listing);
     else if (out) *out = r->listing;

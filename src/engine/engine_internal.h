@@ -251,7 +251,7 @@ static inline bool engine_is_ready(const rp_engine *e, const kv_context *c) { re
 typedef void (*engine_command_fn)(rp_engine *e, void *arg);
 int engine_do(rp_engine *e, engine_command_fn fn, void *arg, rp_error *err);
 /* The same for a command that completes after fn: waits until is_over returns true; it is called after fn and after each event of the disk. */
-typedef bool (*engine_command_is_over)(rp_engine *e, const void *arg);
+typedef bool (*engine_command_is_over)(rp_engine *e, void *arg);
 int engine_do_until(rp_engine *e, engine_command_fn fn, engine_command_is_over is_over, void *arg, rp_error *err);
 /* Engine's thread: runs the commands that are queued. */
 void engine_run_commands(rp_engine *e);

@@ -719,11 +719,12 @@ static bool record_index_answers(record_index *ix) {
 
 static bool open_to_read(record_index *ix) {
     char uri[3 * MAX_PATH_BYTES];
-    if (sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
+    if (check_side_files(ix->path, NULL) == RP_OK &&
+        sqlite3_open_v2(ix->path, &ix->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(ix->db, BUSY_MS);
         if (record_index_answers(ix)) return true;
     }
-    close_database(ix); /* a read-only place, without writers: open it as it is, without its log */
+    close_database(ix); /* a read-only place without writers, or a log that is not ours: open it as it is, without its log */
     return make_uri(ix->path, uri, sizeof(uri)) &&
            sqlite3_open_v2(uri, &ix->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL) == SQLITE_OK &&
            record_index_answers(ix);
@@ -751,7 +752,7 @@ int record_index_open_read(record_index **out, const char *path, rp_error *err) 
     int rc = RP_OK;
     *out = NULL;
     if (!ix || !(ix->path = base_strdup(path))) rc = base_fail_memory(err, sizeof(*ix), "the index of records");
-    else rc = check_side_files(path, err);
+    else rc = base_io_make_private(path, err);
     if (!rc && !open_to_read(ix)) rc = record_index_fail(ix, "the index of records cannot be read", err);
     if (rc) {
         int cause = errno;

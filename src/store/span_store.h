@@ -155,11 +155,15 @@ bool span_store_set_ttl(span_store *s, const base_key *key, int64_t ttl_s);
  * reference. */
 bool span_store_remove(span_store *s, const base_key *key);
 
-/* Makes all removals so far durable: they survive a crash or a loss of power. span_store_poll sets done, with rc and
- * err if that is not certain. Owned by the caller, which does not move it until then. */
+/* Does a pin of it outlive the process? Not without its record on disk. True without a disk, where nothing does. */
+bool span_store_is_kept(const span_store *s, const base_key *key);
+
+/* Makes all changes so far durable: removals, pins, times to live; they survive a crash or a loss of power. Records of
+ * pinned entries that wait to be written are written first. span_store_poll sets done, with rc and err if that is not
+ * certain. Owned by the caller, which does not move it until then. */
 typedef struct span_sync {
     struct span_sync *next;
-    uint64_t serial;
+    uint64_t serial; /* 0: not started, because pinned entries wait to be written */
     bool done;
     int rc;
     rp_error err;

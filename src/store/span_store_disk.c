@@ -182,6 +182,7 @@ bool span_store_poll(span_store *s) {
     }
     if (s->n_failed > 0) span_store_drop_failed(s);
     span_store_write_waiting(s);
+    span_store_start_syncs(s);
     return any;
 }
 

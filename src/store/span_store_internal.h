@@ -185,6 +185,8 @@ static inline bool span_store_can_write(const span_store *s) { return s->tier &&
 uint64_t span_store_disk_limit(const span_store *s);
 /* A name for errno, for metrics and /readyz. */
 const char *span_store_trouble_name(int cause);
+/* Starts the syncs that waited for writes. */
+void span_store_start_syncs(span_store *s);
 
 /* ---- span_store_write.c ---- */
 

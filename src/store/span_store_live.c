@@ -70,19 +70,40 @@ bool span_store_remove(span_store *s, const base_key *key) {
     return true;
 }
 
-/* ---- durable removals ---- */
+/* ---- durable changes ---- */
+
+bool span_store_is_kept(const span_store *s, const base_key *key) {
+    uint32_t i = span_store_find(s, key);
+    return !s->tier || (i != NONE && s->entries[i].file && s->entries[i].file->written);
+}
+
+/* Does a pinned entry wait whose write can begin soon? */
+static bool has_pins_to_write(const span_store *s) {
+    if (s->closing || base_clock_us() < s->retry_us) return false;
+    for (uint32_t i = s->lists[LIST_DUE].oldest; i != NONE; i = s->entries[i].links[LIST_DUE].newer)
+        if (s->entries[i].pinned) return true;
+    return false;
+}
+
+void span_store_start_syncs(span_store *s) {
+    if (!s->syncs || has_pins_to_write(s)) return;
+    for (span_sync **link = &s->syncs, *sync; (sync = *link) != NULL;) {
+        if (sync->serial == 0) sync->rc = disk_tier_sync(s->tier, &sync->serial);
+        if (sync->rc) base_fail_memory(&sync->err, sizeof(*sync), "a sync of records");
+        sync->done = sync->rc != RP_OK;
+        if (sync->done) *link = sync->next;
+        else link = &sync->next;
+    }
+}
 
 void span_store_sync(span_store *s, span_sync *sync) {
     *sync = (span_sync){.done = true};
     if (!s->tier || s->read_only) return;
-    sync->rc = disk_tier_sync(s->tier, &sync->serial);
-    if (sync->rc) {
-        base_fail_memory(&sync->err, sizeof(*sync), "removing records");
-        return;
-    }
     sync->done = false;
     sync->next = s->syncs;
     s->syncs = sync;
+    span_store_write_waiting(s);
+    span_store_start_syncs(s);
 }
 
 void span_store_take_sync(span_store *s, const disk_event *event) {

@@ -162,16 +162,19 @@ int store_admin_remove(store_admin *a, const base_key *key, rp_error *err) {
 }
 
 int store_admin_set_expiry(store_admin *a, const base_key *key, int64_t expires, rp_error *err) {
+    a->has_changed = true;
     return record_index_set_expiry(a->index, key, expires, err);
 }
 
 int store_admin_pin(store_admin *a, const base_key *key, bool pinned, rp_error *err) {
+    a->has_changed = true;
     return record_index_set_pinned(a->index, key, pinned, err);
 }
 
-/* Syncs each folder with removals once, and then the index. */
+/* Syncs each folder with removals once, and then the index: a change that was reported outlives a loss of power. */
 int store_admin_commit(store_admin *a, rp_error *err) {
-    bool any = a->unsynced != 0;
+    bool any = a->unsynced != 0 || a->has_changed;
+    a->has_changed = false;
     int rc = disk_folder_sync_removals(&a->folder, &a->unsynced, err);
     if (!a->index) return rc;
     int cause = errno, committed = any ? record_index_commit_durably(a->index, rc ? NULL : err) : record_index_commit(a->index, rc ? NULL : err);

@@ -19,6 +19,7 @@ typedef struct store_admin {
     bool is_full;        /* no disk space to change the index: removals are possible, and the index follows later */
     uint64_t index_bytes; /* size of the index before it was opened: opening increases it */
     record_cipher *cipher;
+    bool has_changed;  /* pins or expiry times since the last commit */
     uint32_t unsynced; /* a bit for each folder that lost records since the last commit */
 } store_admin;
 
