@@ -21,22 +21,20 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Opens a regular file. Returns the descriptor and its size, or RP_ERR_IO. */
-static int open_regular(const char *path, uint64_t *size, rp_error *err) {
+/* Opens a regular file. Returns the descriptor and what it is, or RP_ERR_IO. */
+static int open_regular(const char *path, struct stat *st, rp_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return base_fail_errno(err, "cannot open", path);
-    struct stat st;
     int rc = 0;
-    if (fstat(fd, &st) != 0)
+    if (fstat(fd, st) != 0)
         rc = base_fail_errno(err, "cannot examine", path);
-    else if (!S_ISREG(st.st_mode))
+    else if (!S_ISREG(st->st_mode))
         rc = base_fail(err, RP_ERR_IO, "cannot read '%s': it is %s", path,
-                       S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+                       S_ISDIR(st->st_mode) ? "a directory" : "not a regular file");
     if (rc != 0) {
         close(fd);
         return rc;
     }
-    *size = (uint64_t)st.st_size;
     return fd;
 }
 
@@ -58,15 +56,31 @@ static int file_read_all(int fd, const char *path, size_t limit, base_buffer *ou
     }
 }
 
-int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err) {
+static int check_secret(const char *path, const char *what, const struct stat *st, rp_error *err) {
+    if (!(st->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO))) return 0;
+    return base_fail(err, RP_ERR_INVALID, "%s: others may read or change %s (mode %03o): chmod 600", path, what,
+                     (unsigned)(st->st_mode & 0777));
+}
+
+/* what: NULL, or it is a secret. */
+static int file_read(const char *path, size_t limit, const char *what, base_buffer *out, rp_error *err) {
     *out = BASE_BUFFER(limit);
-    uint64_t size = 0;
-    int fd = open_regular(path, &size, err);
+    struct stat st;
+    int fd = open_regular(path, &st, err);
     if (fd < 0) return fd;
-    int rc = size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
+    int rc = what ? check_secret(path, what, &st, err) : 0;
+    if (rc == 0) rc = (uint64_t)st.st_size > limit ? too_large(path, limit, err) : file_read_all(fd, path, limit, out, err);
     close(fd);
     if (rc != 0) base_buffer_free(out);
     return rc;
+}
+
+int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *err) {
+    return file_read(path, limit, NULL, out, err);
+}
+
+int base_file_read_secret(const char *path, size_t limit, const char *what, base_buffer *out, rp_error *err) {
+    return file_read(path, limit, what, out, err);
 }
 
 int base_file_read_text(const char *path, size_t limit, base_buffer *out, rp_error *err) {
@@ -115,14 +129,13 @@ bool base_file_identify(const char *path, base_file_id *out) {
 
 int base_map_open(base_map *out, const char *path, rp_error *err) {
     *out = (base_map){0};
-    uint64_t size = 0;
-    int fd = open_regular(path, &size, err);
+    struct stat st;
+    int fd = open_regular(path, &st, err);
     if (fd < 0) return fd;
     int rc = 0;
     void *data = NULL;
-    struct stat st;
-    if (fstat(fd, &st) != 0) rc = base_fail_errno(err, "cannot examine", path);
-    else if (size > SIZE_MAX)
+    const uint64_t size = (uint64_t)st.st_size;
+    if (size > SIZE_MAX)
         rc = base_fail(err, RP_ERR_IO, "cannot map '%s': %" PRIu64 " bytes do not fit the address space", path, size);
     else if (size > 0 && (data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         rc = base_fail_errno(err, "cannot map", path);

@@ -18,6 +18,10 @@ int base_file_read(const char *path, size_t limit, base_buffer *out, rp_error *e
 /* base_file_read of a text that people edit: without the byte order mark that some editors write before UTF-8. Also RP_ERR_FORMAT (UTF-16). */
 int base_file_read_text(const char *path, size_t limit, base_buffer *out, rp_error *err);
 
+/* The same for a key or a secret: RP_ERR_INVALID if others may read or change the file. `what` is in the message: "the
+ * store's key". Group members may read it: that is how an orchestrator gives a file to a process that is not its owner. */
+int base_file_read_secret(const char *path, size_t limit, const char *what, base_buffer *out, rp_error *err);
+
 /* Identifies the content of a file without reading it: every change of the file changes its ctime, which no program can set back. */
 typedef struct base_file_id {
     uint64_t device, inode, bytes;

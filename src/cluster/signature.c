@@ -7,7 +7,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
@@ -22,16 +21,6 @@ _Static_assert(MAC_BYTES == crypto_generichash_BYTES && crypto_onetimeauth_KEYBY
 _Static_assert(CLUSTER_BODY_TAG_BYTES == crypto_onetimeauth_BYTES, "tags are of Poly1305");
 
 /* ---- the secret ---- */
-
-/* Group members may read it: that is how an orchestrator gives a file to a process that is not its owner. */
-static int check_mode(const char *path, rp_error *err) {
-    struct stat s;
-    if (stat(path, &s)) return base_fail_errno(err, "cannot read", path);
-    if (S_ISREG(s.st_mode) && (s.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)))
-        return base_fail(err, RP_ERR_INVALID, "%s: others may read or change the cluster's secret (mode %03o): chmod 600", path,
-                         (unsigned)(s.st_mode & 0777));
-    return RP_OK;
-}
 
 static bool parse_secret(uint8_t *secret, const char *text, size_t n) {
     size_t used = 0;
@@ -48,8 +37,7 @@ static bool parse_secret(uint8_t *secret, const char *text, size_t n) {
 
 int cluster_secret_read(uint8_t secret[RP_CLUSTER_KEY_BYTES], const char *path, rp_error *err) {
     base_buffer b;
-    int rc = check_mode(path, err);
-    if (!rc) rc = base_file_read(path, MAX_SECRET_FILE_BYTES, &b, err);
+    int rc = base_file_read_secret(path, MAX_SECRET_FILE_BYTES, "the cluster's secret", &b, err);
     if (rc) return rc;
     if (!parse_secret(secret, b.data ? b.data : "", b.len)) /* no message contains the secret */
         rc = base_fail(err, RP_ERR_INVALID, "%s contains no secret: write 64 hexadecimal digits, or 32 bytes", path);

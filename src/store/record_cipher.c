@@ -57,7 +57,7 @@ static int record_cipher_read_text(uint8_t *key, const char *text, size_t n, boo
 
 static int record_cipher_read_file(uint8_t *key, const char *path, rp_error *err) {
     base_buffer b;
-    int rc = base_file_read(path, MAX_FILE_BYTES, &b, err);
+    int rc = base_file_read_secret(path, MAX_FILE_BYTES, "the store's key", &b, err);
     if (rc) return rc;
     rc = record_cipher_read_text(key, b.data ? b.data : "", b.len, true, path, err);
     if (b.data) sodium_memzero(b.data, b.len);

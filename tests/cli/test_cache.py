@@ -201,6 +201,7 @@ class Store(unittest.TestCase):
         cls.key = os.path.join(cls.folder.name, "key")
         with open(cls.key, "w", encoding="utf-8") as f:
             f.write("5a" * 32 + "\n")
+        os.chmod(cls.key, 0o600)
         cls.run_prompts(cls.made)
 
     @classmethod
@@ -409,6 +410,10 @@ class Store(unittest.TestCase):
 
     def test_encrypted(self):
         secret, file = os.path.join(self.copies.name, "secret"), os.path.join(self.copies.name, "cities.rpb")
+        os.chmod(self.key, 0o644)
+        self.assertIn("others may read or change the store's key (mode 644): chmod 600",
+                      self.cache("ls", "--store-key", self.key, store=self.made, status=1, errors=1))
+        os.chmod(self.key, 0o600)
         self.run_prompts(secret, "--store-key", self.key)
         self.assertIn("(encrypted: give --store-key)", self.cache("ls", store=secret))
         self.assertEqual(self.names("--store-key", self.key, store=secret)[:1], ["cities"])

@@ -202,12 +202,23 @@ static void keys_come_from_files_or_the_environment(void **state) {
                  {DIGITS "g", RP_ERR_INVALID}, {" " DIGITS "f", RP_ERR_INVALID}, {"", RP_ERR_INVALID},    {"\n", RP_ERR_INVALID}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         forge_save(w.other, (const uint8_t *)texts[i].text, strlen(texts[i].text));
+        assert_int_equal(chmod(w.other, 0600), 0);
         expect_key(w.other, NULL, texts[i].rc);
         expect_key(NULL, texts[i].text, texts[i].rc);
     }
     forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a valid key */
     expect_key(w.other, NULL, RP_OK);
     expect_key(NULL, "0123456789abcdef0123456789abcdef", RP_ERR_INVALID);
+    /* issue 46: a key that others may read was accepted without a word; a group may read it, as that of a secret in a container */
+    static const struct {
+        mode_t mode;
+        int rc;
+    } modes[] = {{0644, RP_ERR_INVALID}, {0604, RP_ERR_INVALID}, {0602, RP_ERR_INVALID}, {0620, RP_ERR_INVALID},
+                 {0440, RP_OK}, {0640, RP_OK}, {0400, RP_OK}, {0600, RP_OK}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        assert_int_equal(chmod(w.other, modes[i].mode), 0);
+        expect_key(w.other, NULL, modes[i].rc);
+    }
     expect_key(w.folder, NULL, RP_ERR_IO);
     expect_key(w.path, NULL, RP_ERR_IO);
     forge_save(w.other, (const uint8_t *)DIGITS DIGITS DIGITS DIGITS DIGITS, 300);

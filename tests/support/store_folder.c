@@ -33,7 +33,7 @@ void store_folder_key(const char *dir, char *out, unsigned char key) {
     snprintf(out, STORE_FOLDER_BYTES, "%s.key%u", dir, key);
     FILE *f = fopen(out, "wb");
     memset(bytes, key, sizeof(bytes));
-    if (!f || fwrite(bytes, sizeof(bytes), 1, f) != 1 || fclose(f)) abort();
+    if (!f || fchmod(fileno(f), 0600) || fwrite(bytes, sizeof(bytes), 1, f) != 1 || fclose(f)) abort();
 }
 
 /* nftw has no argument for its function: a walk at a time. */
