@@ -314,8 +314,8 @@ static int pull_check(pull_job *job) {
     for (int32_t i = 0; i < job->n && why == NULL && status == CLI_OK; i++) status = pull_file_check_size(&job->parts[i].file);
     if (why == NULL) return status;
     status = cli_fail(CLI_FAILED,
-                          "'%s' is not a readable GGUF model, and is deleted: %s: give --unchecked to keep such a file",
-                          job->options->url, why);
+                      "'%s' is not a readable GGUF model, and is deleted: %s: give --unchecked to keep such a file",
+                      job->options->url, why);
     for (int32_t i = 0; i < job->n; i++) pull_file_discard(&job->parts[i].file);
     free(why);
     return status;

@@ -62,7 +62,8 @@ static int pull_open_own(const char *path, int flags, const char **why) {
     int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a pipe must not stop us */
     *why = NULL;
     if (fd >= 0) *why = fstat(fd, &st) == 0 ? pull_foreign(&st) : strerror(errno);
-    else if (errno != ENOENT) *why = errno == ELOOP ? "it is a symbolic link" : errno == ENXIO ? "it is not a regular file" : strerror(errno);
+    else if (errno != ENOENT) *why = errno == ELOOP ? "it is a symbolic link" : errno == ENXIO ? "it is not a regular file"
+                                                                                               : strerror(errno);
     if (fd < 0 || *why == NULL) return fd;
     close(fd);
     return -1;

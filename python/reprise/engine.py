@@ -286,7 +286,7 @@ class Engine:
         if isinstance(schema, Schema):
             self._load(schema)
         name = encoded(schema.name if isinstance(schema, Schema) else schema)
-        with job.Job() as one:
+        with job.Job(self) as one:
             with self.handle as pointer:
                 self._adopt(one)
                 out = ctypes.byref(one.handle.cell)
@@ -317,7 +317,7 @@ class Engine:
     def _submit_once(self, prompt: PromptLike, options: Any, events: job.EventQueue | None, tag: int) -> job.Job:
         with Request(prompt, options) as request:
             # The job has its owners before the library has the job: an exception anywhere leaves none behind.
-            one = job.Job(request.logits)
+            one = job.Job(self, request.logits)
             try:
                 with self.handle as pointer:
                     self._adopt(one)

@@ -45,9 +45,13 @@ _STATES = ("waiting", "prefill", "decode", "done")
 
 
 class Job:
-    """A submitted request. Closing it cancels it, if it has not ended. Threads: any number."""
+    """A submitted request. Closing it cancels it, if it has not ended. It holds its engine until then. Threads: any number.
 
-    def __init__(self, logits: LogitsCollector | None = None) -> None:
+    engine  the Engine, which closes when nothing holds it: `Engine(M).submit(...).result()`; None: closed
+    """
+
+    def __init__(self, engine: object, logits: LogitsCollector | None = None) -> None:
+        self.engine: object | None = engine
         self.handle = Handle("job", kept=logits)  # filled in by submission
         self.owner: set[Handle] = set()  # the engine's jobs
         self._logits = logits
@@ -72,6 +76,7 @@ class Job:
         """Cancels the job, if it has not ended, waits for its end, and frees it. Again: nothing."""
         free_job(self.handle)
         self.owner.discard(self.handle)
+        self.engine = None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the end. Returns whether it has come."""

@@ -72,7 +72,7 @@ def c_messages(messages: Iterable[Mapping[str, str]]) -> tuple[Any, int, list[by
 
 
 class Model:
-    """A GGUF file, opened. Closing it closes its engines: `with Model(path) as model, Engine(model) as engine:`.
+    """A GGUF file, opened. Closing it closes its adapters and engines: `with Model(path) as model, Engine(model) as engine:`.
 
     chat_format      name of a chat format; None: that of the file
     vocabulary_only  load the tokenizer alone, from any model file
@@ -84,6 +84,7 @@ class Model:
     ) -> None:
         self.handle = Handle(f"model {os.fspath(path)}", has_threads=False)
         self.engines: set[Core] = set()
+        self.adapters: set[Handle] = set()
         options = _abi.rp_model_options()
         lib.rp_model_options_init(options, ctypes.sizeof(options))
         options.chat_format = encoded(chat_format)
@@ -92,14 +93,16 @@ class Model:
         call(lib.rp_model_open, ctypes.byref(self.handle.cell), encoded(os.fspath(path)), ctypes.byref(options))
 
     def close(self) -> None:
-        """Closes the model's engines, and its file. Again: nothing."""
-        self.handle.close(lib.rp_model_close, stop=self._close_engines)
+        """Closes the model's adapters and engines, and its file. Again: nothing."""
+        self.handle.close(lib.rp_model_close, stop=self._close_users)
 
-    def _close_engines(self, _pointer: object) -> None:
+    def _close_users(self, _pointer: object) -> None:
         """The model is closed to new engines; a thread that creates one now finishes that first."""
         self.handle.wait()
         for core in list(self.engines):
             core.free()
+        for adapter in list(self.adapters):
+            adapter.close(lib.rp_adapter_close)
 
     def __enter__(self) -> Model:
         return self
@@ -174,17 +177,21 @@ class Model:
 class Lora:
     """A LoRA adapter (GGUF) of a model: `engine.run(prompt, adapter=lora)`. Closing it again: nothing; requests that run go on.
 
+    model  the Model, which an adapter holds, and which closes its adapters
     Threads: any number. FileError, FormatError, UnsupportedError, ConflictError (it was trained for another model).
     """
 
     def __init__(self, model: Model, path: str | os.PathLike[str]) -> None:
         self.handle = Handle(f"adapter {os.fspath(path)}", has_threads=False)
         self.path = os.fspath(path)
+        self.model = model
         with model.handle as pointer:
+            model.adapters.add(self.handle)
             call(lib.rp_adapter_open, ctypes.byref(self.handle.cell), pointer, encoded(self.path))
 
     def close(self) -> None:
         self.handle.close(lib.rp_adapter_close)
+        self.model.adapters.discard(self.handle)
 
     def __enter__(self) -> Lora:
         return self
@@ -193,7 +200,7 @@ class Lora:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "path") and not self.handle.is_freed:
+        if hasattr(self, "model") and not self.handle.is_freed:
             finalize(self.close)
 
     def __repr__(self) -> str:

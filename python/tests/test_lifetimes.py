@@ -105,6 +105,65 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 assert len(job.result().tokens) == 300  # the parent's go on
 """,
+    # Issue 46: "the job is closed". Each object holds what it borrows from, and nothing else holds it.
+    "temporaries are held by what borrows from them": """
+import asyncio
+short = dict(max_tokens=20, ignore_eos=True)
+def engine():
+    return reprise.Engine(reprise.Model(MODEL), n_threads=1)
+def all_of(one):  # after a collection between any two steps
+    gc.collect()
+    return one
+assert len(all_of(engine().submit("Once", **short)).result().tokens) == 20
+with all_of(engine().submit("Once", **short)) as job:
+    gc.collect()
+    assert job.wait() and job.status.state == "done"
+result = all_of(engine().submit("Once", logits=True, n_logprobs=2, **short)).result()
+gc.collect()
+assert len(result.tokens) == len(result.logprobs) == len(result.logits) == 20
+tokens = all_of(engine().run("Once", **short)).tokens
+gc.collect()
+assert len(tokens) == 20
+stream = engine().stream("Once", **short)
+text = ""
+for piece in stream:
+    gc.collect()
+    text += piece
+assert len(stream.result.tokens) == 20 and stream.result.text == text
+def generator():
+    with engine().stream("Once", **short) as answer:
+        yield from answer
+assert "".join(all_of(generator())) == text
+async def aloud():
+    answer, text = engine().stream_async("Once", **short), ""
+    async for piece in answer:
+        gc.collect()
+        text += piece
+    return text, len((await engine().run_async("Once", **short)).tokens)
+assert asyncio.run(aloud()) == (text, 20)
+store = engine().store
+gc.collect()
+assert store.list() == ()
+assert len(engine().embed(["Once", "Tom"])) == 2
+assert engine().model.tokenize("Once")
+pml = "<schema name='s'><module name='m'>Tom had a red ball.</module></schema>"
+prompt = reprise.Schema.parse(pml)
+inspection = engine().inspect(prompt)
+gc.collect()
+assert inspection.nodes
+note("rp_engine_close", "engine")
+note("rp_model_close", "model")
+job = engine().submit("Once", **short)
+job.result()
+job.close()
+gc.collect()
+assert order == ["engine", "model"], order  # a closed job holds nothing
+job = engine().submit("Once", **long)
+cycle(job=job)
+del job
+gc.collect()
+assert order == ["engine", "model"] * 2, order
+""",
 }
 
 

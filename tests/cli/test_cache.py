@@ -412,7 +412,7 @@ class Store(unittest.TestCase):
         secret, file = os.path.join(self.copies.name, "secret"), os.path.join(self.copies.name, "cities.rpb")
         os.chmod(self.key, 0o644)
         self.assertIn("others may read or change the store's key (mode 644): chmod 600",
-                      self.cache("ls", "--store-key", self.key, store=self.made, status=1, errors=1))
+                      self.cache("ls", "--store-key", self.key, store=self.made, status=2, errors=1))
         os.chmod(self.key, 0o600)
         self.run_prompts(secret, "--store-key", self.key)
         self.assertIn("(encrypted: give --store-key)", self.cache("ls", store=secret))

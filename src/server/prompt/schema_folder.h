@@ -4,8 +4,8 @@
  *   FOLDER/64 hexadecimal digits.json    {"tenant": "acme", "name": "cities", "changed": 1790000000000000000, "pml": "<schema ..."}
  *                                        the digits are a hash of tenant and name; changed: as in schema_entry; missing: 1
  *
- * Files are written atomically, and are accessible to their owner alone; links, and files of other users, are not read. Tenants and names are never part of a path. Any thread; the caller serializes access to one
- * schema.
+ * Files are written atomically, and are accessible to their owner alone; links, and files of other users, are not read.
+ * Tenants and names are never part of a path. Any thread; the caller serializes access to one schema.
  */
 #ifndef SERVER_SCHEMA_FOLDER_H
 #define SERVER_SCHEMA_FOLDER_H
