@@ -336,7 +336,7 @@ class StoreFolder(unittest.TestCase):
                     if os.path.lexists(self.path(name)):
                         os.unlink(self.path(name))
                     make(victim, self.path(name))
-                    done = reprise("run", "-m", MODEL, "--schema", self.schema, "--prompt", self.prompt, "-n", "3", "--json", "--store", self.store)
+                    done = reprise("run", "-m", MODEL, "--schema", self.schema, "--pml", self.prompt, "-n", "3", "--json", "--store", self.store)
                     self.assertEqual((done.returncode, json.loads(done.stdout)["text"]), (0, self.answer["text"]), done.stderr)
                     self.assertIn("continuing read-only", done.stderr)
                     self.cache("gc", status=1)
