@@ -21,15 +21,17 @@ static const cli_command *find_command(const char *name) {
 
 /* A model or options of a command in place of a command, as for programs that have one only. */
 static int missing_command(const char *name) {
-    const bool is_option = name[0] == '-';
-    if (is_option) return cli_fail(CLI_WRONG_USE, "'%s' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", name);
+    cli_nearest nearest = cli_nearest_start(name);
+    cli_nearest_try(&nearest, "--help");
+    cli_nearest_try(&nearest, "--version");
+    if (nearest.best != NULL) return cli_fail(CLI_WRONG_USE, "unknown option '%s': did you mean '%s'?", name, nearest.best);
+    if (name[0] == '-') return cli_fail(CLI_WRONG_USE, "'%s' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", name);
     return cli_fail(CLI_WRONG_USE, "no command before '%s': give reprise chat %s, reprise run %s \"TEXT\" or reprise serve %s", name, name, name,
                     name);
 }
 
 static int unknown_command(const char *name) {
-    const size_t n = strlen(name);
-    if (name[0] == '-' || (n > 5 && strcmp(name + n - 5, ".gguf") == 0)) return missing_command(name);
+    if (name[0] == '-' || cli_is_model_file(name)) return missing_command(name);
     cli_nearest nearest = cli_nearest_start(name);
     for (const cli_command *const *c = cli_commands; *c != NULL; c++) cli_nearest_try(&nearest, (*c)->name);
     cli_nearest_try(&nearest, "help");

@@ -147,7 +147,7 @@ static int bench_with(const bench_options *o) {
 static int bench_main(int argc, char **argv) {
     bench_options o = {.seconds = DEFAULT_SECONDS, .rate = 2, .prompt_tokens = 64, .max_tokens = 32, .long_tokens = 2048, .long_every = 5,
                        .scale = 1, .sequences = 16};
-    if (argc > 1 && argv[1][0] != '-') {
+    if (argc > 1 && argv[1][0] != '-' && !cli_is_model_file(argv[1])) {
         const cli_command *part = cli_find_part(&cli_command_bench, argv[1]);
         return part != NULL ? part->main(argc - 1, argv + 1) : CLI_WRONG_USE;
     }

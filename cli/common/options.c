@@ -221,7 +221,7 @@ static int take_option(option_parser *p, const cli_option *o, const char *attach
     return take_value(p, o, p->argv[p->next++]);
 }
 
-static bool is_model_file(const char *arg) {
+bool cli_is_model_file(const char *arg) {
     const size_t n = strlen(arg);
     return n > 5 && strcasecmp(arg + n - 5, ".gguf") == 0;
 }
@@ -235,7 +235,7 @@ static int take_model(option_parser *p, const cli_option *o, const char *arg) {
 
 static int take_positional(option_parser *p, const char *arg) {
     const cli_option *o = find_positional(p->command, p->n_positional), *model = find_model(p->command);
-    if (model != NULL && is_model_file(arg) && (model->kind == CLI_LIST || !p->given[model - p->command->options])) return take_model(p, model, arg);
+    if (model != NULL && cli_is_model_file(arg) && (model->kind == CLI_LIST || !p->given[model - p->command->options])) return take_model(p, model, arg);
     if (o != NULL) {
         if (o->kind != CLI_LIST) p->n_positional++;
         return take_value(p, o, arg);

@@ -72,6 +72,9 @@ cli_parsed cli_options_parse(const struct cli_command *command, int argc, char *
 
 void cli_config_free(cli_config *config);
 
+/* Does the name end as those of model files do? */
+bool cli_is_model_file(const char *arg);
+
 /* The subcommand with this name; or NULL, after one error line on standard error. */
 const struct cli_command *cli_find_part(const struct cli_command *command, const char *name);
 

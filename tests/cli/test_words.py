@@ -120,6 +120,7 @@ class Slips(Case):
 
     def test_no_command(self):
         self.refused("no command before 'x.gguf': give reprise chat x.gguf, reprise run x.gguf \"TEXT\" or reprise serve x.gguf", "x.gguf")
+        self.refused("unknown option '--hepl': did you mean '--help'?", "--hepl")
         self.refused("'-m' before a command: give the command first, as in reprise run -m MODEL \"TEXT\"", "-m", "x.gguf", "-p", "hello")
 
     def test_a_file_where_the_store_is_meant(self):
@@ -181,6 +182,7 @@ class Slips(Case):
         self.assertIn("llama", self.fine("inspect", MODEL))
         self.assertTrue(self.fine("chat", MODEL, text=QUESTION + "\n").strip())
         self.fine("lint", MODEL, warning=self.reprise("lint", "-m", MODEL).stderr)
+        self.refused("cannot open 'x.gguf': No such file or directory", "bench", "x.gguf", status=1)
         self.refused("--port '99999': give a whole number from 0 to 65535", "serve", "small=" + MODEL, "--port", "99999")
 
 
@@ -201,6 +203,20 @@ class Marks(Case):
         body = json.dumps({"messages": [{"role": "user", "content": "x"}]})
         self.assertEqual(self.fine("template", "--template", "t.jinja", text="\ufeff" + body), "x")
         self.assertEqual(self.fine("tokenize", "-m", MODEL, "--ids", "-f", "q.txt"), self.fine("tokenize", "-m", MODEL, "--ids", QUESTION))
+
+    def test_files_of_a_server(self):
+        """Keys and options in files with the mark; UTF-16 is refused."""
+        row = self.fine("serve", "--hash-key", text="a-key-of-many-letters\n").strip()
+        self.file("keys", BOM + f"{row} tenant=one\nnonsense\n".encode())  # its first line is read, and the second is the first error
+        done = self.reprise("serve", MODEL, "--port", "0", "--log", "off", "--api-keys", "keys")
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1))
+        self.assertIn("keys:2:", done.stderr)
+        self.file("options", BOM + b"api-keys = keys\nport = 99999\n")
+        self.refused("options:2: port = 99999: give a whole number from 0 to 65535", "serve", MODEL, "--config", "options")
+        self.file("utf16", "a".encode("utf-16"))
+        for option, path in (("--api-keys", "utf16"), ("--config", "utf16")):
+            self.refused(f"cannot read '{path}': it is UTF-16: save it as UTF-8", "serve", MODEL, "--port", "0", "--log", "off", option, path,
+                         status=2 if option == "--config" else 1)
 
     def test_keys(self):
         """A key file of digits, written by an editor that adds the mark, is the same key."""
