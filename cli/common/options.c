@@ -235,7 +235,8 @@ static int take_model(option_parser *p, const cli_option *o, const char *arg) {
 
 static int take_positional(option_parser *p, const char *arg) {
     const cli_option *o = find_positional(p->command, p->n_positional), *model = find_model(p->command);
-    if (model != NULL && cli_is_model_file(arg) && (model->kind == CLI_LIST || !p->given[model - p->command->options])) return take_model(p, model, arg);
+    if (model != NULL && cli_is_model_file(arg) && (model->kind == CLI_LIST || !p->given[model - p->command->options]))
+        return take_model(p, model, arg);
     if (o != NULL) {
         if (o->kind != CLI_LIST) p->n_positional++;
         return take_value(p, o, arg);
