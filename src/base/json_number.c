@@ -172,7 +172,8 @@ int base_json_number_compare(const json_t *a, const json_t *b) {
     base_json_decimal x, y;
     const int rc = base_json_decimal_read(a, &x), other = base_json_decimal_read(b, &y);
     int order = 0;
-    if (rc || other) order = (json_number_value(a) > json_number_value(b)) - (json_number_value(a) < json_number_value(b));
+    if (rc || other)
+        order = (json_number_value(a) > json_number_value(b)) - (json_number_value(a) < json_number_value(b));
     else if (x.negative != y.negative) order = x.negative ? -1 : 1;
     else order = x.negative ? magnitude_compare(&y, &x) : magnitude_compare(&x, &y);
     base_json_decimal_free(&x);
@@ -198,6 +199,7 @@ bool base_json_equal(const json_t *a, const json_t *b) {
     if (json_is_object(a) && json_is_object(b)) return objects_equal(a, b);
     if (!json_is_array(a) || !json_is_array(b)) return json_equal(a, b);
     bool same = json_array_size(a) == json_array_size(b);
-    for (size_t i = 0; i < json_array_size(a) && same; i++) same = base_json_equal(json_array_get(a, i), json_array_get(b, i));
+    for (size_t i = 0; i < json_array_size(a) && same; i++)
+        same = base_json_equal(json_array_get(a, i), json_array_get(b, i));
     return same;
 }

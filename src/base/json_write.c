@@ -67,7 +67,9 @@ static int write_member(writer *w, bool first, const char *name, size_t n, const
     return rc ? rc : write_value(w, value);
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static int write_sorted(writer *w, const json_t *object) {
     const size_t n = json_object_size(object);
@@ -78,7 +80,8 @@ static int write_sorted(writer *w, const json_t *object) {
     if (!names) return RP_ERR_MEMORY;
     json_object_foreach((json_t *)object, name, value) names[i++] = name;
     qsort(names, n, sizeof(*names), compare_names);
-    for (i = 0; i < n && !rc; i++) rc = write_member(w, i == 0, names[i], strlen(names[i]), json_object_get(object, names[i]));
+    for (i = 0; i < n && !rc; i++)
+        rc = write_member(w, i == 0, names[i], strlen(names[i]), json_object_get(object, names[i]));
     base_free(names);
     return rc;
 }
@@ -136,7 +139,9 @@ static int write_value(writer *w, const json_t *value) {
     return rc;
 }
 
-int base_json_write(base_buffer *out, const json_t *value, size_t flags) { return write_value(&(writer){out, flags, 0}, value); }
+int base_json_write(base_buffer *out, const json_t *value, size_t flags) {
+    return write_value(&(writer){out, flags, 0}, value);
+}
 
 char *base_json_text(const json_t *value, size_t flags) {
     base_buffer out = BASE_BUFFER(SIZE_MAX / 2);

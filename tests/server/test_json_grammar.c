@@ -10,11 +10,15 @@
 
 #include <cmocka.h>
 
+#include "base/json_read.h"
+#include "base/json_write.h"
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "server/generation/fields.h"
 #include "server/generation/json_grammar.h"
 #include "server/generation/json_grammar_numbers.h"
+#include "support/seed.h"
+#include "support/tiny_random.h"
 
 #define MAX_TEXTS 12
 
@@ -41,7 +45,7 @@ static bool accepts(const char *gbnf, const char *text) {
 /* A grammar with the schema as its root; base_free. */
 static char *grammar_of(const char *schema, bool strict, server_problem *p) {
     char rule[JSON_GRAMMAR_RULE_BYTES];
-    json_t *root = json_loads(schema, JSON_DECODE_ANY, NULL);
+    json_t *root = base_json_read(schema, strlen(schema), BASE_JSON_ANY);
     json_grammar *g = json_grammar_new();
     char *text = NULL;
     assert_non_null(root);
@@ -152,6 +156,34 @@ static const subject subjects[] = {
     {"{\"type\": \"number\", \"multipleOf\": 2.5, \"minimum\": 0, \"maximum\": 10}", {"0", "2.5", "5", "7.5", "10"}, {"1", "12.5", "2", "0.5"}},
     {"{\"type\": \"integer\", \"multipleOf\": 2.5}", {"0", "5", "15", "-20"}, {"2", "2.5", "12"}},
     {"{\"allOf\": [{\"type\": \"integer\", \"multipleOf\": 4}, {\"multipleOf\": 6}]}", {"0", "12", "24"}, {"4", "6", "8"}},
+    /* bounds of any size */
+    {"{\"type\": \"integer\", \"minimum\": -9223372036854775808, \"maximum\": 9223372036854775807}",
+     {"0", "9223372036854775807", "-9223372036854775808", "9223372036854775806"}, {"9223372036854775808", "-9223372036854775809", "10000000000000000000"}},
+    {"{\"type\": \"integer\", \"minimum\": 18446744073709551616}", {"18446744073709551616", "99999999999999999999"}, {"18446744073709551615", "5", "-1"}},
+    {"{\"type\": \"integer\", \"exclusiveMinimum\": 1e20, \"maximum\": 100000000000000000002}", {"100000000000000000001", "100000000000000000002"}, {"100000000000000000000", "100000000000000000003"}},
+    {"{\"type\": \"integer\", \"maximum\": 1e400, \"minimum\": 0}", {"0", "9999999999999999"}, {"-1"}},
+    {"{\"type\": \"number\", \"maximum\": 99999999999999999999, \"minimum\": 3}", {"3", "3.5", "99999999999999999999", "99999999999999999998.9"}, {"2.9", "100000000000000000000", "99999999999999999999.1"}},
+    {"{\"type\": \"integer\", \"exclusiveMinimum\": -1.5, \"exclusiveMaximum\": 1.5}", {"-1", "0", "1"}, {"-2", "2"}},
+    {"{\"type\": \"integer\", \"exclusiveMaximum\": 0, \"minimum\": -1, \"exclusiveMinimum\": -9}", {"-1"}, {"0", "-2"}},
+    {"{\"const\": 123456789012345678901234567890}", {"123456789012345678901234567890"}, {"123456789012345678901234567891"}},
+    {"{\"type\": \"integer\", \"multipleOf\": 2, \"maximum\": 9223372036854775807}", {"2", "-4"}, {"3"}},
+    /* enum and const beside other keywords: those of their values that fit */
+    {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}], \"enum\": [\"a\", 1, null]}", {"\"a\"", "null"}, {"1"}},
+    {"{\"type\": \"integer\", \"enum\": [1, 1.0, 2.5, \"1\", 18446744073709551616]}", {"1", "1.0", "18446744073709551616"}, {"2.5", "\"1\""}},
+    {"{\"$defs\": {\"s\": {\"minimum\": 2}}, \"$ref\": \"#/$defs/s\", \"enum\": [1, 2, 3], \"not\": {\"const\": 3}}", {"2"}, {"1", "3"}},
+    {"{\"enum\": [{\"a\": 1}, {\"a\": 2, \"b\": 1}, [1, 1], [1, 2]], \"properties\": {\"a\": {\"maximum\": 1}}, \"uniqueItems\": true}", {"{\"a\":1}", "[1,2]"}, {"{\"a\":2,\"b\":1}", "[1,1]"}},
+    {"{\"allOf\": [{\"enum\": [\"ab\", \"c\"]}, {\"minLength\": 2}]}", {"\"ab\""}, {"\"c\""}},
+    {"{\"type\": [\"string\", \"null\"], \"const\": null}", {"null"}, {"\"\""}},
+    /* schemas that allow nothing */
+    {"{\"type\": \"object\", \"properties\": {\"a\": false, \"b\": {\"const\": 1}}, \"additionalProperties\": {\"const\": 2}}", {"{}", "{\"b\":1}", "{\"c\":2}", "{\"ab\":2}"}, {"{\"a\":2}", "{\"b\":2}"}},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {\"not\": {}}, \"b\": {\"allOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}, \"c\": {\"enum\": [1], \"type\": \"string\"}, \"d\": {\"const\": 1}}}",
+     {"{}", "{\"d\":1}"}, {"{\"a\":1}", "{\"b\":1}", "{\"c\":1}"}},
+    {"{\"anyOf\": [false, {\"const\": 1}, {\"type\": \"object\", \"properties\": {\"x\": false}, \"required\": [\"x\"]}]}", {"1"}, {"{}", "null"}},
+    {"{\"type\": \"string\", \"anyOf\": [{\"const\": \"a\"}, {\"type\": \"null\"}]}", {"\"a\""}, {"null"}},
+    {"{\"type\": \"array\", \"items\": {\"allOf\": [true, false]}}", {"[]"}, {"[1]"}},
+    {"{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, false]}", {"[1]"}, {"[1,2]", "[]"}},
+    {"{\"type\": \"object\", \"properties\": {\"k\": {\"enum\": [\"a\", \"b\"]}, \"v\": {\"const\": 1}}, \"required\": [\"k\"], \"if\": {\"properties\": {\"k\": {\"const\": \"a\"}}},"
+     " \"then\": {\"required\": [\"v\"]}, \"else\": {\"properties\": {\"v\": false}}}", {"{\"k\":\"a\",\"v\":1}", "{\"k\":\"b\"}"}, {"{\"k\":\"b\",\"v\":1}", "{\"k\":\"a\"}"}},
     /* conditions */
     {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}, \"b\": {\"const\": 2}}, \"dependentRequired\": {\"a\": [\"b\"]}}", {"{}", "{\"b\":2}", "{\"a\":1,\"b\":2}"}, {"{\"a\":1}"}},
     {"{\"enum\": [1, 2, \"x\"], \"not\": {\"const\": 2}}", {"1", "\"x\""}, {"2"}},
@@ -191,8 +223,9 @@ static void test_ranges(void **state) {
     for (size_t a = 0; a < BASE_ARRAY_LEN(edges); a++)
         for (size_t b = a; b < BASE_ARRAY_LEN(edges); b++) {
             base_buffer text = BASE_BUFFER(1 << 16);
+            const json_grammar_whole lo = json_grammar_whole_of(edges[a]), hi = json_grammar_whole_of(edges[b]);
             assert_int_equal(base_buffer_append_str(&text, "root ::= "), 0);
-            assert_int_equal(json_grammar_integers(&text, edges[a], edges[b]), 0);
+            assert_int_equal(json_grammar_integers(&text, &lo, &hi), 0);
             for (size_t k = 0; k < BASE_ARRAY_LEN(edges); k++)
                 for (int64_t v = edges[k] - 1; v <= edges[k] + 1; v++) {
                     char number[32];
@@ -217,15 +250,16 @@ static void test_reals(void **state) {
                  {-7, -3, {"-7", "-3", "-6.9", "-3.5"}, {"-2.9", "-7.1", "3", "0"}}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
         base_buffer text = BASE_BUFFER(1 << 16);
+        const json_grammar_whole lo = json_grammar_whole_of(cases[i].lo), hi = json_grammar_whole_of(cases[i].hi);
         assert_int_equal(base_buffer_append_str(&text, "root ::= "), 0);
-        assert_int_equal(json_grammar_reals(&text, cases[i].lo, cases[i].hi), 0);
+        assert_int_equal(json_grammar_reals(&text, &lo, &hi), 0);
         for (int k = 0; k < 6 && cases[i].fit[k]; k++) assert_true(accepts(text.data, cases[i].fit[k]));
         for (int k = 0; k < 6 && cases[i].misfit[k]; k++) assert_false(accepts(text.data, cases[i].misfit[k]));
         base_buffer_free(&text);
     }
 }
 
-/* Without `strict`, unsupported constraints are ignored; an invalid schema is still refused. */
+/* Without `strict` no schema is refused: what cannot be honoured is dropped. */
 static void test_not_strict(void **state) {
     (void)state;
     static const struct {
@@ -246,9 +280,107 @@ static void test_not_strict(void **state) {
         assert_true(accepts(gbnf, cases[i].fit));
         base_free(gbnf);
     }
-    server_problem p = {0};
-    assert_null(grammar_of("{\"type\": 3}", false, &p));
-    assert_int_equal(p.kind, SERVER_INVALID);
+}
+
+/* A schema of keywords that are drawn, with values that are right, wrong or of another keyword. */
+static json_t *random_schema(tiny_random *r, int depth) {
+    static const char *const keywords[] = {
+        "type", "properties", "items", "anyOf", "allOf", "oneOf", "enum", "const", "$ref", "required", "minimum", "maximum", "exclusiveMinimum", "minLength",
+        "maxLength", "pattern", "not", "if", "then", "else", "additionalProperties", "minItems", "maxItems", "uniqueItems", "contains", "multipleOf",
+        "prefixItems", "patternProperties", "propertyNames", "dependentRequired", "minProperties", "maxProperties", "format", "nullable"};
+    static const char *const values[] = {
+        "true", "false", "null", "3", "0", "-1", "1e400", "99999999999999999999", "0.5", "\"a\"", "\"string\"", "\"object\"", "\"integer\"", "\"array\"", "\"strin\"",
+        "\"#\"", "\"#/properties/a\"", "\"^[ab]\"", "\"(\"", "\"date\"", "[]", "{}", "[\"a\"]", "[\"a\",\"b\",3]", "[3,null]", "{\"a\":[\"b\"]}"};
+    if (depth > 4 || tiny_random_below(r, 6) == 0) {
+        const char *text = values[tiny_random_below(r, BASE_ARRAY_LEN(values))];
+        return base_json_read(text, strlen(text), BASE_JSON_ANY);
+    }
+    json_t *schema = json_object();
+    for (uint64_t n = tiny_random_below(r, 5); n > 0; n--) {
+        const char *keyword = keywords[tiny_random_below(r, BASE_ARRAY_LEN(keywords))];
+        json_t *one = random_schema(r, depth + 1), *value = NULL;
+        switch (tiny_random_below(r, 4)) {
+        case 0: value = json_pack("[o, o]", one, random_schema(r, depth + 1)); break;
+        case 1: value = json_pack("{s:o, s:o}", "a", one, "b", random_schema(r, depth + 1)); break;
+        default: value = one;
+        }
+        json_object_set_new(schema, keyword, value);
+    }
+    return schema;
+}
+
+/* Of tools that are not strict no schema is an error, whatever it is, and the rules make a grammar; a strict one is an error that names its place, or
+ * makes a grammar. */
+static void test_any_schema(void **state) {
+    (void)state;
+    tiny_random r = {test_seed("any_schema", 46)};
+    const int rounds = test_rounds(1000);
+    for (int i = 0; i < 2 * rounds; i++) {
+        json_t *schema = random_schema(&r, 0);
+        char *text = base_json_text(schema, 0);
+        server_problem p = {0};
+        char *gbnf = grammar_of(text, i % 2, &p);
+        grammar *g = NULL;
+        rp_error err;
+        if (!gbnf && (i % 2 == 0 || p.kind == SERVER_INTERNAL || !strstr(p.message, "schema"))) fail_msg("%s: %s", text, p.message);
+        if (gbnf && grammar_new(&g, gbnf, &err)) fail_msg("%s: %s\n%s", text, err.message, gbnf);
+        grammar_free(g);
+        base_free(gbnf);
+        base_free(text);
+        json_decref(schema);
+    }
+}
+
+/* An enum of any size; one whose grammar would be too large for the engine leaves its schema without rules. */
+static void test_large_enums(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1025, 8000, 24000};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(sizes); i++) {
+        json_t *values = json_array(), *schema = json_pack("{s:{s:{s:o}}}", "properties", "p", "enum", values);
+        server_problem p = {0};
+        for (size_t k = 0; k < sizes[i]; k++) json_array_append_new(values, json_sprintf("value %zu", k));
+        char *text = json_dumps(schema, 0), *gbnf = grammar_of(text, false, &p);
+        assert_non_null(gbnf);
+        assert_true(accepts(gbnf, "{\"p\":\"value 1024\"}"));
+        assert_true(accepts(gbnf, "{\"p\":\"value\"}") == (i == 2));
+        base_free(gbnf);
+        free(text); /* jansson's */
+        json_decref(schema);
+    }
+}
+
+/* What is dropped is named by its place, once; the rest of the schema is enforced. */
+static void test_dropped(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *dropped, *fit, *misfit;
+    } cases[] = {
+        {"{\"type\": \"integer\", \"minimum\": 5, \"maximum\": 2}", "schema.minimum (", "1", "3"},
+        {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"strin\", \"minimum\": 1}, \"b\": {\"const\": 1}}, \"required\": [\"b\"]}", "schema.properties.a.type (", "{\"a\":1,\"b\":1}", "{\"a\":0,\"b\":1}"},
+        {"{\"type\": \"string\", \"const\": 5}", "schema.const (", "\"x\"", "5"},
+        {"{\"type\": \"string\", \"enum\": [5, 6]}", "schema.enum (", "\"x\"", "5"},
+        {"{\"type\": \"integer\", \"anyOf\": [{\"type\": \"string\"}, false]}", "schema.anyOf (", "1", "\"\""},
+        {"{\"allOf\": [{\"type\": \"string\", \"pattern\": \"^a\"}, {\"pattern\": \"b\"}]}", "schema.allOf (two of 'pattern'", "\"ac\"", "\"b\""},
+        {"{\"type\": \"object\", \"properties\": {\"a\": {\"const\": 1}}, \"required\": [3]}", "schema.required (", "{}", "{\"b\":1}"},
+        {"{\"type\": \"array\", \"items\": {\"const\": 1}, \"minItems\": 4, \"maxItems\": 2}", "schema.minItems (", "[1]", "[1,1,1]"},
+        {"{\"properties\": {\"a\": {\"$ref\": \"#/properties/a\"}}}", "schema (it has a $ref to itself)", "{\"b\":1}", "1"},
+        {"{\"type\": \"array\", \"items\": 3}", "schema.items (", "[null]", "1"},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"array\", \"items\": {\"maxLength\": 524288, \"minLength\": 1}}}", "schema.items.items.maxLength (", "[[\"a\"]]", "[[\"\"]]"},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        char rule[JSON_GRAMMAR_RULE_BYTES];
+        server_problem p = {0};
+        json_t *root = json_loads(cases[i].schema, JSON_DECODE_ANY, NULL);
+        json_grammar *g = json_grammar_new();
+        assert_int_equal(json_grammar_add(g, root, "schema", false, rule, &p), 0);
+        assert_int_equal(base_buffer_printf(json_grammar_text(g), "root ::= %s\n", rule), 0);
+        const char *dropped = json_string_value(json_array_get(json_grammar_dropped(g), 0)), *gbnf = json_grammar_text(g)->data;
+        if (!dropped || strncmp(dropped, cases[i].dropped, strlen(cases[i].dropped)) != 0) fail_msg("%s: %s", cases[i].schema, dropped ? dropped : "nothing");
+        assert_int_equal(json_array_size(json_grammar_dropped(g)), 1);
+        if (!accepts(gbnf, cases[i].fit) || accepts(gbnf, cases[i].misfit)) fail_msg("%s:\n%s", cases[i].schema, gbnf);
+        json_grammar_free(g);
+        json_decref(root);
+    }
 }
 
 /* Of any number: a multiple is accepted, another number refused. */
@@ -280,6 +412,8 @@ static void test_multiples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_ranges), cmocka_unit_test(test_reals),
-                                       cmocka_unit_test(test_multiples), cmocka_unit_test(test_not_strict)};
+                                       cmocka_unit_test(test_multiples), cmocka_unit_test(test_not_strict),
+                                       cmocka_unit_test(test_any_schema), cmocka_unit_test(test_dropped),
+                                       cmocka_unit_test(test_large_enums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ KEYWORDS = {
 }
 REFUSED = [
     ({"type": "object", "properties": {"x": {"type": "string", "pattern": "^(?=a)"}}}, "properties.x.pattern"),
-    ({"type": "object", "properties": {"x": {"type": "array", "items": {"not": {}}}}}, "properties.x.items.not"),
+    ({"type": "object", "properties": {"x": {"type": "array", "items": {"not": {}}, "minItems": 1}}}, "properties.x.minItems"),
     ({"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"if": {}}]}}}, "properties.x.anyOf[1].if"),
     ({"type": "strin"}, "type"), ({"type": []}, "type"), ({"type": "object", "properties": []}, "properties"),
     ({"type": "object", "properties": {"x": 3}}, "properties.x"), ({"type": "object", "required": [1]}, "required"),
@@ -110,7 +110,8 @@ REFUSED = [
     ({"type": "array", "contains": {"const": 1}, "maxItems": 3}, "contains"), ({"type": "array", "items": {"enum": [1]}, "uniqueItems": True, "minItems": 2}, "minItems"),
     ({"type": "integer", "multipleOf": 3, "maximum": 9}, "multipleOf"), ({"type": "integer", "multipleOf": 100, "minimum": 1, "maximum": 99}, "multipleOf"),
     ({"type": "object", "properties": {"a": {}}, "dependentRequired": {"a": ["b"]}, "additionalProperties": True}, "dependentRequired"),
-    ({"type": "string", "not": {"pattern": "a"}}, "not"), ({"enum": [1], "not": {"enum": [1]}}, "not"), ({"if": {"minLength": 3}, "then": {}}, "if"),
+    ({"type": "string", "not": {"pattern": "a"}}, "not"), ({"enum": [1], "not": {"enum": [1]}}, "enum"), ({"type": "string", "const": 5}, "const"), ({"anyOf": [False, {"not": {}}]}, "anyOf"),
+    ({"type": "integer", "minimum": 10**70}, "minimum"), ({"enum": ["a"], "dependentSchemas": {}}, "dependentSchemas"), ({"if": {"minLength": 3}, "then": {}}, "if"),
 ]
 
 

@@ -169,16 +169,38 @@ class OpenAI(Tools):
                              ({"tools": [function("a", {}), function("a", {})]}, "duplicate tool 'a'"), ({"tool_choice": "maybe"}, "maybe"),
                              ({"tool_choice": {"type": "function", "function": {"name": "nobody"}}}, "nobody"),
                              ({"tool_choice": {"type": "mcp"}}, "mcp"), ({"tools": [], "tool_choice": "required"}, "tools"),
-                             ({"tools": [function("f", {"type": "string"})]}, "tools[0].function.parameters"),
-                             ({"tools": [function("f", {"type": "object", "properties": {"a": {"type": "strin"}}})]},
+                             ({"tools": [function("f", {"type": "string"}, strict=True)]}, "tools[0].function.parameters"),
+                             ({"tools": [function("f", {"type": "object", "properties": {"a": {"type": "strin"}}}, strict=True)]},
                               "tools[0].function.parameters.properties.a.type"),
-                             ({"tools": [function("f", {"type": "object", "properties": {"a": {"not": {}}}}, strict=True)]}, "properties.a.not"),
+                             ({"tools": [function("f", {"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"]}, strict=True)]}, "required"),
                              ({"grammar": 'root ::= "a"'}, "grammar"),
                              ({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[0].tool_calls[0].function.name")):
             with self.subTest(fields=fields):
                 self.refused(self.chat(**fields), says)
         self.assertEqual(self.chat(tools=[function("f", {"type": "object", "properties": {"a": {"not": {}}}})], max_tokens=1).status, 200)
         self.assertEqual(self.chat(tools=[{"type": "function", "function": {"name": "ping"}}], max_tokens=1).status, 200)
+
+    def test_tools_that_are_not_strict(self):
+        """Their schemas refuse no request: what cannot be enforced is dropped, and named. The rest is enforced."""
+        n = {"type": "integer", "minimum": 7, "maximum": 7}
+        many = {"type": "array", "prefixItems": [{"maxLength": 2000}] * 80}  # more nodes than a grammar may have
+        for schema, place in (({"pattern": "^(?!x)"}, ".p.pattern"), ({"$ref": "https://example.com/a.json"}, ".p.$ref"), ({"type": "strin"}, ".p.type"),
+                              ({"type": "integer", "minimum": 5, "maximum": 2}, ".p.minimum"), ({"enum": []}, ".p.enum"), (False, None), (3, ".p "),
+                              ({"type": "string", "const": 5}, "properties.p "), ({"anyOf": [False]}, "properties.p "), ({"items": "x", "type": "array"}, ".p.items"),
+                              ({"$ref": "#/properties/p"}, "itself"), ({"properties": []}, ".p.properties"), ({"required": [3]}, ".p.required"),
+                              (many, "the schemas of tools"), ({"maximum": 2**70}, None),
+                              ({"type": "integer", "maximum": 2**63 - 1, "minimum": -(2**63)}, None), ({"minLength": "x"}, ".p.minLength")):
+            with self.subTest(schema=str(schema)[:60]):
+                reply = self.chat(tools=[function("f", {"type": "object", "properties": {"n": n, "p": schema}, "required": ["n"]})], max_tokens=1)
+                self.assertEqual(reply.status, 200, reply.body[:300])
+                warnings = [w for w in reply.json["reprise"]["warnings"] if "parameters" in w or "schemas" in w]
+                self.assertEqual(bool(warnings), place is not None, warnings)
+                self.assertTrue(place is None or any(place in w and "ignored" in w for w in warnings), warnings)
+        two = {"type": "object", "properties": {"n": n, "p": {"pattern": "^(?!x)", "type": "string", "maxLength": 3}}, "required": ["n"]}
+        calls = self.chat(tools=[function("f", two)], tool_choice="required", parallel_tool_calls=False).json["choices"][0]["message"]["tool_calls"]
+        got = json.loads(calls[0]["function"]["arguments"])
+        self.assertEqual(got["n"], 7)
+        self.assertLessEqual(len(got.get("p", "")), 3)
 
 
 class Anthropic(Tools):

@@ -299,7 +299,9 @@ static int submit_answers(server_request *x) {
         server_choice *c = &x->choices[i];
         rp_error err;
         rp_job *call;
-        if (generate_submit(x, c, &call, &err)) return server_fail_library(&x->problem, &err);
+        int rc = generate_submit(x, c, &call, &err);
+        if (rc == RP_ERR_LIMIT && tools_loosen(&x->gen, &x->problem)) rc = generate_submit(x, c, &call, &err);
+        if (rc) return server_fail_library(&x->problem, &err);
         pthread_mutex_lock(&x->lock);
         c->call = call;
         count_pending(c); /* callbacks may have come before */

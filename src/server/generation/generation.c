@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/json_number.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "server/generation/guided.h"
 
 #define NAME_BYTES 96
@@ -466,12 +467,18 @@ static void generation_add_unknown(generation *gen, const server_fields *f, cons
 }
 
 void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) {
-    char text[2 * NAME_BYTES];
+    char text[4 * NAME_BYTES];
     va_list ap;
     if (p->kind || gen->n_ignored++ >= SERVER_MAX_UNKNOWN) return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    for (size_t at = 0, n; text[at]; at += n) { /* whole characters */
+        const int length = base_utf8_length((const unsigned char *)text + at, strlen(text + at));
+        n = length > 0 ? (size_t)length : 1;
+        if (length <= 0) text[at] = length == 0 ? '\0' : '?';
+        if (length == 0) break;
+    }
     gen->ignored[gen->n_ignored - 1] = generation_keep(gen, text, p);
 }
 

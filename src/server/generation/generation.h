@@ -178,6 +178,7 @@ typedef struct generation {
     size_t n_tools, cap_tools;
     server_tool_choice tool_choice;
     bool one_call;    /* at most */
+    bool loose_tools; /* the schemas of tools that are not strict are left out: their grammar was too large for the engine */
     bool marks_tools; /* they have cache_control (Anthropic) */
     generation_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
@@ -272,7 +273,7 @@ void generation_hold(generation *gen, json_t *value, server_problem *p);
 void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p);
 /* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are borrowed. */
 void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p);
-/* Names a thing of the request that is left out without harm: a warning, or with --strict a problem. */
+/* Names a thing of the request that is left out without harm: a warning, or with --strict a problem, as long as the request is parsed. */
 void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) BASE_PRINTF(3, 4);
 /* Adds a call to the last message, of the assistant. */
 void generation_add_call(generation *gen, const char *id, const char *name, const char *arguments, server_problem *p);

@@ -144,7 +144,10 @@ void json_grammar_put_array(json_grammar *g, const json_t *schema, base_buffer *
     }
     if (first && !json_is_array(first)) json_grammar_wrong(g, "prefixItems", "an array of schemas");
     int n = (int)json_array_size(first);
-    bool more = first ? items && !json_is_false(items) : !json_is_false(items);
+    const bool never = items && json_grammar_is_never(g, items);
+    bool more = first ? items && !never : !never;
+    for (int i = 0; i < n; i++)
+        if (json_grammar_is_never(g, json_array_get(first, (size_t)i))) n = i, more = false; /* the array ends before it */
     if (max != JSON_GRAMMAR_NONE && n > max) n = max;
     if ((max != JSON_GRAMMAR_NONE && max < min) || (!more && n < min)) json_grammar_wrong(g, "minItems", "a representable number");
     if (!more && n > 1 && json_is_true(json_object_get(schema, "uniqueItems")))

@@ -20,6 +20,7 @@
 
 #define JSON_GRAMMAR_NO_TARGET (-1)
 #define JSON_GRAMMAR_NONE (-1)
+#define JSON_GRAMMAR_NAME_BYTES 32
 #define JSON_GRAMMAR_TEXT_(x) #x
 #define JSON_GRAMMAR_TEXT(x) JSON_GRAMMAR_TEXT_(x)
 
@@ -34,7 +35,8 @@ typedef struct ref_edge {
 
 struct json_grammar {
     base_buffer text;
-    json_t *owned; /* an array: merged schemas, which targets may point into */
+    json_t *owned;   /* an array: merged schemas, which targets may point into */
+    json_t *dropped; /* an array of texts */
     int n_rules;
 
     /* of the schema that is added */
@@ -42,15 +44,18 @@ struct json_grammar {
     const json_t *document;
     server_problem *problem;
     bool strict;
+    bool spoiled;                          /* not strict: the schema that is visited is malformed, or allows nothing: it is visited again ... */
+    char spoiler[JSON_GRAMMAR_NAME_BYTES]; /* ... without this keyword; "": any value will do */
+    bool too_large;                        /* not strict: the schema that is added has no rules */
     base_buffer place;
-    int depth, n_visits;
-    int target; /* the target that begins here, with nothing written since; JSON_GRAMMAR_NO_TARGET */
+    int depth, n_visits, n_never; /* n_never: schemas that json_grammar_is_never looked at */
+    int target;                   /* the target that begins here, with nothing written since; JSON_GRAMMAR_NO_TARGET */
     ref_target targets[JSON_GRAMMAR_REFS];
     ref_edge edges[JSON_GRAMMAR_EDGES];
     int n_targets, n_edges;
 };
 
-/* ---- json_grammar_write.c: after a problem each does nothing ---- */
+/* ---- json_grammar_write.c: after a problem, or in a spoiled schema, each does nothing ---- */
 
 bool json_grammar_failed(const json_grammar *g);
 /* An error of a buffer, as a problem. */
@@ -75,13 +80,20 @@ size_t json_grammar_go_to(json_grammar *g, const char *name);
 size_t json_grammar_go_to_index(json_grammar *g, const char *name, size_t i);
 void json_grammar_go_back(json_grammar *g, size_t before);
 const char *json_grammar_place(const json_grammar *g);
-/* The schema is none: refused whether strict or not. */
+/* The schema is malformed, or allows nothing: refused where strict, else without this keyword. */
 void json_grammar_wrong(json_grammar *g, const char *name, const char *expected);
+/* A limit: refused where strict; else the schema that is added allows anything. */
+void json_grammar_too_large(json_grammar *g, const char *why);
+/* Notes what is dropped at the place, or a keyword there. */
+void json_grammar_drop(json_grammar *g, const char *name, const char *why);
 /* It cannot be honoured: refused where strict; else any value will do where `out` is given. */
 void json_grammar_unsupported(json_grammar *g, const char *name, const char *why, base_buffer *out);
 
 /* A bound of a size: minItems, maxLength, ...; `none` where there is none, or it cannot be honoured. */
 int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name, int none);
+
+/* Is it known that no value fits the schema? */
+bool json_grammar_is_never(json_grammar *g, const json_t *schema);
 
 /* ---- the types ---- */
 

@@ -8,7 +8,10 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/json_number.h"
 #include "server/generation/json_grammar_internal.h"
 #include "server/generation/json_grammar_numbers.h"
 
@@ -20,26 +23,33 @@
 /* ---- bounds ---- */
 
 /* A bound as the nearest whole number inside of it. strict: the exclusive one, or true for the other as it was once. Returns whether it
- * is there and can be honoured. */
-static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool whole, int64_t *out) {
+ * is there and can be honoured; one that no number of JSON_GRAMMAR_BOUND_DIGITS digits exceeds is as good as none. */
+static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool whole, json_grammar_whole *out) {
     const char *name = upper ? "maximum" : "minimum", *outside = upper ? "exclusiveMaximum" : "exclusiveMinimum";
     const json_t *in = json_object_get(schema, name), *ex = json_object_get(schema, outside);
-    bool exclusive = json_is_number(ex) || (json_is_true(ex) && json_is_number(in));
-    const json_t *value = json_is_number(ex) ? ex : in;
-    double v = json_number_value(value);
-    if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
-    if (!json_is_number(value)) json_grammar_wrong(g, name, "a number");
-    else if (json_is_number(ex) && json_is_number(in)) json_grammar_unsupported(g, outside, "give only one bound", NULL);
-    else if (!whole && (exclusive || v != floor(v)))
-        json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
-    else if (!(fabs(v) <= (double)JSON_GRAMMAR_MAX_NUMBER)) json_grammar_unsupported(g, name, "numbers have at most 16 digits", NULL);
-    else {
-        double edge = upper ? floor(v) : ceil(v);
-        *out = (int64_t)edge;
-        if (exclusive && edge == v) *out += upper ? -1 : 1;
-        return true;
+    bool exclusive = json_is_number(ex) || (json_is_true(ex) && json_is_number(in)), exact = false;
+    if (json_is_number(ex) && json_is_number(in)) { /* the narrower one */
+        const int order = base_json_number_compare(in, ex);
+        exclusive = upper ? order >= 0 : order <= 0;
     }
-    return false;
+    const json_t *value = json_is_number(ex) && exclusive ? ex : in;
+    const char *used = value == ex ? outside : name;
+    if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
+    if (!json_is_number(value)) {
+        json_grammar_wrong(g, name, "a number");
+        return false;
+    }
+    if (!json_grammar_whole_read(value, !upper, out, &exact)) {
+        if (out->negative == upper)
+            json_grammar_unsupported(g, used, "bounds have at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_BOUND_DIGITS) " digits", NULL);
+        return false;
+    }
+    if (!whole && (exclusive || !exact)) {
+        json_grammar_unsupported(g, exclusive ? outside : name, "bounds of numbers must be whole and inclusive", NULL);
+        return false;
+    }
+    if (exclusive && exact) json_grammar_whole_step(out, !upper);
+    return true;
 }
 
 /* ---- multiples ---- */
@@ -62,7 +72,7 @@ static bool multiple_of(json_grammar *g, const json_t *schema, bool whole, multi
     const json_t *value = json_object_get(schema, "multipleOf");
     const double v = json_number_value(value);
     if (!value || json_is_null(value) || json_grammar_failed(g)) return false;
-    if (!json_is_number(value) || !(v > 0)) {
+    if (!json_is_number(value) || !(v > 0) || !isfinite(v)) {
         json_grammar_wrong(g, "multipleOf", "a number above 0");
         return false;
     }
@@ -178,15 +188,30 @@ static void put_multiples(json_grammar *g, multiple m, bool negative, bool zero,
     json_grammar_put(g, out, ")");
 }
 
+/* Bounds of numbers of JSON_GRAMMAR_DIGITS digits, as int64; others are as good as none. Returns whether lo and hi are bounds. */
+static bool short_bound(bool there, const json_grammar_whole *w, int64_t *out) {
+    if (!there || strlen(w->digits) > JSON_GRAMMAR_DIGITS) return false;
+    *out = strtoll(w->digits, NULL, 10);
+    if (w->negative) *out = -*out;
+    return true;
+}
+
+typedef struct bounds {
+    bool low, high; /* they are there */
+    json_grammar_whole lo, hi;
+} bounds;
+
 /* Has it written the numbers of a schema with multipleOf? */
-static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, bool low, bool high, int64_t lo, int64_t hi,
-                                  base_buffer *out) {
+static bool put_multiples_between(json_grammar *g, const json_t *schema, bool whole, const bounds *b, base_buffer *out) {
     multiple m;
+    int64_t lo = 0, hi = 0;
     if (!multiple_of(g, schema, whole, &m)) return false;
-    if (low && high && put_listed(g, m, lo, hi, out)) return true;
+    const bool low = short_bound(b->low, &b->lo, &lo), high = short_bound(b->high, &b->hi, &hi);
+    const bool beyond = (b->low && !low && !b->lo.negative) || (b->high && !high && b->hi.negative);
+    if (!beyond && low && high && put_listed(g, m, lo, hi, out)) return true;
     int64_t a = m.a;
     while (m.places == 0 && a % 10 == 0) a /= 10;
-    if (high || (low && lo != 0 && !(lo == 1 && m.places == 0)))
+    if (beyond || high || (low && lo != 0 && !(lo == 1 && m.places == 0)))
         json_grammar_unsupported(g, "multipleOf",
                                  "with minimum and maximum up to " JSON_GRAMMAR_TEXT(MAX_LISTED) " multiples, or with a minimum of 0 alone", NULL);
     else if (a > MAX_MODULUS)
@@ -201,14 +226,25 @@ static bool put_multiples_between(json_grammar *g, const json_t *schema, bool wh
 
 /* ---- numbers ---- */
 
+/* What a bound that is not there stands for: enough digits to pass the other one. */
+static json_grammar_whole open_end(const json_grammar_whole *other, bool there, bool negative) {
+    const size_t n = there && other->negative == negative ? strlen(other->digits) + 1 : 0;
+    return json_grammar_whole_nines(BASE_MAX(n, JSON_GRAMMAR_DIGITS), negative);
+}
+
 void json_grammar_put_number(json_grammar *g, const json_t *schema, bool whole, base_buffer *out) {
-    int64_t lo = -JSON_GRAMMAR_MAX_NUMBER, hi = JSON_GRAMMAR_MAX_NUMBER;
-    bool low = bound_of(g, schema, false, whole, &lo), high = bound_of(g, schema, true, whole, &hi);
-    if (json_grammar_failed(g) || put_multiples_between(g, schema, whole, low, high, lo, hi, out) || json_grammar_failed(g)) return;
-    if (!low && !high) json_grammar_put(g, out, whole ? " integer" : " number");
-    else if (lo > hi) json_grammar_wrong(g, "minimum", "at most maximum");
+    bounds b = {0};
+    b.low = bound_of(g, schema, false, whole, &b.lo);
+    b.high = bound_of(g, schema, true, whole, &b.hi);
+    if (json_grammar_failed(g)) return;
+    if (!b.low) b.lo = open_end(&b.hi, b.high, true);
+    if (!b.high) b.hi = open_end(&b.lo, b.low, false);
+    if (json_grammar_whole_compare(&b.lo, &b.hi) > 0)
+        json_grammar_wrong(g, json_object_get(schema, "minimum") ? "minimum" : "exclusiveMinimum", "at most maximum");
+    if (json_grammar_failed(g) || put_multiples_between(g, schema, whole, &b, out) || json_grammar_failed(g)) return;
+    if (!b.low && !b.high) json_grammar_put(g, out, whole ? " integer" : " number");
     else {
         json_grammar_put(g, out, " ");
-        if (!json_grammar_failed(g)) json_grammar_check(g, whole ? json_grammar_integers(out, lo, hi) : json_grammar_reals(out, lo, hi));
+        if (!json_grammar_failed(g)) json_grammar_check(g, whole ? json_grammar_integers(out, &b.lo, &b.hi) : json_grammar_reals(out, &b.lo, &b.hi));
     }
 }

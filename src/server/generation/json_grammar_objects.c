@@ -29,6 +29,7 @@ typedef struct property_list {
     const json_t *additional;     /* the schema of the others: false: none; true: any value */
     json_grammar_text_rule names; /* that propertyNames allows */
     const json_t *allowed;        /* propertyNames' enum; NULL: none */
+    json_t *barred;               /* names that no property may have; kept by the grammar; NULL: none */
 } property_list;
 
 static bool json_grammar_is_in(const json_t *names, const char *name) {
@@ -43,6 +44,13 @@ static bool has_property(const property_list *l, const char *name) {
     for (size_t i = 0; i < l->n; i++)
         if (strcmp(l->items[i].name, name) == 0) return true;
     return false;
+}
+
+/* Its schema allows nothing: it may not be there. */
+static void bar_property(json_grammar *g, property_list *l, const char *name) {
+    if (json_grammar_failed(g)) return;
+    if (!l->barred) l->barred = (json_t *)json_grammar_own(g, json_array());
+    if (l->barred && json_array_append_new(l->barred, json_string(name))) server_fail_memory(g->problem);
 }
 
 static void add_property(json_grammar *g, property_list *l, const char *name, const json_t *schema, bool required) {
@@ -63,14 +71,23 @@ static void list_properties(json_grammar *g, const json_t *schema, property_list
     for (size_t i = 0; i < json_array_size(order); i++) {
         name = json_string_value(json_array_get(order, i));
         one = name ? json_object_get(properties, name) : NULL;
-        if (one) add_property(g, l, name, one, json_grammar_is_in(required, name));
+        if (one && !json_grammar_is_never(g, one)) add_property(g, l, name, one, json_grammar_is_in(required, name));
     }
     json_object_foreach(properties, name, one) {
-        if (!json_is_false(one)) add_property(g, l, name, one, json_grammar_is_in(required, name));
+        const bool never = json_grammar_is_never(g, one);
+        if (never && json_grammar_is_in(required, name)) json_grammar_wrong(g, "required", "names of properties that may have a value");
+        if (never && !g->strict && !json_is_false(one)) {
+            const size_t before = json_grammar_go_to(g, "properties");
+            json_grammar_drop(g, name, "no value fits it: it is not written");
+            json_grammar_go_back(g, before);
+        }
+        if (never) bar_property(g, l, name);
+        else add_property(g, l, name, one, json_grammar_is_in(required, name));
     }
     for (size_t i = 0; i < json_array_size(required); i++) {
         name = json_string_value(json_array_get(required, i));
         if (!name) json_grammar_wrong(g, "required", "an array of names");
+        else if (json_grammar_is_in(l->barred, name)) continue;
         else if (json_is_false(json_object_get(schema, "additionalProperties")) && !has_property(l, name))
             json_grammar_wrong(g, "required", "names from properties");
         else add_property(g, l, name, NULL, true);
@@ -116,7 +133,7 @@ static bool is_first(const property_list *l, size_t i, size_t n) {
 }
 
 /* Quoted names outside of the list: for each prefix of a listed name, the continuations that no listed name has. */
-static void put_other_names(json_grammar *g, base_buffer *out, const property_list *l) {
+static void put_names_outside(json_grammar *g, base_buffer *out, const property_list *l) {
     bool any = false;
     json_grammar_put(g, out, "\"\\\"\" (");
     for (size_t i = 0; i < l->n && !json_grammar_failed(g); i++) {
@@ -130,6 +147,20 @@ static void put_other_names(json_grammar *g, base_buffer *out, const property_li
     json_grammar_put(g, out, any ? ") \"\\\"\"" : "plain*) \"\\\"\"");
 }
 
+/* ... and outside of the barred names. */
+static void put_other_names(json_grammar *g, base_buffer *out, const property_list *l) {
+    const size_t n_barred = json_array_size(l->barred);
+    property *names = base_calloc(l->n + n_barred + 1, sizeof(*names));
+    if (!names) {
+        server_fail_memory(g->problem);
+        return;
+    }
+    if (l->n > 0) memcpy(names, l->items, l->n * sizeof(*names));
+    for (size_t i = 0; i < n_barred; i++) names[l->n + i].name = json_string_value(json_array_get(l->barred, i));
+    put_names_outside(g, out, &(property_list){.items = names, .n = l->n + n_barred});
+    base_free(names);
+}
+
 /* ---- names ---- */
 
 /* additionalProperties. Without it other properties are allowed only where the schema lists none. */
@@ -137,6 +168,7 @@ static void read_additional(json_grammar *g, const json_t *schema, property_list
     const json_t *others = json_object_get(schema, "additionalProperties");
     const bool lists = json_object_get(schema, "properties") || json_object_get(schema, "required") || json_object_get(schema, "patternProperties");
     if (others && !json_is_boolean(others) && !json_is_object(others)) json_grammar_wrong(g, "additionalProperties", "true, false or a schema");
+    if (json_grammar_is_never(g, others)) others = json_grammar_own(g, json_boolean(false));
     l->additional = others ? others : json_grammar_own(g, json_boolean(!lists));
 }
 
@@ -195,6 +227,8 @@ static void apply_names(json_grammar *g, property_list *l) {
 static bool is_apart(const property_list *l, const regex *pattern) {
     for (size_t i = 0; i < l->n; i++)
         if (regex_matches(pattern, l->items[i].name)) return false;
+    for (size_t i = 0; i < json_array_size(l->barred); i++)
+        if (regex_matches(pattern, json_string_value(json_array_get(l->barred, i)))) return false;
     return true;
 }
 
@@ -205,7 +239,7 @@ static void put_other(json_grammar *g, base_buffer *out, const json_t *schema) {
 
 /* Names that a pattern, or lengths, of propertyNames allow. Those of the list are among them, and cannot be left out. */
 static void put_limited_names(json_grammar *g, const property_list *l, base_buffer *out) {
-    if (l->n == 0) json_grammar_put_text(g, &l->names, out);
+    if (l->n == 0 && !l->barred) json_grammar_put_text(g, &l->names, out);
     else {
         json_grammar_unsupported(g, "propertyNames", "other properties could have a listed name: leave additionalProperties out, or give enum",
                                  NULL);
@@ -234,7 +268,7 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
     int n = 0;
     size_t before = json_grammar_go_to(g, "patternProperties");
     json_object_foreach((json_t *)patterns, key, schema) {
-        if (json_grammar_failed(g) || n == MAX_PATTERNS || json_is_false(schema)) continue;
+        if (json_grammar_failed(g) || n == MAX_PATTERNS || json_grammar_is_never(g, schema)) continue;
         regex *r = parsed[n] = regex_parse(key, why);
         if (!r) {
             if (why[0]) json_grammar_unsupported(g, key, why, NULL);

@@ -35,7 +35,8 @@ json_grammar *json_grammar_new(void) {
     g->text = BASE_BUFFER(JSON_GRAMMAR_BYTES);
     g->place = BASE_BUFFER(PLACE_BYTES);
     g->owned = json_array();
-    if (g->owned && base_buffer_append_str(&g->text, any_json) == 0) return g;
+    g->dropped = json_array();
+    if (g->owned && g->dropped && base_buffer_append_str(&g->text, any_json) == 0) return g;
     json_grammar_free(g);
     return NULL;
 }
@@ -45,6 +46,7 @@ void json_grammar_free(json_grammar *g) {
     base_buffer_free(&g->text);
     base_buffer_free(&g->place);
     json_decref(g->owned);
+    json_decref(g->dropped);
     base_free(g);
 }
 
@@ -59,13 +61,11 @@ base_buffer *json_grammar_text(json_grammar *g) { return &g->text; }
 /* ---- writing ---- */
 
 void json_grammar_check(json_grammar *g, int rc) {
-    if (rc == RP_ERR_LIMIT)
-        server_fail(g->problem, SERVER_INVALID, NULL, "'%.200s' is too large: its grammar has more than %zu bytes",
-                    g->place.data ? g->place.data : "", JSON_GRAMMAR_BYTES);
+    if (rc == RP_ERR_LIMIT) json_grammar_too_large(g, "its grammar has more than 1 MB");
     else if (rc) server_fail_memory(g->problem);
 }
 
-bool json_grammar_failed(const json_grammar *g) { return g->problem->kind != SERVER_FINE; }
+bool json_grammar_failed(const json_grammar *g) { return g->problem->kind != SERVER_FINE || g->spoiled || g->too_large; }
 
 void json_grammar_put(json_grammar *g, base_buffer *out, const char *text) {
     if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_append_str(out, text));
@@ -111,8 +111,7 @@ void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
 
 size_t json_grammar_go_to(json_grammar *g, const char *name) {
     size_t before = g->place.len;
-    if (!json_grammar_failed(g) && base_buffer_printf(&g->place, ".%.128s", name))
-        server_fail(g->problem, SERVER_INVALID, NULL, "the schema is nested too deep: '%.300s'", g->place.data ? g->place.data : "");
+    if (!json_grammar_failed(g) && base_buffer_printf(&g->place, ".%.128s", name)) json_grammar_too_large(g, "it is nested too deep");
     return before;
 }
 
@@ -128,16 +127,51 @@ void json_grammar_go_back(json_grammar *g, size_t before) {
 
 const char *json_grammar_place(const json_grammar *g) { return g->place.data ? g->place.data : ""; }
 
+void json_grammar_drop(json_grammar *g, const char *name, const char *why) {
+    if (json_array_size(g->dropped) >= JSON_GRAMMAR_MAX_DROPPED) return;
+    base_buffer text = BASE_BUFFER(PLACE_BYTES + 1024);
+    int rc = base_buffer_printf(&text, name ? "%s.%s (%s)" : "%s%s (%s)", json_grammar_place(g), name ? name : "", why);
+    json_t *line = rc ? NULL : server_json_text(text.data, text.len);
+    bool known = false;
+    for (size_t i = 0; i < json_array_size(g->dropped); i++) known |= json_equal(json_array_get(g->dropped, i), line);
+    if (line && !known) json_array_append(g->dropped, line);
+    json_decref(line);
+    base_buffer_free(&text);
+}
+
+const json_t *json_grammar_dropped(const json_grammar *g) { return g->dropped; }
+
+void json_grammar_too_large(json_grammar *g, const char *why) {
+    if (json_grammar_failed(g)) return;
+    if (g->strict) server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s' is too large: %s", json_grammar_place(g), why);
+    else json_grammar_drop(g, NULL, why);
+    g->too_large = !g->strict;
+}
+
 void json_grammar_wrong(json_grammar *g, const char *name, const char *expected) {
+    char why[160];
+    if (json_grammar_failed(g)) return;
+    if (!g->strict) {
+        snprintf(why, sizeof(why), "give %.140s", expected);
+        json_grammar_drop(g, name, why);
+        g->spoiled = true;
+        snprintf(g->spoiler, sizeof(g->spoiler), "%s", name ? name : "");
+        return;
+    }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
     server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g), expected);
     json_grammar_go_back(g, before);
 }
 
 void json_grammar_unsupported(json_grammar *g, const char *name, const char *why, base_buffer *out) {
+    if (json_grammar_failed(g)) return;
+    if (!g->strict) {
+        json_grammar_drop(g, name, why);
+        if (out) json_grammar_put(g, out, " value");
+        return;
+    }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
-    if (g->strict) server_fail(g->problem, SERVER_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
-    else if (out) json_grammar_put(g, out, " value");
+    server_fail(g->problem, SERVER_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
     json_grammar_go_back(g, before);
 }
 
@@ -147,7 +181,10 @@ int json_grammar_size_of(json_grammar *g, const json_t *schema, const char *name
     const json_t *value = json_object_get(schema, name);
     double v = json_number_value(value);
     if (!value || json_is_null(value) || json_grammar_failed(g)) return none;
-    if (json_is_string(value)) v = strtod(json_string_value(value), NULL); /* Gemini's way to write 64 bits */
+    if (json_is_string(value)) { /* Gemini's way to write 64 bits */
+        const char *text = json_string_value(value);
+        v = text[0] && text[strspn(text, "0123456789")] == '\0' ? strtod(text, NULL) : -1;
+    }
     if (!(v >= 0 && v == floor(v)) || !(json_is_number(value) || json_is_string(value))) json_grammar_wrong(g, name, "a whole number from 0");
     else if (v > JSON_GRAMMAR_REPEATS) json_grammar_unsupported(g, name, "sizes of at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_REPEATS), NULL);
     else return (int)v;

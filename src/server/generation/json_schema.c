@@ -149,7 +149,11 @@ static json_t *common_multiple(const json_t *a, const json_t *b) {
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
     if (base_json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
-    if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) return json_schema_common(a, b);
+    if (strcmp(name, "const") == 0) return json_false(); /* no value is both */
+    if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) {
+        json_t *common = json_schema_common(a, b);
+        return common ? common : json_false();
+    }
     if (strcmp(name, "required") == 0 && json_is_array(a) && json_is_array(b)) return json_schema_united(a, b);
     if (strcmp(name, "properties") == 0 && json_is_object(a) && json_is_object(b)) return all_properties(a, b);
     if (strcmp(name, "multipleOf") == 0) return common_multiple(a, b);
@@ -184,6 +188,11 @@ json_t *json_schema_merge(const json_t *a, const json_t *b, const char **conflic
         const json_t *own = json_object_get(all, name);
         json_t *set = *conflict ? NULL : own ? json_schema_combined(name, own, value) : json_incref(value);
         if (!set && !*conflict) *conflict = name;
+        const bool never = own && json_is_false(set) && (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0 || strcmp(name, "const") == 0);
+        if (never && !base_json_equal(own, value)) {
+            json_decref(all);
+            return set;
+        }
         if (set) json_object_set_new(all, name, set);
     }
     if (!*conflict) return all;

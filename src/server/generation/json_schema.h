@@ -12,8 +12,8 @@ const json_t *json_schema_resolve(const json_t *document, const char *ref);
 /* Whether the schema has a keyword, besides `but` (may be NULL), that constrains text. */
 bool json_schema_constrains(const json_t *schema, const char *but);
 
-/* The intersection of two schemas; owned by the caller (json_decref). NULL: out of memory, or *conflict is the keyword that cannot be merged
- * (borrowed from a or b, or static). */
+/* The intersection of two schemas; owned by the caller (json_decref). false: their types, enums or consts have nothing in
+ * common. NULL: out of memory, or *conflict is the keyword that cannot be merged (borrowed from a or b, or static). */
 json_t *json_schema_merge(const json_t *a, const json_t *b, const char **conflict);
 
 #endif

@@ -327,7 +327,8 @@ static int read_key(tool_finder *f, bool *goes_on) {
         return tool_items_end(f, false);
     }
     f->state = IN_VALUE;
-    f->is_text_value = tool_values_is_text(tool_items_last(f)->tool, name, n_name);
+    f->is_text_value = tool_values_is_text(f->form, tool_items_last(f)->tool, name, n_name);
+    tool_values_begin(f);
     rc = f->n_values++ > 0 ? tool_items_arguments(f, ", ", 2) : 0;
     if (!rc) rc = tool_values_string(f, name, n_name);
     if (!rc) rc = tool_items_arguments(f, f->is_text_value ? ": \"" : ": ", f->is_text_value ? 3 : 2);
@@ -336,8 +337,8 @@ static int read_key(tool_finder *f, bool *goes_on) {
     return rc;
 }
 
-/* Where the value ends; without its end, how much of it is certain. A line end before the end belongs to it. */
-static bool find_value_end(const tool_finder *f, size_t *n) {
+/* Where the text of a value ends; without its end, how much of it is certain. A line end before the end belongs to it. */
+static bool find_text_end(const tool_finder *f, size_t *n) {
     const char *end = tool_heads_value_end(f->form);
     const size_t length = strlen(end);
     const base_buffer *b = &f->held;
@@ -352,14 +353,15 @@ static bool find_value_end(const tool_finder *f, size_t *n) {
 }
 
 static int read_value(tool_finder *f, bool *goes_on) {
-    size_t n;
+    size_t n = 0;
     int rc = 0;
     if (f->skips_line && f->held.len > 0) {
         if (f->held.data[0] == '\n') tool_items_drop(f, 1);
         f->skips_line = false;
     }
-    const bool over = find_value_end(f, &n);
-    const size_t end = over ? n + strlen(tool_heads_value_end(f->form)) : n;
+    size_t n_end = strlen(tool_heads_value_end(f->form));
+    const bool over = f->is_text_value ? find_text_end(f, &n) : tool_values_end(f, &n, &n_end);
+    const size_t end = over ? n + n_end : n;
     if (over && f->form->body == TOOL_BODY_PARAMETERS && n > 0 && f->held.data[n - 1] == '\n') n--;
     if (!over) *goes_on = false;
     if (!f->is_text_value) {
@@ -377,13 +379,17 @@ static int read_value(tool_finder *f, bool *goes_on) {
 
 /* ---- all of it ---- */
 
-int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
+static int read_on(tool_finder *f, bool goes_on) {
     static int (*const states[])(tool_finder * f, bool *goes_on) = {tool_finder_read_text, read_reasoning, read_header, read_head,
                                                                     tool_finder_read_arguments, read_key, read_value, read_tail, read_next};
-    int rc = base_buffer_append(&f->held, text, n);
-    bool goes_on = n > 0;
+    int rc = 0;
     while (goes_on && !rc) rc = states[f->state](f, &goes_on);
     return rc;
+}
+
+int tool_finder_feed(tool_finder *f, const char *text, size_t n) {
+    int rc = base_buffer_append(&f->held, text, n);
+    return rc ? rc : read_on(f, n > 0);
 }
 
 /* What was held back in text is white space and the beginning of a mark. */
@@ -405,6 +411,12 @@ rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t 
 /* White space after the last call or after reasoning belongs to it; so does an incomplete closing text. */
 int tool_finder_finish(tool_finder *f) {
     const base_buffer *b = &f->held;
+    for (size_t left = 0; f->state == IN_VALUE && !f->is_text_value && left != b->len;) {
+        left = b->len;
+        tool_values_give_up(f);
+        int rc = read_on(f, true);
+        if (rc) return rc;
+    }
     const bool is_space = tool_heads_spaces(b, 0) == b->len, after_call = f->n_items > 0 && tool_items_last(f)->tool;
     const int state = f->state;
     f->state = IN_TEXT;

@@ -61,6 +61,7 @@ typedef struct tool_mark {
     bool at_start;
 } tool_mark;
 #define TOOL_MAX_MARKS 16
+#define TOOL_VALUE_DEPTH 1024 /* of JSON in a value; a deeper one ends where a text does */
 
 typedef struct tool_finder {
     const generation *gen; /* borrowed: tools, convention, whether the prompt opened reasoning */
@@ -85,6 +86,9 @@ typedef struct tool_finder {
     bool in_string, escaped;
     bool skips_line;    /* VALUE: a line end at its beginning belongs to its mark */
     bool is_text_value; /* VALUE: a string, written as it comes; else JSON, when it is whole */
+    uint8_t scan;       /* VALUE, no string: what its first n_scanned bytes are (tool_values.c) ... */
+    size_t n_scanned;
+    uint64_t brackets[TOOL_VALUE_DEPTH / 64]; /* ... and the brackets that are open in them */
     int32_t n_values;
     tool_on_event on_event;
     void *user;

@@ -11,9 +11,14 @@
 #include "server/generation/guided.h"
 #include "server/generation/json_grammar.h"
 #include "server/generation/json_schema.h"
+#include "server/generation/json_schema_check.h"
+#include "server/generation/tool_heads.h"
+#include "server/generation/tool_values.h"
+
+#define MAX_KEY_BYTES 256 /* a name of an argument, with its marks, is a head */
 
 typedef struct writer {
-    const generation *gen;
+    generation *gen;
     const tool_form *form;
     json_grammar *g;
     server_problem *p;
@@ -87,17 +92,20 @@ static void put_until(writer *w, const char *end, char name[16]) {
 
 /* ---- calls ---- */
 
-/* Arguments are an object, whatever type the schema has. */
-static bool is_any_object(const server_tool *t, server_problem *p) {
+static bool is_type_object(const json_t *type) { return json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0; }
+
+/* Arguments are an object, whatever type the schema has. Any one: no schema that could be enforced. */
+static bool is_any_object(writer *w, const server_tool *t) {
     const json_t *type = json_object_get(t->schema, "type");
-    if (!json_is_object(t->schema) || (type && !(json_is_string(type) && strcasecmp(json_string_value(type), "object") == 0)))
-        server_fail(p, SERVER_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
-    return !type && !json_schema_constrains(t->schema, NULL);
+    const bool is_wrong = !json_is_object(t->schema) || (type && !is_type_object(type));
+    if (is_wrong && t->strict) server_fail(w->p, SERVER_INVALID, t->place, "'%.80s': give a schema of type object", t->place);
+    else if (is_wrong) generation_ignore(w->gen, w->p, "%.120s (a schema of another type than object)", t->place);
+    return is_wrong || (!t->strict && w->gen->loose_tools) || (!type && !json_schema_constrains(t->schema, NULL));
 }
 
 static void put_json_arguments(writer *w, base_buffer *b, const server_tool *t) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (t->schema && !is_any_object(t, w->p)) json_grammar_add(w->g, t->schema, t->place, t->strict, rule, w->p);
+    if (t->schema && !is_any_object(w, t)) json_grammar_add(w->g, t->schema, t->place, t->strict, rule, w->p);
     put(w, b, t->schema ? rule : "\"{}\"");
     put(w, b, " ");
 }
@@ -133,11 +141,9 @@ static void put_named_call(writer *w, base_buffer *b, const server_tool *t) {
 
 /* ---- arguments as text ---- */
 
-static const char *value_end(const writer *w) { return w->form->body == TOOL_BODY_ARG_KEYS ? "</arg_value>" : "</parameter>"; }
-
 /* Any text, and the argument's end. */
 static void put_any_text(writer *w, base_buffer *b) {
-    if (!w->value_until[0]) put_until(w, value_end(w), w->value_until);
+    if (!w->value_until[0]) put_until(w, tool_heads_value_end(w->form), w->value_until);
     put(w, b, w->value_until);
     put(w, b, " ");
 }
@@ -153,47 +159,73 @@ static json_t *schema_of_property(const json_t *schema, const json_t *property) 
     return own;
 }
 
-static bool is_string_type(const json_t *property) {
-    const char *type = json_string_value(json_object_get(property, "type"));
-    return type && strcasecmp(type, "string") == 0;
+/* A line end that belongs to the marks; must: one, since the text has another one beside it. */
+static void put_line(writer *w, base_buffer *b, bool must) {
+    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, must ? "\"\\x0A\" " : "line ");
 }
 
-/* One of the enum's strings as text; false: not an enum of strings. */
-static bool put_enum(writer *w, base_buffer *b, const json_t *property) {
-    const json_t *values = json_object_get(property, "enum"), *fixed = json_object_get(property, "const");
-    const size_t n = json_is_string(fixed) ? 1 : json_array_size(values);
-    for (size_t i = 0; i < n && !fixed; i++)
-        if (!json_is_string(json_array_get(values, i))) return false;
-    if (n == 0) return false;
+/* One of the strings as text. */
+static void put_listed_text(writer *w, base_buffer *b, const json_t *string) {
+    const char *text = json_string_value(string);
+    const size_t n = json_string_length(string);
+    put_line(w, b, text[0] == '\n');
+    put_literal(w, b, text, n);
+    put_line(w, b, n > 0 && text[n - 1] == '\n');
+    put_literal(w, b, tool_heads_value_end(w->form), strlen(tool_heads_value_end(w->form)));
+}
+
+/* One of the strings that the keywords beside them allow; without one, any of them, or a problem. */
+static void put_listed(writer *w, base_buffer *b, const server_tool *t, const char *place, const json_t *property, const json_t *listed) {
+    const size_t n = json_is_string(listed) ? 1 : json_array_size(listed);
+    size_t used = 0;
     put(w, b, "(");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *value = json_is_string(fixed) ? fixed : json_array_get(values, i);
-        if (i > 0) put(w, b, "| ");
-        if (json_string_length(value) > 0) put_literal(w, b, json_string_value(value), json_string_length(value));
-        else put(w, b, "\"\" ");
+    for (int any = 0; any < 2 && used == 0 && !w->p->kind; any++) {
+        if (any && t->strict) server_fail(w->p, SERVER_INVALID, place, "'%.300s': give values that the keywords beside them allow", place);
+        else if (any) generation_ignore(w->gen, w->p, "%.200s (the keywords beside enum or const allow none of its values)", place);
+        for (size_t i = 0; i < n && !w->p->kind; i++) {
+            const json_t *value = json_is_string(listed) ? listed : json_array_get(listed, i);
+            if (!any && json_schema_check(property, property, value) == JSON_SCHEMA_MISFIT) continue;
+            if (used++ > 0) put(w, b, "| ");
+            put_listed_text(w, b, value);
+        }
     }
     put(w, b, ") ");
-    return true;
 }
 
-static void put_value(writer *w, base_buffer *b, const server_tool *t, const json_t *property) {
-    char rule[JSON_GRAMMAR_RULE_BYTES];
-    const bool is_list = put_enum(w, b, property);
-    if (!is_list && is_string_type(property)) {
+static void put_value(writer *w, base_buffer *b, const server_tool *t, const char *name, const json_t *property) {
+    char rule[JSON_GRAMMAR_RULE_BYTES], place[256];
+    const bool is_text = tool_values_is_text(w->form, t, name, strlen(name));
+    const json_t *listed = is_text ? tool_values_listed(property) : NULL;
+    snprintf(place, sizeof(place), "%.120s.properties.%.100s", t->place ? t->place : "", name);
+    if (is_text && !listed) {
+        put_line(w, b, false);
         put_any_text(w, b);
         return;
     }
-    if (!is_list) {
-        json_t *own = schema_of_property(t->schema, property);
-        if (!own) server_fail_memory(w->p);
-        else json_grammar_add(w->g, own, t->place, t->strict, rule, w->p);
-        json_decref(own);
-        if (w->p->kind) return;
-        put(w, b, rule);
-        put(w, b, " ");
-    }
-    if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "line ");
-    put_literal(w, b, value_end(w), strlen(value_end(w)));
+    json_t *own = schema_of_property(t->schema, property);
+    if (!own) server_fail_memory(w->p);
+    else if (listed) put_listed(w, b, t, place, own, listed);
+    else json_grammar_add(w->g, own, place, t->strict, rule, w->p);
+    json_decref(own);
+    if (listed || w->p->kind) return;
+    put_line(w, b, false);
+    put(w, b, rule);
+    put(w, b, " ");
+    put_line(w, b, false);
+    put_literal(w, b, tool_heads_value_end(w->form), strlen(tool_heads_value_end(w->form)));
+}
+
+/* A name that its marks end, or that is too long for a head, cannot be written. */
+static bool is_writable(writer *w, const server_tool *t, const char *name) {
+    const bool keys = w->form->body == TOOL_BODY_ARG_KEYS, fits = strlen(name) <= MAX_KEY_BYTES && !strchr(name, keys ? '<' : '>');
+    char place[256];
+    if (fits) return true;
+    snprintf(place, sizeof(place), "%.120s.properties.%.100s", t->place ? t->place : "", name);
+    if (t->strict)
+        server_fail(w->p, SERVER_UNSUPPORTED, place, "'%.300s' is not supported: this model writes names without '%c', of at most %d bytes",
+                    place, keys ? '<' : '>', MAX_KEY_BYTES);
+    else generation_ignore(w->gen, w->p, "%.200s (this model cannot write the name)", place);
+    return false;
 }
 
 static void put_key(writer *w, base_buffer *b, const char *name, const char *rule) {
@@ -201,8 +233,7 @@ static void put_key(writer *w, base_buffer *b, const char *name, const char *rul
     put_text(w, b, keys ? "\n<arg_key>" : "\n<parameter=");
     if (name) put_literal(w, b, name, strlen(name));
     else put(w, b, rule);
-    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">");
-    if (!keys) put(w, b, "line "); /* belongs to the marks; other white space would be the value's */
+    put_text(w, b, keys ? "</arg_key>\n<arg_value>" : ">"); /* white space after it would be the value's */
 }
 
 static bool is_required(const json_t *schema, const char *name) {
@@ -216,21 +247,24 @@ static bool is_required(const json_t *schema, const char *name) {
 
 /* A name, and its arguments in the order of the schema; without properties, any. */
 static void put_text_call(writer *w, base_buffer *b, const server_tool *t) {
-    json_t *properties = json_object_get(t->schema, "properties"), *one;
     const char *name;
+    json_t *one;
     put_literal(w, b, t->name, strlen(t->name));
     if (w->form->body == TOOL_BODY_PARAMETERS) put(w, b, "\">\" ");
-    const bool any = t->schema && is_any_object(t, w->p);
+    const bool any = t->schema && is_any_object(w, t);
+    json_t *properties = any ? NULL : json_object_get(t->schema, "properties");
     json_object_foreach(properties, name, one) {
         const bool required = is_required(t->schema, name);
+        if ((json_is_false(one) && !required) || !is_writable(w, t, name)) continue;
         put(w, b, required ? "" : "(");
         put_key(w, b, name, NULL);
-        put_value(w, b, t, one);
+        put_value(w, b, t, name, one);
         put(w, b, required ? "" : ")? ");
     }
     if (any) {
         put(w, b, "(");
         put_key(w, b, NULL, "[A-Za-z0-9_.-]{1,64} ");
+        put_line(w, b, false);
         put_any_text(w, b);
         put(w, b, ")* ");
     }
@@ -334,6 +368,8 @@ int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
     put(&w, text, calls ? "calls)\n" : ")\n");
     gen->grammar = generation_keep(gen, text->data, p);
     gen->grammar_trigger = calls && !from_start ? w.form->open : NULL;
+    for (size_t i = 0; i < json_array_size(json_grammar_dropped(w.g)); i++)
+        generation_ignore(gen, p, "%s", json_string_value(json_array_get(json_grammar_dropped(w.g), i)));
     json_grammar_free(w.g);
     return (int)p->kind;
 }

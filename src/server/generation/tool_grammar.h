@@ -6,7 +6,8 @@
  *
  * Reasoning before them is free if the model has it, the dialect has a place for it, and the request does not switch it off. Forms that begin
  * with JSON itself have no trigger: an answer that may call is free. Strings that are written as text (TOOL_BODY_ARG_KEYS,
- * TOOL_BODY_PARAMETERS) are any text without the argument's end, or one of an enum. Any thread.
+ * TOOL_BODY_PARAMETERS) are any text without the argument's end, or one of an enum (tool_values_is_text); all other values are JSON. What of
+ * schemas of tools that are not strict is not enforced is a warning (generation_ignore). Any thread.
  */
 #ifndef SERVER_TOOL_GRAMMAR_H
 #define SERVER_TOOL_GRAMMAR_H

@@ -248,6 +248,15 @@ int tools_write(generation *gen, const char *chat_format, server_problem *p) {
     return (int)p->kind;
 }
 
+bool tools_loosen(generation *gen, server_problem *p) {
+    bool any = false;
+    for (size_t i = 0; i < gen->n_tools; i++) any |= gen->tools[i].schema && !gen->tools[i].strict && !gen->tools[i].barred;
+    if (p->kind || gen->loose_tools || !any || !gen->grammar || !tools_are_on(gen)) return false;
+    gen->loose_tools = true;
+    generation_ignore(gen, p, "the schemas of tools that are not strict (their grammar is too large)");
+    return tools_constrain(gen, p) == SERVER_FINE;
+}
+
 int tools_constrain(generation *gen, server_problem *p) {
     if (!p->kind && (tools_are_on(gen) || gen->wants_json || guided_is_text(gen))) tool_grammar_make(gen, tools_are_on(gen), p);
     return (int)p->kind;

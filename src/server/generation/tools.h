@@ -29,5 +29,7 @@ int tools_check(generation *gen, server_problem *p);
 int tools_write(generation *gen, const char *chat_format, server_problem *p);
 /* Sets gen->grammar (tool_grammar.h), for gen->convention, after the prompt is known. */
 int tools_constrain(generation *gen, server_problem *p);
+/* The engine refused the grammar for its size: makes one without the schemas of tools that are not strict. false: there is none, or a problem. */
+bool tools_loosen(generation *gen, server_problem *p);
 
 #endif
