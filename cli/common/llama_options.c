@@ -55,6 +55,7 @@ static const llama_option table[] = {
     {"--keep --context-shift --no-context-shift", NULL, "an answer ends at the end of the context: leave it out"},
     /* prompts and answers */
     {"-p --prompt", "prompt", NULL},
+    {"--text", "prompt", "with --raw the model continues the text"}, /* its name here before --prompt was text */
     {"-f --file -bf --binary-file", "file", NULL},
     {"-sys --system-prompt", "system", NULL},
     {"-sysf --system-prompt-file", "system", "its text, as in --system \"$(cat FILE)\""},

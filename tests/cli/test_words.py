@@ -175,7 +175,7 @@ class Slips(Case):
         self.refused("unknown option '-no-cnv' of 'reprise run': use --raw", "run", "x.gguf", "-no-cnv")
         self.refused("unknown option '-sys' of 'reprise run': use --system", "run", "x.gguf", "-sys", "Be brief.")
         self.refused("unknown option '--max-model-len' of 'reprise serve': use --ctx", "serve", "x.gguf", "--max-model-len", "4096")
-        self.refused("unknown option '--text' of 'reprise run': did you mean '--temp'?", "run", "x.gguf", "--text", "x")
+        self.refused("unknown option '--text' of 'reprise run': use --prompt: with --raw the model continues the text", "run", "x.gguf", "--text", "x")
         self.refused("unknown option '-p' of 'reprise chat': it is --prompt of 'reprise run': leave it out here", "chat", "x.gguf", "-p", "x")
 
     def test_a_model_without_its_option(self):
