@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #ifdef __GLIBC__
-#include <malloc.h>
 #endif
 
 #include "common/command.h"
@@ -123,17 +122,6 @@ static void hangup_stop(route_hangup *h) {
 
 /* ---- a run ---- */
 
-/* Of each thread. Beyond that, memory goes back to the system. */
-#define KEPT_BYTES (16 << 20)
-
-/* Long prompts take and free megabytes: kept, they need not be cleared by the system, page by page, for every request. */
-static void keep_memory(void) {
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES / 2);
-    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
-#endif
-}
-
 typedef struct route_run {
     const route_options *options;
     cli_loaded loaded;
@@ -156,7 +144,7 @@ static int route_parsed(const route_options *o) {
     rp_router_options router = rp_router_options_defaults();
     route_run run = {.options = o};
     int status = serve_common_check(&o->common);
-    keep_memory();
+    serve_common_set_memory();
     if (status == CLI_OK && o->nodes.n == 0 && o->nodes_file == NULL && o->nodes_dns == NULL)
         status = cli_fail(CLI_WRONG_USE, "'reprise route' needs nodes: give --node URL, --nodes FILE or --nodes-dns NAME:PORT");
     if (status == CLI_OK) status = cli_load_vocabulary(&run.loaded, o->model);

@@ -195,10 +195,12 @@ static int hash_key(void) {
     return status;
 }
 
-static int serve_parsed(const serve_options *o) {
+static int serve_parsed(serve_options *o) {
     if (o->hash_key) return hash_key();
+    serve_common_set_memory();
     if (o->models.n == 0) return cli_fail(CLI_WRONG_USE, "'reprise serve' needs -m FILE: see 'reprise serve --help'");
     int status = serve_common_check(&o->common);
+    if (status == CLI_OK) status = serve_common_share_ram(&o->common, &o->engine.ram);
     if (status != CLI_OK) return status;
     if (o->cluster_listen == NULL && (o->cluster_secret != NULL || o->cluster_name != NULL))
         return cli_fail(CLI_WRONG_USE, "--cluster-secret and --cluster-name need --cluster-listen ADDRESS, where routers connect");

@@ -4,6 +4,9 @@
 
 #include "serve_common.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -72,7 +75,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.max_connections = c->connections;
     s.max_connections_per_address = c->address_connections;
     s.max_body_bytes = c->body;
-    s.max_bodies_bytes = c->bodies;
+    s.request_ram_bytes = c->request_ram;
     s.reply_buffer_bytes = c->reply_buffers;
     s.head_timeout_ms = c->head_timeout;
     s.body_timeout_ms = c->body_timeout;
@@ -82,6 +85,33 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.shutdown_delay_ms = c->shutdown_delay;
     s.on_log = c->log == 0 ? on_log : NULL;
     return s;
+}
+
+/* ---- memory ---- */
+
+#define ARENAS 2              /* each keeps memory that threads have freed: large requests would leave some in each of a dozen arenas */
+#define KEPT_BYTES (16 << 20) /* beyond that, freed memory goes back to the system; below it, requests find pages that are there */
+
+void serve_common_set_memory(void) {
+#ifdef __GLIBC__
+    mallopt(M_ARENA_MAX, ARENAS);
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES / 2);
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
+#endif
+}
+
+#define LEAST_REQUEST_RAM ((uint64_t)64 << 20) /* with --ram: for bodies of 16 MiB, the default of --max-body */
+#define MOST_REQUEST_RAM ((uint64_t)1 << 30)
+
+int serve_common_share_ram(serve_common *c, uint64_t *ram) {
+    if (*ram == 0) return CLI_OK;
+    uint64_t share = *ram / 8;
+    if (share < LEAST_REQUEST_RAM) share = LEAST_REQUEST_RAM < *ram / 2 ? LEAST_REQUEST_RAM : *ram / 2;
+    if (share > MOST_REQUEST_RAM) share = MOST_REQUEST_RAM;
+    if (c->request_ram == 0) c->request_ram = share;
+    if (c->request_ram >= *ram) return cli_fail(CLI_WRONG_USE, "--request-ram is part of --ram: give it less than --ram");
+    *ram -= c->request_ram;
+    return CLI_OK;
 }
 
 /* ---- a run ---- */

@@ -13,7 +13,7 @@ typedef struct serve_common {
     int32_t port, max_tokens, connections, address_connections, log, reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, shutdown_delay;
     float otlp_sample;
-    uint64_t body, bodies, reply_buffers;
+    uint64_t body, request_ram, reply_buffers;
     bool no_tcp, no_page, stable_system, strict;
     cli_config config;
 } serve_common;
@@ -21,6 +21,11 @@ typedef struct serve_common {
 #define SERVE_COMMON_DEFAULTS \
     {.port = 8080, .max_tokens = 1024, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20, .head_timeout = 10000, \
      .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1}
+
+/* The program's memory: few arenas, freed memory is returned to the system. Before any thread. */
+void serve_common_set_memory(void);
+/* Divides --ram, if it is set: *ram receives what is left for the engines. A usage error if nothing would be. */
+int serve_common_share_ram(serve_common *c, uint64_t *ram);
 
 extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end with NULL */
 
@@ -67,9 +72,9 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
     {.name = "reply-buffers", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.reply_buffers), \
      .help = "memory limit for replies that clients have not read yet; beyond it generation pauses (64M)"}, \
     {.name = "max-body", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.body), .help = "maximum size of a decoded body (16M)"}, \
-    {.name = "max-bodies", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.bodies), \
-     .help = "maximum size of all request bodies together; beyond it a request gets status 503 (256M; of a router, which keeps them until the " \
-             "answers end, 1G)"}, \
+    {.name = "request-ram", .kind = CLI_BYTES, .value = "BYTES", .offset = offsetof(type, field.request_ram), \
+     .help = "memory limit of all requests together, without their KV: bodies, JSON, tokens, replies; half of it for one request, else status 413 " \
+             "(1G, with --ram an eighth of it; of a router, 192M)"}, \
     SERVE_TIMEOUT("head-timeout", offsetof(type, field.head_timeout), "timeout for the headers of a request (10000)"), \
     SERVE_TIMEOUT("body-timeout", offsetof(type, field.body_timeout), "timeout for the body of a request (60000)"), \
     SERVE_TIMEOUT("idle-timeout", offsetof(type, field.idle_timeout), "timeout for idle connections and for clients that stop reading (75000)"), \

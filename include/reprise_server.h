@@ -116,8 +116,9 @@ typedef struct rp_server_options {
     const char *cluster_name;   /* name of this node, 1 to 63 visible ASCII characters; NULL: the address of cluster_listen */
     const rp_router_options *router; /* the server is a router: rp_server_ready_router instead of rp_server_ready. NULL: it is none. Borrowed
                                 likewise */
-    uint64_t max_bodies_bytes;  /* of the bodies of all requests together; beyond it a request gets 503. 0: 256 MiB; of a router, which keeps a body
-                                until its answer ends, 1 GiB (default) */
+    uint64_t request_ram_bytes; /* memory of all requests together: bodies, JSON, tokens, template values, replies; not KV. A request may take half
+                                of it (else 413), a tenant with API keys three quarters (else 429), all bodies half of it (else 503). From 1 MiB;
+                                0: 1 GiB, of a router 192 MiB (default) */
     int32_t shutdown_delay_ms;  /* after rp_server_stop: for so long /readyz is 503 and requests are still accepted, until a load balancer that asks
                                 /readyz sends no more; then the server drains. Default 0 */
     const char *kv_events;      /* publish KV events in vLLM's form for gateways (docs/cluster.md) on a ZeroMQ socket, "tcp://0.0.0.0:5557" or

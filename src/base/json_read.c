@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_read.c: see json_read.h. Owns nothing. Any thread.
+/* json_read.c: see json_read.h. Owns the shared integers. Any thread.
  *
  * Left to jansson: errors of any kind, halves of surrogate pairs, keys that come twice or have U+0000, more than MAX_DEPTH levels, no memory. Numbers
  * other than short integers are those of json_number.h, one by one. */
 #include "base/json_read.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/buffer.h"
 #include "base/json_number.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define MAX_DEPTH 2048 /* jansson's */
@@ -131,7 +134,41 @@ static bool read_string(reader *r, bool copies, const char **bytes, size_t *n) {
     }
 }
 
-/* ---- other values ---- */
+/* ---- numbers ---- */
+
+/* Prompts of token ids are long arrays of small integers: one value for each id, for ever, instead of one for each element. jansson neither counts
+ * the references of a value with this count nor frees it (as it treats null); nobody changes integers. 0 to 262,143, in pages made when needed. */
+#define UNCOUNTED ((size_t)-1)
+#define PAGE_VALUES 1024
+#define N_PAGES 256
+
+static _Atomic(json_t **) shared_pages[N_PAGES];
+
+static json_t **make_page(size_t index) {
+    base_budget *budget = base_budget_enter(NULL); /* it outlives the request */
+    json_t **page = base_calloc(PAGE_VALUES, sizeof(*page)), **there = NULL;
+    bool fine = page != NULL;
+    for (size_t i = 0; i < PAGE_VALUES && fine; i++) fine = (page[i] = json_integer((json_int_t)(index * PAGE_VALUES + i))) != NULL;
+    for (size_t i = 0; i < PAGE_VALUES && fine; i++) page[i]->refcount = UNCOUNTED;
+    if (!fine || !atomic_compare_exchange_strong(&shared_pages[index], &there, page)) { /* another thread was first */
+        for (size_t i = 0; page && i < PAGE_VALUES && page[i]; i++) {
+            page[i]->refcount = 1;
+            json_decref(page[i]);
+        }
+        base_free(page);
+        page = there;
+    }
+    base_budget_enter(budget);
+    return page;
+}
+
+static json_t *make_integer(json_int_t value) {
+    if (value < 0 || value >= N_PAGES * PAGE_VALUES) return json_integer(value);
+    const size_t index = (size_t)value / PAGE_VALUES;
+    json_t **page = atomic_load_explicit(&shared_pages[index], memory_order_acquire);
+    if (!page && !(page = make_page(index))) return json_integer(value);
+    return page[(size_t)value % PAGE_VALUES];
+}
 
 static json_t *read_number(reader *r) {
     const char *begin = r->at;
@@ -141,9 +178,11 @@ static json_t *read_number(reader *r) {
     const char *digit = begin + sign;
     while (digit < r->at && *digit >= '0' && *digit <= '9' && (size_t)(digit - begin) < sign + MOST_DIGITS) value = value * 10 + (*digit++ - '0');
     const bool is_plain = digit == r->at && n > sign && n - sign <= MOST_DIGITS && (begin[sign] != '0' || n - sign == 1);
-    if (is_plain) return json_integer(sign ? -value : value);
+    if (is_plain) return make_integer(sign ? -value : value);
     return r->flags & BASE_JSON_TEXT_NUMBERS ? base_json_number_as_text(begin, n) : base_json_number(begin, n);
 }
+
+/* ---- other values ---- */
 
 static bool take_word(reader *r, const char *word) {
     const size_t n = strlen(word);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c: the library's allocations, counted, and made to fail where a test asks for it.
+/* memory.c: the library's allocations, counted, taken from the thread's budget, and made to fail where a test asks for it.
  *
  * Owns two counters and the point of failure, nothing else. Thread-safe: the counters are atomic and order nothing.
+ *
+ * A budget counts the bytes that a block really has (malloc_usable_size). They are known only afterwards: before it, the bytes asked for are taken.
  */
 #define _DEFAULT_SOURCE /* madvise */
 
@@ -11,9 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
+#include <malloc.h>
 #include <sys/mman.h>
 #endif
 
+#include "base/budget.h"
 #include "base/check.h"
 #include "reprise.h"
 
@@ -23,24 +27,53 @@ static _Atomic uint64_t n_reported; /* n_allocs at the last base_alloc_count */
 static _Atomic uint64_t fail_number; /* the allocation that fails; 0: none */
 static _Atomic int fail_sticky;
 
-/* Counts an allocation. Returns false if it has to fail. */
-static bool memory_admit(size_t bytes) {
+static size_t block_bytes(void *p) {
+#if defined(__linux__)
+    return malloc_usable_size(p);
+#else
+    (void)p; /* budgets are for servers, which run on Linux */
+    return 0;
+#endif
+}
+
+/* Counts an allocation, which needs `more` bytes. Returns false if it has to fail. */
+static bool memory_admit(size_t bytes, size_t more) {
     uint64_t number = atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed) + 1;
     uint64_t fail = atomic_load_explicit(&fail_number, memory_order_relaxed);
     if (BASE_UNLIKELY(fail != 0 && number >= fail))
         if (number == fail || atomic_load_explicit(&fail_sticky, memory_order_relaxed)) return false;
-    return bytes <= PTRDIFF_MAX;
+    return bytes <= PTRDIFF_MAX && base_budget_take(more);
 }
 
-void *base_alloc(size_t bytes) { return memory_admit(bytes) ? malloc(bytes ? bytes : 1) : NULL; }
+/* The block was made from `taken` bytes of the budget; NULL: it was not made. */
+static void *memory_settle(void *p, size_t taken) {
+    if (!base_budget_current()) return p;
+    const size_t bytes = p ? block_bytes(p) : 0;
+    if (bytes >= taken) base_budget_add(bytes - taken);
+    else base_budget_give(taken - bytes);
+    return p;
+}
+
+void *base_alloc(size_t bytes) { return memory_admit(bytes, bytes) ? memory_settle(malloc(bytes ? bytes : 1), bytes) : NULL; }
 
 void *base_calloc(size_t n, size_t bytes) {
     if (bytes != 0 && n > SIZE_MAX / bytes) return NULL;
     size_t total = n * bytes;
-    return memory_admit(total) ? calloc(total > 0 ? total : 1, 1) : NULL;
+    return memory_admit(total, total) ? memory_settle(calloc(total > 0 ? total : 1, 1), total) : NULL;
 }
 
-void *base_realloc(void *p, size_t bytes) { return memory_admit(bytes) ? realloc(p, bytes ? bytes : 1) : NULL; }
+void *base_realloc(void *p, size_t bytes) {
+    const size_t before = p && base_budget_current() ? block_bytes(p) : 0, more = bytes > before ? bytes - before : 0;
+    if (!memory_admit(bytes, more)) return NULL;
+    void *grown = realloc(p, bytes ? bytes : 1);
+    if (!grown) base_budget_give(more);
+    else if (base_budget_current()) {
+        const size_t now = block_bytes(grown);
+        if (now >= before + more) base_budget_add(now - before - more);
+        else base_budget_give(before + more - now);
+    }
+    return grown;
+}
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define HUGE_FROM (4 * HUGE_PAGE) /* at most a fifth is lost to rounding, of what is never touched */
@@ -58,11 +91,11 @@ static void advise_huge(void *p, size_t bytes) {
 void *base_alloc_aligned(size_t bytes, size_t align) {
     BASE_ASSERT(align >= sizeof(void *) && (align & (align - 1)) == 0);
     void *p = NULL;
-    if (!memory_admit(bytes)) return NULL;
+    if (!memory_admit(bytes, bytes)) return NULL;
     if (bytes >= HUGE_FROM && align < HUGE_PAGE) align = HUGE_PAGE;
-    if (posix_memalign(&p, align, bytes ? bytes : 1) != 0) return NULL;
-    if (bytes >= HUGE_FROM) advise_huge(p, bytes);
-    return p;
+    if (posix_memalign(&p, align, bytes ? bytes : 1) != 0) p = NULL;
+    else if (bytes >= HUGE_FROM) advise_huge(p, bytes);
+    return memory_settle(p, bytes);
 }
 
 char *base_strdup(const char *s) { return base_strndup(s, strlen(s)); }
@@ -77,7 +110,10 @@ char *base_strndup(const char *s, size_t n) {
     return copy;
 }
 
-void base_free(void *p) { free(p); }
+void base_free(void *p) {
+    if (p && base_budget_current()) base_budget_give(block_bytes(p));
+    free(p);
+}
 
 int base_grow(void **items, size_t *cap, size_t need, size_t max, size_t elem_bytes) {
     if (need <= *cap) return 0;

@@ -2,6 +2,7 @@
 /* request.c: a request on the submitting thread: copied, parsed, planned, checked. */
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -297,11 +298,13 @@ static int request_token_trie(rp_engine *e, bool special, const token_trie **out
     token_trie **trie = &e->tries[special];
     int rc = RP_OK;
     pthread_mutex_lock(&e->trie_lock);
+    base_budget *before = base_budget_enter(NULL); /* the engine's, not the request's */
     if (!*trie && !(rc = token_trie_new(trie, &source, err))) {
         pthread_mutex_lock(&e->lock);
         e->status.memory.token_trie += (*trie)->size_bytes;
         pthread_mutex_unlock(&e->lock);
     }
+    base_budget_enter(before);
     *out = *trie;
     pthread_mutex_unlock(&e->trie_lock);
     return rc;

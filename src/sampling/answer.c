@@ -52,6 +52,7 @@ int answer_open(answer *a, const rp_request *o, const answer_place *place, rp_re
     a->options = o;
     a->place = *place;
     a->result = result;
+    a->memory = base_budget_ref(base_budget_current());
     a->over = a->most <= 0;
     a->stream = (text_stream){.text = BASE_BUFFER(MAX_ANSWER_BYTES), .on_text = o->on_text, .on_stop = o->on_stop, .user = o->user,
                               .events = o->stream, .tag = o->stream_tag};
@@ -74,6 +75,8 @@ void answer_close(answer *a) {
     text_stream_close(&a->stream);
     base_free(a->resumed_ends);
     a->resumed_ends = NULL;
+    base_budget_unref(a->memory);
+    a->memory = NULL;
 }
 
 /* ---- one token ---- */
@@ -208,11 +211,13 @@ static void answer_report_resumed(answer *a) {
     }
     base_free(a->resumed_ends);
     a->resumed_ends = NULL;
+    base_budget_unref(a->memory);
+    a->memory = NULL;
 }
 
 /* ---- the next token ---- */
 
-int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
+static int answer_sample(answer *a, const float *logits, int32_t *token, rp_error *err) {
     const rp_request *o = a->options;
     answer_report_resumed(a);
     *token = -1;
@@ -234,6 +239,13 @@ int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
     if (!a->stream.cancelled) text_stream_give(&a->stream, end);
     answer_settle(a, too_hard);
     return RP_OK;
+}
+
+int answer_next(answer *a, const float *logits, int32_t *token, rp_error *err) {
+    base_budget *before = base_budget_enter(a->memory);
+    const int rc = answer_sample(a, logits, token, err);
+    base_budget_enter(before);
+    return rc;
 }
 
 int32_t answer_fitting(answer *a, const int32_t *tokens, int32_t n) {

@@ -19,6 +19,7 @@
 #include "server/cluster/cluster_node.h"
 #include "server/cluster/kv_events.h"
 #include "server/generation/generate.h"
+#include "server/http/request_memory.h"
 #include "server/route/route.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
@@ -48,9 +49,9 @@ void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
     base_sized_init(options, struct_size, &own, sizeof(own));
 }
 
-static uint64_t most_bodies(const rp_server_options *o) {
-    if (o->max_bodies_bytes > 0) return o->max_bodies_bytes;
-    return o->router ? SERVER_ROUTED_BODIES_BYTES : SERVER_MAX_BODIES_BYTES;
+static uint64_t request_ram(const rp_server_options *o) {
+    if (o->request_ram_bytes > 0) return o->request_ram_bytes;
+    return o->router ? REQUEST_MEMORY_ROUTED : REQUEST_MEMORY_DEFAULT;
 }
 
 static int server_check_options(const rp_server_options *o, rp_error *err) {
@@ -72,9 +73,11 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(ranges); i++)
         if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
             return base_fail(err, RP_ERR_INVALID, "%s is %d: give %d to %d", ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
-    if (o->max_body_bytes == 0 || o->max_body_bytes > most_bodies(o))
-        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu, which all together may have (max_bodies_bytes)",
-                         (unsigned long long)most_bodies(o));
+    const uint64_t most = request_memory_of_bodies(request_ram(o));
+    if (request_ram(o) < REQUEST_MEMORY_LEAST || request_ram(o) > INT64_MAX)
+        return base_fail(err, RP_ERR_INVALID, "request_ram_bytes: give %llu at least", (unsigned long long)REQUEST_MEMORY_LEAST);
+    if (o->max_body_bytes == 0 || o->max_body_bytes > most)
+        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu, half of request_ram_bytes", (unsigned long long)most);
     if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
         return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
     if (o->n_adapters < 0 || o->n_adapters > SERVER_MAX_ADAPTERS)
@@ -128,6 +131,8 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if ((rc = server_check_options(o, err)) || (rc = init_locks(s, err)) || (rc = copy_strings(&s->aliases, o->aliases, o->n_aliases, err)) ||
         (rc = copy_strings(&s->adapters, o->adapters, o->n_adapters, err)))
         return rc;
+    request_memory_init();
+    if (!(s->memory = base_budget_new(NULL, s->options.request_ram_bytes))) return base_fail_memory(err, sizeof(*s), "a server");
     if (sodium_init() < 0) return base_fail(err, RP_ERR_INTERNAL, "libsodium failed to initialize");
     randombytes_buf(&s->seed, sizeof(s->seed));
     if (o->router && (rc = route_new(&s->route, s, o->router, err))) return rc;
@@ -139,7 +144,8 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if (o->split_documents && (rc = document_split_new(&s->split, o->split_documents, err))) return rc;
     if (o->schema_dir && !(s->schema_dir = base_strdup(o->schema_dir))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
-    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) || (rc = content_registry_new(&s->contents, err)) ||
+    if ((rc = api_keys_new(&s->keys, o->api_keys, err)) ||
+        (rc = api_keys_limit_memory(s->keys, s->memory, request_memory_of_tenant(s->options.request_ram_bytes), err)) || (rc = content_registry_new(&s->contents, err)) ||
         (rc = response_registry_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
@@ -167,7 +173,8 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.host = s->options.unix_path = s->options.api_keys = s->options.cors_origin = s->options.model_name = NULL;
     s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
-    s->options.max_bodies_bytes = most_bodies(&o);
+    s->options.request_ram_bytes = request_ram(&o);
+    s->options.reply_buffer_bytes = BASE_MIN(o.reply_buffer_bytes, request_ram(&o) / 4);
     s->options.router = NULL;
     s->options.kv_events = s->options.kv_events_name = s->options.kv_events_tenant = NULL;
     rc = server_make(s, &o, err);

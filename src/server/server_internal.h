@@ -26,8 +26,6 @@
 
 #define SERVER_WORKERS 8
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
-#define SERVER_MAX_BODIES_BYTES ((uint64_t)256 << 20) /* of all requests together, unless options say otherwise */
-#define SERVER_ROUTED_BODIES_BYTES ((uint64_t)1 << 30) /* of a router */
 #define SERVER_BUSY_RETRY_MS 1000
 #define SERVER_N_STATUS_CLASSES 6
 
@@ -80,6 +78,7 @@ struct rp_server {
     report_ring *reports;
     response_registry *responses;
     server_counts counts;
+    base_budget *memory;         /* of all requests (http/request_memory.h) */
     _Atomic uint64_t body_bytes; /* of all bodies in memory */
     _Atomic uint64_t pending_bytes; /* of all answers, not yet taken by their clients (generate.h) */
     _Atomic int n_prefills;

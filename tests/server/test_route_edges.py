@@ -334,13 +334,13 @@ class Edges(unittest.TestCase):
         self.assertEqual(reply.status, 200, reply.body)
 
     def test_bodies(self):
-        router = self.router_of(self.nodes.values(), "--max-body", "10K", "--max-bodies", "12K")
+        router = self.router_of(self.nodes.values(), "--request-ram", "1M", "--max-body", "500K")
         router.wait_well("a", "b")
-        body = {"prompt": "Tom " * 2000, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        body = {"prompt": "Tom had", "max_tokens": 1900, "ignore_eos": True, "stream": True, "user": "x" * 300000}
         with router.socket() as s:
             s.sendall(raw_request(TEXT, body))
             self.assertEqual(s.recv(1), b"H")
-            self.assertGreater(router.metrics()["reprise_body_bytes"], 8000)  # kept, for another node
+            self.assertGreater(router.metrics()["reprise_body_bytes"], 300000)  # kept, for another node
             reply = router.post(TEXT, body)
             self.assertEqual(reply.status, 503, reply.body)
             self.assertIn("bodies", reply.json["error"]["message"])

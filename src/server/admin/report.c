@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/memory.h"
 #include "server/prompt/chat_rendering.h"
 #include "server/prompt/hints.h"
 #include "server/prompt/report_prompt.h"
@@ -234,6 +235,6 @@ void report_keep(server_request *x) {
     json_object_set_new(report, "prompt", report_prompt(x));
     char *text = report_text_of(report), *line = report_text_of(report_summary(x, now));
     if (text && line) report_ring_put(x->server->reports, x->id, x->key->tenant, text, line);
-    free(text); /* jansson's */
-    free(line);
+    base_free(text);
+    base_free(line);
 }

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "server/cluster/cluster_node.h"
+#include "server/http/request_memory.h"
 #include "server/server_internal.h"
 
 void *cluster_port_target(void *cls, const char *target, struct MHD_Connection *connection) {
@@ -88,7 +89,7 @@ static void take_tokens(server_request *x) {
     }
     for (size_t i = 0; i < n; i++) r->tokens[i] = read_token(x->body.data + x->body.len - bytes + i * sizeof(int32_t));
     base_buffer_truncate(&x->body, x->body.len - bytes);
-    if (x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, bytes);
+    request_memory_drop_body(x, bytes);
 }
 
 void cluster_port_end(server_request *x) {

@@ -59,7 +59,7 @@ static void reply_tagged(server_request *x, json_t *object) {
     char tag[CLUSTER_REPLY_TAG_BYTES];
     char *bytes = object ? json_dumps(object, JSON_COMPACT) : NULL;
     int rc = bytes ? base_buffer_append_str(&text, bytes) : RP_ERR_MEMORY;
-    free(bytes); /* jansson's */
+    base_free(bytes);
     json_decref(object);
     cluster_signature_parse(server_request_header(x, CLUSTER_SIGNATURE_HEADER), nonce); /* it was checked */
     if (!rc) {

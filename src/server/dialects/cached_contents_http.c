@@ -158,7 +158,7 @@ static json_t *created(server_request *x) {
     snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);
     int rc = text ? content_registry_put(x->server->contents, x->key->tenant, &c, text, strlen(text), now) : RP_ERR_MEMORY;
-    free(text); /* jansson's */
+    base_free(text);
     return rc ? NULL : report_unknown(x, cached_contents_http_resource(&c));
 }
 

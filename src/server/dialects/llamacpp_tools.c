@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json_number.h"
+#include "base/memory.h"
 #include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/dialects/openai.h"
@@ -32,14 +33,49 @@ static void llamacpp_tools_reply(server_request *x, json_t *root, json_t *object
 
 /* ---- tokens ---- */
 
-static json_t *llamacpp_tools_token_list(const server_request *x, const int32_t *tokens, size_t n, bool pieces) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < n && list; i++) {
-        json_t *one =
-            pieces ? json_pack("{s:i, s:o}", "id", (int)tokens[i], "piece", openai_token_text(x, tokens[i])) : json_integer(tokens[i]);
-        if (json_array_append_new(list, one)) return json_decref(list), NULL;
+#define PIECE_BYTES ((size_t)16 << 10) /* of a reply; a token takes a few dozen at most, or what its text has */
+
+/* What a list of tokens is written from. */
+typedef struct token_listing {
+    bool pieces; /* each with its text */
+    size_t n, done;
+    int32_t tokens[];
+} token_listing;
+
+static int list_token(server_request *x, const token_listing *l, int32_t token) {
+    if (!l->pieces) return base_buffer_printf(&x->reply, "%d", token);
+    json_t *piece = openai_token_text(x, token);
+    int rc = piece ? base_buffer_printf(&x->reply, "{\"id\":%d,\"piece\":", token) : RP_ERR_MEMORY;
+    if (!rc) rc = server_request_append_json(&x->reply, piece);
+    json_decref(piece);
+    return rc ? rc : base_buffer_append_str(&x->reply, "}");
+}
+
+/* Without memory the reply is cut: its client sees that it is not whole. */
+static void list_tokens(server_request *x) {
+    token_listing *l = x->taken;
+    int rc = l->done == 0 ? base_buffer_append_str(&x->reply, "{\"tokens\":[") : RP_OK;
+    for (; l->done < l->n && x->reply.len < PIECE_BYTES && !rc; l->done++) {
+        if (l->done > 0) rc = base_buffer_append_str(&x->reply, ",");
+        if (!rc) rc = list_token(x, l, l->tokens[l->done]);
     }
-    return list;
+    if (l->done < l->n && !rc) return;
+    if (!rc) rc = base_buffer_append_str(&x->reply, "]}");
+    x->stream_ended = rc == RP_OK;
+    x->gone |= rc != RP_OK;
+}
+
+static void tokenize_reply(server_request *x, const int32_t *tokens, size_t n, bool pieces) {
+    token_listing *l = base_alloc(sizeof(*l) + n * sizeof(*l->tokens));
+    if (!l) {
+        server_fail_memory(&x->problem);
+        server_request_reply_problem(x);
+        return;
+    }
+    *l = (token_listing){.pieces = pieces, .n = n};
+    if (n > 0) memcpy(l->tokens, tokens, n * sizeof(*tokens));
+    server_request_drop_body(x);
+    server_request_reply_pieces(x, "application/json", list_tokens, l);
 }
 
 void handle_llamacpp_tokenize(server_request *x) {
@@ -58,9 +94,10 @@ void handle_llamacpp_tokenize(server_request *x) {
     if (!content) server_fail(&x->problem, SERVER_INVALID, "content", "'content' is missing: give a string");
     if (!x->problem.kind && rp_tokenize(x->model->model, content, strlen(content), parse, special, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
-    json_t *list = x->problem.kind ? NULL : llamacpp_tools_token_list(x, tokens, n, pieces);
+    json_decref(root);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else tokenize_reply(x, tokens, n, pieces);
     rp_free(tokens);
-    llamacpp_tools_reply(x, root, json_pack("{s:o*}", "tokens", list));
 }
 
 static void llamacpp_tools_detokenize(server_request *x, const json_t *tokens, base_buffer *out) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/buffer.h"
 #include "base/json_number.h"
 #include "base/json_read.h"
@@ -15,6 +16,10 @@
 json_t *server_json_parse(const char *bytes, size_t n, server_problem *p) {
     json_error_t at;
     json_t *root = n > 0 ? base_json_read(bytes, n, BASE_JSON_REPLACE_NUL) : NULL;
+    if (!root && base_budget_refusal()) {
+        server_fail_memory(p);
+        return NULL;
+    }
     if (!root && (root = json_loadb(n > 0 ? bytes : "", n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &at))) {
         json_decref(root); /* it is only read for the reason */
         server_fail_memory(p);

@@ -19,6 +19,7 @@
 #include "server/cluster/cluster_port.h"
 #include "server/server_internal.h"
 #include "server/generation/stream_marks.h"
+#include "server/http/request_memory.h"
 #include "server/generation/tools.h"
 
 /* ---- callbacks ---- */
@@ -63,7 +64,9 @@ static bool generate_on_text(void *user, const char *text, size_t n) {
     server_choice *c = user;
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
+    const request_memory_visit visit = request_memory_enter(x);
     bool goes_on = !x->gone && (base_buffer_append(&c->text, text, n) == 0 || too_slow(x));
+    request_memory_leave(visit);
     if (goes_on) {
         count_pending(c);
         generate_report_reader(x);
@@ -82,7 +85,9 @@ static void count_time(server_choice *c) {
 static bool mark_token(server_choice *c, int32_t token) {
     server_request *x = c->x;
     pthread_mutex_lock(&x->lock);
+    const request_memory_visit visit = request_memory_enter(x);
     bool goes_on = !x->gone && (stream_marks_add(c, token) || too_slow(x));
+    request_memory_leave(visit);
     pthread_mutex_unlock(&x->lock);
     return goes_on;
 }
@@ -97,7 +102,9 @@ static bool generate_on_token(void *user, const rp_token *token) {
     server_token record = {token->id, token->logprob, BASE_MIN(token->n_top, x->gen.n_logprobs)};
     size_t top_bytes = (size_t)record.n_top * sizeof(*token->top);
     pthread_mutex_lock(&x->lock);
+    const request_memory_visit visit = request_memory_enter(x);
     bool goes_on = !x->gone && (base_buffer_reserve(&c->tokens, sizeof(record) + top_bytes) == 0 || too_slow(x));
+    request_memory_leave(visit);
     if (goes_on) {
         goes_on =
             base_buffer_append(&c->tokens, &record, sizeof(record)) == 0 && base_buffer_append(&c->tokens, token->top, top_bytes) == 0;

@@ -169,19 +169,28 @@ static int compare_tenants(const void *a, const void *b) {
     return order ? order : (x > y) - (x < y); /* as in the file */
 }
 
-/* Gives all keys of a tenant the KV format of the last of its lines that has one. */
-static int api_keys_share_formats(api_keys *keys, rp_error *err) {
+/* Calls a function for the keys of each tenant, in the order of the file. */
+static int api_keys_visit_tenants(api_keys *keys, int (*visit)(server_key *const *of_tenant, size_t n, void *user), void *user, rp_error *err) {
+    int rc = RP_OK;
     server_key **sorted = base_alloc(keys->n * sizeof(*sorted));
     if (!sorted) return base_fail_memory(err, keys->n * sizeof(*sorted), "keys");
     for (size_t i = 0; i < keys->n; i++) sorted[i] = &keys->keys[i];
     qsort(sorted, keys->n, sizeof(*sorted), compare_tenants);
-    for (size_t i = 0, end; i < keys->n; i = end) {
-        const char *format = NULL;
-        for (end = i; end < keys->n && strcmp(sorted[end]->tenant, sorted[i]->tenant) == 0; end++)
-            if (sorted[end]->kv_format) format = sorted[end]->kv_format;
-        for (size_t k = i; k < end; k++) sorted[k]->kv_format = format;
+    for (size_t i = 0, end; i < keys->n && !rc; i = end) {
+        for (end = i + 1; end < keys->n && strcmp(sorted[end]->tenant, sorted[i]->tenant) == 0;) end++;
+        rc = visit(&sorted[i], end - i, user);
     }
     base_free(sorted);
+    return rc ? base_fail_memory(err, keys->n * sizeof(**sorted), "keys") : RP_OK;
+}
+
+/* All keys of a tenant have the KV format of the last of its lines that has one. */
+static int share_format(server_key *const *of_tenant, size_t n, void *user) {
+    const char *format = NULL;
+    (void)user;
+    for (size_t i = 0; i < n; i++)
+        if (of_tenant[i]->kv_format) format = of_tenant[i]->kv_format;
+    for (size_t i = 0; i < n; i++) of_tenant[i]->kv_format = format;
     return RP_OK;
 }
 
@@ -195,7 +204,7 @@ static int api_keys_read_file(api_keys *keys, const char *path, rp_error *err) {
         rc = add_line(keys, path, number, line, err);
     }
     if (!rc && keys->n == 0) rc = base_fail(err, RP_ERR_FORMAT, "%s: contains no keys", path);
-    if (!rc) rc = api_keys_share_formats(keys, err);
+    if (!rc) rc = api_keys_visit_tenants(keys, share_format, NULL, err);
     base_buffer_free(&text);
     return rc;
 }
@@ -216,7 +225,10 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
 
 void api_keys_free(api_keys *keys) {
     if (!keys) return;
-    for (size_t i = 0; i < keys->n; i++) base_free(keys->keys[i].tenant);
+    for (size_t i = 0; i < keys->n; i++) {
+        base_free(keys->keys[i].tenant);
+        base_budget_unref(keys->keys[i].memory);
+    }
     base_free(keys->keys);
     base_free(keys);
 }
@@ -228,6 +240,24 @@ int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err) 
         if (k->quota.kv_bytes || k->quota.store_bytes) rc = rp_engine_set_quota(engine, k->tenant, &k->quota, err);
     }
     return rc;
+}
+
+typedef struct memory_limits {
+    base_budget *all;
+    uint64_t limit;
+} memory_limits;
+
+static int share_memory(server_key *const *of_tenant, size_t n, void *user) {
+    const memory_limits *m = user;
+    of_tenant[0]->memory = base_budget_new(m->all, m->limit);
+    for (size_t i = 1; i < n; i++) of_tenant[i]->memory = base_budget_ref(of_tenant[0]->memory);
+    for (size_t i = 0; i < n; i++) of_tenant[i]->bodies = &of_tenant[0]->own_bodies;
+    return of_tenant[0]->memory ? RP_OK : RP_ERR_MEMORY;
+}
+
+int api_keys_limit_memory(api_keys *keys, base_budget *all, uint64_t limit, rp_error *err) {
+    memory_limits m = {all, limit};
+    return keys->open ? RP_OK : api_keys_visit_tenants(keys, share_memory, &m, err);
 }
 
 const char *api_keys_kv_format(const api_keys *keys, const char *tenant) {

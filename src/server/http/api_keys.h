@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/budget.h"
 #include "base/hash.h"
 #include "reprise.h"
 
@@ -31,6 +32,9 @@ typedef struct server_key {
     const char *reuse;     /* "on" or "modular"; NULL: the server's. Static */
     const char *kv_format; /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
     _Atomic int running;   /* current requests */
+    base_budget *memory;   /* the tenant's, of its requests; NULL: no key file */
+    _Atomic uint64_t *bodies; /* bytes of the tenant's bodies in memory; NULL likewise */
+    _Atomic uint64_t own_bodies; /* that of the tenant's first key */
 } server_key;
 
 typedef struct api_keys api_keys;
@@ -42,6 +46,8 @@ void api_keys_free(api_keys *keys);
 
 /* Sets the quotas of the tenants. RP_ERR_MEMORY, RP_ERR_LIMIT. */
 int api_keys_set_quotas(const api_keys *keys, rp_engine *engine, rp_error *err);
+/* Limits the memory of each tenant's requests within `all`. Once, before requests. RP_ERR_MEMORY. */
+int api_keys_limit_memory(api_keys *keys, base_budget *all, uint64_t limit, rp_error *err);
 /* The KV format of a tenant; NULL: none. */
 const char *api_keys_kv_format(const api_keys *keys, const char *tenant);
 /* Finds a key by its secret (may be NULL); NULL: unknown. The duration depends only on the number of keys. */

@@ -13,6 +13,7 @@
 #include "server/cluster/cluster_port.h"
 #include "server/http/http_stream.h"
 #include "server/http/request_content.h"
+#include "server/http/request_memory.h"
 #include "server/server_internal.h"
 
 #define STREAM_BLOCK_BYTES ((size_t)32 << 10) /* most that is taken of a stream at once */
@@ -133,7 +134,9 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max) {
         x->reply_at = 0;
         if (x->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
         if (wait_for_news(x, &result)) return result;
+        const request_memory_visit visit = request_memory_enter(x);
         x->take(x);
+        request_memory_leave(visit);
     }
 }
 
@@ -234,6 +237,7 @@ static void judge_head(server_request *x, const char *method, const char *url) {
         check_state(x);
     }
     if (x->route && x->route->right != SERVER_OPEN && !x->problem.kind) check_key(x);
+    if (x->key && !x->problem.kind) request_memory_begin(x);
     http_io_check_size(x);
     if (x->route && !x->problem.kind) request_check_media(x);
     if (x->route && !x->problem.kind) request_check_content(x);
@@ -251,9 +255,10 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     if (x->body_bytes > 2 * most) return MHD_NO;
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
-    if (request_count_body(x, n) && base_buffer_append(&x->body, bytes, n)) server_fail_memory(&x->problem);
-    x->body_is_counted = true;
-    if (x->problem.kind) atomic_fetch_sub(&s->body_bytes, n); /* not appended */
+    if (request_memory_add_body(x, n) && base_buffer_append(&x->body, bytes, n)) {
+        server_fail_memory(&x->problem);
+        request_memory_drop_body(x, n); /* not appended */
+    }
     return MHD_YES;
 }
 
@@ -346,8 +351,9 @@ static enum MHD_Result http_io_access(void *cls, struct MHD_Connection *connecti
     server_request *x = *request;
     (void)version;
     if (!x) return begin_exchange(cls, connection, url, method, request);
-    if (*upload_data_size == 0) return http_io_advance(x);
-    enum MHD_Result result = http_io_take_body(x, upload_data, *upload_data_size);
+    const request_memory_visit visit = request_memory_enter(x);
+    enum MHD_Result result = *upload_data_size == 0 ? http_io_advance(x) : http_io_take_body(x, upload_data, *upload_data_size);
+    request_memory_leave(visit);
     *upload_data_size = 0;
     return result;
 }
@@ -375,7 +381,7 @@ static void log_exchange(server_request *x, server_problem_kind problem) {
     pthread_mutex_lock(&s->log_lock);
     if (text) s->options.on_log(s->options.user, text);
     pthread_mutex_unlock(&s->log_lock);
-    free(text); /* jansson's */
+    base_free(text);
     json_decref(line);
 }
 
@@ -431,7 +437,9 @@ static void http_io_completed(void *cls, struct MHD_Connection *connection, void
     x->gone = true;
     s->answers->cancel(x);
     pthread_mutex_unlock(&x->lock);
+    const request_memory_visit visit = request_memory_enter(x);
     end_exchange(s, x, code);
+    request_memory_leave(visit);
 }
 
 const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection, cluster_port_target};

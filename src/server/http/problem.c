@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "server/http/json_text.h"
+#include "server/http/request_memory.h"
 
 typedef struct problem_words {
     int status;
@@ -49,9 +50,16 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
     char text[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     if (p->kind != SERVER_FINE) return (int)p->kind;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    const server_problem_kind memory = request_memory_problem(text); /* then it is the cause of whatever failed */
+    if (memory) {
+        kind = memory;
+        field = NULL;
+        if (kind != SERVER_TOO_LARGE) p->retry_after_ms = REQUEST_MEMORY_RETRY_MS;
+    } else {
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+    }
     base_fail(&line, RP_ERR_INVALID, "%s", text);
     p->kind = kind;
     snprintf(p->message, sizeof(p->message), "%s", line.message);
@@ -84,7 +92,7 @@ static server_problem_kind problem_kind_of(rp_code code) {
 
 int server_fail_library(server_problem *p, const rp_error *err) {
     server_fail(p, problem_kind_of(err->code), NULL, "%s", err->message);
-    p->retry_after_ms = err->retry_after_ms;
+    if (err->retry_after_ms > 0) p->retry_after_ms = err->retry_after_ms;
     p->prompt_tokens = err->prompt_tokens;
     p->context_tokens = err->context_tokens;
     return (int)p->kind;

@@ -4,16 +4,8 @@
 
 #include <string.h>
 
-#include "base/memory.h"
+#include "server/http/request_memory.h"
 #include "server/server_internal.h"
-
-bool request_count_body(server_request *x, size_t n) {
-    rp_server *s = x->server;
-    if (atomic_fetch_add(&s->body_bytes, n) + n <= s->options.max_bodies_bytes) return true;
-    server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
-    x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
-    return false;
-}
 
 void request_check_content(server_request *x) {
     const char *value = server_request_header(x, MHD_HTTP_HEADER_CONTENT_ENCODING), *method = x->route->method;
@@ -32,14 +24,14 @@ typedef struct decoded_body {
     base_buffer bytes;
 } decoded_body;
 
-/* Every byte of the buffer is counted in the server's body_bytes. */
+/* Every byte of the buffer is counted as one of the bodies in memory. */
 static int body_take(void *user, const void *bytes, size_t n) {
     decoded_body *d = user;
-    server_problem *p = &d->x->problem;
+    if (!request_memory_add_body(d->x, n)) return RP_ERR_BUSY;
     const int rc = base_buffer_append(&d->bytes, bytes, n);
-    if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_TOO_LARGE, NULL, "the decoded body has more than %zu bytes", d->bytes.limit);
-    if (rc) return rc;
-    return request_count_body(d->x, n) ? RP_OK : RP_ERR_BUSY;
+    if (rc == RP_ERR_LIMIT) server_fail(&d->x->problem, SERVER_TOO_LARGE, NULL, "the decoded body has more than %zu bytes", d->bytes.limit);
+    if (rc) request_memory_drop_body(d->x, n);
+    return rc;
 }
 
 /* Replaces the body by what it is without its last coding. */
@@ -50,11 +42,10 @@ static bool undo_last(server_request *x) {
     if (rc == RP_ERR_FORMAT) server_fail(&x->problem, SERVER_INVALID, MHD_HTTP_HEADER_CONTENT_ENCODING, "%s", err.message);
     else if (rc) server_fail_memory(&x->problem); /* unless the sink has failed, and said why */
     base_buffer *drop = rc ? &d.bytes : &x->body;
-    if (rc || x->body_is_counted) atomic_fetch_sub(&x->server->body_bytes, drop->len);
+    request_memory_drop_body(x, drop->len);
     base_buffer_free(drop);
     if (rc) return false;
     x->body = d.bytes;
-    x->body_is_counted = true;
     return true;
 }
 

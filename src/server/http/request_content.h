@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request_content.h: bodies with Content-Encoding. They are kept as they come, and a worker decodes them: at most SERVER_WORKERS decoders have
- * memory, and no I/O thread computes. Encoded and decoded bytes count against max_bodies_bytes, each of them against max_body_bytes. */
+ * memory, and no I/O thread computes. Encoded and decoded bytes count as bodies (request_memory.h), each of them against max_body_bytes. */
 #ifndef SERVER_REQUEST_CONTENT_H
 #define SERVER_REQUEST_CONTENT_H
 
@@ -8,8 +8,6 @@
 
 #define REQUEST_CONTENT_CODINGS "gzip, deflate, zstd"
 
-/* Adds to the count of bodies in memory. false: there are too many, which is a problem; counted all the same. I/O thread, or the owner. */
-bool request_count_body(server_request *x, size_t n);
 /* I/O thread: a request with a route. A coding that is not one of ours becomes the request's problem. */
 void request_check_content(server_request *x);
 /* Was it refused for that? Then the reply has Accept-Encoding. */

@@ -8,18 +8,23 @@
 #include "server/cluster/cluster_node.h"
 #include "server/cluster/cluster_port.h"
 #include "server/http/request_content.h"
+#include "server/http/request_memory.h"
 #include "server/http/server_request.h"
 #include "server/model_pool.h"
 #include "server/server_internal.h"
 
 void server_request_free(server_request *x) {
+    const request_memory_visit visit = request_memory_enter(x);
     x->server->answers->free(x);
     model_pool_leave(x);
     generation_free(&x->gen);
     server_request_drop_body(x);
     base_buffer_free(&x->reply);
+    base_free(x->taken);
     cluster_node_forget(x);
     cluster_port_free(x);
+    request_memory_leave(visit);
+    request_memory_end(x);
     pthread_mutex_destroy(&x->lock);
     base_free(x);
 }
@@ -53,7 +58,9 @@ void server_run_work(server_work *work) {
     BASE_ASSERT(stage == SERVER_QUEUED || stage == SERVER_FINISHING || stage == SERVER_CLOSED); /* invariant 1: a worker has it */
     if (stage == SERVER_QUEUED) server_request_enter(x, SERVER_HANDLING);
     pthread_mutex_unlock(&x->lock);
+    const request_memory_visit visit = request_memory_enter(x);
     if (stage == SERVER_QUEUED) server_request_handle(x, gone);
     else if (stage == SERVER_FINISHING) x->server->answers->finish(x);
     else if (stage == SERVER_CLOSED) server_request_free(x);
+    request_memory_leave(visit);
 }

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "server/cluster/cluster_port.h"
 #include "server/http/gate.h"
+#include "server/http/request_memory.h"
 #include "server/server_internal.h"
 
 /* An id that cannot be guessed and does not reveal the number of requests. */
@@ -42,11 +43,7 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
 }
 
 void server_request_drop_body(server_request *x) {
-    if (x->body_is_counted) {
-        uint64_t before = atomic_fetch_sub(&x->server->body_bytes, x->body.len);
-        BASE_ASSERT(before >= x->body.len); /* invariant 6 */
-    }
-    x->body_is_counted = false;
+    request_memory_drop_body(x, x->body.len);
     base_buffer_free(&x->body);
     json_decref(x->root);
     x->root = NULL;
@@ -150,14 +147,30 @@ static void reply_is_there(server_request *x, int status) {
     pthread_mutex_unlock(&x->lock);
 }
 
-void server_request_reply_json(server_request *x, int status, json_t *object) {
-    static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
+int server_request_append_json(base_buffer *b, const json_t *value) { return base_json_write(b, value, JSON_FLAGS); }
+
+/* Takes over the object. false: no memory; the reply is empty. */
+static bool set_reply(server_request *x, json_t *object) {
     base_buffer_clear(&x->reply);
-    bool failed = !object || base_json_write(&x->reply, object, JSON_FLAGS) != 0;
+    bool failed = !object || server_request_append_json(&x->reply, object) != 0;
     json_decref(object);
     if (failed) base_buffer_clear(&x->reply);
-    if (failed && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
-    reply_is_there(x, failed ? 500 : status);
+    return !failed;
+}
+
+void server_request_reply_json(server_request *x, int status, json_t *object) {
+    static const char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":\"internal_error\"}}";
+    bool failed = !set_reply(x, object);
+    if (failed) { /* its error must not fail, too: outside the request's budget */
+        server_fail_memory(&x->problem);
+        status = server_problem_status(x->problem.kind);
+        base_budget *budget = base_budget_enter(NULL);
+        base_buffer_free(&x->reply);
+        x->reply = BASE_BUFFER(SERVER_REPLY_BYTES);
+        if (!set_reply(x, x->say(&x->problem)) && base_buffer_append_str(&x->reply, no_memory)) base_buffer_clear(&x->reply);
+        base_budget_enter(budget);
+    }
+    reply_is_there(x, status);
 }
 
 void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text) {
@@ -168,14 +181,38 @@ void server_request_reply_text(server_request *x, int status, const char *conten
     reply_is_there(x, status);
 }
 
+/* There is always more to take until the last piece. */
+static void take_piece(server_request *x) {
+    x->take_piece(x);
+    pthread_mutex_lock(&x->lock);
+    x->has_news = true;
+    pthread_mutex_unlock(&x->lock);
+}
+
+void server_request_reply_pieces(server_request *x, const char *content_type, void (*take)(server_request *x), void *from) {
+    x->status = 200;
+    x->content_type = content_type;
+    x->is_stream = x->is_bytes = true;
+    x->taken = from;
+    x->take_piece = take;
+    x->take = take_piece;
+    pthread_mutex_lock(&x->lock);
+    x->has_news = true;
+    x->stage = SERVER_STREAMING;
+    server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
 void server_request_reply_problem(server_request *x) {
+    base_budget *budget = base_budget_enter(NULL); /* the problem may be that there is no more of it */
     server_request_reply_json(x, server_problem_status(x->problem.kind), x->say(&x->problem));
+    base_budget_enter(budget);
 }
 
 static int append_frame(server_request *x, const char *event, const json_t *object) {
     base_buffer *b = &x->reply;
     if (event && (base_buffer_append_str(b, "event: ") || base_buffer_append_str(b, event) || base_buffer_append_str(b, "\n"))) return 1;
-    if (base_buffer_append_str(b, "data: ") || base_json_write(b, object, JSON_FLAGS)) return 1;
+    if (base_buffer_append_str(b, "data: ") || server_request_append_json(b, object)) return 1;
     return base_buffer_append_str(b, "\n\n") != 0;
 }
 
@@ -195,7 +232,7 @@ int server_request_done(server_request *x, const char *event) {
 
 int server_request_line(server_request *x, json_t *object) {
     size_t before = x->reply.len;
-    int failed = !object || base_json_write(&x->reply, object, JSON_FLAGS) || base_buffer_append_str(&x->reply, "\n");
+    int failed = !object || server_request_append_json(&x->reply, object) || base_buffer_append_str(&x->reply, "\n");
     if (failed) base_buffer_truncate(&x->reply, before);
     else if (x->relay) x->relay->frames++;
     json_decref(object);

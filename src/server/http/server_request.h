@@ -19,6 +19,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 
+#include "base/budget.h"
 #include "base/buffer.h"
 #include "base/file.h"
 #include "server/http/api_keys.h"
@@ -75,10 +76,11 @@ typedef struct server_request {
     uint64_t start_us;
     uint64_t arrived_us, handled_us; /* arrival of its last byte; start of its handling */
 
+    base_budget *memory; /* of the request (request_memory.h); NULL: no key was needed, or none was valid */
     base_buffer body;
     uint64_t body_bytes; /* received, stored or not */
     content_codings codings; /* of the body, until a worker decodes it */
-    bool body_is_counted, is_active; /* whether the server's counts include them */
+    bool is_active;      /* does it hold up a shutdown? */
 
     server_problem problem;
     int status; /* of the reply */
@@ -117,6 +119,8 @@ typedef struct server_request {
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
+    void (*take_piece)(struct server_request *x);
+    void *taken;                  /* what `take` appends from, of a reply in pieces (server_request_reply_pieces), owned; NULL: none */
 
     struct route_request *routed; /* of a router: what nodes do for it (route/route_internal.h); NULL: nothing */
     int32_t only_node;            /* the node that has what the request names; -1: any */
@@ -184,6 +188,9 @@ const char *server_request_tenant(const server_request *x, char salted[SERVER_SA
 void server_request_reply_json(server_request *x, int status, json_t *object);
 /* Takes over the content of the buffer. content_type: static. */
 void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text);
+/* Replies with bytes that `take` makes, a piece whenever the client has read the one before: memory for a piece, however long the reply is. take
+ * appends to x->reply, and sets x->stream_ended with the last piece. `from` is x->taken meanwhile, freed with base_free after it. */
+void server_request_reply_pieces(server_request *x, const char *content_type, void (*take)(server_request *x), void *from);
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
@@ -197,6 +204,9 @@ int server_request_frame(server_request *x, const char *event, json_t *object);
 int server_request_line(server_request *x, json_t *object);
 /* Appends the frame of server-sent events that ends a stream of OpenAI's, and of Gemini's Interactions. event: as above. */
 int server_request_done(server_request *x, const char *event);
+
+/* Appends a value to a buffer as replies have it. An error: no memory. */
+int server_request_append_json(base_buffer *b, const json_t *value);
 
 /* A value of the query string, or NULL; a header, or NULL. Worker, while the connection is suspended, or I/O thread. */
 const char *server_request_query(const server_request *x, const char *name);

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/http/request_memory.h"
 #include "server/http/server_request.h"
 #include "server/server_internal.h"
 
@@ -79,6 +80,7 @@ static void *watchdog_main(void *arg) {
         see_streams(g);
         stopping = g->stopping;
         pthread_mutex_unlock(&g->lock);
+        request_memory_trim();
     }
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "server/prompt/schema_changes.h"
 #include "server/server_internal.h"
 
@@ -18,7 +19,7 @@ static void log_line(rp_server *s, const char *schema, const rp_error *why) {
     pthread_mutex_lock(&s->log_lock);
     if (said) s->options.on_log(s->options.user, said);
     pthread_mutex_unlock(&s->log_lock);
-    free(said); /* jansson's */
+    base_free(said);
     json_decref(line);
 }
 

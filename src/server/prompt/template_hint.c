@@ -79,5 +79,5 @@ void template_hint_find(server_request *x) {
         for (size_t i = 0; i < report->n_changes && !x->gen.template_hint; i++)
             if (is_reason(x, &report->changes[i], d, x->gen.rendered->n - report->n_bytes)) x->gen.template_hint = hint_of(x, &report->changes[i], d);
     rp_template_report_free(report);
-    free(json); /* jansson's */
+    base_free(json);
 }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "server/generation/generate.h"
+#include "server/http/request_memory.h"
 #include "server/route/route_internal.h"
 
 #define REFUSED_RETRY_MS 1000 /* of refusals for which the router has no better guess */
@@ -322,6 +323,7 @@ static void end_stream(route_request *rr, const server_problem *problem) {
 void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_after_ms) {
     server_request *x = rr->x;
     server_problem problem = {0};
+    const request_memory_visit visit = request_memory_enter(x);
     const bool is_whole = outcome == CLUSTER_ANSWERED || (outcome == CLUSTER_SERVED && rr->first_us == 0);
     describe_outcome(&problem, outcome, retry_after_ms);
     rr->is_ended = true;
@@ -337,6 +339,7 @@ void route_deliver(route_request *rr, cluster_outcome outcome, uint64_t retry_af
         x->problem = problem;
         server_request_reply_problem(x);
     }
+    request_memory_leave(visit);
     set_over(rr);
 }
 

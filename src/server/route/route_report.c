@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "server/admin/report.h"
 #include "server/http/json_text.h"
 #include "server/route/route_internal.h"
@@ -116,7 +117,7 @@ static int add_text(base_buffer *b, json_t *object) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     const int rc = text ? base_buffer_append_str(b, text) : RP_ERR_MEMORY;
     json_decref(object);
-    free(text); /* jansson's */
+    base_free(text);
     return rc;
 }
 

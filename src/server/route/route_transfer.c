@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/http/request_memory.h"
 #include "server/route/route_internal.h"
 
 #define HEAD_BYTES ((size_t)64 << 10) /* of a node's reply */
@@ -201,7 +202,11 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
     if (tr->rr) cluster_router_heard(tr->t->router, &tr->rr->r, base_clock_us(), true);
     if (!tr->rr) result = 0; /* dropped: the transfer ends */
     else if (tr->relays && client_is_behind(tr->rr)) result = CURL_WRITEFUNC_PAUSE;
-    else if (!transfer_take(tr, bytes, n)) result = 0;
+    else {
+        const request_memory_visit visit = request_memory_enter(tr->rr->x);
+        if (!transfer_take(tr, bytes, n)) result = 0;
+        request_memory_leave(visit);
+    }
     pthread_mutex_unlock(&tr->t->lock);
     return result;
 }

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request_memory.c: see request_memory.h. Owns what is to be trimmed. Any thread. */
+#include "server/http/request_memory.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "server/server_internal.h"
+
+#define TRIMMED_FROM ((uint64_t)4 << 20) /* bytes that requests had: fewer are not worth it */
+#define QUIET_US 1000000
+#define MOST_US 10000000 /* under load, which has no quiet second */
+
+static struct {
+    _Atomic uint64_t bytes;              /* that requests had at most, since memory was trimmed */
+    _Atomic uint64_t first_us, last_us;  /* the end of the first and of the last of them */
+} freed;
+
+static void set_allocator(void) { json_set_alloc_funcs(base_alloc, base_free); /* plain malloc's blocks: a host program may free() them */ }
+
+void request_memory_init(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_allocator);
+}
+
+int request_memory_begin(server_request *x) {
+    base_budget *parent = x->key && x->key->memory ? x->key->memory : x->server->memory;
+    x->memory = base_budget_new(parent, request_memory_of_request(x->server->options.request_ram_bytes));
+    return x->memory ? SERVER_FINE : server_fail_memory(&x->problem);
+}
+
+bool request_memory_add_body(server_request *x, size_t n) {
+    const uint64_t all = x->server->options.request_ram_bytes;
+    const bool has_tenant = x->key && x->key->bodies;
+    const uint64_t together = atomic_fetch_add(&x->server->body_bytes, n) + n;
+    const uint64_t of_tenant = has_tenant ? atomic_fetch_add(x->key->bodies, n) + n : 0;
+    if (together <= request_memory_of_bodies(all) && of_tenant <= request_memory_of_tenants_bodies(all)) return true;
+    request_memory_drop_body(x, n);
+    server_fail(&x->problem, SERVER_BUSY, NULL, "too many large request bodies at once: retry later");
+    x->problem.retry_after_ms = SERVER_BUSY_RETRY_MS;
+    return false;
+}
+
+void request_memory_drop_body(server_request *x, size_t n) {
+    const uint64_t before = atomic_fetch_sub(&x->server->body_bytes, n);
+    BASE_ASSERT(before >= n); /* invariant 6 */
+    if (x->key && x->key->bodies) atomic_fetch_sub(x->key->bodies, n);
+}
+
+void request_memory_end(server_request *x) {
+    if (!x->memory) return;
+    const uint64_t now = base_clock_us();
+    atomic_store(&freed.last_us, now);
+    if (atomic_fetch_add(&freed.bytes, base_budget_peak(x->memory)) == 0) atomic_store(&freed.first_us, now);
+    base_budget_unref(x->memory);
+    x->memory = NULL;
+}
+
+request_memory_visit request_memory_enter(const server_request *x) {
+    base_budget *own = base_budget_ref(x->memory);
+    return (request_memory_visit){own, base_budget_enter(own)};
+}
+
+void request_memory_leave(request_memory_visit v) {
+    base_budget_enter(v.before);
+    base_budget_unref(v.own);
+}
+
+void request_memory_trim(void) {
+    const uint64_t now = base_clock_us();
+    if (atomic_load(&freed.bytes) < TRIMMED_FROM) return;
+    if (now < atomic_load(&freed.last_us) + QUIET_US && now < atomic_load(&freed.first_us) + MOST_US) return;
+    atomic_store(&freed.bytes, 0);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+server_problem_kind request_memory_problem(char *text) {
+    const base_budget *refused = base_budget_refusal();
+    if (!refused) return SERVER_FINE;
+    const uint64_t limit = base_budget_limit(refused) >> 20;
+    const bool is_all = base_budget_is_root(refused), is_own = refused == base_budget_current();
+    const char *format = is_all   ? "all requests together need more than %" PRIu64 " MiB of memory (--request-ram): retry later"
+                         : is_own ? "the request needs more than %" PRIu64 " MiB of memory: send less in one request, or raise --request-ram"
+                                  : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
+    snprintf(text, RP_ERROR_MESSAGE_BYTES, format, limit); /* one of three formats with one number each */
+    return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE : SERVER_QUOTA;
+}
