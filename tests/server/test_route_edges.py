@@ -334,13 +334,14 @@ class Edges(unittest.TestCase):
         self.assertEqual(reply.status, 200, reply.body)
 
     def test_bodies(self):
-        router = self.router_of(self.nodes.values(), "--request-ram", "1M", "--max-body", "500K")
+        router = self.router_of(self.nodes.values(), "--request-ram", "4M", "--max-body", "1M")
         router.wait_well("a", "b")
-        body = {"prompt": "Tom had", "max_tokens": 1900, "ignore_eos": True, "stream": True, "user": "x" * 300000}
-        with router.socket() as s:
-            s.sendall(raw_request(TEXT, body))
-            self.assertEqual(s.recv(1), b"H")
-            self.assertGreater(router.metrics()["reprise_body_bytes"], 300000)  # kept, for another node
+        body = {"prompt": "Tom had", "max_tokens": 1900, "ignore_eos": True, "stream": True, "user": "x" * 700000}
+        with router.socket() as one, router.socket() as two:
+            for s in (one, two):
+                s.sendall(raw_request(TEXT, body))
+                self.assertEqual(s.recv(1), b"H")
+            self.assertGreater(router.metrics()["reprise_body_bytes"], 1400000)  # kept, for another node
             reply = router.post(TEXT, body)
             self.assertEqual(reply.status, 503, reply.body)
             self.assertIn("bodies", reply.json["error"]["message"])
