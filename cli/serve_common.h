@@ -19,7 +19,7 @@ typedef struct serve_common {
 } serve_common;
 
 #define SERVE_COMMON_DEFAULTS \
-    {.port = 8080, .max_tokens = 1024, .connections = 1024, .body = (uint64_t)16 << 20, .reply_buffers = (uint64_t)64 << 20, .head_timeout = 10000, \
+    {.port = 8080, .max_tokens = 1024, .connections = 1024, .reply_buffers = (uint64_t)64 << 20, .head_timeout = 10000, \
      .body_timeout = 60000, .idle_timeout = 75000, .keep_alive = 15000, .drain = 30000, .otlp_sample = 1}
 
 /* The program's memory: few arenas, freed memory is returned to the system. Before any thread. */

@@ -123,6 +123,12 @@ static void models_log(const serve_models *s, const char *format, ...) {
     rp_log_line(line);
 }
 
+/* Its number is what --request-ram leaves of --ram. */
+static void name_request_ram(rp_error *err) {
+    const size_t n = strlen(err->message);
+    snprintf(err->message + n, sizeof(err->message) - n, " (without --request-ram, which is part of --ram)");
+}
+
 static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engine, rp_error *err) {
     serve_models *s = user;
     serve_model *m = &s->items[i];
@@ -133,6 +139,7 @@ static int models_load(void *user, int32_t i, rp_model **model, rp_engine **engi
     int rc = s->n > 1 ? set_share(s, m, &o, dir, err) : RP_OK;
     if (rc == RP_OK) rc = cli_open(&loaded, m->path, s->options.chat_format, &o, s->options.schemas, s->is_starting, err);
     s->is_starting = false;
+    if (rc == RP_ERR_BUDGET) name_request_ram(err);
     if (rc != RP_OK) return rc;
     rp_memory memory = {.struct_size = sizeof(memory)};
     rp_engine_memory(loaded.engine, &memory);

@@ -91,7 +91,7 @@ typedef struct rp_server_options {
                                    gets 503 */
     int32_t max_connections_per_address; /* likewise, of one address; default 0: a quarter of max_connections, and no limit for loopback
                                    addresses, which may belong to a proxy. Unix sockets have no address */
-    uint64_t max_body_bytes;    /* of a request; default 16 MiB */
+    uint64_t max_body_bytes;    /* of a request, decoded; 0: 16 MiB, or half of request_ram_bytes if that is less (default) */
     uint64_t reply_buffer_bytes; /* of all unread answers; beyond it jobs pause until clients read; default 64 MiB */
     int32_t default_max_tokens; /* of an answer, if the request has no limit; default 1024 */
     int32_t head_timeout_ms;    /* timeout for request headers; default 10 s */

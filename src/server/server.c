@@ -37,7 +37,6 @@ void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
     rp_server_options own = {
         .port = DEFAULT_PORT,
         .max_connections = DEFAULT_CONNECTIONS,
-        .max_body_bytes = DEFAULT_BODY_BYTES,
         .reply_buffer_bytes = SERVER_PENDING_BYTES,
         .default_max_tokens = DEFAULT_MAX_TOKENS,
         .head_timeout_ms = 10000,
@@ -52,6 +51,10 @@ void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
 static uint64_t request_ram(const rp_server_options *o) {
     if (o->request_ram_bytes > 0) return o->request_ram_bytes;
     return o->router ? REQUEST_MEMORY_ROUTED : REQUEST_MEMORY_DEFAULT;
+}
+
+static uint64_t max_body(const rp_server_options *o) {
+    return o->max_body_bytes > 0 ? o->max_body_bytes : BASE_MIN(DEFAULT_BODY_BYTES, request_memory_of_bodies(request_ram(o)));
 }
 
 static int server_check_options(const rp_server_options *o, rp_error *err) {
@@ -76,8 +79,8 @@ static int server_check_options(const rp_server_options *o, rp_error *err) {
     const uint64_t most = request_memory_of_bodies(request_ram(o));
     if (request_ram(o) < REQUEST_MEMORY_LEAST || request_ram(o) > INT64_MAX)
         return base_fail(err, RP_ERR_INVALID, "request_ram_bytes: give %llu at least", (unsigned long long)REQUEST_MEMORY_LEAST);
-    if (o->max_body_bytes == 0 || o->max_body_bytes > most)
-        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give 1 to %llu, half of request_ram_bytes", (unsigned long long)most);
+    if (max_body(o) > most)
+        return base_fail(err, RP_ERR_INVALID, "max_body_bytes: give at most %llu, half of request_ram_bytes", (unsigned long long)most);
     if (o->n_aliases < 0 || o->n_aliases > SERVER_MAX_ALIASES)
         return base_fail(err, RP_ERR_INVALID, "n_aliases is %d: give 0 to %d", o->n_aliases, SERVER_MAX_ALIASES);
     if (o->n_adapters < 0 || o->n_adapters > SERVER_MAX_ADAPTERS)
@@ -174,6 +177,7 @@ int rp_server_new(rp_server **out, const rp_server_options *options, rp_error *e
     s->options.schema_dir = s->options.split_documents = s->options.cluster_listen = s->options.cluster_secret = s->options.cluster_name = NULL;
     s->options.host_names = s->options.aliases = s->options.adapters = NULL;
     s->options.request_ram_bytes = request_ram(&o);
+    s->options.max_body_bytes = max_body(&o);
     s->options.reply_buffer_bytes = BASE_MIN(o.reply_buffer_bytes, request_ram(&o) / 4);
     s->options.router = NULL;
     s->options.kv_events = s->options.kv_events_name = s->options.kv_events_tenant = NULL;

@@ -102,7 +102,7 @@ static void test_options_are_checked(void **state) {
     REFUSED(port, 65536, RP_ERR_INVALID);
     REFUSED(port, RP_SERVER_NO_PORT, RP_ERR_INVALID);
     REFUSED(max_connections, 0, RP_ERR_INVALID);
-    REFUSED(max_body_bytes, 0, RP_ERR_INVALID);
+    REFUSED(max_body_bytes, (uint64_t)1 << 60, RP_ERR_INVALID);
     REFUSED(head_timeout_ms, 0, RP_ERR_INVALID);
     REFUSED(host, "0.0.0.0", RP_ERR_INVALID);
     REFUSED(host, "no such host", RP_ERR_IO);

@@ -12,6 +12,7 @@ import unittest
 import gguf_copy
 from server_process import MODEL, PROGRAM, WAIT_S, Server
 
+REQUESTS = 32 << 20
 KV = 16 << 20
 PROMPT = "The mill of Orsel stands at the river Norgen, and the river Norgen is wide. " * 12
 SCHEMA = "<schema name='towns'><module name='a'>The river of Norgen is wide.</module></schema>"
@@ -58,7 +59,7 @@ class Case(unittest.TestCase):
         cls.need = need_of(cls.paths)
 
     def start(self, *more):
-        server = Server("--kv-ram", str(KV), "--ram", str(2 * self.need + self.need // 2), "--log", self.log, *options_of(self.paths), *self.more, *more,
+        server = Server("--kv-ram", str(KV), "--ram", str(2 * self.need + self.need // 2 + REQUESTS), "--request-ram", str(REQUESTS), "--log", self.log, *options_of(self.paths), *self.more, *more,
                         model=first_of(self.paths)).wait_ready()
         self.addCleanup(server.stop)
         return server
