@@ -148,7 +148,8 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if (o->schema_dir && !(s->schema_dir = base_strdup(o->schema_dir))) return base_fail_memory(err, 64, "a server");
     if ((s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return base_fail_errno(err, "cannot make", "eventfd");
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) ||
-        (rc = api_keys_limit_memory(s->keys, s->memory, request_memory_of_tenant(s->options.request_ram_bytes), err)) || (rc = content_registry_new(&s->contents, err)) ||
+        (rc = api_keys_limit_memory(s->keys, s->memory, request_memory_of_tenant(s->options.request_ram_bytes), err)) ||
+        (rc = content_registry_new(&s->contents, err)) ||
         (rc = response_registry_new(&s->responses, err)) || (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))

@@ -25,15 +25,15 @@
 
 typedef struct server_key {
     base_key hash;
-    char *tenant;          /* NULL: no key file, every client is the operator */
-    unsigned rights;       /* of server_right */
-    int max_running;       /* 0: any number */
-    rp_quota quota;        /* the tenant's; zeros: none */
-    const char *reuse;     /* "on" or "modular"; NULL: the server's. Static */
-    const char *kv_format; /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
-    _Atomic int running;   /* current requests */
-    base_budget *memory;   /* the tenant's, of its requests; NULL: no key file */
-    _Atomic uint64_t *bodies; /* bytes of the tenant's bodies in memory; NULL likewise */
+    char *tenant;                /* NULL: no key file, every client is the operator */
+    unsigned rights;             /* of server_right */
+    int max_running;             /* 0: any number */
+    rp_quota quota;              /* the tenant's; zeros: none */
+    const char *reuse;           /* "on" or "modular"; NULL: the server's. Static */
+    const char *kv_format;       /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
+    _Atomic int running;         /* current requests */
+    base_budget *memory;         /* the tenant's, of its requests; NULL: no key file */
+    _Atomic uint64_t *bodies;    /* bytes of the tenant's bodies in memory; NULL likewise */
     _Atomic uint64_t own_bodies; /* that of the tenant's first key */
 } server_key;
 

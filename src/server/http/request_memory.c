@@ -20,8 +20,8 @@
 #define MOST_US 10000000 /* under load, which has no quiet second */
 
 static struct {
-    _Atomic uint64_t bytes;              /* that requests had at most, since memory was trimmed */
-    _Atomic uint64_t first_us, last_us;  /* the end of the first and of the last of them */
+    _Atomic uint64_t bytes;             /* that requests had at most, since memory was trimmed */
+    _Atomic uint64_t first_us, last_us; /* the end of the first and of the last of them */
 } freed;
 
 static void set_allocator(void) { json_set_alloc_funcs(base_alloc, base_free); /* plain malloc's blocks: a host program may free() them */ }
@@ -93,5 +93,6 @@ server_problem_kind request_memory_problem(char *text) {
                          : is_own ? "the request needs more than %" PRIu64 " MiB of memory: send less in one request, or raise --request-ram"
                                   : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
     snprintf(text, RP_ERROR_MESSAGE_BYTES, format, limit); /* one of three formats with one number each */
-    return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE : SERVER_QUOTA;
+    return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE
+                                         : SERVER_QUOTA;
 }

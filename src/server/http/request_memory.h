@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request_memory.h: limits on the memory of requests: body, JSON, tokens, template values, reply. KV and weights are the engine's.
  *
- * Each request has a budget (base/budget.h), which lies within its tenant's, which lies within that of all requests (rp_server_options.request_ram_bytes).
+ * Each request has a budget (base/budget.h), which lies within its tenant's, which lies within that of all requests
+ * (rp_server_options.request_ram_bytes).
  * Whoever works for a request enters its budget: workers, the I/O threads in libmicrohttpd's callbacks, the engine's and a router's network thread
  * when they append to its answer. An allocation beyond a limit fails, and server_fail says so instead of whatever the failure led to:
  *

@@ -234,7 +234,8 @@ static const char *const stream_names[] = {"closed", "opening", "live"};
 
 static json_t *describe_stream(const cluster_node_status *s) {
     const cluster_view_counts *c = s->counts;
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", stream_names[s->stream], "frames", (json_int_t)c->frames, "bytes",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", stream_names[s->stream], "frames",
+                     (json_int_t)c->frames, "bytes",
                      (json_int_t)c->bytes, "changes", (json_int_t)c->changes, "snapshots", (json_int_t)c->snapshots, "gaps", (json_int_t)c->gaps,
                      "wrong_digests", (json_int_t)c->wrong_digests, "other_epochs", (json_int_t)c->other_epochs, "cuts", (json_int_t)c->cuts,
                      "forged", (json_int_t)c->forged, "ignored", (json_int_t)c->ignored);
