@@ -4,6 +4,8 @@
 
 #include "serve_common.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -19,6 +21,8 @@
 
 #define LOG_STOP_MS 500        /* how long shutdown waits for the reader of standard error to take the last lines */
 #define OTHER_DESCRIPTORS 1024 /* for models, stores and threads */
+/* Of a connection (of a router with one to a node: five in all), a read and a write of the store, and files of keys. */
+#define LEAST_FREE_DESCRIPTORS 12
 #define REUSE_MODULAR 1
 
 const char *const serve_log_names[] = {"requests", "off", NULL};
@@ -132,8 +136,22 @@ static void raise_descriptors(const serve_common *c, bool routes) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A server that can open no connection would accept and reset each one. Counted after all else is open. */
+static int check_descriptors(void) {
+    struct rlimit limit;
+    int n_free = 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return CLI_OK;
+    for (int fd = 0; (rlim_t)fd < limit.rlim_cur && n_free < LEAST_FREE_DESCRIPTORS; fd++)
+        n_free += fcntl(fd, F_GETFD) < 0 && errno == EBADF;
+    if (n_free == LEAST_FREE_DESCRIPTORS) return CLI_OK;
+    return cli_fail(CLI_FAILED, "too few file descriptors: %d are left of %llu, and connections need %d: raise the limit (ulimit -n) to %llu or more",
+                    n_free, (unsigned long long)limit.rlim_cur, LEAST_FREE_DESCRIPTORS,
+                    (unsigned long long)limit.rlim_cur + (unsigned long long)(LEAST_FREE_DESCRIPTORS - n_free));
+}
+
 int serve_common_serve(rp_server *server) {
-    const int status = serve_print("ready%s\n", "");
+    int status = check_descriptors();
+    if (status == CLI_OK) status = serve_print("ready%s\n", "");
     if (status != CLI_OK) return status;
     serve_notify("READY=1");
     rp_server_run(server);

@@ -65,7 +65,8 @@ static void history_push(chat_history *h, const char *line, size_t n) {
 }
 
 static void history_read(chat_history *h) {
-    FILE *from = fopen(h->path, "rb");
+    int file = open(h->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not stop us */
+    FILE *from = file >= 0 ? fdopen(file, "rb") : NULL;
     char *line = NULL;
     size_t capacity = 0, all = 0;
     ssize_t n;
@@ -111,13 +112,9 @@ chat_history *chat_history_open(const char *path) {
     if (named && (path != NULL || history_make_folders(h->path))) {
         history_read(h);
         if (h->n_read > 2 * CHAT_HISTORY_LINES) history_compact(h);
-        h->file = open(h->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        h->file = cli_open_private(h->path, O_APPEND);
     }
-    if (h->file >= 0) {
-        if (fchmod(h->file, 0600) == 0) return h;
-        close(h->file);
-        h->file = -1;
-    }
+    if (h->file >= 0) return h;
     cli_warn("messages are not remembered: cannot write the history '%s': %s", h->path, named ? strerror(errno) : "HOME is not set");
     chat_history_close(h);
     return NULL;

@@ -172,7 +172,7 @@ int chat_session_save(const chat_session *s, const char *path) {
     if (s->system != NULL) cli_json_append(messages, session_message(RP_ROLE_SYSTEM, s->system));
     for (size_t i = 0; i < s->n; i++) cli_json_append(messages, session_message(s->messages[i].role, s->messages[i].text));
     cli_json_set(body, "messages", messages);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600); /* a conversation is private */
+    int file = cli_open_private(path, O_TRUNC);
     FILE *to = file >= 0 ? fdopen(file, "wb") : NULL;
     int status = to == NULL ? cli_fail(CLI_FAILED, "cannot write '%s': %s", path, strerror(errno)) : CLI_OK;
     if (to != NULL) {

@@ -8,11 +8,13 @@
 #include "common/console.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -196,6 +198,18 @@ int cli_finish_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return CLI_OK;
     return cli_fail(CLI_FAILED, "cannot write to standard output: %s", errno != 0 ? strerror(errno) : "an earlier write failed");
+}
+
+int cli_open_private(const char *path, int flags) {
+    struct stat st;
+    int file = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (flags & O_APPEND), S_IRUSR | S_IWUSR);
+    if (file < 0) return -1;
+    bool is_ours = fstat(file, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid();
+    if (is_ours && fchmod(file, S_IRUSR | S_IWUSR) == 0 && ((flags & O_TRUNC) == 0 || ftruncate(file, 0) == 0)) return file;
+    int why = is_ours ? errno : EPERM;
+    close(file);
+    errno = why;
+    return -1;
 }
 
 int cli_close_output(FILE *file, const char *path) {

@@ -45,6 +45,9 @@ int cli_read_key(const char *file, char **key);
 
 /* Flushes standard output. Returns CLI_FAILED after printing its error line if something could not be written. */
 int cli_finish_output(void);
+/* Opens a file of text that is its owner's alone, such as a conversation, to write it: with O_TRUNC or O_APPEND; a new one if there is none. A
+ * file that is there becomes private. -1: errno is the cause; of what is no regular file of this user, EPERM. */
+int cli_open_private(const char *path, int flags);
 /* Closes a written file. Returns an exit status, like cli_finish_output. */
 int cli_close_output(FILE *file, const char *path);
 

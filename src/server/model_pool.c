@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
@@ -273,13 +274,21 @@ static void make_leave(model_pool *p, server_model *m) {
     m->n_unloads++;
 }
 
+/* A model that cannot be loaded is a fault of the server, whatever is wrong with its files: their names and the reason
+ * are the operator's (log). */
+static void fail_load(server_request *x, const server_model *m, const rp_error *failure) {
+    if (failure->code == RP_ERR_MEMORY || failure->code == RP_ERR_BUDGET || failure->code == RP_ERR_BUSY || failure->code == RP_ERR_CANCELLED)
+        server_fail_library(&x->problem, failure);
+    else server_fail(&x->problem, SERVER_INTERNAL, "model", "model '%.80s' cannot be loaded: the server's log has the reason", m->name);
+}
+
 /* Under the lock: the requests that wait for a model are queued, as its users or with a problem. */
 static void queue_waiting(model_pool *p, server_model *m, const rp_error *failure) {
     while (m->first) {
         server_request *x = m->first;
         m->first = x->next_waiting;
         m->n_waiting--;
-        if (failure) server_fail_library(&x->problem, failure);
+        if (failure) fail_load(x, m, failure);
         else {
             x->model = m;
             m->n_users++;
@@ -334,6 +343,7 @@ static void *loader_run(void *user) {
         }
         rp_error err;
         int rc = load_or_fail(p, m, &err);
+        if (rc) base_log(BASE_LOG_ERROR, "server: model '%s' cannot be loaded: %s", m->name, err.message);
         queue_waiting(p, m, rc ? &err : NULL);
     }
     pthread_mutex_unlock(&p->lock);

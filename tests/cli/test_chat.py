@@ -205,6 +205,12 @@ class OnTerminal(unittest.TestCase):
                 self.assertEqual(f.read().splitlines(), [f'"message {i}"' for i in range(1500, 2500)])
             t = self.open("--history", "off", XDG_STATE_HOME=state)
             self.finish(t)
+            node = os.path.join(state, "fifo")  # as root, a link to /dev/null was chmod-ed, and a pipe stopped the command
+            os.mkfifo(node, 0o644)
+            t = self.open("--history", node)
+            self.assertIn(b"messages are not remembered", t.all)
+            self.finish(t)
+            self.assertEqual(stat.S_IMODE(os.stat(node).st_mode), 0o644)
             t = self.open("--history", "/no/such/folder/history")
             self.assertIn(b"messages are not remembered", t.all)
             self.finish(t)
@@ -273,6 +279,9 @@ class InPipe(unittest.TestCase):
     def test_save_and_load(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "saved.json")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("an older file, longer than what comes, " * 99)
+            os.chmod(path, 0o644)  # issue 46: a file that was there stayed readable
             first = self.answers(f"/system You are a guide.\n{QUESTION}\n/save {path}\n")
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
             with open(path, encoding="utf-8") as f:

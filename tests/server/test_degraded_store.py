@@ -3,11 +3,14 @@
 """A store that cannot be used does not stop `reprise serve`: /readyz, /metrics and the log say so, requests are answered, and the next start uses
 the store again."""
 import os
+import re
+import resource
 import sqlite3
+import subprocess
 import tempfile
 import unittest
 
-from server_process import Server
+from server_process import MODEL, PROGRAM, Server
 
 
 class DegradedStore(unittest.TestCase):
@@ -48,6 +51,30 @@ class DegradedStore(unittest.TestCase):
             server = self.start(store)
             self.assertEqual(server.get("/readyz").body, b"ready\n")
             self.assertEqual(self.answer(server), text)
+
+
+class FewDescriptors(unittest.TestCase):
+    def test_too_few_are_an_error_at_start(self):
+        """Issue 46: a ready server with `ulimit -n 12` reset every connection. What it needs it says, and with that it answers."""
+        with tempfile.TemporaryDirectory() as folder:
+            def limited(n):
+                return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
+            secret = os.path.join(folder, "secret")
+            with open(secret, "w", encoding="utf-8") as f:
+                f.write("5a" * 32)
+            os.chmod(secret, 0o600)
+            serve = ["serve", "-m", MODEL, "--port", "0", "--log", "off"]
+            for args in (serve, [*serve, "--store", os.path.join(folder, "store")],
+                         ["route", "-m", MODEL, "--port", "0", "--log", "off", "--node", "http://127.0.0.1:1", "--cluster-secret", secret]):
+                for n in (6, 9, 12, 16):
+                    done = subprocess.run([PROGRAM, *args], capture_output=True, text=True, check=False, timeout=60, preexec_fn=limited(n))
+                    self.assertEqual(done.returncode, 1, (args, n, done.stderr))
+                    self.assertNotIn("ready", done.stdout)
+            wanted = int(re.search(r"\(ulimit -n\) to (\d+) or more\n$", subprocess.run(
+                [PROGRAM, *serve], capture_output=True, text=True, check=False, timeout=60, preexec_fn=limited(16)).stderr)[1])
+            server = Server("--log", "off", preexec_fn=limited(wanted)).wait_ready()
+            self.addCleanup(server.stop)
+            self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 2}).status, 200)
 
 
 if __name__ == "__main__":

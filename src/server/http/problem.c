@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "server/http/json_text.h"
 #include "server/http/request_memory.h"
 
@@ -90,8 +91,19 @@ static server_problem_kind problem_kind_of(rp_code code) {
     }
 }
 
+/* Does it name a path from the root? Those are of the server: clients learn nothing of its folders. */
+static bool has_path(const char *text) {
+    for (const char *slash = strchr(text, '/'); slash; slash = strchr(slash + 1, '/'))
+        if (slash[1] > ' ' && (slash == text || strchr(" '\"(:=", slash[-1]))) return true;
+    return false;
+}
+
 int server_fail_library(server_problem *p, const rp_error *err) {
-    server_fail(p, problem_kind_of(err->code), NULL, "%s", err->message);
+    const server_problem_kind kind = problem_kind_of(err->code);
+    if (kind == SERVER_INTERNAL && has_path(err->message)) {
+        base_log(BASE_LOG_WARN, "server: %s", err->message);
+        server_fail(p, kind, NULL, "a file of the server cannot be read or written: its log has the reason");
+    } else server_fail(p, kind, NULL, "%s", err->message);
     if (err->retry_after_ms > 0) p->retry_after_ms = err->retry_after_ms;
     p->prompt_tokens = err->prompt_tokens;
     p->context_tokens = err->context_tokens;

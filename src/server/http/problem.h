@@ -53,7 +53,7 @@ typedef struct server_problem {
 
 /* Records the first problem and ignores later ones. field may be NULL. Returns the recorded kind. */
 int server_fail(server_problem *p, server_problem_kind kind, const char *field, const char *fmt, ...) BASE_PRINTF(4, 5);
-/* The same for an error of the library. */
+/* The same for an error of the library. One about a file of the server names its path to the log alone. */
 int server_fail_library(server_problem *p, const rp_error *err);
 int server_fail_memory(server_problem *p);
 
