@@ -222,6 +222,8 @@ class Marks(Case):
         """A key file of digits, written by an editor that adds the mark, is the same key."""
         self.file("plain.key", "ab" * 32 + "\n")
         self.file("marked.key", BOM + b"ab" * 32 + b"\r\n")
+        for name in ("plain.key", "marked.key"):
+            os.chmod(os.path.join(self.folder, name), 0o600)  # a key that others may read is refused
         run = ["run", "-m", MODEL, "-n", "2", "--raw", "-p", QUESTION, "--json", "--write", "through", "--store", "store", "--store-key"]
         self.fine(*run, "plain.key")
         self.assertGreater(json.loads(self.fine(*run, "marked.key"))["usage"]["cached_tokens"], 0)
