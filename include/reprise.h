@@ -265,10 +265,18 @@ typedef struct rp_rendered_turn {
     rp_role role;
 } rp_rendered_turn;
 
+/* Steps of a rendering: the evaluation of a node, an item, some bytes of text; 10 ns each, 20 at most. A template that takes more fails. */
+#define RP_TEMPLATE_MAX_STEPS ((uint64_t)100000000)
+
 typedef struct rp_template_options {
     uint32_t struct_size;
     bool has_time; /* false (default): strftime_now is the local time; true: `time` */
     int64_t time;  /* seconds since 1970-01-01 00:00, in the time zone to print */
+    uint64_t *steps_left; /* how many steps may be taken, RP_TEMPLATE_MAX_STEPS at most; lowered by those that were. So several renderings share a
+                           * limit. NULL (default): RP_TEMPLATE_MAX_STEPS */
+    bool (*is_cancelled)(void *user); /* asked on the rendering thread, about every millisecond: true ends the rendering, RP_ERR_CANCELLED. NULL
+                                       * (default): it cannot be cancelled */
+    void *user;
 } rp_template_options;
 
 RP_API void rp_template_options_init(rp_template_options *options, uint32_t struct_size);

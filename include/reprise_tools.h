@@ -221,7 +221,7 @@ typedef struct rp_template_check_options {
                      * to this answer. false: compare the beginnings of the conversation, each with the next one that the template renders */
     bool has_time;  /* false (default): now */
     int64_t time;   /* as in rp_template_options */
-    uint64_t max_steps; /* of a rendering, some 100 million a second; one that takes more is not compared. 0 (default): the limit of all renderings */
+    uint64_t max_steps; /* of all renderings together (RP_TEMPLATE_MAX_STEPS); 0 (default): those of 10 renderings */
 } rp_template_check_options;
 
 RP_API void rp_template_check_options_init(rp_template_check_options *options, uint32_t struct_size);
@@ -243,7 +243,8 @@ typedef struct rp_template_report {
 
 /* Finds where a template changes text that it wrote before: of earlier turns when messages follow, and by the date (strftime_now). json: as
  * rp_template_render; its messages are the conversation. model: gives its bos_token, ..., or NULL. options: NULL for the defaults.
- * RP_ERR_INVALID (the JSON is malformed, or has no messages), RP_ERR_MEMORY, RP_ERR_LIMIT. What the template refuses is not compared.
+ * RP_ERR_INVALID (the JSON is malformed, or has no messages), RP_ERR_MEMORY, RP_ERR_LIMIT (also: the template takes too many steps). What the
+ * template refuses is not compared.
  * *out: rp_template_report_free; NULL on failure. */
 RP_API int rp_template_check(const rp_template *t, const rp_model *model, const char *json, size_t n, const rp_template_check_options *options,
                              rp_template_report **out, rp_error *err);

@@ -30,12 +30,20 @@ void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
 /* A conversation whose rendering ends with the generation prompt; system messages are refused by some templates. */
 #define PROBE "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}], \"tools\": null, \"documents\": null, \"add_generation_prompt\": "
 
+#define MAX_PROBE_STEPS ((uint64_t)1 << 22) /* of a message of one character: 40 ms; published templates take 1,000 */
+
 static rp_template_text *probe(const rp_model *m, const char *json) {
     rp_template_text *text = NULL;
     const char *tokens[8];
     size_t n;
     model_template_tokens(m, tokens, &n);
-    return template_render(m->template, json, strlen(json), tokens, n, NULL, &text, NULL) ? NULL : text;
+    uint64_t steps_left = MAX_PROBE_STEPS;
+    rp_template_options options = rp_template_options_defaults();
+    rp_error err;
+    options.steps_left = &steps_left;
+    const int rc = template_render(m->template, json, strlen(json), tokens, n, &options, &text, &err);
+    if (rc == RP_ERR_LIMIT) base_log(BASE_LOG_WARN, "%s: chat template: %s", gguf_name(m->file), err.message);
+    return rc ? NULL : text;
 }
 
 /* What the template writes after a user's message, and only with add_generation_prompt; if it always writes it: everything after the message. */

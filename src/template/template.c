@@ -65,7 +65,7 @@ void rp_template_free(rp_template *t) {
 }
 
 bool rp_template_uses(const rp_template *t, const char *variable) {
-    return name_is_used(&t->names, variable);
+    return name_find(&t->names, variable) != NULL;
 }
 
 /* ---- Rendering ---- */
@@ -119,7 +119,7 @@ static int copy_lines(const state *s, template_edit *edit, rp_error *err) {
 int template_render_edited(const rp_template *t, const char *json, size_t n, const template_tokens *tokens, const rp_template_options *options,
                            template_edit *edit, rp_template_text **out, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
-    state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .max_steps = TEMPLATE_MAX_STEPS, .options = &o};
+    state s = {.t = t, .memory = {.limit = TEMPLATE_MAX_MEMORY_BYTES}, .options = &o};
     builder text = {0};
     if (!t || !out || (!json && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_template_render: template, json and out are needed");
     *out = NULL;
@@ -127,7 +127,8 @@ int template_render_edited(const rp_template *t, const char *json, size_t n, con
     if (rc) return rc;
     if (n > TEMPLATE_MAX_INPUT_BYTES)
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
-    if (edit && edit->max_steps > 0) s.max_steps = BASE_MIN(edit->max_steps, TEMPLATE_MAX_STEPS);
+    s.max_steps = o.steps_left ? BASE_MIN(*o.steps_left, TEMPLATE_MAX_STEPS) : TEMPLATE_MAX_STEPS;
+    if (!state_look(&s)) return state_report(&s, false, err);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
     if (in_template) add_tokens(&s, tokens);
@@ -141,6 +142,7 @@ int template_render_edited(const rp_template *t, const char *json, size_t n, con
         rp_template_text_free(*out);
         *out = NULL;
     }
+    if (o.steps_left) *o.steps_left -= BASE_MIN(s.steps, *o.steps_left);
     arena_free(&s.memory);
     return rc;
 }

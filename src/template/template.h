@@ -26,7 +26,7 @@
 #define TEMPLATE_MAX_INPUT_BYTES ((size_t)128 << 20) /* of JSON */
 #define TEMPLATE_MAX_OUTPUT_BYTES ((size_t)64 << 20)
 #define TEMPLATE_MAX_MEMORY_BYTES ((size_t)1 << 30) /* of one rendering */
-#define TEMPLATE_MAX_STEPS ((uint64_t)100 << 20)    /* of one rendering; a step evaluates a node, or handles some 64 bytes of text */
+#define TEMPLATE_MAX_STEPS RP_TEMPLATE_MAX_STEPS    /* of one rendering; see STEP_COPIED, ... in template_internal.h */
 #define TEMPLATE_MAX_DEPTH 128                      /* of nested expressions, calls and values */
 
 typedef struct rp_template template;

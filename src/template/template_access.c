@@ -61,13 +61,16 @@ static bool has_affix(state *s, const string *text, value part, bool at_end) {
         return false;
     }
     const string *p = part.as.s;
-    return p->n <= text->n && memcmp(text->bytes + (at_end ? text->n - p->n : 0), p->bytes, p->n) == 0;
+    return p->n <= text->n && state_step(s, p->n / STEP_COPIED) && memcmp(text->bytes + (at_end ? text->n - p->n : 0), p->bytes, p->n) == 0;
 }
 
 /* The part of the text between the arguments start and end, in code points, as slices have them. false: start is after the end. */
 static bool bounded(state *s, const string *text, const arguments *args, size_t first, size_t *from, size_t *to) {
     const value *bounds[2] = {argument(args, first, NULL), argument(args, first + 1, NULL)};
-    int64_t n = (int64_t)string_length(text), at[2] = {0, n};
+    *from = 0;
+    *to = text->n;
+    if (!bounds[0] && !bounds[1]) return true;
+    int64_t n = (int64_t)string_length(s, text), at[2] = {0, n};
     for (int i = 0; i < 2; i++) {
         if (!bounds[i] || bounds[i]->type == VALUE_NONE) continue;
         if (bounds[i]->type != VALUE_INT && bounds[i]->type != VALUE_BOOL)
@@ -77,8 +80,8 @@ static bool bounded(state *s, const string *text, const arguments *args, size_t 
         if (i == 1 && at[i] > n) at[i] = n;
     }
     if (s->failed || at[0] > at[1]) return false;
-    *from = string_offset(text, (size_t)at[0]);
-    *to = string_offset(text, (size_t)at[1]);
+    *from = string_offset(s, text, (size_t)at[0]);
+    *to = string_offset(s, text, (size_t)at[1]);
     return true;
 }
 
@@ -99,6 +102,7 @@ static value split_words(state *s, const string *text, int64_t most) {
     value all = value_list(s, LIST_LIST, 0);
     size_t at = 0, n;
     while (!s->failed) {
+        const size_t before = at;
         while (at < text->n && is_python_space(string_at(text, at, &n))) at += n;
         if (at == text->n) break;
         size_t from = at;
@@ -107,6 +111,7 @@ static value split_words(state *s, const string *text, int64_t most) {
             break;
         }
         while (at < text->n && !is_python_space(string_at(text, at, &n))) at += n;
+        state_step(s, (at - before) / STEP_SCANNED);
         add_part(s, all.as.l, text, from, at);
         if (most > 0) most--;
     }
@@ -131,6 +136,7 @@ static value split_words_right(state *s, const string *text, int64_t most) {
     value all = value_list(s, LIST_LIST, 0);
     size_t at = text->n, n;
     while (!s->failed) {
+        const size_t before = at;
         while (at > 0 && is_python_space(string_at(text, character_before(text, at), &n))) at = character_before(text, at);
         if (at == 0) break;
         size_t to = at;
@@ -139,6 +145,7 @@ static value split_words_right(state *s, const string *text, int64_t most) {
             break;
         }
         while (at > 0 && !is_python_space(string_at(text, character_before(text, at), &n))) at = character_before(text, at);
+        state_step(s, (before - at) / STEP_SCANNED);
         add_part(s, all.as.l, text, at, to);
         if (most > 0) most--;
     }
@@ -148,7 +155,7 @@ static value split_words_right(state *s, const string *text, int64_t most) {
 static value split_right(state *s, const string *text, const string *by, int64_t most) {
     value all = value_list(s, LIST_LIST, 0);
     size_t to = text->n, at;
-    while (most != 0 && !s->failed && (at = string_find_last(&(string){.bytes = text->bytes, .n = to}, by)) != SIZE_MAX) {
+    while (most != 0 && !s->failed && (at = string_find_last(s, &(string){.bytes = text->bytes, .n = to}, by)) != SIZE_MAX) {
         add_part(s, all.as.l, text, at + by->n, to);
         to = at;
         if (most > 0) most--;
@@ -168,7 +175,7 @@ static value str_split_by(state *s, value self, const arguments *args, bool from
     if (from_right) return split_right(s, text, by, most);
     value all = value_list(s, LIST_LIST, 0);
     size_t from = 0, at;
-    while (most != 0 && !s->failed && (at = string_find(text, by, from)) != SIZE_MAX) {
+    while (most != 0 && !s->failed && (at = string_find(s, text, by, from)) != SIZE_MAX) {
         add_part(s, all.as.l, text, from, at);
         from = at + by->n;
         if (most > 0) most--;
@@ -184,6 +191,7 @@ static value str_splitlines(state *s, value self, const arguments *args) {
     const string *text = self.as.s;
     bool keeps = argument_bool(s, args, 0, "keepends", false);
     value all = value_list(s, LIST_LIST, 0);
+    state_step(s, text->n / STEP_SCANNED);
     for (size_t from = 0, at = 0, n; at < text->n && !s->failed;) {
         uint32_t c = string_at(text, at, &n);
         bool ends = c == '\n' || c == '\r' || c == '\v' || c == '\f' || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
@@ -211,9 +219,9 @@ static value str_replace(state *s, value self, const arguments *args) {
 }
 
 /* Index in code points. */
-static int64_t index_of(const string *text, size_t at) {
+static int64_t index_of(state *s, const string *text, size_t at) {
     const string before = {.bytes = text->bytes, .n = at};
-    return at == SIZE_MAX ? -1 : (int64_t)string_length(&before);
+    return at == SIZE_MAX ? -1 : (int64_t)string_length(s, &before);
 }
 
 static value str_find_from(state *s, value self, const arguments *args, bool last, bool must) {
@@ -221,11 +229,11 @@ static value str_find_from(state *s, value self, const arguments *args, bool las
     size_t from, to, at = SIZE_MAX;
     if (part && bounded(s, text, args, 1, &from, &to)) {
         const string within = {.bytes = text->bytes, .n = to}, rest = {.bytes = text->bytes + from, .n = to - from};
-        at = last ? string_find_last(&rest, part) : string_find(&within, part, from);
+        at = last ? string_find_last(s, &rest, part) : string_find(s, &within, part, from);
         if (last && at != SIZE_MAX) at += from;
     }
     if (must && at == SIZE_MAX) state_fail(s, "ValueError", "substring not found");
-    value v = value_int(index_of(text, at));
+    value v = value_int(index_of(s, text, at));
     v.untrusted = true;
     return v;
 }
@@ -240,9 +248,9 @@ static value str_count(state *s, value self, const arguments *args) {
     size_t from, to, n = 0;
     if (part && bounded(s, text, args, 1, &from, &to)) {
         const string within = {.bytes = text->bytes, .n = to}, rest = {.bytes = text->bytes + from, .n = to - from};
-        if (part->n == 0) n = string_length(&rest) + 1;
+        if (part->n == 0) n = string_length(s, &rest) + 1;
         else
-            for (size_t at = string_find(&within, part, from); at != SIZE_MAX; at = string_find(&within, part, at + part->n)) n++;
+            for (size_t at = string_find(s, &within, part, from); at != SIZE_MAX; at = string_find(s, &within, part, at + part->n)) n++;
     }
     value v = value_int((int64_t)n);
     v.untrusted = true;
@@ -281,36 +289,36 @@ static bool is_number_like(uint32_t c) {
 }
 static bool is_ascii(uint32_t c) { return c < 0x80; }
 
-static value all_are(const string *text, bool (*holds)(uint32_t c)) {
-    for (size_t at = 0, n; at < text->n; at += n)
-        if (!holds(string_at(text, at, &n))) return value_bool(false);
-    return value_bool(text->n > 0);
+static value all_are(state *s, const string *text, bool (*holds)(uint32_t c)) {
+    size_t at = 0;
+    for (size_t n; at < text->n && holds(string_at(text, at, &n));) at += n;
+    return value_bool(state_step(s, at / STEP_CLASSED) && at == text->n && at > 0);
 }
 
-static value str_isdecimal(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_decimal); }
-static value str_isdigit(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_digit_like); }
-static value str_isnumeric(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_number_like); }
-static value str_isalpha(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_letter); }
-static value str_isalnum(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_python_alnum); }
-static value str_isspace(state *s, value self, const arguments *args) { return (void)s, (void)args, all_are(self.as.s, is_python_space); }
+static value str_isdecimal(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_decimal); }
+static value str_isdigit(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_digit_like); }
+static value str_isnumeric(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_number_like); }
+static value str_isalpha(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_letter); }
+static value str_isalnum(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_python_alnum); }
+static value str_isspace(state *s, value self, const arguments *args) { return (void)args, all_are(s, self.as.s, is_python_space); }
 static value str_isascii(state *s, value self, const arguments *args) {
-    return (void)s, (void)args, value_bool(self.as.s->n == 0 || all_are(self.as.s, is_ascii).as.b);
+    return (void)args, value_bool(self.as.s->n == 0 || all_are(s, self.as.s, is_ascii).as.b);
 }
 
 static value str_islower(state *s, value self, const arguments *args) {
-    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_LOWER));
+    return (void)args, value_bool(string_has_case(s, self.as.s, CASE_LOWER));
 }
 static value str_isupper(state *s, value self, const arguments *args) {
-    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_UPPER));
+    return (void)args, value_bool(string_has_case(s, self.as.s, CASE_UPPER));
 }
 static value str_istitle(state *s, value self, const arguments *args) {
-    return (void)s, (void)args, value_bool(string_has_case(self.as.s, CASE_TITLE));
+    return (void)args, value_bool(string_has_case(s, self.as.s, CASE_TITLE));
 }
 
 /* Tabs to the next column that is a multiple of their size. */
 static value str_expandtabs(state *s, value self, const arguments *args) {
     const string *text = self.as.s;
-    int64_t size = argument_int(s, args, 0, "tabsize", 8), column = 0;
+    int64_t size = BASE_MIN(argument_int(s, args, 0, "tabsize", 8), (int64_t)TEMPLATE_MAX_OUTPUT_BYTES + 1), column = 0;
     builder b = {0};
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
@@ -328,7 +336,7 @@ static value str_partition_at(state *s, value self, const arguments *args, bool 
     if (by->n == 0) state_fail(s, "ValueError", "empty separator");
     value all = value_list(s, LIST_TUPLE, 3);
     if (s->failed) return all;
-    size_t at = last ? string_find_last(text, by) : string_find(text, by, 0), end = at == SIZE_MAX ? text->n : at + by->n;
+    size_t at = last ? string_find_last(s, text, by) : string_find(s, text, by, 0), end = at == SIZE_MAX ? text->n : at + by->n;
     if (at == SIZE_MAX) at = text->n;
     if (last && at == text->n) at = end = 0;
     add_part(s, all.as.l, text, 0, at);
@@ -353,12 +361,12 @@ static value str_removesuffix(state *s, value self, const arguments *args) { ret
 static value str_pad(state *s, value self, const arguments *args, int side) {
     static const template_run run = {1, TEMPLATE_NO_OFFSET, TEMPLATE_TRUSTED};
     static const string space = {.bytes = " ", .n = 1, .runs = &run, .n_runs = 1};
-    int64_t width = argument_int(s, args, 0, "width", 0), n = (int64_t)string_length(self.as.s);
+    int64_t width = argument_int(s, args, 0, "width", 0), n = (int64_t)string_length(s, self.as.s);
     const value *given = argument(args, 1, NULL);
     const string *fill = given && given->type == VALUE_STRING ? given->as.s : &space;
     if (given && given->type != VALUE_STRING)
         state_fail(s, "TypeError", "The fill character must be a unicode character, not %s", value_type_name(*given));
-    if (string_length(fill) != 1) state_fail(s, "TypeError", "The fill character must be exactly one character long");
+    if (string_length(s, fill) != 1) state_fail(s, "TypeError", "The fill character must be exactly one character long");
     if (s->failed || width <= n) return self;
     int64_t left = side < 0 ? 0 : side > 0 ? width - n
                                            : (width - n) / 2 + ((width - n) & width & 1);
@@ -377,7 +385,7 @@ static value str_center(state *s, value self, const arguments *args) { return st
 
 static value str_zfill(state *s, value self, const arguments *args) {
     const string *text = self.as.s;
-    int64_t n = (int64_t)string_length(text), width = argument_int(s, args, 0, "width", 0);
+    int64_t n = (int64_t)string_length(s, text), width = argument_int(s, args, 0, "width", 0);
     size_t sign = text->n > 0 && (text->bytes[0] == '-' || text->bytes[0] == '+');
     builder b = {0};
     builder_add_string(s, &b, string_part(s, text, 0, sign));
@@ -411,7 +419,7 @@ static value field_value(state *s, fields *fs, const string *name) {
         v = number < fs->args->n ? &fs->args->items[number] : NULL;
         if (!v) state_fail(s, "IndexError", "tuple index out of range");
     } else {
-        for (size_t i = 0; i < fs->args->n_named; i++)
+        for (size_t i = 0; i < fs->args->n_named && state_step(s, 0); i++)
             if (strlen(fs->args->names[i]) == n && memcmp(fs->args->names[i], name->bytes, n) == 0) v = &fs->args->named[i];
         if (!v) state_fail_key(s, string_part(s, name, 0, n));
     }
@@ -432,9 +440,10 @@ static value field_value(state *s, fields *fs, const string *name) {
 /* One field: [name][!conversion][:specification], without the braces. */
 static void format_field(state *s, builder *b, fields *fs, const string *field) {
     size_t end = 0, conversion = 0;
-    while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':')
-        end += field->bytes[end] == '[' ? strcspn(field->bytes + end, "]") : 1;
-    if (end > field->n) end = field->n;
+    while (end < field->n && field->bytes[end] != '!' && field->bytes[end] != ':') {
+        const char *close = field->bytes[end] == '[' ? memchr(field->bytes + end, ']', field->n - end) : field->bytes + end + 1;
+        end = close ? (size_t)(close - field->bytes) : field->n;
+    }
     value v = field_value(s, fs, string_part(s, field, 0, end));
     size_t colon = end;
     if (end + 1 < field->n && field->bytes[end] == '!') {
@@ -455,6 +464,7 @@ static value string_format(state *s, const string *text, const arguments *args) 
     builder b = {0};
     fields fs = {.args = args};
     size_t from = 0;
+    state_step(s, text->n / STEP_SCANNED);
     for (size_t at = 0; at < text->n && !s->failed; at++) {
         char c = text->bytes[at];
         if (c != '{' && c != '}') continue;
@@ -482,7 +492,9 @@ static value str_format(state *s, value self, const arguments *args) { return st
 static value list_count(state *s, value self, const arguments *args) {
     int64_t n = 0;
     for (size_t i = 0; i < self.as.l->n && !s->failed; i++) n += value_equal(s, self.as.l->items[i], args->items[0]);
-    return value_int(n);
+    value counted = value_int(n);
+    counted.untrusted = true;
+    return counted;
 }
 
 static value list_index(state *s, value self, const arguments *args) {
@@ -491,7 +503,7 @@ static value list_index(state *s, value self, const arguments *args) {
     if (from < 0) from = from < -n ? 0 : from + n;
     if (to < 0) to += n;
     for (int64_t i = from; i < to && i < n && !s->failed; i++)
-        if (value_equal(s, self.as.l->items[i], args->items[0])) return value_int(i);
+        if (value_equal(s, self.as.l->items[i], args->items[0])) return (value){.type = VALUE_INT, .untrusted = true, .as.i = i};
     builder b = {0};
     value_write(s, &b, args->items[0], true);
     if (self.as.l->kind == LIST_TUPLE) state_fail(s, "ValueError", "tuple.index(x): x not in tuple");
@@ -624,7 +636,7 @@ static const method_entry *methods_of(value v) {
 
 static const method_entry *method_find(value v, const char *name) {
     for (const method_entry *m = methods_of(v); m->name; m++)
-        if (strcmp(m->name, name) == 0) return m;
+        if (m->name[0] == name[0] && strcmp(m->name, name) == 0) return m;
     return NULL;
 }
 
@@ -644,7 +656,7 @@ static value method_new(state *s, value object, const char *name) {
 
 static value value_unsafe(state *s, value object, const char *name) {
     char *hint = state_alloc(s, strlen(name) + 128);
-    if (!hint) return (value){0};
+    if (!hint || !state_step(s, STEP_PRINTED)) return (value){0};
     snprintf(hint, strlen(name) + 128, "access to attribute '%s' of '%s' object is unsafe.", name, value_type_name(object));
     return value_hinted(s, hint, "SecurityError");
 }
@@ -727,6 +739,7 @@ static bool is_internal(const char *name) {
                                         "__init_subclass__",
                                         NULL};
     static const char *const containers[] = {"__len__", "__iter__", "__getitem__", "__contains__", NULL};
+    if (name[0] != '_') return false;
     for (size_t i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0) return true;
     for (size_t i = 0; containers[i]; i++)
@@ -790,11 +803,12 @@ static const value *sequence_item(value object, value key) {
 }
 
 static value string_item(state *s, const string *text, int64_t at, bool *found) {
-    int64_t n = (int64_t)string_length(text);
+    int64_t n = (int64_t)string_length(s, text);
     if (at < 0) at += n;
     *found = at >= 0 && at < n;
     if (!*found) return (value){0};
-    size_t from = string_offset(text, (size_t)at), length;
+    size_t from = string_offset(s, text, (size_t)at), length;
+    if (s->failed) return (value){0};
     string_at(text, from, &length);
     return value_string(string_part(s, text, from, from + length));
 }
@@ -805,7 +819,7 @@ value value_item(state *s, value object, value key) {
         state_fail_undefined(s, object);
         return (value){0};
     }
-    const value *item = object.type == VALUE_DICT && value_is_hashable(key) ? dict_find(s, object.as.d, key)
+    const value *item = object.type == VALUE_DICT && value_is_hashable(s, key) ? dict_find(s, object.as.d, key)
                         : object.type == VALUE_LIST                         ? sequence_item(object, key)
                                                                             : NULL;
     if (item || s->failed) return item ? *item : (value){0};
@@ -855,12 +869,12 @@ value value_slice(state *s, value object, const value *start, const value *stop,
     if (by == 0) state_fail(s, "ValueError", "slice step cannot be zero");
     if (s->failed) return (value){0};
     const bool is_string = object.type == VALUE_STRING, back = by < 0;
-    int64_t n = is_string ? (int64_t)string_length(object.as.s) : (int64_t)object.as.l->n;
+    int64_t n = is_string ? (int64_t)string_length(s, object.as.s) : (int64_t)object.as.l->n;
     int64_t from = slice_bound(s, start, n, back ? n - 1 : 0, back), to = slice_bound(s, stop, n, back ? -1 : n, back);
     if (s->failed) return (value){0};
     if (is_string && by == 1) {
-        size_t a = string_offset(object.as.s, (size_t)from), b = to <= from ? a : string_offset(object.as.s, (size_t)to);
-        return state_step(s, object.as.s->n / 64) ? value_string(string_part(s, object.as.s, a, b)) : (value){0};
+        size_t a = string_offset(s, object.as.s, (size_t)from), b = to <= from ? a : string_offset(s, object.as.s, (size_t)to);
+        return !s->failed ? value_string(string_part(s, object.as.s, a, b)) : (value){0};
     }
     const list *items = is_string ? value_iterate(s, object) : object.as.l;
     value all = value_list(s, is_string ? LIST_LIST : object.as.l->kind, 0);

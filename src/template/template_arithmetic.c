@@ -59,12 +59,14 @@ static value float_operate(state *s, binary_operator op, double a, double b) {
     case OP_DIV: return value_float(a / b);
     case OP_FLOOR_DIV: return value_float(floor(a / b));
     case OP_MOD: {
+        state_step(s, 64); /* up to 1 us with far exponents */
         double r = fmod(a, b);
         return value_float(r != 0 && (r < 0) != (b < 0) ? r + b : r);
     }
     case OP_POW: break;
     }
     double r = pow(a, b);
+    state_step(s, 8);
     if (a == 0 && b < 0) state_fail(s, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
     else if (isnan(r) && !isnan(a) && !isnan(b)) state_fail(s, "TypeError", "complex numbers are not supported");
     else if (isinf(r) && isfinite(a) && isfinite(b)) state_fail(s, "OverflowError", "(34, 'Numerical result out of range')");

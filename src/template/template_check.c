@@ -24,6 +24,7 @@
 
 #define SHOWN_BEFORE 32 /* bytes */
 #define SHOWN_BYTES 96
+#define MOST_RENDERINGS 10 /* that take all steps of one; others take a fraction */
 #define MOST_TIME_BYTES 64 /* a text by time is that long; if there are several, they are not one */
 
 /* Their first and last letters and digits differ in each form of a date, so that one of them differs from any third: 13 February 2021 04:05:06,
@@ -49,7 +50,7 @@ typedef struct check {
     size_t n;
     const template_tokens *tokens;
     rp_template_options options; /* a fixed time */
-    uint64_t max_steps;
+    uint64_t steps_left; /* for all renderings */
     const json_t *messages;
     size_t *ends;      /* [n_messages] bytes of the rendering up to each message; SIZE_MAX: refused */
     bool needs_places; /* ends are set */
@@ -94,13 +95,17 @@ const char *rp_template_advice(const rp_template *t, const rp_template_change *c
 
 /* ---- Renderings ---- */
 
-/* RP_OK with text NULL: the template refuses these messages. */
+/* RP_OK with text NULL: the template refuses these messages. RP_ERR_LIMIT: it takes too many steps. */
 static int check_render(check *c, beginning of, const rp_template_options *options, rendering *out) {
-    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation, .max_steps = c->max_steps};
+    template_edit edit = {.n_messages = of.n, .sets_generation = of.sets_generation, .generation = of.generation};
+    rp_template_options own = *options;
+    const uint64_t most = BASE_MIN(c->steps_left, TEMPLATE_MAX_STEPS), before = c->steps_left;
     rp_error err;
+    own.steps_left = &c->steps_left;
     *out = (rendering){.of = of};
-    const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, options, &edit, &out->text, &err);
-    if (rc == RP_ERR_MEMORY) return base_fail(c->err, RP_ERR_MEMORY, "%s", err.message);
+    const int rc = template_render_edited(c->t, c->json, c->n, c->tokens, &own, &edit, &out->text, &err);
+    const bool is_endless = rc == RP_ERR_LIMIT && before - c->steps_left >= most;
+    if (rc == RP_ERR_MEMORY || is_endless) return base_fail_at(c->err, (rp_code)rc, err.where, 0, "%s", err.message);
     out->lines = edit.lines;
     out->n_lines = edit.n_lines;
     return RP_OK;
@@ -301,7 +306,8 @@ int template_check(const rp_template *t, const char *json, size_t n, const templ
     if (n > TEMPLATE_MAX_INPUT_BYTES)
         return base_fail(err, RP_ERR_LIMIT, "a conversation of %zu bytes: at most %zu are supported", n, TEMPLATE_MAX_INPUT_BYTES);
     json_t *input = json_parse(json ? json : "", n, &at);
-    check c = {.t = t, .json = json, .n = n, .tokens = tokens, .needs_places = !o.last_turn, .max_steps = o.max_steps, .err = err};
+    check c = {.t = t, .json = json, .n = n, .tokens = tokens, .needs_places = !o.last_turn, .err = err};
+    c.steps_left = o.max_steps > 0 ? o.max_steps : MOST_RENDERINGS * TEMPLATE_MAX_STEPS;
     c.messages = json_object_get(input, "messages");
     c.options = (rp_template_options){.struct_size = sizeof(c.options), .has_time = true, .time = o.has_time ? o.time : local_time()};
     const size_t n_messages = json_array_size(c.messages);

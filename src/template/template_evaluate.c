@@ -30,20 +30,27 @@ static flow run(frame *f, const template_node *node);
 
 /* ---- Names ---- */
 
-static void scope_set(state *s, scope *in, const char *name, value v) {
+#define NAMES_A_STEP 8
+
+static binding *scope_find(state *s, const scope *in, const char *name) {
     for (size_t i = 0; i < in->n; i++)
-        if (in->items[i].name == name) {
-            in->items[i].value = v;
-            return;
-        }
-    if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items))) in->items[in->n++] = (binding){name, v};
+        if (in->items[i].name == name && (i < NAMES_A_STEP || state_step(s, i / NAMES_A_STEP))) return &in->items[i];
+    if (in->n >= NAMES_A_STEP) state_step(s, in->n / NAMES_A_STEP);
+    return NULL;
+}
+
+static void scope_set(state *s, scope *in, const char *name, value v) {
+    binding *bound = scope_find(s, in, name);
+    if (bound) bound->value = v;
+    else if (state_grow(s, (void **)&in->items, &in->cap, in->n + 1, sizeof(*in->items))) in->items[in->n++] = (binding){name, v};
 }
 
 static value name_value(frame *f, const char *name) {
     state *s = f->s;
-    for (const scope *in = f->scope; in; in = in->outer)
-        for (size_t i = 0; i < in->n; i++)
-            if (in->items[i].name == name) return in->items[i].value;
+    for (const scope *in = f->scope; in; in = in->outer) {
+        const binding *bound = scope_find(s, in, name);
+        if (bound) return bound->value;
+    }
     const value *v = dict_find_text(s, s->variables, name);
     if (v) return *v;
     const function *global = function_find(name);
@@ -99,19 +106,17 @@ static arguments evaluate_arguments(frame *f, const template_node *node) {
 }
 
 /* As it is interned; NULL: the template does not use it. */
-static const char *name_of_template(const state *s, const char *name) {
-    for (size_t i = 0; i < s->t->names.cap; i++)
-        if (s->t->names.names[i] && strcmp(s->t->names.names[i], name) == 0) return s->t->names.names[i];
-    return NULL;
-}
+static const char *name_of_template(const state *s, const char *name) { return name_find(&s->t->names, name); }
 
-static const value *named_argument(const arguments *args, const char *name) {
+static const value *named_argument(state *s, const arguments *args, const char *name) {
+    state_step(s, args->n_named / NAMES_A_STEP);
     for (size_t i = 0; i < args->n_named; i++)
         if (args->names[i] == name) return &args->named[i];
     return NULL;
 }
 
-static bool is_parameter(const template_node *node, const char *name, size_t first) {
+static bool is_parameter(state *s, const template_node *node, const char *name, size_t first) {
+    state_step(s, node->items.n / 2); /* each is a node elsewhere */
     for (size_t i = first; i < node->items.n; i++)
         if (node->items.items[i]->name == name) return true;
     return false;
@@ -124,14 +129,14 @@ static void bind_special(frame *f, const macro *m, const arguments *args, value 
     value named = node->op & MACRO_USES_KWARGS ? value_dict(s) : (value){0},
           rest = node->op & MACRO_USES_VARARGS ? value_list(s, LIST_TUPLE, 0) : (value){0};
     bool has_caller = caller.type == VALUE_MACRO;
-    if (node->op & MACRO_USES_CALLER && !is_parameter(node, name_of_template(s, "caller"), 0)) {
-        const value *given = has_caller ? &caller : named_argument(args, name_of_template(s, "caller"));
+    if (node->op & MACRO_USES_CALLER && !is_parameter(s, node, name_of_template(s, "caller"), 0)) {
+        const value *given = has_caller ? &caller : named_argument(s, args, name_of_template(s, "caller"));
         scope_set(s, f->scope, name_of_template(s, "caller"), given ? *given : value_hinted(s, "No caller defined", NULL));
     } else if (has_caller && !(node->op & MACRO_USES_CALLER))
         state_fail(s, "TypeError", "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", node->name);
     for (size_t i = 0; i < args->n_named && !s->failed; i++) {
         const char *name = args->names[i];
-        if (is_parameter(node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0)) continue;
+        if (is_parameter(s, node, name, args->n) || (node->op & MACRO_USES_CALLER && strcmp(name, "caller") == 0)) continue;
         if (node->op & MACRO_USES_KWARGS) dict_set(s, named.as.d, value_text(s, name), args->named[i]);
         else state_fail(s, "TypeError", "macro '%s' takes no keyword argument '%s'", node->name, name);
     }
@@ -150,14 +155,14 @@ static void bind_parameters(frame *f, const macro *m, const arguments *args) {
     uint32_t first_default = parameters->n - defaults->n;
     for (uint32_t i = 0; i < parameters->n && !s->failed; i++) {
         const char *name = parameters->items[i]->name;
-        const value *named = i < args->n ? NULL : named_argument(args, name);
+        const value *named = i < args->n ? NULL : named_argument(s, args, name);
         value v = {0};
         if (i < args->n) v = args->items[i];
         else if (named) v = *named;
         else if (i >= first_default) v = evaluate(f, defaults->items[i - first_default]);
         else {
             char *hint = state_alloc(s, strlen(name) + 40);
-            if (!hint) return;
+            if (!hint || !state_step(s, STEP_PRINTED)) return;
             snprintf(hint, strlen(name) + 40, "parameter '%s' was not provided", name);
             v = value_hinted(s, hint, NULL);
         }
@@ -311,7 +316,7 @@ static value evaluate_condition(frame *f, const template_node *node) {
     if (value_truth(f->s, evaluate(f, node->a))) return evaluate(f, node->b);
     if (node->c) return evaluate(f, node->c);
     char *hint = state_alloc(f->s, 128);
-    if (!hint) return (value){0};
+    if (!hint || !state_step(f->s, STEP_PRINTED)) return (value){0};
     snprintf(hint, 128, "the inline if-expression on line %u evaluated to false and no else section was defined.", node->line);
     return value_hinted(f->s, hint, NULL);
 }

@@ -124,19 +124,20 @@ static value filter_wordcount(state *s, value v, const arguments *args) {
     int64_t words = 0;
     bool inside = false;
     (void)args;
-    for (size_t at = 0, n; at < text->n; at += n) {
+    state_step(s, text->n / STEP_CLASSED);
+    for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
         bool is_word = c == '_' || is_python_alnum(c);
         words += is_word && !inside;
         inside = is_word;
     }
-    return value_int(words);
+    return (value){.type = VALUE_INT, .untrusted = true, .as.i = words};
 }
 
 static value filter_length(state *s, value v, const arguments *args) {
     (void)args;
     value n = {0};
-    if (v.type == VALUE_STRING) n = value_int((int64_t)string_length(v.as.s));
+    if (v.type == VALUE_STRING) n = value_int((int64_t)string_length(s, v.as.s));
     else if (v.type == VALUE_LIST && v.as.l->kind != LIST_GENERATOR) n = value_int((int64_t)v.as.l->n);
     else if (v.type == VALUE_DICT) n = value_int((int64_t)v.as.d->n);
     else if (v.type == VALUE_UNDEFINED) n = value_int(0);
@@ -148,7 +149,7 @@ static value filter_length(state *s, value v, const arguments *args) {
 
 static value filter_truncate(state *s, value v, const arguments *args) {
     const string *text = value_to_string(s, v), *end = argument_string(s, args, 2, "end", NULL);
-    int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(end) : 3;
+    int64_t length = argument_int(s, args, 0, "length", 255), n_end = end ? (int64_t)string_length(s, end) : 3;
     const value *given = argument(args, 3, "leeway");
     int64_t leeway = given && given->type != VALUE_NONE ? argument_int(s, args, 3, "leeway", 5) : 5;
     if (length < n_end) state_fail(s, "AssertionError", "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
@@ -157,9 +158,9 @@ static value filter_truncate(state *s, value v, const arguments *args) {
     if (!s->failed && v.type != VALUE_STRING && v.type != VALUE_UNDEFINED && n.as.i - leeway > length)
         state_fail(s, "AttributeError", "'%s' object has no attribute 'rsplit'", value_type_name(v));
     if (s->failed || n.as.i - leeway <= length) return v;
-    const string *cut = string_part(s, text, 0, string_offset(text, (size_t)(length - n_end)));
+    const string *cut = string_part(s, text, 0, string_offset(s, text, (size_t)(length - n_end)));
     if (!argument_bool(s, args, 1, "killwords", false)) {
-        size_t last = string_find_last(cut, &(string){.bytes = " ", .n = 1});
+        size_t last = string_find_last(s, cut, &(string){.bytes = " ", .n = 1});
         if (last != SIZE_MAX) cut = string_part(s, cut, 0, last);
     }
     return value_concat(s, cut, end ? end : value_text(s, "...").as.s);
@@ -167,15 +168,14 @@ static value filter_truncate(state *s, value v, const arguments *args) {
 
 /* "/" is kept in a text; in a query, it is escaped and a space is "+". */
 static void add_quoted(state *s, builder *b, value v, bool in_query) {
+    static const char digits[] = "0123456789ABCDEF";
     const string *text = value_to_string(s, v);
-    char escape[4];
     for (size_t i = 0; i < text->n && !s->failed; i++) {
         unsigned char c = (unsigned char)text->bytes[i];
         bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr(in_query ? "_.-~" : "_.-~/", c));
-        snprintf(escape, sizeof(escape), plain ? "%c" : in_query && c == ' ' ? "+"
-                                                                             : "%%%02X",
-                 c);
-        builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+        const char escape[3] = {'%', digits[c >> 4], digits[c & 15]}, *out = plain ? (const char *)&c : in_query && c == ' ' ? "+"
+                                                                                                                             : escape;
+        builder_add(s, b, out, out == escape ? 3 : 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }
 }
 
@@ -267,7 +267,7 @@ static const char *number_text(state *s, const string *text, char copy[64]) {
 static bool text_float(state *s, const string *text, double *f) {
     char copy[64], *end;
     const char *number = number_text(s, text, copy);
-    if (!number || strpbrk(number, "xXpP(")) return false;
+    if (!number || !state_step(s, 64) || strpbrk(number, "xXpP(")) return false;
     *f = strtod(number, &end);
     return *end == '\0' && end > number;
 }
@@ -348,6 +348,7 @@ static value filter_round(state *s, value v, const arguments *args) {
     }
     if (v.type != VALUE_FLOAT && digits >= 0) return v;
     char text[512];
+    if (!state_step(s, 512)) return v;
     if (digits >= 0 && digits <= 100 && fabs(f) < 1e100) {
         snprintf(text, sizeof(text), "%.*f", (int)digits, f);
         f = strtod(text, NULL);
@@ -516,11 +517,6 @@ static value folded(state *s, value v, bool case_sensitive) {
     return v.type == VALUE_STRING && !case_sensitive ? value_string(string_case(s, v.as.s, CASE_LOWER)) : v;
 }
 
-typedef struct keyed {
-    value key, item;
-    const list *keys; /* instead of the key: several attributes */
-} keyed;
-
 /* Is a before b? Keys of `sort` are lists in Jinja: what is equal is not compared. */
 static bool keyed_less(state *s, const keyed *a, const keyed *b, bool as_lists) {
     if (a->keys) {
@@ -572,6 +568,13 @@ static void insertion_sort(state *s, keyed *items, size_t n, bool as_lists) {
     }
 }
 
+void keyed_sort(state *s, keyed *items, size_t n, bool as_lists) {
+    enum { FEW = 64 };
+    keyed *spare = n < FEW ? NULL : state_alloc(s, n * sizeof(*spare));
+    if (spare) merge_sort(s, items, spare, 0, n, as_lists);
+    else if (!s->failed) insertion_sort(s, items, n, as_lists);
+}
+
 /* The values of "a,b.c", an attribute each. */
 static const list *paths_of(state *s, value item, const string *paths, bool case_sensitive) {
     value all = value_list(s, LIST_LIST, 0);
@@ -592,9 +595,8 @@ typedef struct sorting {
 
 /* Backwards before and after: equal items keep their order. */
 static value sorted_by(state *s, const list *items, const sorting *by) {
-    enum { FEW = 64 };
     size_t n = items ? items->n : 0;
-    keyed *all = state_alloc(s, (n + 1) * sizeof(*all)), *spare = state_alloc(s, (n + 1) * sizeof(*spare));
+    keyed *all = state_alloc(s, (n + 1) * sizeof(*all));
     value out = value_list(s, LIST_LIST, n);
     const value *attribute = by->attribute && by->attribute->type != VALUE_NONE ? by->attribute : NULL;
     bool several = by->as_lists && attribute && attribute->type == VALUE_STRING && memchr(attribute->as.s->bytes, ',', attribute->as.s->n);
@@ -605,8 +607,7 @@ static value sorted_by(state *s, const list *items, const sorting *by) {
     }
     if (s->failed) return out;
     if (by->reverse) reverse_keyed(all, n);
-    if (n < FEW) insertion_sort(s, all, n, by->as_lists);
-    else merge_sort(s, all, spare, 0, n, by->as_lists);
+    keyed_sort(s, all, n, by->as_lists);
     if (by->reverse) reverse_keyed(all, n);
     for (size_t i = 0; i < n && !s->failed; i++) list_add(s, out.as.l, all[i].item);
     return out;
@@ -812,7 +813,7 @@ static const filter filters[] = {
 
 const filter *filter_find(const char *name) {
     for (const filter *f = filters; f->name; f++)
-        if (strcmp(f->name, name) == 0) return f;
+        if (f->name[0] == name[0] && strcmp(f->name, name) == 0) return f;
     return NULL;
 }
 
@@ -821,6 +822,7 @@ value filter_apply(state *s, const filter *f, value v, const arguments *args) {
     value out = f->apply(s, v, args);
     if (!s->failed || !f->is_lazy || s->code != RP_ERR_INVALID) return out;
     s->failed = false;
+    state_step(s, 8 * STEP_PRINTED); /* the error */
     out = value_list(s, LIST_GENERATOR, 0);
     size_t n = strlen(s->message);
     char *failure = state_alloc(s, n + 1);

@@ -29,7 +29,7 @@ static void add_fill(state *s, builder *b, const spec *f, int64_t n) {
 
 /* Text of a width: prefix (sign and base of a number) and body, with the padding where the alignment wants it. */
 static void add_padded(state *s, builder *b, const spec *f, const char *prefix, uint32_t origin, const string *body, char otherwise) {
-    int64_t missing = f->width - (int64_t)strlen(prefix) - (int64_t)string_length(body);
+    int64_t missing = f->width - (int64_t)strlen(prefix) - (int64_t)string_length(s, body);
     char align = f->align ? f->align : otherwise;
     if (missing < 0) missing = 0;
     int64_t left = align == '<' || align == '=' ? 0 : align == '^' ? missing / 2
@@ -81,6 +81,7 @@ static void format_integer(state *s, builder *b, const spec *f, value v, int64_t
                                                            : "";
     digits_of(i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, f->kind == 'X', digits);
     if (f->grouping) group_digits(digits, sizeof(digits), f->grouping, base == 10 ? 3 : 4);
+    state_step(s, STEP_PRINTED);
     size_t n = strlen(digits), n_zeros = f->precision > (int64_t)n ? (size_t)f->precision - n : 0;
     memset(zeros, '0', n_zeros);
     memcpy(zeros + n_zeros, digits, n + 1);
@@ -93,7 +94,8 @@ static void format_real(state *s, builder *b, const spec *f, value v, double x) 
                                          : f->precision >= 0 ? 'g'
                                                              : 'r';
     if (f->kind == '%') x *= 100;
-    if (kind == 'r') float_repr(fabs(x), text);
+    state_step(s, 512); /* up to 500 digits */
+    if (kind == 'r') float_repr(s, fabs(x), text);
     else {
         snprintf(format, sizeof(format), f->alternate ? "%%#.*%c" : "%%.*%c", kind);
         snprintf(text, sizeof(text), format, (int)(f->precision < 0 ? 6 : f->precision), fabs(x));
@@ -104,7 +106,7 @@ static void format_real(state *s, builder *b, const spec *f, value v, double x) 
 }
 
 static void format_text(state *s, builder *b, const spec *f, const string *text) {
-    if (f->precision >= 0) text = string_part(s, text, 0, string_offset(text, (size_t)f->precision));
+    if (f->precision >= 0) text = string_part(s, text, 0, string_offset(s, text, (size_t)f->precision));
     add_padded(s, b, f, "", TEMPLATE_TRUSTED, text, '<');
 }
 
@@ -169,7 +171,7 @@ static int64_t percent_count(percent *p, int64_t most) {
 }
 
 static void percent_character(percent *p, builder *b, const spec *f, value v) {
-    if (v.type == VALUE_STRING && string_length(v.as.s) == 1) {
+    if (v.type == VALUE_STRING && string_length(p->s, v.as.s) == 1) {
         format_text(p->s, b, f, v.as.s);
         return;
     }
@@ -243,7 +245,7 @@ static void percent_one(percent *p, builder *b) {
     }
     if (c >= 0x80 || !strchr("sradiuxXofFeEgGc", f.kind)) {
         state_fail(p->s, "ValueError", "unsupported format character '%s' (0x%x) at index %zu", c >= 32 && c < 127 ? (char[]){(char)c, 0} : "?", c,
-                   string_length(&before));
+                   string_length(p->s, &before));
         return;
     }
     if (f.zero && !f.align) {
@@ -263,6 +265,7 @@ value string_percent(state *s, const string *format, const value *items, size_t 
     while (!s->failed) {
         size_t at = from;
         while (at < format->n && format->bytes[at] != '%') at++;
+        state_step(s, (at - from) / STEP_SCANNED);
         builder_add_string(s, &b, string_part(s, format, from, at));
         if (at == format->n) break;
         p.at = at + 1;

@@ -27,10 +27,10 @@ static const char *next_parameter(const char **at, size_t *n, bool *optional, bo
 bool arguments_fit(state *s, const arguments *args, const char *function_name, const char *parameters) {
     size_t n_named = 0, at = 0, n;
     bool optional, positional;
-    if (s->failed || strcmp(parameters, "*") == 0) return !s->failed;
+    if (s->failed || strcmp(parameters, "*") == 0 || !state_step(s, 4)) return !s->failed;
     for (const char *p = parameters, *name; (name = next_parameter(&p, &n, &optional, &positional)); at++) {
         bool given = at < args->n;
-        for (size_t i = 0; i < args->n_named && !positional; i++)
+        for (size_t i = 0; i < args->n_named && !positional && state_step(s, 0); i++)
             if (strlen(args->names[i]) == n && memcmp(args->names[i], name, n) == 0) {
                 if (given) state_fail(s, "TypeError", "%s() got multiple values for argument '%s'", function_name, args->names[i]);
                 given = true;
@@ -156,6 +156,7 @@ static value call_strftime_now(state *s, const arguments *args) {
         state_fail(s, "TypeError", "strftime_now: give a format of at most %zu bytes", sizeof(copy) - 1);
         return (value){0};
     }
+    if (!state_step(s, 1024)) return (value){0}; /* each conversion takes up to 100 ns */
     memcpy(copy, format->bytes, format->n);
     copy[format->n] = '\0';
     state_now(s, &now);

@@ -276,7 +276,8 @@ typedef struct state {
     int code;                             /* an rp_code */
     char message[RP_ERROR_MESSAGE_BYTES]; /* "TypeError: ..." */
     uint32_t line;                        /* of the statement that runs */
-    uint64_t steps, max_steps;
+    uint64_t steps, max_steps;            /* taken, and allowed */
+    uint64_t next_look;                   /* steps at which state_look is due */
     int depth;
     uintptr_t stack; /* address of the first frame of the evaluation */
     dict *variables;
@@ -291,7 +292,6 @@ typedef struct template_edit {
     size_t n_messages;    /* only the first ones */
     bool sets_generation; /* add_generation_prompt is `generation` */
     bool generation;
-    uint64_t max_steps;  /* 0: TEMPLATE_MAX_STEPS */
     written_line *lines; /* result: [n_lines], base_free; NULL if it fails */
     size_t n_lines;
 } template_edit;
@@ -313,11 +313,28 @@ typedef struct arguments {
 
 /* ---- Errors and limits (template_memory.c) ---- */
 
+/* A step is some 10 ns, so that the limit of steps is a limit of time. What one of these operations handles in a step, in bytes; others count a step
+ * for each item, or say what they count. */
+#define STEP_COPIED 64  /* copied, compared, cleared */
+#define STEP_SEARCHED 4 /* searched for a text: memmem takes up to 4 ns a byte */
+#define STEP_HASHED 8
+#define STEP_COUNTED 16 /* of which characters are counted */
+#define STEP_SCANNED 4  /* decoded, character by character */
+#define STEP_CLASSED 2  /* decoded, and looked up in tables of Unicode */
+#define STEP_PRINTED 16 /* steps, not bytes: a number or an escape by snprintf */
+
 /* Sets the error, unless there is one: an exception of Python with its text. */
 void state_fail(state *s, const char *exception, const char *fmt, ...) BASE_PRINTF(3, 4);
 void state_fail_as(state *s, const char *message); /* the message of another failure, whole */
 void state_fail_memory(state *s);
-bool state_step(state *s, size_t cost); /* false: failed */
+/* Ends a rendering that has taken too many steps, or is cancelled. false: failed. */
+bool state_look(state *s);
+/* Counts one step and `cost` more. false: failed. */
+static inline bool state_step(state *s, size_t cost) {
+    if (s->failed) return false;
+    s->steps += cost + 1;
+    return s->steps < s->next_look || state_look(s);
+}
 void *state_alloc(state *s, size_t bytes) BASE_NODISCARD;
 /* Grows an array in the arena; the old one is left behind. false: failed. */
 bool state_grow(state *s, void **items, size_t *cap, size_t need, size_t item_bytes) BASE_NODISCARD;
@@ -335,14 +352,14 @@ value value_text(state *s, const char *text);                   /* a trusted str
 value value_concat(state *s, const string *a, const string *b); /* with Markup's rules */
 const string *string_marked(state *s, const string *text);      /* as Markup */
 const string *string_escaped(state *s, const string *text);     /* & < > ' " for HTML */
-bool string_equal(const string *a, const string *b);
+bool string_equal(state *s, const string *a, const string *b);
 bool string_is(const string *a, const char *text);
-int string_compare(const string *a, const string *b);   /* by code points */
-size_t string_length(const string *text);               /* code points */
-size_t string_offset(const string *text, size_t index); /* byte offset of a code point, at most n */
-/* First occurrence at or after byte `from`; SIZE_MAX: none. */
-size_t string_find(const string *text, const string *part, size_t from);
-size_t string_find_last(const string *text, const string *part);
+int string_compare(state *s, const string *a, const string *b);   /* by code points */
+size_t string_length(state *s, const string *text);               /* code points */
+size_t string_offset(state *s, const string *text, size_t index); /* byte offset of a code point, at most n */
+/* First occurrence at or after byte `from`; SIZE_MAX: none, or failed. */
+size_t string_find(state *s, const string *text, const string *part, size_t from);
+size_t string_find_last(state *s, const string *text, const string *part);
 uint32_t string_at(const string *text, size_t at, size_t *n); /* code point and its length at byte `at` < n */
 const string *string_of_character(state *s, int64_t c);       /* NULL: not a character */
 const string *string_ascii(state *s, const string *text);     /* others than ASCII as escapes: \xe9 */
@@ -357,7 +374,7 @@ typedef enum case_kind { CASE_LOWER,
                          CASE_CAPITAL,
                          CASE_SWAP } case_kind;
 const string *string_case(state *s, const string *text, case_kind kind);
-bool string_has_case(const string *text, case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
+bool string_has_case(state *s, const string *text, case_kind kind); /* it has letters, and they are all in LOWER, UPPER or TITLE case */
 
 /* ---- Values (template_values.c) ---- */
 
@@ -378,7 +395,7 @@ const char *value_type_name(value v);   /* Python's: "NoneType", "str" */
 const char *value_object_name(value v); /* Jinja's in errors: "dict object", "None" */
 void state_fail_undefined(state *s, value v);
 bool value_is_number(value v); /* int, float, bool; not VALUE_BIG */
-bool value_is_hashable(value v);
+bool value_is_hashable(state *s, value v);
 bool value_is_sequence(value v); /* a list or a tuple */
 int64_t value_as_int(value v);   /* of an int or a bool */
 double value_as_float(value v);  /* of a number */
@@ -392,7 +409,7 @@ const list *value_iterate(state *s, value v);
 const string *value_to_string(state *s, value v); /* str() */
 void value_write(state *s, builder *b, value v, bool repr);
 void state_fail_key(state *s, const string *key); /* KeyError: the key's repr() */
-void float_repr(double f, char out[32]);          /* Python's: the shortest digits that give the same number */
+void float_repr(state *s, double f, char out[32]); /* Python's: the shortest digits that give the same number */
 
 /* ---- Arithmetic (template_arithmetic.c) ---- */
 
@@ -436,6 +453,15 @@ typedef struct filter {
 } filter;
 const filter *filter_find(const char *name);
 value filter_apply(state *s, const filter *f, value v, const arguments *args);
+
+/* What is sorted, and by what. */
+typedef struct keyed {
+    value key, item;
+    const list *keys; /* instead of the key: several attributes */
+} keyed;
+
+/* Stable, by n log n comparisons. as_lists: keys are the only items of lists, of which equal ones are not compared. */
+void keyed_sort(state *s, keyed *items, size_t n, bool as_lists);
 
 typedef struct test {
     const char *name, *parameters;
@@ -510,7 +536,7 @@ typedef struct token_stream {
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err);
 int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err);
 const char *name_intern(arena *memory, name_table *names, const char *bytes, size_t n); /* NULL: out of memory */
-bool name_is_used(const name_table *names, const char *name);
+const char *name_find(const name_table *names, const char *name); /* as it is interned; NULL: the template does not use it */
 
 /* ---- Evaluation (template_evaluate.c) ---- */
 

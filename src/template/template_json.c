@@ -139,8 +139,12 @@ static void put_escaped(state *s, builder *b, uint32_t c) {
     static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     char out[16];
     const char *at = c > 0 && c < 0x80 ? strchr(plain, (int)c) : NULL;
-    if (at) snprintf(out, sizeof(out), "\\%c", letters[at - plain]);
-    else if (c < 0x10000) snprintf(out, sizeof(out), "\\u%04x", c);
+    if (at) {
+        put(s, b, (const char[]){'\\', letters[at - plain]}, 2);
+        return;
+    }
+    state_step(s, STEP_PRINTED);
+    if (c < 0x10000) snprintf(out, sizeof(out), "\\u%04x", c);
     else snprintf(out, sizeof(out), "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
     put_text(s, b, out);
 }
@@ -155,16 +159,18 @@ static void write_json_string(state *s, builder *b, const string *text, const js
         put_escaped(s, b, c);
         from = at + n;
     }
+    state_step(s, text->n / STEP_SCANNED);
     put(s, b, text->bytes + from, text->n - from);
     put(s, b, "\"", 1);
 }
 
 static void write_json_number(state *s, builder *b, value v) {
     char text[32];
+    state_step(s, STEP_PRINTED);
     if (v.type == VALUE_FLOAT && isnan(v.as.f)) put_text(s, b, "NaN");
     else if (v.type == VALUE_FLOAT && isinf(v.as.f)) put_text(s, b, v.as.f > 0 ? "Infinity" : "-Infinity");
     else if (v.type == VALUE_FLOAT) {
-        float_repr(v.as.f, text);
+        float_repr(s, v.as.f, text);
         put_text(s, b, text);
     } else {
         snprintf(text, sizeof(text), "%lld", (long long)v.as.i);
@@ -190,21 +196,19 @@ static void write_json_key(state *s, builder *b, value key, const json_style *st
     write_json_string(s, b, builder_string(s, &text), style);
 }
 
-static int compare_keys(state *s, const dict_entry *a, const dict_entry *b) { return value_compare(s, a->key, b->key, "<"); }
-
-/* Stable, by insertion: objects with sort_keys are small. */
-static dict_entry *sorted_entries(state *s, const dict *d) {
-    dict_entry *all = state_alloc(s, (d->n + 1) * sizeof(*all));
-    for (size_t i = 0; all && i < d->n && state_step(s, 0); i++) {
-        size_t k = i;
-        for (; k > 0 && !s->failed && compare_keys(s, &d->entries[i], &all[k - 1]) < 0; k--) all[k] = all[k - 1];
-        all[k] = d->entries[i];
-    }
-    return all;
+/* The entries, by their keys if the style wants it. */
+static const dict_entry *entries_in_order(state *s, const dict *d, const json_style *style) {
+    if (!style->sorted) return d->entries;
+    keyed *all = state_alloc(s, (d->n + 1) * sizeof(*all));
+    dict_entry *entries = all ? state_alloc(s, (d->n + 1) * sizeof(*entries)) : NULL;
+    for (size_t i = 0; entries && i < d->n; i++) all[i] = (keyed){.key = d->entries[i].key, .item = d->entries[i].item};
+    if (entries) keyed_sort(s, all, d->n, false);
+    for (size_t i = 0; entries && i < d->n; i++) entries[i] = (dict_entry){.key = all[i].key, .item = all[i].item};
+    return entries;
 }
 
 static void write_json_dict(state *s, builder *b, const dict *d, const json_style *style, int64_t level) {
-    const dict_entry *entries = style->sorted ? sorted_entries(s, d) : d->entries;
+    const dict_entry *entries = entries_in_order(s, d, style);
     if (d->n == 0) {
         put(s, b, "{}", 2);
         return;

@@ -10,6 +10,7 @@
 
 #define FIRST_CHUNK_BYTES ((size_t)16 << 10)
 #define MAX_CHUNK_BYTES ((size_t)4 << 20)
+#define LOOK_STEPS ((uint64_t)1 << 16) /* between two looks at the caller's wish to cancel: under a millisecond */
 
 struct arena_chunk {
     arena_chunk *before;
@@ -77,17 +78,22 @@ void state_fail_memory(state *s) {
     s->code = limit ? RP_ERR_LIMIT : RP_ERR_MEMORY;
 }
 
-bool state_step(state *s, size_t cost) {
+bool state_look(state *s) {
+    const rp_template_options *o = s->options;
     if (s->failed) return false;
-    s->steps += cost + 1;
-    if (s->steps <= s->max_steps) return true;
-    state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)s->max_steps);
-    s->code = RP_ERR_LIMIT;
-    return false;
+    if (s->steps > s->max_steps) {
+        state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)s->max_steps);
+        s->code = RP_ERR_LIMIT;
+    } else if (o->is_cancelled && o->is_cancelled(o->user)) {
+        state_fail(s, "CancelledError", "the rendering was cancelled");
+        s->code = RP_ERR_CANCELLED;
+    }
+    s->next_look = BASE_MIN(s->max_steps, s->steps + LOOK_STEPS) + 1;
+    return !s->failed;
 }
 
 void *state_alloc(state *s, size_t bytes) {
-    void *p = s->failed ? NULL : arena_alloc(&s->memory, bytes);
+    void *p = state_step(s, bytes / STEP_COPIED) ? arena_alloc(&s->memory, bytes) : NULL;
     if (!p) state_fail_memory(s);
     return p;
 }

@@ -33,4 +33,4 @@ const char *name_intern(arena *memory, name_table *t, const char *bytes, size_t 
     return t->names[slot] = name;
 }
 
-bool name_is_used(const name_table *t, const char *name) { return t->cap > 0 && t->names[name_slot(t, name, strlen(name))] != NULL; }
+const char *name_find(const name_table *t, const char *name) { return t->cap > 0 ? t->names[name_slot(t, name, strlen(name))] : NULL; }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template_strings.c: strings with the origin of their bytes, and texts while they are written. One thread. */
+#define _GNU_SOURCE /* memmem, memrchr */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 
 #include "base/text.h"
 #include "template/template_internal.h"
+
+#define MANY_RUNS 4096
 
 static const string empty_string = {.bytes = "", .n = 0};
 
@@ -30,7 +33,7 @@ static bool builder_add_run(state *s, builder *b, size_t end, uint32_t origin, s
 }
 
 void builder_add(state *s, builder *b, const char *bytes, size_t n, uint32_t origin, size_t offset) {
-    if (s->failed || n == 0 || !state_step(s, n / 64)) return;
+    if (s->failed || n == 0 || !state_step(s, n / STEP_COPIED)) return;
     if (n > TEMPLATE_MAX_OUTPUT_BYTES - b->n) {
         state_fail(s, "MemoryError", "a text has more than %zu bytes", TEMPLATE_MAX_OUTPUT_BYTES);
         s->code = RP_ERR_LIMIT;
@@ -63,20 +66,30 @@ const string *string_new(state *s, const char *bytes, size_t n, uint32_t origin)
     return builder_string(s, &b);
 }
 
+/* The run with byte `at` < n. */
+static uint32_t run_after(const string *text, size_t at) {
+    uint32_t low = 0, high = text->n_runs - 1;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (text->runs[middle].end <= at) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 const string *string_part(state *s, const string *text, size_t from, size_t to) {
     if (from == 0 && to == text->n) return text;
     if (from >= to) return &empty_string;
+    const uint32_t first = run_after(text, from), n = run_after(text, to - 1) - first + 1;
     string *part = state_alloc(s, sizeof(*part));
-    template_run *runs = part ? state_alloc(s, text->n_runs * sizeof(*runs)) : NULL;
-    uint32_t n = 0;
-    size_t begin = 0;
-    if (!runs) return &empty_string;
-    for (uint32_t i = 0; i < text->n_runs && begin < to; begin = text->runs[i++].end) {
-        const template_run *run = &text->runs[i];
-        if (run->end <= from) continue;
+    template_run *runs = part ? state_alloc(s, n * sizeof(*runs)) : NULL;
+    size_t begin = first > 0 ? text->runs[first - 1].end : 0;
+    if (!runs || !state_step(s, text->n_runs > MANY_RUNS ? 8 : 0)) return &empty_string; /* a search in what no cache holds */
+    for (uint32_t i = 0; i < n; begin = text->runs[first + i++].end) {
+        const template_run *run = &text->runs[first + i];
         size_t skipped = begin < from ? from - begin : 0;
         size_t offset = run->offset == TEMPLATE_NO_OFFSET ? TEMPLATE_NO_OFFSET : run->offset + skipped;
-        runs[n++] = (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin, .offset = offset};
+        runs[i] = (template_run){.end = (run->end < to ? run->end : to) - from, .origin = run->origin, .offset = offset};
     }
     *part = (string){.bytes = text->bytes + from, .n = to - from, .runs = runs, .n_runs = n, .markup = text->markup};
     return part;
@@ -103,6 +116,7 @@ const string *string_escaped(state *s, const string *text) {
     } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
     builder b = {0};
     size_t from = 0;
+    state_step(s, text->n / STEP_SCANNED);
     for (size_t i = 0; i < text->n && !s->failed; i++)
         for (size_t k = 0; k < sizeof(entities) / sizeof(*entities); k++)
             if (text->bytes[i] == entities[k].c) {
@@ -127,39 +141,52 @@ value value_concat(state *s, const string *a, const string *b) {
 
 /* ---- Comparing and searching ---- */
 
-bool string_equal(const string *a, const string *b) { return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0; }
+bool string_equal(state *s, const string *a, const string *b) {
+    return a->n == b->n && state_step(s, a->n / STEP_COPIED) && memcmp(a->bytes, b->bytes, a->n) == 0;
+}
 
 bool string_is(const string *a, const char *text) { return a->n == strlen(text) && memcmp(a->bytes, text, a->n) == 0; }
 
 /* The order of UTF-8's bytes is that of code points. */
-int string_compare(const string *a, const string *b) {
+int string_compare(state *s, const string *a, const string *b) {
+    if (!state_step(s, BASE_MIN(a->n, b->n) / STEP_COPIED)) return 0;
     int order = memcmp(a->bytes, b->bytes, a->n < b->n ? a->n : b->n);
     return order ? (order > 0) - (order < 0) : (a->n > b->n) - (a->n < b->n);
 }
 
-size_t string_length(const string *text) {
+size_t string_length(state *s, const string *text) {
     size_t n = 0;
+    if (!state_step(s, text->n / STEP_COUNTED)) return 0;
     for (size_t i = 0; i < text->n; i++) n += ((unsigned char)text->bytes[i] & 0xc0) != 0x80;
     return n;
 }
 
-size_t string_offset(const string *text, size_t index) {
-    for (size_t i = 0; i < text->n; i++)
-        if (((unsigned char)text->bytes[i] & 0xc0) != 0x80 && index-- == 0) return i;
-    return text->n;
+size_t string_offset(state *s, const string *text, size_t index) {
+    size_t i = 0;
+    for (; i < text->n; i++)
+        if (((unsigned char)text->bytes[i] & 0xc0) != 0x80 && index-- == 0) break;
+    state_step(s, i / STEP_COUNTED);
+    return i;
 }
 
-size_t string_find(const string *text, const string *part, size_t from) {
-    if (part->n > text->n) return SIZE_MAX;
-    for (size_t i = from; i <= text->n - part->n; i++)
-        if (memcmp(text->bytes + i, part->bytes, part->n) == 0) return i;
-    return SIZE_MAX;
+size_t string_find(state *s, const string *text, const string *part, size_t from) {
+    if (part->n > text->n || from > text->n - part->n) return SIZE_MAX;
+    const char *begin = text->bytes + from, *found = memmem(begin, text->n - from, part->bytes, part->n); /* linear time */
+    const size_t seen = found ? (size_t)(found - begin) : text->n - from;
+    if (!state_step(s, (seen + part->n) / (part->n == 1 ? STEP_COPIED : STEP_SEARCHED))) return SIZE_MAX;
+    return found ? from + seen : SIZE_MAX;
 }
 
-size_t string_find_last(const string *text, const string *part) {
+/* Compares wherever the first byte is: as many steps as it takes. */
+size_t string_find_last(state *s, const string *text, const string *part) {
     if (part->n > text->n) return SIZE_MAX;
-    for (size_t i = text->n - part->n + 1; i-- > 0;)
-        if (memcmp(text->bytes + i, part->bytes, part->n) == 0) return i;
+    if (part->n == 0) return text->n;
+    for (size_t end = text->n - part->n + 1, at = 0; end > 0; end = at) {
+        const char *first = memrchr(text->bytes, part->bytes[0], end);
+        at = first ? (size_t)(first - text->bytes) : 0;
+        if (!state_step(s, (end - at + part->n) / STEP_COPIED) || !first) return SIZE_MAX;
+        if (memcmp(first, part->bytes, part->n) == 0) return at;
+    }
     return SIZE_MAX;
 }
 
@@ -183,24 +210,25 @@ bool is_python_alnum(uint32_t c) {
     return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) || (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
-static bool is_stripped(const string *set, uint32_t c, const char *bytes, size_t n) {
-    return set ? string_find(set, &(string){.bytes = bytes, .n = n}, 0) != SIZE_MAX : is_python_space(c);
+static bool is_stripped(state *s, const string *set, uint32_t c, const char *bytes, size_t n) {
+    return set ? string_find(s, set, &(string){.bytes = bytes, .n = n}, 0) != SIZE_MAX : is_python_space(c);
 }
 
 const string *string_strip(state *s, const string *text, const string *set, bool left, bool right) {
     size_t from = 0, to = text->n, n;
     while (left && from < to) {
         uint32_t c = string_at(text, from, &n);
-        if (!is_stripped(set, c, text->bytes + from, n)) break;
+        if (!is_stripped(s, set, c, text->bytes + from, n)) break;
         from += n;
     }
     while (right && to > from) {
         size_t at = to - 1;
         while (at > from && ((unsigned char)text->bytes[at] & 0xc0) == 0x80) at--;
         uint32_t c = string_at(text, at, &n);
-        if (!is_stripped(set, c, text->bytes + at, n)) break;
+        if (!is_stripped(s, set, c, text->bytes + at, n)) break;
         to = at;
     }
+    state_step(s, (text->n - (to - from)) / STEP_SCANNED);
     return string_part(s, text, from, to);
 }
 
@@ -224,7 +252,7 @@ const string *string_replace(state *s, const string *text, const string *old, co
     if (old->n == 0) return replace_empty(s, text, with, most);
     builder b = {0};
     size_t from = 0, at;
-    for (; most != 0 && !s->failed && (at = string_find(text, old, from)) != SIZE_MAX; from = at + old->n) {
+    for (; most != 0 && !s->failed && (at = string_find(s, text, old, from)) != SIZE_MAX; from = at + old->n) {
         builder_add_string(s, &b, string_part(s, text, from, at));
         builder_add_string(s, &b, with);
         if (most > 0) most--;
@@ -315,6 +343,24 @@ static size_t in_case(const string *text, size_t at, uint32_t c, case_kind kind,
     return (size_t)base_utf8_encode((uint32_t)u, (unsigned char *)out);
 }
 
+/* Adds the ASCII letters from `at` on, in lower or upper case; returns where they end. */
+static size_t add_ascii_case(state *s, builder *b, const string *text, size_t at, size_t end, case_kind kind) {
+    char out[256];
+    while (at < end && !s->failed) {
+        size_t n = 0;
+        for (; n < sizeof(out) && at + n < end && (unsigned char)text->bytes[at + n] < 0x80; n++) {
+            const char c = text->bytes[at + n];
+            const bool changes = kind == CASE_LOWER ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z';
+            out[n] = changes ? (char)(c ^ 0x20) : c;
+        }
+        builder_add(s, b, out, n, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
+        state_step(s, n / STEP_SCANNED);
+        at += n;
+        if (n < sizeof(out)) break;
+    }
+    return at;
+}
+
 const string *string_case(state *s, const string *text, case_kind kind) {
     builder b = {0};
     bool is_first = true;
@@ -324,6 +370,8 @@ const string *string_case(state *s, const string *text, case_kind kind) {
         builder changed = {0};
         for (size_t n; at < run->end && !s->failed; at += n) {
             char out[8];
+            if (kind == CASE_LOWER || kind == CASE_UPPER) at = add_ascii_case(s, &changed, text, at, run->end, kind);
+            if (at >= run->end || !state_step(s, 4)) break; /* tables of Unicode */
             uint32_t c = string_at(text, at, &n);
             size_t length = in_case(text, at, c, kind, is_first, out);
             builder_add(s, &changed, out, length, TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);
@@ -335,9 +383,9 @@ const string *string_case(state *s, const string *text, case_kind kind) {
     return text->markup ? string_marked(s, builder_string(s, &b)) : builder_string(s, &b);
 }
 
-bool string_has_case(const string *text, case_kind kind) {
+bool string_has_case(state *s, const string *text, case_kind kind) {
     bool any = false, inside = false;
-    for (size_t at = 0, n; at < text->n; at += n) {
+    for (size_t at = 0, n; at < text->n && state_step(s, 0); at += n) {
         uint32_t c = string_at(text, at, &n);
         utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
         if (!is_cased(c)) {
@@ -365,9 +413,13 @@ const string *string_ascii(state *s, const string *text) {
     char escape[16];
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
-        snprintf(escape, sizeof(escape), c < 0x80 ? "%c" : c < 0x100 ? "\\x%02x"
-                                                       : c < 0x10000 ? "\\u%04x"
-                                                                     : "\\U%08x",
+        if (c < 0x80) {
+            builder_add(s, &b, text->bytes + at, n, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
+            continue;
+        }
+        state_step(s, STEP_PRINTED);
+        snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
+                                                                           : "\\U%08x",
                  c);
         builder_add(s, &b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }

@@ -35,8 +35,8 @@ static bool is_callable(state *s, value v, const arguments *args) {
            v.type == VALUE_UNDEFINED;
 }
 
-static bool is_lower(state *s, value v, const arguments *args) { return (void)args, string_has_case(value_to_string(s, v), CASE_LOWER); }
-static bool is_upper(state *s, value v, const arguments *args) { return (void)args, string_has_case(value_to_string(s, v), CASE_UPPER); }
+static bool is_lower(state *s, value v, const arguments *args) { return (void)args, string_has_case(s, value_to_string(s, v), CASE_LOWER); }
+static bool is_upper(state *s, value v, const arguments *args) { return (void)args, string_has_case(s, value_to_string(s, v), CASE_UPPER); }
 
 static value other_of(state *s, const arguments *args, const char *name) {
     const value *other = argument(args, 0, NULL);

@@ -86,9 +86,10 @@ static bool deeper(state *s) {
     return false;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and True are one key. */
+/* Equal keys have equal hashes: 1, 1.0 and True are one key. Each value looked at is a step: a tuple that has itself twice, 60 deep, has 2^60. */
 static uint64_t hash_key(state *s, value key) {
     uint64_t h = 7;
+    if (!state_step(s, key.type == VALUE_STRING ? key.as.s->n / STEP_HASHED : 0)) return 0;
     switch (key.type) {
     case VALUE_STRING: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_BOOL: return (uint64_t)key.as.b;
@@ -111,15 +112,15 @@ static uint64_t hash_key(state *s, value key) {
     return 0;
 }
 
-static bool is_hashable(value v, int depth) {
-    if (v.type == VALUE_DICT) return false;
+static bool is_hashable(state *s, value v, int depth) {
+    if (v.type == VALUE_DICT || !state_step(s, 0)) return false;
     if (v.type != VALUE_LIST || v.as.l->kind == LIST_GENERATOR) return true;
     bool hashable = v.as.l->kind == LIST_TUPLE && depth < TEMPLATE_MAX_DEPTH;
-    for (size_t i = 0; i < v.as.l->n && hashable; i++) hashable = is_hashable(v.as.l->items[i], depth + 1);
+    for (size_t i = 0; i < v.as.l->n && hashable; i++) hashable = is_hashable(s, v.as.l->items[i], depth + 1);
     return hashable;
 }
 
-bool value_is_hashable(value v) { return is_hashable(v, 0); }
+bool value_is_hashable(state *s, value v) { return is_hashable(s, v, 0); }
 
 /* The slot of the key, or of the free place for it; any slot if the state fails. Each slot looked at is a step: the hash has no secret, so a client
  * can choose keys that share slots. */
@@ -272,7 +273,7 @@ bool value_equal(state *s, value a, value b) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
     case VALUE_BIG:
-    case VALUE_STRING: return string_equal(a.as.s, b.as.s);
+    case VALUE_STRING: return string_equal(s, a.as.s, b.as.s);
     case VALUE_LIST: return lists_equal(s, a.as.l, b.as.l);
     case VALUE_DICT: return dicts_equal(s, a.as.d, b.as.d);
     default: return a.as.d == b.as.d;
@@ -301,7 +302,7 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
         if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
         return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
     } else if (is_ordered_big(a, b)) return big_compare(a, b);
-    else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(a.as.s, b.as.s);
+    else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(s, a.as.s, b.as.s);
     else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
         if (!deeper(s)) return 0;
         s->depth++;
@@ -323,7 +324,7 @@ bool value_contains(state *s, value container, value item) {
         if (item.type == VALUE_UNDEFINED) state_fail(s, "TypeError", "'in <string>' requires string as left operand, not Undefined");
         else if (item.type != VALUE_STRING)
             state_fail(s, "TypeError", "'in <string>' requires string as left operand, not %s", value_type_name(item));
-        else return state_step(s, container.as.s->n / 64) && string_find(container.as.s, item.as.s, 0) != SIZE_MAX;
+        else return string_find(s, container.as.s, item.as.s, 0) != SIZE_MAX;
         return false;
     case VALUE_DICT: return dict_find(s, container.as.d, item) != NULL;
     case VALUE_UNDEFINED:
@@ -374,7 +375,7 @@ const list *value_iterate(state *s, value v) {
 
 /* ---- Text ---- */
 
-void float_repr(double f, char out[32]) {
+void float_repr(state *s, double f, char out[32]) {
     if (isnan(f) || isinf(f)) {
         snprintf(out, 32, isnan(f) ? "nan" : f > 0 ? "inf"
                                                    : "-inf");
@@ -385,6 +386,7 @@ void float_repr(double f, char out[32]) {
     do snprintf(text, sizeof(text), "%.*e", digits - 1, f);
     while (strtod(text, NULL) != f && ++digits <= 17);
     int exponent = atoi(strchr(text, 'e') + 1);
+    state_step(s, (size_t)digits * (STEP_PRINTED + (size_t)abs(exponent) / 4));
     if (exponent < -4 || exponent >= 16) {
         char *e = strchr(text, 'e'); /* 1e-07 has two digits in C and in Python */
         *e = '\0';
@@ -408,6 +410,7 @@ static void write_quoted(state *s, builder *b, const string *text) {
     builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     for (size_t at = 0, n; at < text->n && !s->failed; at += n) {
         uint32_t c = string_at(text, at, &n);
+        if (c >= 0x20 && c < 0x7f && c != '\\' && c != (unsigned char)quote) continue;
         if (c == '\\' || c == (unsigned char)quote) snprintf(escape, sizeof(escape), "\\%c", (char)c);
         else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r'
                                                                                                                            : 't');
@@ -415,10 +418,12 @@ static void write_quoted(state *s, builder *b, const string *text) {
         else snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
                                                                                   : "\\U%08x",
                       c);
+        state_step(s, STEP_PRINTED);
         builder_add_string(s, b, string_part(s, text, from, at));
         builder_add(s, b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
         from = at + n;
     }
+    state_step(s, text->n / STEP_CLASSED);
     builder_add_string(s, b, string_part(s, text, from, text->n));
     builder_add(s, b, &quote, 1, TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
 }
@@ -462,7 +467,8 @@ static void write_dict(state *s, builder *b, const dict *d) {
 
 static void write_number(state *s, builder *b, value v) {
     char text[32];
-    if (v.type == VALUE_FLOAT) float_repr(v.as.f, text);
+    state_step(s, STEP_PRINTED);
+    if (v.type == VALUE_FLOAT) float_repr(s, v.as.f, text);
     else if (v.type == VALUE_BOOL) snprintf(text, sizeof(text), "%s", v.as.b ? "True" : "False");
     else snprintf(text, sizeof(text), "%lld", (long long)v.as.i);
     builder_add(s, b, text, strlen(text), v.untrusted ? TEMPLATE_UNTRUSTED : TEMPLATE_TRUSTED, TEMPLATE_NO_OFFSET);

@@ -90,16 +90,20 @@ static int add_unstable(lint *x, const rp_template *t, const rp_template_change 
                        c->n_before == 1 ? "" : "s", after, place, (int)c->n_after, advice);
 }
 
+#define MAX_CHECK_STEPS ((uint64_t)1 << 24) /* of a probe's renderings: 0.2 s */
+
 int lint_check_template(lint *x, const rp_model *model) {
     known_changes known = {.n = 0};
     const char *items[8];
     template_tokens tokens = {.items = items};
+    rp_template_check_options options = rp_template_check_options_defaults();
     int rc = RP_OK;
     if (!model->template) return RP_OK;
+    options.max_steps = MAX_CHECK_STEPS;
     model_template_tokens(model, items, &tokens.n);
     for (size_t i = 0; i < BASE_ARRAY_LEN(probes) && !rc; i++) {
         rp_template_report *report = NULL;
-        rc = template_check(model->template, probes[i], strlen(probes[i]), &tokens, NULL, &report, x->err);
+        rc = template_check(model->template, probes[i], strlen(probes[i]), &tokens, &options, &report, x->err);
         for (size_t k = 0; !rc && k < report->n_changes; k++)
             if (!is_known(&known, &report->changes[k])) rc = add_unstable(x, model->template, &report->changes[k]);
         rp_template_report_free(report);

@@ -6,7 +6,8 @@
 
 #include "server/http/server_request.h"
 
-/* Limits, since up to 5 renderings may run on an I/O thread: longer conversations, and templates that take more steps, are not examined. */
+/* Limits, since up to 5 renderings may run on an I/O thread: longer conversations, and templates that take more steps for all of them (5 ms, 10 at
+ * most), are not examined. */
 #define SERVER_MAX_CHECKED_BYTES ((size_t)128 << 10)
 #define SERVER_MAX_CHECKED_STEPS ((uint64_t)1 << 19)
 
