@@ -70,9 +70,12 @@ test-cluster: all ## run a cluster of real processes with HAProxy: kills, hangs,
 test-page: all ## test the server's web page, and pages of other origins, in a browser (Debian's chromium, node and npm; downloads from npm's registry on first use)
 	@tools/test_page
 
-.PHONY: test-templates
+.PHONY: test-templates test-templates-hostile
 test-templates: all ## compare 2,000 random conversations of each published chat template, and 20,000 random templates, with Python's Jinja2 (python3-jinja2; about six minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=2000 tests/template/test_template_jinja.py
+
+test-templates-hostile: all ## render random hostile chat templates: each must end in 2 s: make test-templates-hostile ROUNDS=100000 (hours; SEED=N)
+	@build/tests/template/test_hostile --rounds $(if $(filter file,$(origin ROUNDS)),100000,$(ROUNDS)) $(if $(SEED),--seed $(SEED))
 
 exactness: all ## compare requests at every cut, killed, and concurrent, byte by byte, with each alone, in every KV format: make exactness ROUNDS=3000 (about 20 minutes)
 	@REPRISE_TEST_SEED=$(REPRISE_TEST_SEED) REPRISE_TEST_ROUNDS=$$((1 + $(ROUNDS) / 60)) build/tests/exactness/test_cuts

@@ -277,6 +277,8 @@ typedef struct rp_template_options {
     bool (*is_cancelled)(void *user); /* asked on the rendering thread, about every millisecond: true ends the rendering, RP_ERR_CANCELLED. NULL
                                        * (default): it cannot be cancelled */
     void *user;
+    const char *const *trusted; /* n_trusted pairs of a name and a text: more variables, unless the JSON has them, whose texts are trusted; borrowed */
+    size_t n_trusted;
 } rp_template_options;
 
 RP_API void rp_template_options_init(rp_template_options *options, uint32_t struct_size);
@@ -295,8 +297,9 @@ RP_API const rp_template *rp_model_template(const rp_model *model);
 /* Does the template use this variable? */
 RP_API bool rp_template_uses(const rp_template *t, const char *variable);
 /* Renders the template with the members of a JSON object as its variables: messages, tools, add_generation_prompt, ... Strings of the object are
- * untrusted, except members whose name ends in "_token", and usual roles of messages. options: NULL for the defaults.
- * RP_ERR_INVALID (the JSON is malformed, or the template fails: "TypeError: ...", at "name:line"), RP_ERR_LIMIT, RP_ERR_MEMORY.
+ * untrusted, except usual roles of messages. options: NULL for the defaults.
+ * RP_ERR_INVALID (the JSON is malformed, or the template fails: "TypeError: ...", at "name:line"), RP_ERR_LIMIT (at "name:line": the template takes
+ * too many steps or too much memory), RP_ERR_CANCELLED, RP_ERR_MEMORY.
  * *out: rp_template_text_free; NULL on failure. */
 RP_API int rp_template_render(const rp_template *t, const char *json, size_t n, const rp_template_options *options, rp_template_text **out,
                               rp_error *err);

@@ -400,23 +400,55 @@ static void wait_for(server_request *x, server_model *m) {
     m->n_waiting++;
 }
 
+/* Under the lock. false: the request waits, queued by model_pool_end_turn. */
+static bool take_turn(model_pool *p, server_request *x, server_model *m) {
+    if (p->n == 1 || x->turn) return true;
+    if (m->n_turns < SERVER_MAX_TURNS) {
+        m->n_turns++;
+        x->turn = m;
+        return true;
+    }
+    pthread_mutex_lock(&x->lock);
+    x->stage = SERVER_QUEUED;
+    pthread_mutex_unlock(&x->lock);
+    x->next_waiting = NULL;
+    if (m->last_turn) m->last_turn->next_waiting = x;
+    else m->first_turn = x;
+    m->last_turn = x;
+    return false;
+}
+
+void model_pool_end_turn(model_pool *p, server_model *m) {
+    pthread_mutex_lock(&p->lock);
+    server_request *x = m->first_turn;
+    if (x) {
+        if (!(m->first_turn = x->next_waiting)) m->last_turn = NULL;
+        x->turn = m;
+        work_queue_put(p->server->work, &x->work);
+    } else m->n_turns--;
+    pthread_mutex_unlock(&p->lock);
+}
+
 /* A failed load has left a problem. */
 bool model_pool_enter(server_request *x) {
     model_pool *p = x->server->models;
     server_model *m = NULL;
-    if (!x->problem.kind && (x->model || x->route->model == SERVER_NO_MODEL)) return true;
-    if (!x->problem.kind) m = find_asked(p, x);
+    if (!x->problem.kind && x->route->model == SERVER_NO_MODEL) return true;
+    if (!x->problem.kind) m = x->model ? x->model : find_asked(p, x);
     if (!m) {
         server_request_reply_problem(x);
         return false;
     }
     pthread_mutex_lock(&p->lock);
-    bool is_ready = m->state == MODEL_LOADED, stops = p->stops;
-    if (is_ready) {
+    const bool is_ready = x->model || m->state == MODEL_LOADED, stops = p->stops;
+    bool has_turn = false;
+    if (is_ready && !x->model) {
         x->model = m;
         m->n_users++;
         m->used_us = base_clock_us();
-    } else if (!stops) {
+    }
+    if (is_ready) has_turn = take_turn(p, x, m);
+    else if (!stops) {
         wait_for(x, m);
         pthread_cond_broadcast(&p->changed);
     }
@@ -425,7 +457,7 @@ bool model_pool_enter(server_request *x) {
         server_fail(&x->problem, SERVER_LOADING, NULL, "the server is shutting down: use another one");
         server_request_reply_problem(x);
     }
-    return is_ready;
+    return has_turn;
 }
 
 /* Under the lock. */

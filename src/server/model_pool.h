@@ -8,6 +8,9 @@
  * loader's thread loads and unloads one model at a time, in the order of the first requests that wait. It unloads idle models first, and among
  * those the least recently used one. While a model is LEAVING, new requests for it wait: they are served after the model that takes its place.
  *
+ * Of several models, each has SERVER_MAX_TURNS workers at most at a time: requests that take long to read and to render (a chat template of a
+ * foreign file) leave workers to the other models. What waits for a turn needs no thread.
+ *
  * With one model nothing is ever unloaded, and no name is looked up before the handler.
  */
 #ifndef SERVER_MODEL_POOL_H
@@ -57,6 +60,8 @@ typedef struct server_model {
     uint64_t wanted_us;           /* since when the first of these waits */
     server_request *first, *last; /* requests that wait for it, by server_request.next_waiting */
     int64_t n_waiting;
+    int n_turns;                                /* workers that handle its requests; with one model not counted */
+    server_request *first_turn, *last_turn;     /* requests, users of it, that wait for a turn, by server_request.next_waiting */
     uint64_t n_loads, n_unloads, load_us; /* load_us: of all loads */
 } server_model;
 
@@ -85,8 +90,11 @@ const char *model_pool_name(model_pool *p, int32_t i, server_model **model);
 /* Records that a name is unknown, with those that are known. */
 int model_pool_fail(model_pool *p, server_problem *problem, const char *name);
 
-/* Worker: makes the request a user of the model that its route needs. false: the request waits for it, or was replied to. */
+/* Worker: makes the request a user of the model that its route needs, and takes a turn of it (x->turn). false: the request waits for it, or was
+ * replied to. */
 bool model_pool_enter(server_request *x);
+/* The worker has handled a request of the model: the next one that waits for a turn is queued. */
+void model_pool_end_turn(model_pool *p, server_model *m);
 /* The request keeps the name of its model, and uses nothing else of it any more. Its owner. */
 void model_pool_part(server_request *x);
 /* Replaces the engine of the only model: waits for its users, unloads it and loads it again, with its schemas. Requests that come meanwhile wait.

@@ -25,6 +25,7 @@
 #include "reprise_store.h"
 
 #define SERVER_WORKERS 8
+#define SERVER_MAX_TURNS 4    /* workers that handle requests of one of several models */
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_BUSY_RETRY_MS 1000
 #define SERVER_N_STATUS_CLASSES 6

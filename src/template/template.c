@@ -131,6 +131,7 @@ int template_render_edited(const rp_template *t, const char *json, size_t n, con
     if (!state_look(&s)) return state_report(&s, false, err);
     s.variables = json_read(&s, json, n);
     bool in_template = s.variables != NULL;
+    if (in_template) add_tokens(&s, &(template_tokens){o.trusted, o.n_trusted});
     if (in_template) add_tokens(&s, tokens);
     if (in_template && edit) {
         apply_edit(&s, edit);

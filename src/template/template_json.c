@@ -33,20 +33,14 @@ static bool is_role(const char *text) {
     return false;
 }
 
-static bool ends_with_token(const char *name) {
-    size_t n = strlen(name), m = sizeof("_token") - 1;
-    return n > m && strcmp(name + n - m, "_token") == 0;
-}
-
-/* level 0: the variables, 1: a message, 2: anything else */
+/* level 0: the variables, 1: a message, 2: anything else. No name makes a text trusted: whoever wrote the JSON may have chosen it. */
 static value json_object_value(json_reader *r, const json_t *json, int level) {
     state *s = r->s;
     value all = value_dict(s), messages = {0};
     const char *name;
     json_t *item;
     json_object_foreach((json_t *)json, name, item) {
-        bool trusted = json_is_string(item) &&
-                       ((level == 0 && ends_with_token(name)) || (level == 1 && strcmp(name, "role") == 0 && is_role(json_string_value(item))));
+        bool trusted = json_is_string(item) && level == 1 && strcmp(name, "role") == 0 && is_role(json_string_value(item));
         if (s->failed) break;
         value key = value_string(string_new(s, name, strlen(name), TEMPLATE_UNTRUSTED));
         if (level == 0 && strcmp(name, "messages") == 0 && json_is_array(item)) {

@@ -89,7 +89,7 @@ static bool deeper(state *s) {
 /* Equal keys have equal hashes: 1, 1.0 and True are one key. Each value looked at is a step: a tuple that has itself twice, 60 deep, has 2^60. */
 static uint64_t hash_key(state *s, value key) {
     uint64_t h = 7;
-    if (!state_step(s, key.type == VALUE_STRING ? key.as.s->n / STEP_HASHED : 0)) return 0;
+    if (!state_step(s, key.type == VALUE_STRING || key.type == VALUE_BIG ? key.as.s->n / STEP_HASHED : 0)) return 0;
     switch (key.type) {
     case VALUE_STRING: return base_table_hash(key.as.s->bytes, key.as.s->n);
     case VALUE_BOOL: return (uint64_t)key.as.b;
@@ -287,7 +287,8 @@ static bool is_ordered_big(value a, value b) {
 }
 
 /* How a compares with b, of which one at least is beyond 64 bits: another int is between such numbers with a sign and without. */
-static int big_compare(value a, value b) {
+static int big_compare(state *s, value a, value b) {
+    if (!state_step(s, 64 + (a.type == VALUE_BIG ? a.as.s->n : 0) + (b.type == VALUE_BIG ? b.as.s->n : 0))) return 0;
     const double x = a.type == VALUE_BIG ? strtod(a.as.s->bytes, NULL) : value_as_float(a);
     const double y = b.type == VALUE_BIG ? strtod(b.as.s->bytes, NULL) : value_as_float(b);
     if (a.type != VALUE_BIG || b.type != VALUE_BIG || (x < 0) != (y < 0)) return (x > y) - (x < y);
@@ -301,7 +302,7 @@ int value_compare(state *s, value a, value b, const char *operator_text) {
     else if (value_is_number(a) && value_is_number(b)) {
         if (a.type != VALUE_FLOAT && b.type != VALUE_FLOAT) return (value_as_int(a) > value_as_int(b)) - (value_as_int(a) < value_as_int(b));
         return (value_as_float(a) > value_as_float(b)) - (value_as_float(a) < value_as_float(b));
-    } else if (is_ordered_big(a, b)) return big_compare(a, b);
+    } else if (is_ordered_big(a, b)) return big_compare(s, a, b);
     else if (a.type == VALUE_STRING && b.type == VALUE_STRING) return string_compare(s, a.as.s, b.as.s);
     else if (value_is_sequence(a) && value_is_sequence(b) && a.as.l->kind == b.as.l->kind) {
         if (!deeper(s)) return 0;

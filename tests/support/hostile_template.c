@@ -16,7 +16,7 @@ const char hostile_template_input[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"A \\u00e9\\u4e2d\\ud83d\\ude00 <b> 'x' \\\"y\\\"\\n\"}, "
     "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"c\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null, "
     "true, {\"b\": \"c\"}]}}}]}], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
-    "\"properties\": {\"z\": {}, \"y\": {\"type\": \"string\"}}}}}], \"t\": \"ab\", \"f\": 0.1, \"n\": 7, \"add_generation_prompt\": true}";
+    "\"properties\": {\"z\": {}, \"y\": {\"type\": \"string\"}}}}}], \"t\": \"ab\", \"f\": 0.1, \"n\": 7, \"big\": 123456789012345678901234567890, \"add_generation_prompt\": true}";
 
 typedef struct writer {
     tiny_random random;
@@ -46,7 +46,7 @@ static void count(writer *w) {
 }
 
 static void number(writer *w) {
-    static const char *const numbers[] = {"-1", "0", "1", "2", "-3", "f", "n", "1e308", "5e-324", "0.1", "(0.1 + 0.2)", "9223372036854775807", "1.5", "($s|length)", "loop.index", "$n", "-$n", "(i or 1)"};
+    static const char *const numbers[] = {"-1", "0", "1", "2", "-3", "f", "n", "1e308", "5e-324", "0.1", "(0.1 + 0.2)", "9223372036854775807", "1.5", "big", "($s|length)", "loop.index", "$n", "-$n", "(i or 1)"};
     write_form(w, numbers[draw(w, COUNT(numbers))]);
 }
 

@@ -81,7 +81,7 @@ static void origins_are_kept(void **state) {
     check_origins("{{ b|tojson }}", json, "[\"x\", \"y\"]", "UUUUUUUUUU");
     check_origins("{{ n }}{{ 7 }}{{ n + 1 }}{{ n * 1.0 }}{{ -n }}{{ [n] }}", json, "7787.0-7[7]", "UTUUUUUUTUT");
     check_origins("{{ a|length }}{{ '%d' % n }}{{ '%s' % a }}{{ '{}'.format(a) }}", json, "47useruser", "UU00000000");
-    check_origins("{{ eos_token }}{{ a }}", json, "</s>user", "TTTT0000");
+    check_origins("{{ eos_token }}{{ a }}", json, "</s>user", "33330000");
     check_origins("{% set x %}<{{ a }}>{% endset %}{{ x }}", json, "<user>", "T0000T");
     check_origins("{% macro m(x) %}[{{ x }}]{% endmacro %}{{ m(a) }}", json, "[user]", "T0000T");
     check_origins("{% for c in a %}{{ c }}-{% endfor %}", json, "u-s-e-r-", "0T0T0T0T");
@@ -363,6 +363,26 @@ static void usual_roles_and_tokens_are_trusted_at_their_place_only(void **state)
     check_origins("{{ x.eos_token }}{{ token }}", "{\"x\": {\"eos_token\": \"a\"}, \"token\": \"b\"}", "ab", "01");
 }
 
+/* Trust follows the origin: the caller's option, never a name in the JSON. */
+static void texts_are_trusted_by_their_origin(void **state) {
+    (void)state;
+    static const char *const trusted[] = {"bos_token", "<s>", "eos_token", "</s>"};
+    const char *source = "{{ bos_token }}{{ eos_token }}", *json = "{\"eos_token\": \"<x>\"}";
+    rp_template_options options = rp_template_options_defaults();
+    rp_template *t;
+    rp_template_text *text;
+    options.trusted = trusted;
+    options.n_trusted = 2;
+    assert_int_equal(rp_template_new(&t, source, strlen(source), "t", NULL), RP_OK);
+    assert_int_equal(rp_template_render(t, json, strlen(json), &options, &text, NULL), RP_OK);
+    assert_string_equal(text->bytes, "<s><x>");
+    assert_int_equal(text->n_runs, 2);
+    assert_int_equal(text->runs[0].origin, RP_TEMPLATE_TRUSTED);
+    assert_int_equal(text->runs[1].origin, RP_TEMPLATE_FIRST_STRING);
+    rp_template_text_free(text);
+    rp_template_free(t);
+}
+
 /* ---- Limits and errors ---- */
 
 static void check_failure(const char *source, const char *json, int code, const char *message) {
@@ -374,6 +394,14 @@ static void check_failure(const char *source, const char *json, int code, const 
     if (rc != code || !strstr(err.message, message) || text) fail_msg("%.200s: %d, %s", source, rc, err.message);
     if (strchr(err.message, '\n')) fail_msg("%.200s: an error of several lines", source);
     rp_template_free(t);
+}
+
+static void check_text(const char *source, const char *json, const char *output) {
+    rp_template_text *text = NULL;
+    rp_error err = {0};
+    if (render(source, json, &text, &err)) fail_msg("%s: %s", source, err.message);
+    assert_string_equal(text->bytes, output);
+    rp_template_text_free(text);
 }
 
 static void limits_end_a_rendering(void **state) {
@@ -391,6 +419,50 @@ static void limits_end_a_rendering(void **state) {
     check_failure("{{ [1]|batch(1000000000000, 0)|list }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{{ [1]|slice(1000000000000)|list }}", "{}", RP_ERR_LIMIT, "");
     check_failure("{% set n = namespace(l=[1]) %}{% for i in range(100) %}{% set n.l = n.l + n.l %}{% endfor %}", "{}", RP_ERR_LIMIT, "");
+}
+
+/* Issue 46: these did not end, as no step counted the values that a hash visits, and the bytes that a search compares. */
+static void work_is_counted_in_bytes(void **state) {
+    (void)state;
+#define DOUBLED "{% set n = namespace(t=(1,), u=(1,)) %}{% for i in range(60) %}{% set n.t = (n.t, n.t) %}{% set n.u = (n.u, n.u) %}{% endfor %}"
+    check_failure(DOUBLED "{{ {n.t: 1} }}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure(DOUBLED "{{ {}[n.t] }}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure(DOUBLED "{{ n.t in {} }}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure(DOUBLED "{{ n.t == n.u }}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s.isalpha() %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{{ ('a' * 2000000).rfind('a' ~ 'b' * 1000000) }}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{{ ('{0[a}' * 1000000).format(1) }}", "{}", RP_ERR_LIMIT, "");
+    check_text("{{ ('a' * 5000000).find('a' * 2500000 ~ 'b') }}", "{}", "-1");
+    check_text("{{ ('a' * 1000000).count('a' * 500) }} {{ 'xaaa'.rfind('aa') }} {{ 'abcabc'.rsplit('bc', 1) }} {{ ''.rfind('') }}", "{}",
+               "2000 2 ['abca', ''] 0");
+}
+
+static bool is_cancelled(void *user) { return --*(int *)user == 0; }
+
+static void renderings_share_their_steps_and_can_be_cancelled(void **state) {
+    (void)state;
+    const char *source = "{% for a in range(1000) %}{% for b in range(n) %}{% set x = b %}{% endfor %}{% endfor %}";
+    rp_template_options options = rp_template_options_defaults();
+    uint64_t steps = 1000000;
+    int questions = 2;
+    rp_template *t;
+    rp_template_text *text;
+    rp_error err = {0};
+    options.steps_left = &steps;
+    assert_int_equal(rp_template_new(&t, source, strlen(source), "t", NULL), RP_OK);
+    assert_int_equal(rp_template_render(t, "{\"n\": 10}", 9, &options, &text, &err), RP_OK);
+    assert_true(steps > 500000 && steps < 990000);
+    rp_template_text_free(text);
+    assert_int_equal(rp_template_render(t, "{\"n\": 1000}", 11, &options, &text, &err), RP_ERR_LIMIT);
+    assert_int_equal(steps, 0);
+    assert_int_equal(rp_template_render(t, "{\"n\": 1}", 8, &options, &text, &err), RP_ERR_LIMIT);
+    options.steps_left = NULL;
+    options.is_cancelled = is_cancelled;
+    options.user = &questions;
+    assert_int_equal(rp_template_render(t, "{\"n\": 1000}", 11, &options, &text, &err), RP_ERR_CANCELLED);
+    assert_null(text);
+    assert_int_equal(questions, 0);
+    rp_template_free(t);
 }
 
 /* Keys that share 256 slots of the table of a dictionary (dict_slot of template_values.c): without a limit each of them takes longer. */
@@ -612,7 +684,10 @@ int main(void) {
         cmocka_unit_test(no_expression_launders_user_text),
         cmocka_unit_test(no_published_template_trusts_user_text),
         cmocka_unit_test(usual_roles_and_tokens_are_trusted_at_their_place_only),
+        cmocka_unit_test(texts_are_trusted_by_their_origin),
         cmocka_unit_test(limits_end_a_rendering),
+        cmocka_unit_test(work_is_counted_in_bytes),
+        cmocka_unit_test(renderings_share_their_steps_and_can_be_cancelled),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(chosen_keys_are_limited),
         cmocka_unit_test(nested_sources_and_inputs_end),

@@ -184,9 +184,14 @@ static void limits(void **state) {
     rp_template_check_options options = rp_template_check_options_defaults();
     options.max_steps = 1000;
     options.last_turn = true;
-    r = check("{% for a in messages %}{% for b in messages %}{{ a.content }}{% endfor %}{% endfor %}", json, &options);
-    assert_int_equal(r->n_bytes, 0);
-    rp_template_report_free(r);
+    const char *slow = "{% for a in messages %}{% for b in messages %}{{ a.content }}{% endfor %}{% endfor %}";
+    rp_template *t;
+    rp_error err = {0};
+    assert_int_equal(rp_template_new(&t, slow, strlen(slow), "t", NULL), RP_OK);
+    assert_int_equal(rp_template_check(t, NULL, json, strlen(json), &options, &r, &err), RP_ERR_LIMIT);
+    assert_null(r);
+    assert_non_null(strstr(err.message, "steps"));
+    rp_template_free(t);
     free(json);
 }
 

@@ -42,12 +42,14 @@ void server_request_release(server_request *x) {
 static server_request *of_work(server_work *work) { return (server_request *)(void *)((char *)work - offsetof(server_request, work)); }
 
 static void server_request_handle(server_request *x, bool gone) {
+    rp_server *s = x->server;
     x->handled_us = base_clock_us();
-    if (gone) {
-        server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
-        server_request_reply_problem(x);
-    } else if (!request_decode_content(x)) server_request_reply_problem(x);
-    else if (model_pool_enter(x)) x->route->handle(x);
+    if (gone) server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
+    const bool is_good = !gone && request_decode_content(x), enters = is_good && model_pool_enter(x); /* else it waits, or was replied to */
+    server_model *turn = enters || !is_good ? x->turn : NULL;
+    if (!is_good) server_request_reply_problem(x);
+    else if (enters) x->route->handle(x);
+    if (turn) model_pool_end_turn(s->models, turn);
 }
 
 void server_run_work(server_work *work) {

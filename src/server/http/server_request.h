@@ -106,6 +106,7 @@ typedef struct server_request {
     const struct server_adapter *adapter; /* of the model, that the request's answers are computed with; NULL: none; */
     float adapter_scale;
     struct server_request *next_waiting; /* of those that wait for the model */
+    struct server_model *turn; /* of which its worker has a turn (model_pool.h); NULL: none */
     json_t *root;              /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
     generation gen;
     const struct server_form *form; /* the dialect's renderer of answers */

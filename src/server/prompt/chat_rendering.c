@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
@@ -139,11 +140,26 @@ static json_t *tools_json(const generation *gen) {
     return all;
 }
 
+/* Variables with control tokens, which are the model's: a client's are left out. */
+static const char *const names_of_model[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+static bool is_of_model(const char *name) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names_of_model); i++)
+        if (strcmp(names_of_model[i], name) == 0) return true;
+    return false;
+}
+
+static void report_names_of_model(server_request *x) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(names_of_model); i++)
+        if (json_object_get(x->gen.template_kwargs, names_of_model[i]))
+            generation_ignore(&x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", names_of_model[i]);
+}
+
 static bool add_variables(const generation *gen, json_t *input) {
     const char *name;
     json_t *item;
     bool ok = true;
-    json_object_foreach((json_t *)gen->template_kwargs, name, item) ok = ok && json_object_set(input, name, item) == 0;
+    json_object_foreach((json_t *)gen->template_kwargs, name, item) ok = ok && (is_of_model(name) || json_object_set(input, name, item) == 0);
     if (gen->thinking != SERVER_THINKING_UNSET) {
         ok = ok && set(input, "enable_thinking", json_boolean(gen->thinking == SERVER_THINKING_ON));
         ok = ok && set(input, "thinking", json_boolean(gen->thinking == SERVER_THINKING_ON));
@@ -283,6 +299,30 @@ char *chat_rendering_input(const server_request *x) {
     return json;
 }
 
+/* The client has left, the server ends, or the deadline has passed. */
+static bool rendering_is_over(void *user) {
+    server_request *x = user;
+    pthread_mutex_lock(&x->lock);
+    const bool gone = x->gone;
+    pthread_mutex_unlock(&x->lock);
+    return gone || (x->gen.deadline_ms > 0 && base_clock_us() - x->arrived_us >= (uint64_t)x->gen.deadline_ms * 1000);
+}
+
+/* A template that takes too many steps or too much memory is the fault of the model's file, not of the client. */
+static int rendering_fail(server_request *x, int rc, const rp_error *err) {
+    if (rc == RP_ERR_CANCELLED) {
+        pthread_mutex_lock(&x->lock);
+        const bool gone = x->gone;
+        pthread_mutex_unlock(&x->lock);
+        if (gone) return server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
+        return server_fail(&x->problem, SERVER_DEADLINE, "deadline_ms", "the deadline of %d ms passed while the chat template was rendered",
+                           (int)x->gen.deadline_ms);
+    }
+    if (rc == RP_ERR_LIMIT && err->where[0])
+        return server_fail(&x->problem, SERVER_INTERNAL, NULL, "%s: the model needs another chat template, or a shorter conversation", err->message);
+    return server_fail_library(&x->problem, err);
+}
+
 /* Renders the messages from `first` on. */
 static int render(server_request *x, chat_style style, size_t first, rp_error *err) {
     generation *gen = &x->gen;
@@ -293,7 +333,11 @@ static int render(server_request *x, chat_style style, size_t first, rp_error *e
     json_decref(input);
     if (!json) return server_fail_memory(&x->problem), RP_ERR_MEMORY;
     rp_template_text *text = NULL;
-    const int rc = rp_model_render(x->model->model, json, strlen(json), NULL, &text, err);
+    rp_template_options options = rp_template_options_defaults();
+    options.steps_left = &gen->steps_left;
+    options.is_cancelled = rendering_is_over;
+    options.user = x;
+    const int rc = rp_model_render(x->model->model, json, strlen(json), &options, &text, err);
     base_free(json);
     rp_template_text_free(gen->rendered);
     gen->rendered = text;
@@ -377,7 +421,7 @@ static int render_and_count(server_request *x, chat_style style, size_t first, s
     rp_error err;
     const int rc = render(x, style, first, &err);
     if (x->problem.kind) return (int)x->problem.kind;
-    return rc ? server_fail_library(&x->problem, &err) : count_rendered(x, n);
+    return rc ? rendering_fail(x, rc, &err) : count_rendered(x, n);
 }
 
 /* Leaves out the oldest turns: the conversation goes on with the first message of the user, of users[n], with which it has `most` tokens; at
@@ -417,6 +461,8 @@ int chat_rendering_make(server_request *x) {
     chat_style style = {0};
     rp_error err, first;
     if (x->problem.kind || x->gen.rendered) return (int)x->problem.kind;
+    report_names_of_model(x);
+    x->gen.steps_left = RP_TEMPLATE_MAX_STEPS;
     int rc = render(x, style, 0, &err);
     first = err;
     while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &err)) rc = render(x, style, 0, &err);
@@ -425,7 +471,7 @@ int chat_rendering_make(server_request *x) {
         rc = render(x, style, 0, &err);
     }
     if (x->problem.kind) return (int)x->problem.kind;
-    if (rc) return server_fail_library(&x->problem, rc == RP_ERR_INVALID ? &first : &err);
+    if (rc) return rendering_fail(x, rc, rc == RP_ERR_INVALID ? &first : &err);
     if (x->gen.truncates && truncate_oldest(x, style)) return (int)x->problem.kind;
     if (x->gen.continues_last) cut_after_last(&x->gen);
     find_reasoning(&x->gen);
