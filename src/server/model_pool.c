@@ -402,8 +402,8 @@ static void wait_for(server_request *x, server_model *m) {
 
 /* Under the lock. false: the request waits, queued by model_pool_end_turn. */
 static bool take_turn(model_pool *p, server_request *x, server_model *m) {
-    if (p->n == 1 || x->turn) return true;
-    if (m->n_turns < SERVER_MAX_TURNS) {
+    if (x->turn) return true;
+    if (m->n_turns < (p->n > 1 ? SERVER_MAX_TURNS : SERVER_WORKERS - SERVER_FREE_WORKERS)) {
         m->n_turns++;
         x->turn = m;
         return true;

@@ -8,8 +8,8 @@
  * loader's thread loads and unloads one model at a time, in the order of the first requests that wait. It unloads idle models first, and among
  * those the least recently used one. While a model is LEAVING, new requests for it wait: they are served after the model that takes its place.
  *
- * Of several models, each has SERVER_MAX_TURNS workers at most at a time: requests that take long to read and to render (a chat template of a
- * foreign file) leave workers to the other models. What waits for a turn needs no thread.
+ * Each of several models has SERVER_MAX_TURNS workers at most at a time, and a single one not all: requests that take long to read and to render (a chat template of a
+ * foreign file) leave workers to others. What waits for a turn needs no thread.
  *
  * With one model nothing is ever unloaded, and no name is looked up before the handler.
  */
@@ -60,7 +60,7 @@ typedef struct server_model {
     uint64_t wanted_us;           /* since when the first of these waits */
     server_request *first, *last; /* requests that wait for it, by server_request.next_waiting */
     int64_t n_waiting;
-    int n_turns;                                /* workers that handle its requests; with one model not counted */
+    int n_turns;                                /* workers that handle its requests */
     server_request *first_turn, *last_turn;     /* requests, users of it, that wait for a turn, by server_request.next_waiting */
     uint64_t n_loads, n_unloads, load_us; /* load_us: of all loads */
 } server_model;

@@ -25,7 +25,8 @@
 #include "reprise_store.h"
 
 #define SERVER_WORKERS 8
-#define SERVER_MAX_TURNS 4    /* workers that handle requests of one of several models */
+#define SERVER_MAX_TURNS 4    /* workers that handle requests of one of several models at a time */
+#define SERVER_FREE_WORKERS 2 /* of a single model: left to requests without a model */
 #define SERVER_MAX_PREFILLS 2 /* at one time: each holds a worker, and prompts need workers too */
 #define SERVER_BUSY_RETRY_MS 1000
 #define SERVER_N_STATUS_CLASSES 6

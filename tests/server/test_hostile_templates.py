@@ -38,6 +38,12 @@ class HostileTemplates(unittest.TestCase):
         self.addCleanup(s.close)
         return s
 
+    def test_routes_without_a_model(self):
+        server = self.start(model=self.path)
+        sockets = [self.send(server, GO) for _ in range(N)]
+        self.assertEqual(server.get("/v1/models").status, 200)
+        self.assertLess(len(select.select(sockets, [], [], 0)[0]), 5)
+
     def test_errors(self):
         server = self.start(model=self.path)
         reply = server.post("/v1/chat/completions", GO)
@@ -61,7 +67,7 @@ class HostileTemplates(unittest.TestCase):
     def test_sigterm_ends_renderings(self):
         server = self.start("--drain", "1", model=self.path)
         sockets = [self.send(server, GO) for _ in range(N)]
-        self.assertEqual(server.get("/v1/models").status, 200)
+        self.assertEqual(server.get("/livez").status, 200)
         self.assertEqual(server.end(), 0)
         replies = []
         for s in sockets:
