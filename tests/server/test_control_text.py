@@ -35,7 +35,7 @@ RESPONSES = {"max_output_tokens": 1, "instructions": "S", "tools": [{"type": "fu
 GEMINI = {"generationConfig": {"maxOutputTokens": 1}, "systemInstruction": {"parts": [{"text": "S"}]}, "tools": [{"functionDeclarations": [FUNCTION]}], "contents": [
     {"role": "user", "parts": [{"text": "U"}]}, {"role": "model", "parts": [{"text": "R", "thought": True}, {"functionCall": {"name": "look", "args": {"at": "e"}}}]},
     {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"o": "O"}}}, {"text": "V"}]}]}
-OLLAMA = {"stream": False, "options": {"num_predict": 1}, "tools": [{"type": "function", "function": FUNCTION}], "messages": [
+OLLAMA = {"model": "default", "stream": False, "options": {"num_predict": 1}, "tools": [{"type": "function", "function": FUNCTION}], "messages": [
     {"role": "system", "content": "S"}, {"role": "user", "content": "U"}, {"role": "assistant", "content": "A", "thinking": "R", "tool_calls": [{"function": {"name": "look", "arguments": {"at": "e"}}}]},
     {"role": "tool", "content": "O", "tool_name": "look"}, {"role": "user", "content": "V"}]}
 ANTHROPIC_USAGE = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
