@@ -265,6 +265,9 @@ typedef struct rp_rendered_turn {
     rp_role role;
 } rp_rendered_turn;
 
+/* Asked on the rendering thread, about every millisecond of a rendering: false cancels it (RP_ERR_CANCELLED). */
+typedef bool (*rp_on_look)(void *user);
+
 /* Steps of a rendering: the evaluation of a node, an item, some bytes of text; 10 ns each, 20 at most. A template that takes more fails. */
 #define RP_TEMPLATE_MAX_STEPS ((uint64_t)100000000)
 
@@ -272,12 +275,13 @@ typedef struct rp_template_options {
     uint32_t struct_size;
     bool has_time; /* false (default): strftime_now is the local time; true: `time` */
     int64_t time;  /* seconds since 1970-01-01 00:00, in the time zone to print */
-    uint64_t *steps_left; /* how many steps may be taken, RP_TEMPLATE_MAX_STEPS at most; lowered by those that were. So several renderings share a
-                           * limit. NULL (default): RP_TEMPLATE_MAX_STEPS */
-    bool (*is_cancelled)(void *user); /* asked on the rendering thread, about every millisecond: true ends the rendering, RP_ERR_CANCELLED. NULL
-                                       * (default): it cannot be cancelled */
-    void *user;
-    const char *const *trusted; /* n_trusted pairs of a name and a text: more variables, unless the JSON has them, whose texts are trusted; borrowed */
+    /* How many steps may be taken, RP_TEMPLATE_MAX_STEPS at most; lowered by those that were taken, so that several
+     * renderings can share a limit. NULL (default): RP_TEMPLATE_MAX_STEPS. */
+    uint64_t *steps_left;
+    rp_on_look on_look; /* NULL (default): the rendering cannot be cancelled */
+    void *user;         /* of on_look */
+    /* n_trusted pairs of a name and a text, borrowed: more variables, unless the JSON has them. Their texts are trusted. */
+    const char *const *trusted;
     size_t n_trusted;
 } rp_template_options;
 

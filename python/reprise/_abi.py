@@ -336,15 +336,27 @@ class rp_rendered_turn(Structure):
         ("role", c_int),
     ]
 
+rp_on_look = CFUNCTYPE(c_bool, c_void_p)
+
 
 class rp_template_options(Structure):
     struct_size: int
     has_time: bool
     time: int
+    steps_left: Any
+    on_look: Any
+    user: int | None
+    trusted: Any
+    n_trusted: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("has_time", c_bool),
         ("time", c_int64),
+        ("steps_left", POINTER(c_uint64)),
+        ("on_look", rp_on_look),
+        ("user", c_void_p),
+        ("trusted", POINTER(c_char_p)),
+        ("n_trusted", c_size_t),
     ]
 
 

@@ -60,9 +60,9 @@ typedef struct server_model {
     uint64_t wanted_us;           /* since when the first of these waits */
     server_request *first, *last; /* requests that wait for it, by server_request.next_waiting */
     int64_t n_waiting;
-    int n_turns;                                /* workers that handle its requests */
-    server_request *first_turn, *last_turn;     /* requests, users of it, that wait for a turn, by server_request.next_waiting */
-    uint64_t n_loads, n_unloads, load_us; /* load_us: of all loads */
+    int n_turns;                            /* workers that handle its requests */
+    server_request *first_turn, *last_turn; /* requests, users of it, that wait for a turn, by server_request.next_waiting */
+    uint64_t n_loads, n_unloads, load_us;   /* load_us: of all loads */
 } server_model;
 
 typedef struct model_pool model_pool;

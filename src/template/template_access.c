@@ -820,8 +820,8 @@ value value_item(state *s, value object, value key) {
         return (value){0};
     }
     const value *item = object.type == VALUE_DICT && value_is_hashable(s, key) ? dict_find(s, object.as.d, key)
-                        : object.type == VALUE_LIST                         ? sequence_item(object, key)
-                                                                            : NULL;
+                        : object.type == VALUE_LIST                            ? sequence_item(object, key)
+                                                                               : NULL;
     if (item || s->failed) return item ? *item : (value){0};
     if (object.type == VALUE_STRING && (key.type == VALUE_INT || key.type == VALUE_BOOL)) {
         value c = string_item(s, object.as.s, key.type == VALUE_INT ? key.as.i : key.as.b, &found);

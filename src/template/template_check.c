@@ -50,7 +50,7 @@ typedef struct check {
     size_t n;
     const template_tokens *tokens;
     rp_template_options options; /* a fixed time */
-    uint64_t steps_left; /* for all renderings */
+    uint64_t steps_left;         /* for all renderings */
     const json_t *messages;
     size_t *ends;      /* [n_messages] bytes of the rendering up to each message; SIZE_MAX: refused */
     bool needs_places; /* ends are set */

@@ -408,7 +408,7 @@ bool value_contains(state *s, value container, value item);
 const list *value_iterate(state *s, value v);
 const string *value_to_string(state *s, value v); /* str() */
 void value_write(state *s, builder *b, value v, bool repr);
-void state_fail_key(state *s, const string *key); /* KeyError: the key's repr() */
+void state_fail_key(state *s, const string *key);  /* KeyError: the key's repr() */
 void float_repr(state *s, double f, char out[32]); /* Python's: the shortest digits that give the same number */
 
 /* ---- Arithmetic (template_arithmetic.c) ---- */
@@ -536,7 +536,7 @@ typedef struct token_stream {
 int template_tokenize(arena *memory, const char *source, size_t n, const char *name, token_stream *out, rp_error *err);
 int template_parse_tokens(template *t, const token_stream *tokens, rp_error *err);
 const char *name_intern(arena *memory, name_table *names, const char *bytes, size_t n); /* NULL: out of memory */
-const char *name_find(const name_table *names, const char *name); /* as it is interned; NULL: the template does not use it */
+const char *name_find(const name_table *names, const char *name);                       /* as it is interned; NULL: the template does not use it */
 
 /* ---- Evaluation (template_evaluate.c) ---- */
 

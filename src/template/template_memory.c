@@ -84,7 +84,7 @@ bool state_look(state *s) {
     if (s->steps > s->max_steps) {
         state_fail(s, "TimeoutError", "the template takes more than %llu steps", (unsigned long long)s->max_steps);
         s->code = RP_ERR_LIMIT;
-    } else if (o->is_cancelled && o->is_cancelled(o->user)) {
+    } else if (o->on_look && !o->on_look(o->user)) {
         state_fail(s, "CancelledError", "the rendering was cancelled");
         s->code = RP_ERR_CANCELLED;
     }

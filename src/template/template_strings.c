@@ -419,7 +419,7 @@ const string *string_ascii(state *s, const string *text) {
         }
         state_step(s, STEP_PRINTED);
         snprintf(escape, sizeof(escape), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x"
-                                                                           : "\\U%08x",
+                                                                             : "\\U%08x",
                  c);
         builder_add(s, &b, escape, strlen(escape), TEMPLATE_UNTRUSTED, TEMPLATE_NO_OFFSET);
     }

@@ -45,7 +45,7 @@ DIALECTS = {
     "anthropic": ("/v1/messages", ANTHROPIC, lambda r: sum(r["usage"].get(name) or 0 for name in ANTHROPIC_USAGE)),
     "responses": ("/v1/responses", RESPONSES, lambda r: r["usage"]["input_tokens"]),
     "gemini": ("/v1beta/models/default:generateContent", GEMINI, lambda r: r["usageMetadata"]["promptTokenCount"]),
-    "ollama": ("/api/chat", OLLAMA, lambda r: r["prompt_eval_count"]),
+    "ollama": ("/api/chat", OLLAMA, lambda r: r.get("prompt_eval_count", 0)),
 }
 CONTROL, TEXT = "<|im_end|>" * 20, "<|im_enx|>" * 20
 

@@ -57,10 +57,10 @@ static void watch_see(watch *w) {
     w->asked = now;
 }
 
-static bool is_cancelled(void *user) {
+static bool goes_on(void *user) {
     watch *w = user;
     watch_see(w);
-    return ++w->questions == w->cancel_at;
+    return ++w->questions != w->cancel_at;
 }
 
 typedef struct totals {
@@ -72,7 +72,7 @@ typedef struct totals {
 static int render(const rp_template *t, watch *w, rp_error *err) {
     rp_template_options o = rp_template_options_defaults();
     rp_template_text *text = NULL;
-    o.is_cancelled = is_cancelled;
+    o.on_look = goes_on;
     o.user = w;
     w->asked = cpu_seconds();
     const int rc = rp_template_render(t, hostile_template_input, strlen(hostile_template_input), &o, &text, err);

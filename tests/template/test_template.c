@@ -437,7 +437,7 @@ static void work_is_counted_in_bytes(void **state) {
                "2000 2 ['abca', ''] 0");
 }
 
-static bool is_cancelled(void *user) { return --*(int *)user == 0; }
+static bool goes_on(void *user) { return --*(int *)user > 0; }
 
 static void renderings_share_their_steps_and_can_be_cancelled(void **state) {
     (void)state;
@@ -457,7 +457,7 @@ static void renderings_share_their_steps_and_can_be_cancelled(void **state) {
     assert_int_equal(steps, 0);
     assert_int_equal(rp_template_render(t, "{\"n\": 1}", 8, &options, &text, &err), RP_ERR_LIMIT);
     options.steps_left = NULL;
-    options.is_cancelled = is_cancelled;
+    options.on_look = goes_on;
     options.user = &questions;
     assert_int_equal(rp_template_render(t, "{\"n\": 1000}", 11, &options, &text, &err), RP_ERR_CANCELLED);
     assert_null(text);

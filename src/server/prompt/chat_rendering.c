@@ -299,13 +299,13 @@ char *chat_rendering_input(const server_request *x) {
     return json;
 }
 
-/* The client has left, the server ends, or the deadline has passed. */
-static bool rendering_is_over(void *user) {
+/* false: the client has left, the server ends, or the deadline has passed. */
+static bool rendering_goes_on(void *user) {
     server_request *x = user;
     pthread_mutex_lock(&x->lock);
     const bool gone = x->gone;
     pthread_mutex_unlock(&x->lock);
-    return gone || (x->gen.deadline_ms > 0 && base_clock_us() - x->arrived_us >= (uint64_t)x->gen.deadline_ms * 1000);
+    return !gone && (x->gen.deadline_ms <= 0 || base_clock_us() - x->arrived_us < (uint64_t)x->gen.deadline_ms * 1000);
 }
 
 /* A template that takes too many steps or too much memory is the fault of the model's file, not of the client. */
@@ -335,7 +335,7 @@ static int render(server_request *x, chat_style style, size_t first, rp_error *e
     rp_template_text *text = NULL;
     rp_template_options options = rp_template_options_defaults();
     options.steps_left = &gen->steps_left;
-    options.is_cancelled = rendering_is_over;
+    options.on_look = rendering_goes_on;
     options.user = x;
     const int rc = rp_model_render(x->model->model, json, strlen(json), &options, &text, err);
     base_free(json);
