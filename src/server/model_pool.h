@@ -8,8 +8,9 @@
  * loader's thread loads and unloads one model at a time, in the order of the first requests that wait. It unloads idle models first, and among
  * those the least recently used one. While a model is LEAVING, new requests for it wait: they are served after the model that takes its place.
  *
- * Each of several models has SERVER_MAX_TURNS workers at most at a time, and a single one not all: requests that take long to read and to render (a chat template of a
- * foreign file) leave workers to others. What waits for a turn needs no thread.
+ * Each of several models has SERVER_MAX_TURNS workers at most at a time, and a single one not all: requests that take
+ * long to read and to render (a chat template of a foreign file) leave workers to others. What waits for a turn needs no
+ * thread.
  *
  * With one model nothing is ever unloaded, and no name is looked up before the handler.
  */

@@ -13,10 +13,13 @@
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 const char hostile_template_input[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"A \\u00e9\\u4e2d\\ud83d\\ude00 <b> 'x' \\\"y\\\"\\n\"}, "
-    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"c\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null, "
-    "true, {\"b\": \"c\"}]}}}]}], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
-    "\"properties\": {\"z\": {}, \"y\": {\"type\": \"string\"}}}}}], \"t\": \"ab\", \"f\": 0.1, \"n\": 7, \"big\": 123456789012345678901234567890, \"add_generation_prompt\": true}";
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, "
+    "{\"role\": \"user\", \"content\": \"A \\u00e9\\u4e2d\\ud83d\\ude00 <b> 'x' \\\"y\\\"\\n\"}, "
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"c\", \"function\": {\"name\": \"f\", "
+    "\"arguments\": {\"a\": [1, 2.5, null, true, {\"b\": \"c\"}]}}}]}], "
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
+    "\"properties\": {\"z\": {}, \"y\": {\"type\": \"string\"}}}}}], "
+    "\"t\": \"ab\", \"f\": 0.1, \"n\": 7, \"big\": 123456789012345678901234567890, \"add_generation_prompt\": true}";
 
 typedef struct writer {
     tiny_random random;
@@ -32,8 +35,8 @@ static void expression(writer *w);
 static void text(writer *w);
 static void sequence(writer *w);
 
-/* Writes the format: $e any expression, $s a text, $l a list or a tuple, $d a dict, $n a count, $k one with a sign, $r one for range(), $i a number,
- * $m a method's call, $f a filter of a list, $S statements, $v a variable, $c a short literal. */
+/* Writes the format: $e any expression, $s a text, $l a list or a tuple, $d a dict, $n a count, $k one with a sign,
+ * $r one for range(), $i a number, $m a method's call, $f a filter of a list, $S statements, $v a variable, $c a short literal. */
 static void write_form(writer *w, const char *form);
 
 static const char *const variables[] = {"a", "b", "c", "ns.x", "ns.y"};
@@ -41,18 +44,25 @@ static const char *const variables[] = {"a", "b", "c", "ns.x", "ns.y"};
 static const char *const ranges[] = {"0", "1", "2", "3", "7", "60", "100", "257", "1000", "5000", "65536", "99999"};
 
 static void count(writer *w) {
-    static const char *const counts[] = {"0", "1", "2", "3", "7", "60", "100", "257", "1000", "5000", "65536", "99999", "300000", "1000000", "2500000", "5000000", "60000000", "2147483648", "4611686018427387904", "9223372036854775807"};
+    static const char *const counts[] = {
+        "0", "1", "2", "3", "7", "60", "100", "257", "1000", "5000", "65536", "99999", "300000", "1000000",
+        "2500000", "5000000", "60000000", "2147483648", "4611686018427387904", "9223372036854775807"};
     write_form(w, counts[draw(w, draw(w, 4) ? 16 : COUNT(counts))]);
 }
 
 static void number(writer *w) {
-    static const char *const numbers[] = {"-1", "0", "1", "2", "-3", "f", "n", "1e308", "5e-324", "0.1", "(0.1 + 0.2)", "9223372036854775807", "1.5", "big", "($s|length)", "loop.index", "$n", "-$n", "(i or 1)"};
+    static const char *const numbers[] = {
+        "-1", "0", "1", "2", "-3", "f", "n", "1e308", "5e-324", "0.1", "(0.1 + 0.2)", "9223372036854775807",
+        "1.5", "big", "($s|length)", "loop.index", "$n", "-$n", "(i or 1)"};
     write_form(w, numbers[draw(w, COUNT(numbers))]);
 }
 
 static void literal(writer *w) {
-    static const char *const literals[] = {"'a'", "'b'", "''", "'ab'", "'aab'", "' '", "'\\n'", "'\xc3\xa9'", "'\xe4\xb8\xad'", "'\xce\xa3.'", "'<'", "'\"'", "'\\\\'", "'{'", "'%'", "'%s'", "'{}'",
-                                           "'{0[a}'", "'{a[b]}'", "','", "'.'", "'\\t'", "'\\x01'", "'A b'", "'1'", "'\xf0\x9f\x98\x80'", "'Ab-c d'", "'\\u0300'", "'%%'", "'\\r\\n'"};
+    static const char *const literals[] = {
+        "'a'", "'b'", "''", "'ab'", "'aab'", "' '", "'\\n'", "'\xc3\xa9'", "'\xe4\xb8\xad'", "'\xce\xa3.'",
+        "'<'", "'\"'", "'\\\\'", "'{'", "'%'", "'%s'", "'{}'",
+        "'{0[a}'", "'{a[b]}'", "','", "'.'", "'\\t'", "'\\x01'", "'A b'",
+        "'1'", "'\xf0\x9f\x98\x80'", "'Ab-c d'", "'\\u0300'", "'%%'", "'\\r\\n'"};
     write_form(w, literals[draw(w, COUNT(literals))]);
 }
 
@@ -225,7 +235,10 @@ static void sequence(writer *w) {
 }
 
 static void dictionary(writer *w) {
-    static const char *const forms[] = {"{}", "{$c: $e}", "{$l: $e}", "{ns.x: 1, ns.y: 2}", "{'a': $e, 'b': $e}", "dict($l)", "dict(a=$e, b=$s)", "messages[1]", "dict(c)", "{$i: $e, $s: 1}", "$d.copy()", "dict($l|map('list'))", "dict($d, z=$e)"};
+    static const char *const forms[] = {
+        "{}", "{$c: $e}", "{$l: $e}", "{ns.x: 1, ns.y: 2}", "{'a': $e, 'b': $e}", "dict($l)",
+        "dict(a=$e, b=$s)", "messages[1]", "dict(c)", "{$i: $e, $s: 1}", "$d.copy()", "dict($l|map('list'))",
+        "dict($d, z=$e)"};
     form_of(w, forms, COUNT(forms), "{}", true);
 }
 
@@ -394,17 +407,30 @@ static void statement(writer *w) {
 }
 
 static void method_call(writer *w) {
-    static const char *const calls[] = {".find($s)", ".rfind($s)", ".count($s)", ".split($s)", ".rsplit($s)", ".replace($s, $s)", ".strip()", ".strip($s)", ".startswith($s)", ".endswith($s)", ".isalpha()", ".isalnum()", ".isspace()", ".upper()", ".lower()",
-                                        ".title()", ".islower()", ".isascii()", ".splitlines()", ".split()", ".partition($s)", ".rpartition($s)", "[$i]", "[$k:$k]", "[::-1]", " == $s", " < $s", " ~ $c", "|length", "|tojson", "|e", "|urlencode",
-                                        "|wordcount", "|trim", "|upper", "|string", "|int", "|float", "|first", "|last", "|list", "|reverse", "|truncate($n)", "|indent", "|replace($c, $c)", " % 1", ".format(1)", ".swapcase()", ".zfill($n)", ".nothing", " in $s",
-                                        ".casefold()", ".expandtabs()", ".center($n)", ".join('ab')", ".removeprefix($s)"};
+    static const char *const calls[] = {
+        ".find($s)", ".rfind($s)", ".count($s)", ".split($s)", ".rsplit($s)", ".replace($s, $s)", ".strip()",
+        ".strip($s)", ".startswith($s)", ".endswith($s)", ".isalpha()", ".isalnum()", ".isspace()",
+        ".upper()", ".lower()",
+        ".title()", ".islower()", ".isascii()", ".splitlines()", ".split()",
+        ".partition($s)", ".rpartition($s)", "[$i]", "[$k:$k]", "[::-1]", " == $s", " < $s", " ~ $c",
+        "|length", "|tojson", "|e", "|urlencode",
+        "|wordcount", "|trim", "|upper", "|string", "|int", "|float",
+        "|first", "|last", "|list", "|reverse", "|truncate($n)", "|indent", "|replace($c, $c)", " % 1",
+        ".format(1)", ".swapcase()", ".zfill($n)", ".nothing", " in $s",
+        ".casefold()", ".expandtabs()", ".center($n)", ".join('ab')", ".removeprefix($s)"};
     write_form(w, calls[draw(w, COUNT(calls))]);
 }
 
 static void filter_call(writer *w) {
-    static const char *const calls[] = {"|sort", "|sort(attribute=$c)", "|unique|list", "|map('upper')|list", "|map('string')|join", "|join($s)", "|tojson", "|string", "|length", "|list", "|reverse|list", "|batch(3)|list", "|slice(3)|list", "|groupby(0)",
-                                        "|select|list", "|select('in', b)|list", "|min", "|max", "|sum", "|first", "|last", "[1:]", "[::-1]", " == b", " + b", ".count(1)", ".index($e)", "|map('float')|map('string')|list", "|map('hash')", "|urlencode", "|select('eq', 1)|list",
-                                        "|map(attribute='a.b')|list", "|rejectattr('a')|list", "|map('int')|sum", "|map('round', 3)|list"};
+    static const char *const calls[] = {
+        "|sort", "|sort(attribute=$c)", "|unique|list", "|map('upper')|list", "|map('string')|join",
+        "|join($s)", "|tojson", "|string", "|length", "|list", "|reverse|list", "|batch(3)|list",
+        "|slice(3)|list", "|groupby(0)",
+        "|select|list", "|select('in', b)|list", "|min", "|max", "|sum",
+        "|first", "|last", "[1:]", "[::-1]", " == b", " + b", ".count(1)", ".index($e)",
+        "|map('float')|map('string')|list", "|map('hash')", "|urlencode", "|select('eq', 1)|list",
+        "|map(attribute='a.b')|list", "|rejectattr('a')|list",
+        "|map('int')|sum", "|map('round', 3)|list"};
     write_form(w, calls[draw(w, COUNT(calls))]);
 }
 
@@ -443,9 +469,11 @@ static void write_form(writer *w, const char *form) {
 
 void hostile_template_make(uint64_t seed, char out[HOSTILE_TEMPLATE_BYTES]) {
     writer w = {.random = {seed}, .out = out};
-    static const char *const beginnings[] = {"{% set ns = namespace(x=(1,), y=[1]) %}{% set a = 'ab' %}{% set b = [1, 2] %}{% set c = {} %}",
-                                             "{% set ns = namespace(x='a', y='') %}{% set a = 'a' * $r %}{% set b = range($r)|list %}{% set c = {'a': 1} %}",
-                                             "{% set ns = namespace(x='\xc3\xa9', y=[]) %}{% set a = $s %}{% set b = $l %}{% set c = $d %}"};
+    static const char *const beginnings[] = {
+        "{% set ns = namespace(x=(1,), y=[1]) %}{% set a = 'ab' %}{% set b = [1, 2] %}{% set c = {} %}",
+        "{% set ns = namespace(x='a', y='') %}{% set a = 'a' * $r %}{% set b = range($r)|list %}{% set c = {'a': 1} %}",
+        "{% set ns = namespace(x='\xc3\xa9', y=[]) %}{% set a = $s %}{% set b = $l %}{% set c = $d %}",
+    };
     write_form(&w, "{% macro m(n) %}{{ n }}{% endmacro %}{% macro m2(a, b='') %}{{ a }}{{ b }}{% endmacro %}");
     write_form(&w, beginnings[draw(&w, COUNT(beginnings))]);
     for (uint64_t n = 1 + draw(&w, 5); n > 0; n--) statement(&w);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_hostile.c: every template of an attacker ends within the limit of steps, in less than 2 s, and can be cancelled soon. Prints the slowest one and how
- * many ran out of steps and memory.
+/* test_hostile.c: every template of an attacker ends within the limit of steps, in less than 2 s, and can be cancelled
+ * soon. Prints the slowest one, and how many ran out of steps and memory.
  *
- *   test_hostile [--seed N] [--rounds N] [--seconds N] [--print]     --print: the template of the seed, for other programs; nothing is rendered
+ *   test_hostile [--seed N] [--rounds N] [--seconds N]
+ *   test_hostile --seed N --print       the template of that seed, for other programs
  *   REPRISE_TEST_SEED, REPRISE_TEST_ROUNDS: likewise
  */
 #define _GNU_SOURCE
@@ -141,7 +142,8 @@ int main(int argc, char **argv) {
     const time_t end = time(NULL) + (time_t)seconds;
     signal(SIGVTALRM, on_endless);
     for (uint64_t i = 0; i < rounds && (seconds == 0 || time(NULL) < end); i++) bad += !try_one(seed + i, &all);
-    printf("%llu templates: %llu rendered, %llu failed, %llu ran out of steps, %llu of memory, %llu refused; %llu cancelled\n", (unsigned long long)all.n,
+    printf("%llu templates: %llu rendered, %llu failed, %llu ran out of steps, %llu of memory, %llu refused; %llu cancelled\n",
+           (unsigned long long)all.n,
            (unsigned long long)all.rendered, (unsigned long long)all.failed, (unsigned long long)all.steps, (unsigned long long)all.memory,
            (unsigned long long)all.refused, (unsigned long long)all.cancelled);
     printf("slowest %.3f s (seed %llu), longest without a look %.3f s (seed %llu), %.1f s in all; %llu bad\n", all.slowest,
