@@ -28,7 +28,7 @@
 #endif
 #define ENDLESS_SECONDS 60
 #define MOST_UNASKED_SECONDS (MOST_SECONDS / 4) /* between two questions whether the rendering is cancelled */
-#define FIXED_ROUNDS 40 /* a tenth of a second each */
+#define FIXED_ROUNDS 40                         /* a tenth of a second each */
 #define FIXED_SEED 46
 
 typedef struct watch {
