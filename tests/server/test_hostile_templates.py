@@ -10,8 +10,9 @@ import unittest
 import gguf_copy
 from server_process import MODEL, Server
 
-# All steps that a template has, when a message says so.
-HOSTILE = "{% for m in messages %}{% if 'go' in m.content %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ m.content }}{% endfor %}"
+# All steps that a template has, and little memory, when a message says so.
+HOSTILE = ("{% for m in messages %}{% if 'go' in m.content %}{% set l = range(20000) %}{% for i in l %}{% for j in l %}{% endfor %}{% endfor %}{% endif %}"
+           "{{ m.content }}{% endfor %}")
 GO = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 1}
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 N = 12  # more than the server has workers
