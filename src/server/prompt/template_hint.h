@@ -6,10 +6,10 @@
 
 #include "server/http/server_request.h"
 
-/* Limits, since up to 5 renderings may run on an I/O thread: longer conversations, and templates that take more steps for all of them (5 ms, 10 at
+/* Limits, since up to 5 renderings may run on an I/O thread: longer conversations, and templates that take more steps for all of them (10 ms, 20 at
  * most), are not examined. */
 #define SERVER_MAX_CHECKED_BYTES ((size_t)128 << 10)
-#define SERVER_MAX_CHECKED_STEPS ((uint64_t)1 << 19)
+#define SERVER_MAX_CHECKED_STEPS ((uint64_t)1 << 20) /* published templates take one a byte, or less */
 
 /* Sets gen->template_hint, if the first choice's mismatch is where the template changes its text: {"what": "template", "message": "assistant 1",
  * "text": what the template writes now, "cached": what it wrote before, "line": of the template, "at_mismatch": true, "do": "..."}. */
