@@ -1018,6 +1018,9 @@ typedef struct rp_request {
     int32_t n_resumed;
     rp_on_stop on_stop;      /* decides which stop strings count, for answers with reasoning or tool calls, where they are text; also called for
                                 `resumed`. NULL: all count (default) */
+    int32_t turn_tokens;     /* while requests of this priority, or a higher one, wait for a place in the batch, the answer gives its place up after
+                                so many tokens, keeps its KV, and goes on when its turn comes: for answers that may be longer than anyone reads.
+                                0: it keeps its place (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

@@ -785,6 +785,7 @@ class rp_request(Structure):
     resumed: Any
     n_resumed: int
     on_stop: Any
+    turn_tokens: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -841,6 +842,7 @@ class rp_request(Structure):
         ("resumed", POINTER(c_int32)),
         ("n_resumed", c_int32),
         ("on_stop", rp_on_stop),
+        ("turn_tokens", c_int32),
     ]
 
 

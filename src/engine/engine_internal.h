@@ -149,7 +149,9 @@ struct rp_engine {
     rp_job *flushing;  /* complete, but their KV is not on disk yet (RP_STORE_WRITE_THROUGH) */
     rp_job **running;  /* [max_running] */
     int32_t n_running, max_running; /* max_running: paused ones included */
-    int32_t n_paused;   /* of them, as of the last admission: paused jobs do not count against max_sequences */
+    int32_t n_paused;   /* of them, as of the last admission: paused jobs, and those that gave up their turn, do not count against max_sequences */
+    uint64_t n_asides;  /* turns given up so far */
+    bool new_had_turn;  /* the last place went to a job that had waited for its admission */
     int32_t next_answer; /* first answer of the next step, where more are resumed than a step can hold */
     turns turns;
     int32_t n_waiting;

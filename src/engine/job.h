@@ -123,6 +123,8 @@ struct rp_job {
     bool shares;              /* it uses the prefix cache: looks up and inserts */
     rp_job *waits_for;        /* a job that computes the same prefix and is ahead, */
     int32_t waits_until;      /* until that has computed so many of its tokens */
+    int32_t turn_from;        /* answer tokens when it got its place in the batch */
+    uint64_t aside;           /* when it gave that up, in order; 0: it has it (scheduler_turns) */
     uint64_t tried_at;        /* rp_engine.budget_epoch when its admission failed for lack of memory */
     prefetch ahead;           /* while it is queued */
     segment_needs needs;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scheduler.c: the engine's thread: takes jobs, admits them, runs them step by step, ends them.
  *
- *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, besides paused ones) --> ended
+ *   inbox --> waiting (queue.c) --admit--> running (up to max_sequences, besides paused ones and those aside) --> ended
  *
  * Admission precedes allocation. The blocks that a job may ever take are counted at admission: from then on it holds
  * its modules, its cached prefix and the blocks that others compute for it, and the rest is reserved. A running job
@@ -19,8 +19,8 @@
 #define MOMENT_MS 2
 #define PAUSED_MS 50 /* while all running jobs are paused: deadlines */
 
-/* Is a decoding job paused by its caller? */
-static bool is_paused(const rp_job *c) { return job_is_answering(c) && job_is_paused(c); }
+/* Is a decoding job paused by its caller, or has it given up its turn? */
+static bool is_paused(const rp_job *c) { return job_is_answering(c) && (c->aside || job_is_paused(c)); }
 
 static void stop_running(rp_engine *e, const rp_job *c) {
     int32_t i = 0;
@@ -103,6 +103,8 @@ static void scheduler_requeue(rp_engine *e, rp_job *c) {
     scheduler_forget(e, c);
     shifted_reuse_take_back(c);
     job_release(c);
+    c->aside = 0;
+    c->turn_from = 0;
     scaffold_requeue(c);
     e->budget_epoch++; /* memory was freed */
     queue_add(e, c);
@@ -315,6 +317,7 @@ static void scheduler_admit(rp_engine *e, rp_job *c) {
     e->running[e->n_running++] = c;
     queue_begin_rows(e, c);
     e->n_admitted++;
+    e->new_had_turn = true;
     c->phase = JOB_COMPOSING;
     if (!c->admitted_us) c->admitted_us = base_clock_us();
     BASE_TRACE(ENGINE, "job %llu admitted: %d of %d tokens cached, %d modules missing, %lld blocks reserved", (unsigned long long)c->request->number,
@@ -334,9 +337,68 @@ static bool has_ended_prefill(const rp_job *c) {
 
 static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < e->max_sequences && e->n_running < e->max_running; }
 
-static void admit_all(rp_engine *e) {
+static void count_paused(rp_engine *e) {
     e->n_paused = 0;
     for (int32_t i = 0; i < e->n_running; i++) e->n_paused += is_paused(e->running[i]);
+}
+
+/* ---- turns of long answers ----
+ *
+ *   has a place --turn_tokens later, while others wait for one--> aside, with its KV --a place is free, or all others have had a turn--> has a place
+ *
+ * New jobs and those that are aside get places in turn, so that neither waits for all of the others. */
+
+/* The one that is aside for longest, and that its caller does not pause; NULL: none is. */
+static rp_job *first_aside(const rp_engine *e) {
+    rp_job *first = NULL;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        rp_job *c = e->running[i];
+        if (c->aside && !job_is_paused(c) && (!first || c->aside < first->aside)) first = c;
+    }
+    return first;
+}
+
+static void take_turn(rp_engine *e, rp_job *c) {
+    c->aside = 0;
+    c->turn_from = c->result->n_tokens;
+    e->n_paused--;
+    e->new_had_turn = false;
+}
+
+/* Whoever is aside gets the places that are free. */
+static void fill_places(rp_engine *e) {
+    for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
+}
+
+static bool gives_turn(const rp_job *c, int32_t priority) {
+    const rp_request *o = &c->request->options;
+    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) && o->priority <= priority &&
+           c->result->n_tokens - c->turn_from >= o->turn_tokens;
+}
+
+/* Answers whose turn is over make way for those that wait: as many as these are. */
+static void scheduler_turns(rp_engine *e) {
+    int32_t n = 0, priority = INT32_MIN;
+    for (const rp_job *c = e->waiting; c && n < e->max_sequences; c = c->next, n++) priority = BASE_MAX(priority, c->request->options.priority);
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const rp_job *c = e->running[i];
+        if (!c->aside || job_is_paused(c)) continue;
+        priority = BASE_MAX(priority, c->request->options.priority);
+        n++;
+    }
+    n -= BASE_MAX(e->max_sequences - (e->n_running - e->n_paused), 0);
+    for (int32_t i = 0; i < e->n_running && n > 0; i++) {
+        rp_job *c = e->running[i];
+        if (!gives_turn(c, priority)) continue;
+        c->aside = ++e->n_asides;
+        e->n_paused++;
+        n--;
+    }
+    rp_job *next = e->waiting && e->new_had_turn && has_place(e) ? first_aside(e) : NULL;
+    if (next) take_turn(e, next);
+}
+
+static void admit_waiting(rp_engine *e) {
     for (rp_job *c = e->waiting, *next; c && has_place(e); c = next) {
         rp_error err = {0};
         verdict v;
@@ -359,6 +421,13 @@ static void admit_all(rp_engine *e) {
             return;
         }
     }
+}
+
+static void admit_all(rp_engine *e) {
+    count_paused(e);
+    scheduler_turns(e);
+    admit_waiting(e);
+    fill_places(e);
 }
 
 /* Composes all prefills and jobs that can be composed; modules first, as jobs may wait for them. */

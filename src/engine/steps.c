@@ -134,7 +134,7 @@ static int32_t load_of_answers(const rp_engine *e, cost_load *load) {
     *load = (cost_load){0};
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
-        if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
+        if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
         *load = with_rows(*load, 1, (double)c->seq.slots);
         load->slots += (double)c->seq.slots;
         n++;
@@ -169,7 +169,7 @@ static void add_answers(step *s) {
     int32_t first = e->next_answer < e->n_running ? e->next_answer : 0, i = 0;
     for (; i < e->n_running && s->n_parts < e->max_sequences; i++) {
         rp_job *c = e->running[(first + i) % e->n_running];
-        if (c->phase != JOB_DECODE || job_is_paused(c)) continue;
+        if (c->phase != JOB_DECODE || c->aside || job_is_paused(c)) continue;
         prompt_lookup *lookup = &c->prompt_lookup;
         const bool is_automatic = c->request->options.n_draft == RP_DRAFT_AUTO;
         prompt_lookup_guess(lookup, BASE_MIN(BASE_MIN(drafts, context_shift_room(c)), c->answer.most - c->result->n_tokens - 1));
@@ -197,7 +197,7 @@ static int compare_turns(const void *a, const void *b) {
 
 /* Does the job have tokens to compute or to probe? */
 static bool has_piece(const rp_job *c) {
-    if (c->phase == JOB_FOCUS) return !job_is_answering(c) || !job_is_paused(c);
+    if (c->phase == JOB_FOCUS) return !job_is_answering(c) || (!c->aside && !job_is_paused(c));
     return c->phase == JOB_PREFILL || (c->phase == JOB_PROBING && c->blend.done < c->blend.n);
 }
 

@@ -57,6 +57,33 @@ class Load(unittest.TestCase):
         server.wait_idle()
         self.assertEqual(server.metrics()["reprise_reply_buffer_bytes"], 0)
 
+    def test_streams_that_nobody_reads_delay_no_one(self):
+        """Attack 11: before their buffers are full, too, each computes a turn at a time while others of its tenant wait. Their bytes stay the same."""
+        n, tokens = 40, 1000
+        server = self.start("--mock", "--mock-speed", "0", "--mock-step", "1", "--sequences", "4", "--queue", "64", "--ctx", "4096")
+        for logprobs in ({}, {"logprobs": 20}):
+            ask = {"prompt": "Tom had", "max_tokens": tokens, "ignore_eos": True, "stream": True, "temperature": 0, **logprobs}
+            before, slow = self.computed(server), [open_socket(server) for _ in range(n)]
+            for s in slow:
+                send(s, ask)
+            while (m := server.metrics())["reprise_requests_running"] + m["reprise_requests_waiting"] < n:
+                pass
+            self.assertEqual(server.post("/v1/completions", {"prompt": "Tom", "max_tokens": 4}).status, 200)
+            # each has had a turn of 64 and a step's rest at most twice; without turns the first ones alone compute thousands
+            self.assertLess(self.computed(server) - before, 2 * n * 64)
+            for s in slow[4:]:
+                s.close()
+            replies = [http.client.HTTPResponse(s) for s in slow[:4]]
+            for reply in replies:
+                reply.begin()
+            self.assertEqual(len({self.text(reply.read()) for reply in replies} | {self.text(server.post("/v1/completions", ask).body)}), 1)
+            for s in slow[:4]:
+                s.close()
+            server.wait_idle()
+
+    def computed(self, server):
+        return server.metrics()["reprise_time_between_tokens_seconds_count"]
+
     def text(self, stream):
         lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
         return "".join(c["text"] for line in lines for c in json.loads(line)["choices"])

@@ -269,6 +269,7 @@ static rp_request generate_make_request(const server_request *x) {
         q.adapter_scale = x->adapter_scale;
     }
     q.on_text = a->stream ? generate_on_text : NULL;
+    q.turn_tokens = a->stream ? SERVER_TURN_TOKENS : 0; /* its client may not read it: only then is the buffer of the connection full */
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
     q.on_stop = needs_finder(a) && !a->stop_in_reasoning ? generate_on_stop : NULL;

@@ -13,9 +13,12 @@
 
 /* Limits on unread output of a choice. A job is paused beyond them, or with any unread output while all choices together exceed
  * rp_server_options.reply_buffer_bytes, until the client has read. */
-#define SERVER_UNREAD_TEXT_BYTES ((size_t)16 << 10)
-#define SERVER_UNREAD_TOKENS_BYTES ((size_t)64 << 10)
+#define SERVER_UNREAD_TEXT_BYTES ((size_t)2 << 10)
+#define SERVER_UNREAD_TOKENS_BYTES ((size_t)16 << 10)
 #define SERVER_PENDING_BYTES ((uint64_t)64 << 20)
+/* Whether a client reads is seen only once the kernel's buffers are full, on its side as well: some 100 KiB, thousands of tokens in large frames. A
+ * stream gives its place in the batch to requests that wait for one after so many tokens, until its turn comes. */
+#define SERVER_TURN_TOKENS 64
 /* A running step may exceed them; beyond these the job is ended. */
 #define SERVER_PENDING_TEXT_BYTES ((size_t)4 << 20)
 #define SERVER_PENDING_TOKENS_BYTES ((size_t)32 << 20)

@@ -35,7 +35,6 @@
 #define SERVER_TRACEPARENT_BYTES 56
 #define SERVER_SALTED_BYTES (2 * 32 + 1)
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
-#define SERVER_FRAMES_BYTES ((size_t)64 << 20) /* of rendered frames that the client has not read */
 
 typedef struct rp_server rp_server;
 
