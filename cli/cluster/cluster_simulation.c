@@ -88,7 +88,8 @@ static const cli_option options[] = {
         .name = "faults",
         .kind = CLI_FLAG,
         .offset = AT(faults),
-        .help = "simulate random small clusters with lost, cut, delayed and swallowed messages, killed and frozen nodes, restarted routers; check invariants",
+        .help = "simulate random small clusters with lost, cut, delayed and swallowed messages, killed and frozen nodes, restarted routers; "
+                "check invariants",
     },
     INT("seeds", "N", seeds, 1, INT32_MAX, "faults: number of seeds, from --seed on (1)"),
     TEXT("svg", "FILE", svg, "draw hit rate and TTFT into this SVG file"),

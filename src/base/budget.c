@@ -5,9 +5,9 @@
 #include "base/budget.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "base/check.h"
-#include "base/memory.h"
 
 #define MAX_DEPTH 4 /* of budgets within each other */
 
@@ -28,9 +28,7 @@ base_budget *base_budget_new(base_budget *parent, uint64_t limit) {
     int depth = 1;
     for (const base_budget *p = parent; p; p = p->parent) depth++;
     BASE_ASSERT(depth <= MAX_DEPTH);
-    base_budget *before = base_budget_enter(NULL); /* it counts in none itself */
-    base_budget *b = base_calloc(1, sizeof(*b));
-    base_budget_enter(before);
+    base_budget *b = calloc(1, sizeof(*b)); /* not base_calloc, which takes from budgets */
     if (!b) return NULL;
     b->parent = base_budget_ref(parent);
     b->limit = limit;
@@ -59,9 +57,7 @@ void base_budget_unref(base_budget *b) {
         base_budget *parent = b->parent;
         budget_return(b, UINT64_MAX);
         BASE_ASSERT(own.budget != b);
-        base_budget *before = base_budget_enter(NULL);
-        base_free(b);
-        base_budget_enter(before);
+        free(b);
         b = parent;
     }
 }

@@ -196,7 +196,9 @@ static bool scheduler_reserve(rp_engine *e, rp_job *c) {
     return false;
 }
 
-typedef enum verdict { ADMITTED, NO_ROOM, WAITS } verdict;
+typedef enum verdict { ADMITTED,
+                       NO_ROOM,
+                       WAITS } verdict;
 
 /* Looks up all that a job needs, and reserves the rest. A job that is not admitted holds nothing. */
 static int try_form(rp_engine *e, rp_job *c, verdict *v, rp_error *err) {
@@ -335,7 +337,11 @@ static bool has_ended_prefill(const rp_job *c) {
     return l && i >= l->n_segments;
 }
 
-static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < e->max_sequences && e->n_running < e->max_running; }
+/* Is there a place in the batch, for one of the running jobs? */
+static bool has_place(const rp_engine *e) { return e->n_running - e->n_paused < e->max_sequences; }
+
+/* And for a job that waits for its admission? */
+static bool may_admit(const rp_engine *e) { return has_place(e) && e->n_running < e->max_running; }
 
 static void count_paused(rp_engine *e) {
     e->n_paused = 0;
@@ -379,7 +385,8 @@ static bool gives_turn(const rp_job *c, int32_t priority) {
 /* Answers whose turn is over make way for those that wait: as many as these are. */
 static void scheduler_turns(rp_engine *e) {
     int32_t n = 0, priority = INT32_MIN;
-    for (const rp_job *c = e->waiting; c && n < e->max_sequences; c = c->next, n++) priority = BASE_MAX(priority, c->request->options.priority);
+    const int32_t most = BASE_MIN(e->max_sequences, e->max_running - e->n_running);
+    for (const rp_job *c = e->waiting; c && n < most; c = c->next, n++) priority = BASE_MAX(priority, c->request->options.priority);
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
         if (!c->aside || job_is_paused(c)) continue;
@@ -399,7 +406,7 @@ static void scheduler_turns(rp_engine *e) {
 }
 
 static void admit_waiting(rp_engine *e) {
-    for (rp_job *c = e->waiting, *next; c && has_place(e); c = next) {
+    for (rp_job *c = e->waiting, *next; c && may_admit(e); c = next) {
         rp_error err = {0};
         verdict v;
         next = c->next;

@@ -437,7 +437,7 @@ value value_item(state *s, value object, value key);
 value value_slice(state *s, value object, const value *start, const value *stop, const value *step);
 value method_call(state *s, const method *m, const arguments *args);
 
-/* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_tests.c) ---- */
+/* ---- Functions, filters and tests (template_functions.c, template_filters.c, template_sort.c, template_tests.c) ---- */
 
 typedef struct function {
     const char *name, *parameters; /* see arguments_fit */
@@ -462,6 +462,7 @@ typedef struct keyed {
 
 /* Stable, by n log n comparisons. as_lists: keys are the only items of lists, of which equal ones are not compared. */
 void keyed_sort(state *s, keyed *items, size_t n, bool as_lists);
+void keyed_reverse(keyed *items, size_t n);
 
 typedef struct test {
     const char *name, *parameters;

@@ -2,15 +2,18 @@
 /* problem.c: the table of what can go wrong, and its words in each dialect. Owns nothing. Any thread. */
 #include "server/http/problem.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "server/http/json_text.h"
-#include "server/http/request_memory.h"
+
+#define MEMORY_RETRY_MS 1000 /* when the memory of others' requests was the limit */
 
 typedef struct problem_words {
     int status;
@@ -46,16 +49,31 @@ static void keep_characters(char *s) {
     s[used] = '\0';
 }
 
+/* If the thread's budget has refused an allocation, the problem of that: its kind, and its message in `text`, of RP_ERROR_MESSAGE_BYTES. Else
+ * SERVER_FINE. */
+static server_problem_kind memory_problem(char *text) {
+    const base_budget *refused = base_budget_refusal();
+    if (!refused) return SERVER_FINE;
+    const uint64_t limit = base_budget_limit(refused) >> 20;
+    const bool is_all = base_budget_is_root(refused), is_own = refused == base_budget_current();
+    const char *format = is_all   ? "all requests together need more than %" PRIu64 " MiB of memory (--request-ram): retry later"
+                         : is_own ? "the request needs more than %" PRIu64 " MiB of memory: send less in one request, or raise --request-ram"
+                                  : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
+    snprintf(text, RP_ERROR_MESSAGE_BYTES, format, limit); /* one of three formats with one number each */
+    return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE
+                                         : SERVER_QUOTA;
+}
+
 int server_fail(server_problem *p, server_problem_kind kind, const char *field, const char *fmt, ...) {
     rp_error line; /* makes one tidy line of it */
     char text[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     if (p->kind != SERVER_FINE) return (int)p->kind;
-    const server_problem_kind memory = request_memory_problem(text); /* then it is the cause of whatever failed */
+    const server_problem_kind memory = memory_problem(text); /* then it is the cause of whatever failed */
     if (memory) {
         kind = memory;
         field = NULL;
-        if (kind != SERVER_TOO_LARGE) p->retry_after_ms = REQUEST_MEMORY_RETRY_MS;
+        if (kind != SERVER_TOO_LARGE) p->retry_after_ms = MEMORY_RETRY_MS;
     } else {
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);

@@ -2,10 +2,8 @@
 /* request_memory.c: see request_memory.h. Owns what is to be trimmed. Any thread. */
 #include "server/http/request_memory.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -82,17 +80,4 @@ void request_memory_trim(void) {
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
-}
-
-server_problem_kind request_memory_problem(char *text) {
-    const base_budget *refused = base_budget_refusal();
-    if (!refused) return SERVER_FINE;
-    const uint64_t limit = base_budget_limit(refused) >> 20;
-    const bool is_all = base_budget_is_root(refused), is_own = refused == base_budget_current();
-    const char *format = is_all   ? "all requests together need more than %" PRIu64 " MiB of memory (--request-ram): retry later"
-                         : is_own ? "the request needs more than %" PRIu64 " MiB of memory: send less in one request, or raise --request-ram"
-                                  : "the requests of this tenant need more than %" PRIu64 " MiB of memory (--request-ram): retry later";
-    snprintf(text, RP_ERROR_MESSAGE_BYTES, format, limit); /* one of three formats with one number each */
-    return is_all ? SERVER_BUSY : is_own ? SERVER_TOO_LARGE
-                                         : SERVER_QUOTA;
 }

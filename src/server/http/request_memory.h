@@ -53,9 +53,4 @@ void request_memory_leave(request_memory_visit v);
  * several times a second; takes milliseconds: not for a thread that clients wait for. */
 void request_memory_trim(void);
 
-/* If the thread's budget has refused an allocation, the problem of that: its kind, and message in `text`, of RP_ERROR_MESSAGE_BYTES. Else
- * SERVER_FINE. */
-server_problem_kind request_memory_problem(char *text);
-#define REQUEST_MEMORY_RETRY_MS 1000 /* of problems that others' requests cause */
-
 #endif

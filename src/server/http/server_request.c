@@ -190,10 +190,16 @@ static void take_piece(server_request *x) {
 }
 
 void server_request_reply_pieces(server_request *x, const char *content_type, void (*take)(server_request *x), void *from) {
-    x->status = 200;
     x->content_type = content_type;
-    x->is_stream = x->is_bytes = true;
     x->taken = from;
+    take(x);
+    if (x->stream_ended) { /* the first piece is all of it */
+        x->stream_ended = false;
+        reply_is_there(x, 200);
+        return;
+    }
+    x->status = 200;
+    x->is_stream = x->is_bytes = true;
     x->take_piece = take;
     x->take = take_piece;
     pthread_mutex_lock(&x->lock);
