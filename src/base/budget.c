@@ -41,14 +41,20 @@ base_budget *base_budget_ref(base_budget *b) {
     return b;
 }
 
-/* Returns n bytes to b and to its parents; at most what is used of b. */
-static void budget_return(base_budget *b, uint64_t n) {
+/* Takes n bytes less from what is used of one budget; at most what is. Returns how many. */
+static uint64_t level_return(base_budget *b, uint64_t n) {
     uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed), less;
     do less = BASE_MIN(n, used);
     while (!atomic_compare_exchange_weak_explicit(&b->used, &used, used - less, memory_order_relaxed, memory_order_relaxed));
+    return less;
+}
+
+/* Returns n bytes to b, at most what is used of it, and to its parents, which count no less. */
+static void budget_return(base_budget *b, uint64_t n) {
+    const uint64_t less = level_return(b, n);
     for (base_budget *p = b->parent; p; p = p->parent) {
-        uint64_t before = atomic_fetch_sub_explicit(&p->used, less, memory_order_relaxed);
-        BASE_ASSERT(before >= less);
+        const uint64_t of_parent = level_return(p, less);
+        BASE_ASSERT(of_parent == less);
     }
 }
 
@@ -68,19 +74,28 @@ static void note_peak(base_budget *b, uint64_t used) {
     }
 }
 
+/* Adds n bytes to one budget; false: they exceed its limit, and nobody has seen them. */
+static bool level_claim(base_budget *b, uint64_t n, bool limited) {
+    uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
+    do {
+        if (limited && (used > b->limit || n > b->limit - used)) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&b->used, &used, used + n, memory_order_relaxed, memory_order_relaxed));
+    note_peak(b, used + n);
+    return true;
+}
+
 /* Adds n bytes to b and its parents, outermost first: no budget ever counts less than those within it. Returns NULL, or the budget whose limit they
  * would exceed: then nothing was added. */
 static const base_budget *budget_claim(base_budget *b, uint64_t n, bool limited) {
     base_budget *chain[MAX_DEPTH];
     int depth = 0;
     for (base_budget *p = b; p; p = p->parent) chain[depth++] = p;
+    for (int i = 0; i < depth && limited; i++)
+        if (n > chain[i]->limit) return chain[i];
     for (int i = depth - 1; i >= 0; i--) {
-        const uint64_t used = atomic_fetch_add_explicit(&chain[i]->used, n, memory_order_relaxed) + n;
-        if (limited && used > chain[i]->limit) {
-            for (int k = i; k < depth; k++) atomic_fetch_sub_explicit(&chain[k]->used, n, memory_order_relaxed);
-            return chain[i];
-        }
-        note_peak(chain[i], used);
+        if (level_claim(chain[i], n, limited)) continue;
+        for (int k = i + 1; k < depth; k++) level_return(chain[k], n); /* no less is used of them */
+        return chain[i];
     }
     return NULL;
 }

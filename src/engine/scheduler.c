@@ -354,12 +354,14 @@ static void count_paused(rp_engine *e) {
  *
  * New jobs and those that are aside get places in turn, so that neither waits for all of the others. */
 
-/* The one that is aside for longest, and that its caller does not pause; NULL: none is. */
+/* Of those that are aside and not paused by their callers, the one of the highest priority that is aside for longest; NULL: none is. */
 static rp_job *first_aside(const rp_engine *e) {
     rp_job *first = NULL;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
-        if (c->aside && !job_is_paused(c) && (!first || c->aside < first->aside)) first = c;
+        if (!c->aside || job_is_paused(c)) continue;
+        const int32_t order = first ? c->request->options.priority - first->request->options.priority : 1;
+        if (order > 0 || (order == 0 && c->aside < first->aside)) first = c;
     }
     return first;
 }
@@ -376,33 +378,38 @@ static void fill_places(rp_engine *e) {
     for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
 }
 
-static bool gives_turn(const rp_job *c, int32_t priority) {
-    const rp_request *o = &c->request->options;
-    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) && o->priority <= priority &&
-           c->result->n_tokens - c->turn_from >= o->turn_tokens;
-}
-
-/* Answers whose turn is over make way for those that wait: as many as these are. */
-static void scheduler_turns(rp_engine *e) {
-    int32_t n = 0, priority = INT32_MIN;
-    const int32_t most = BASE_MIN(e->max_sequences, e->max_running - e->n_running);
-    for (const rp_job *c = e->waiting; c && n < most; c = c->next, n++) priority = BASE_MAX(priority, c->request->options.priority);
+/* How many of this priority, or a higher one, want a place: jobs that may be admitted, `most` at most, and those that are aside. */
+static int32_t n_wanting(const rp_engine *e, int32_t priority, int32_t most) {
+    int32_t n = 0, n_seen = 0;
+    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++) n += c->request->options.priority >= priority;
     for (int32_t i = 0; i < e->n_running; i++) {
         const rp_job *c = e->running[i];
-        if (!c->aside || job_is_paused(c)) continue;
-        priority = BASE_MAX(priority, c->request->options.priority);
-        n++;
+        n += c->aside && !job_is_paused(c) && c->request->options.priority >= priority;
     }
-    n -= BASE_MAX(e->max_sequences - (e->n_running - e->n_paused), 0);
-    for (int32_t i = 0; i < e->n_running && n > 0; i++) {
+    return n;
+}
+
+static bool has_had_turn(const rp_job *c) {
+    const rp_request *o = &c->request->options;
+    return o->turn_tokens > 0 && c->phase == JOB_DECODE && !c->aside && !job_is_paused(c) && c->result->n_tokens - c->turn_from >= o->turn_tokens;
+}
+
+/* Answers whose turn is over make way for those of their priority, or a higher one, that wait: as many as these are. */
+static void scheduler_turns(rp_engine *e) {
+    const int32_t most = BASE_MIN(e->max_sequences, e->max_running - e->n_running);
+    const int32_t n_free = BASE_MAX(e->max_sequences - (e->n_running - e->n_paused), 0);
+    rp_job *next = most > 0 && e->waiting && e->new_had_turn ? first_aside(e) : NULL; /* it was aside before those below */
+    int32_t n_given = 0;
+    for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *c = e->running[i];
-        if (!gives_turn(c, priority)) continue;
+        if (!has_had_turn(c) || n_wanting(e, c->request->options.priority, most) - n_given <= n_free + n_given) continue;
         c->aside = ++e->n_asides;
         e->n_paused++;
-        n--;
+        n_given++;
     }
-    rp_job *next = e->waiting && e->new_had_turn && has_place(e) ? first_aside(e) : NULL;
-    if (next) take_turn(e, next);
+    int32_t priority = INT32_MIN, n_seen = 0;
+    for (const rp_job *c = e->waiting; c && n_seen < most; c = c->next, n_seen++) priority = BASE_MAX(priority, c->request->options.priority);
+    if (next && has_place(e) && next->request->options.priority >= priority) take_turn(e, next);
 }
 
 static void admit_waiting(rp_engine *e) {

@@ -211,8 +211,6 @@ static void answer_report_resumed(answer *a) {
     }
     base_free(a->resumed_ends);
     a->resumed_ends = NULL;
-    base_budget_unref(a->memory);
-    a->memory = NULL;
 }
 
 /* ---- the next token ---- */

@@ -321,6 +321,7 @@ void rp_server_free(rp_server *s) {
     report_ring_free(s->reports);
     response_registry_free(s->responses);
     api_keys_free(s->keys);
+    base_budget_unref(s->memory);
     if (s->stop_event >= 0) close(s->stop_event);
     if (s->has_lock) {
         pthread_cond_destroy(&s->idle);

@@ -28,6 +28,11 @@ def worst(size):
         ("/v1/chat/completions", filled(chat + '"tools":[', json.dumps(tool) + ",", json.dumps(tool) + "]}", size)),
         ("/v1/chat/completions", filled(chat + '"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[',
                                         '"ab","cd",', '"x"]}}}}', size)),
+        *(("/v1/chat/completions", filled(chat + '"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":' + before, unit, after + "}}}", size))
+          for before, unit, after in (('{"const":[', "0,0.5,1e400,", '1],"uniqueItems":true}'), ('{"type":"array","uniqueItems":true,"items":{"enum":[', "0.5,1.5,2.5,", "1]}}"),
+                                      ('{"enum":[' + "0.5,1," * (size // 12) + '2],"allOf":[', "{},", '{"type":"string"}]}'),
+                                      ('{"enum":[' + "0.5,1," * (size // 12) + '2],"allOf":[{"enum":[', "3.5,", '"x"]}]}'),
+                                      ('{"enum":["' + "a" * 1000 + '"],"type":[', '"string",', '"null"]}'))),
         ("/v1/chat/completions", filled(chat + '"grammar":"root ::= ', '\\"a\\" | ', '\\"b\\""}', size)),
         ("/v1/chat/completions", filled(chat + '"stop":[', '"a",', '"b"]}', size)),
         ("/v1/chat/completions", filled(chat + '"logit_bias":{', '"1":1,', '"2":1}}', size)),

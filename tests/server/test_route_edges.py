@@ -276,7 +276,7 @@ class Edges(unittest.TestCase):
                 router = Router(self.secret, [self.nodes["a"]], "--node", false.listed, "--index-ram", "2M")
                 self.addCleanup(router.stop)
                 router.wait_ready()
-                nodes = router.wait(lambda nodes: nodes["false"]["stream"]["ignored"] >= 200000 - most and nodes["a"]["names"] > 0)
+                nodes = router.wait(lambda nodes: "false" in nodes and nodes["false"]["stream"]["ignored"] >= 200000 - most and nodes["a"]["names"] > 0)
                 self.assertEqual(nodes["false"]["names"], most)
                 metrics = router.metrics()
                 self.assertEqual(metrics['reprise_node_names_ignored_total{node="false"}'], 200000 - most)

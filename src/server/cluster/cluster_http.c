@@ -71,7 +71,7 @@ static uint64_t engine_turned_us(request_list *l, rp_engine *engine) {
 static uint64_t request_worked_us(request_list *l, server_request *x) {
     const bool has_engine = x->stage == SERVER_RUNNING || x->stage == SERVER_STREAMING || x->encoding;
     if (x->stage == SERVER_REPLYING || x->stage == SERVER_CLOSED) return l->now_us;
-    if (x->stage == SERVER_QUEUED) return BASE_MAX(x->stage_us, l->taken_us);
+    if (x->stage == SERVER_QUEUED) return x->model ? x->stage_us : BASE_MAX(x->stage_us, l->taken_us); /* with a model it waits for a turn */
     return has_engine && x->model && x->model->engine ? BASE_MAX(x->stage_us, engine_turned_us(l, x->model->engine)) : x->stage_us;
 }
 

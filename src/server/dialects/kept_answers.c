@@ -25,7 +25,9 @@ void kept_answers_put(const server_request *x, const kept_kind *k, const json_t 
     if (items) json_array_extend(items, json_object_get(object, k->output));
     json_t *kept = json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen.n_earlier);
     char *text = kept ? base_json_text(kept, JSON_COMPACT) : NULL;
-    if (text) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
+    json_t *read = text ? base_json_read(text, strlen(text), 0) : NULL; /* it is one level deeper than the request */
+    if (read) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
+    json_decref(read);
     base_free(text);
     json_decref(kept);
 }

@@ -51,18 +51,16 @@ static int list_token(server_request *x, const token_listing *l, int32_t token) 
     return rc ? rc : base_buffer_append_str(&x->reply, "}");
 }
 
-/* Without memory the reply is cut: its client sees that it is not whole. */
-static void list_tokens(server_request *x) {
+static int list_tokens(server_request *x) {
     token_listing *l = x->taken;
     int rc = l->done == 0 ? base_buffer_append_str(&x->reply, "{\"tokens\":[") : RP_OK;
     for (; l->done < l->n && x->reply.len < PIECE_BYTES && !rc; l->done++) {
         if (l->done > 0) rc = base_buffer_append_str(&x->reply, ",");
         if (!rc) rc = list_token(x, l, l->tokens[l->done]);
     }
-    if (l->done < l->n && !rc) return;
-    if (!rc) rc = base_buffer_append_str(&x->reply, "]}");
-    x->stream_ended = rc == RP_OK;
-    x->gone |= rc != RP_OK;
+    if (rc || l->done < l->n) return rc;
+    x->stream_ended = true;
+    return base_buffer_append_str(&x->reply, "]}");
 }
 
 static void tokenize_reply(server_request *x, const int32_t *tokens, size_t n, bool pieces) {

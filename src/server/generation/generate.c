@@ -308,7 +308,12 @@ static int submit_answers(server_request *x) {
         rp_error err;
         rp_job *call;
         int rc = generate_submit(x, c, &call, &err);
-        if (rc == RP_ERR_LIMIT && tools_loosen(&x->gen, &x->problem)) rc = generate_submit(x, c, &call, &err);
+        if (rc == RP_ERR_LIMIT && tools_loosen(&x->gen, &x->problem)) {
+            tool_finder_free(&c->stop_finder); /* it may have read resumed text */
+            c->stop_finder = (tool_finder){0};
+            c->n_stop_finder = 0;
+            rc = generate_submit(x, c, &call, &err);
+        }
         if (rc) return server_fail_library(&x->problem, &err);
         pthread_mutex_lock(&x->lock);
         c->call = call;

@@ -109,7 +109,7 @@ static void put_values(json_grammar *g, const json_t *schema, base_buffer *out) 
     json_grammar_put(g, out, " (");
     for (size_t i = 0; i < n && !json_grammar_failed(g); i++) {
         const json_t *value = fixed ? fixed : json_array_get(values, i);
-        const json_schema_verdict verdict = json_schema_constrains(rest, NULL) ? json_schema_check(g->document, rest, value) : JSON_SCHEMA_FITS;
+        const json_schema_verdict verdict = json_schema_constrains(rest, NULL) ? json_schema_check(g->document, rest, value, &g->check_steps) : JSON_SCHEMA_FITS;
         if (verdict == JSON_SCHEMA_MISFIT) continue;
         unknown |= verdict == JSON_SCHEMA_UNKNOWN;
         if (used++ > 0) json_grammar_put(g, out, " |");
@@ -189,11 +189,11 @@ static bool needs_never(json_grammar *g, const json_t *schema, int depth) {
     return false;
 }
 
-static bool lists_never(const json_grammar *g, const json_t *schema) {
+static bool lists_never(json_grammar *g, const json_t *schema) {
     const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
-    if (fixed) return json_schema_check(g->document, schema, fixed) == JSON_SCHEMA_MISFIT;
+    if (fixed) return json_schema_check(g->document, schema, fixed, &g->check_steps) == JSON_SCHEMA_MISFIT;
     for (size_t i = 0; i < json_array_size(values); i++)
-        if (json_schema_check(g->document, schema, json_array_get(values, i)) != JSON_SCHEMA_MISFIT) return false;
+        if (json_schema_check(g->document, schema, json_array_get(values, i), &g->check_steps) != JSON_SCHEMA_MISFIT) return false;
     return json_array_size(values) > 0;
 }
 

@@ -47,13 +47,10 @@ static json_t *json_grammar_values_of(const json_grammar *g, const json_t *items
     json_decref(rest);
     if (more) return NULL;
     json_t *distinct = json_array();
-    for (size_t i = 0; i < json_array_size(values); i++) {
+    for (size_t i = 0; i < json_array_size(values) && json_array_size(distinct) <= MAX_UNIQUE; i++) { /* more are too many */
         json_t *one = json_array_get(values, i);
         bool known = false;
-        for (size_t k = 0; k < json_array_size(distinct); k++) {
-            json_t *other = json_array_get(distinct, k);
-            known |= base_json_equal(one, other);
-        }
+        for (size_t k = 0; k < json_array_size(distinct) && !known; k++) known = base_json_equal(one, json_array_get(distinct, k));
         if (!known) json_array_append(distinct, one);
     }
     return distinct;

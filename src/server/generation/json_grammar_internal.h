@@ -48,6 +48,7 @@ struct json_grammar {
     char spoiler[JSON_GRAMMAR_NAME_BYTES]; /* ... without this keyword; "": any value will do */
     bool too_large;                        /* not strict: the schema that is added has no rules */
     base_buffer place;
+    int check_steps;              /* left, of all schemas that are added (json_schema_check.h) */
     int depth, n_visits, n_never; /* n_never: schemas that json_grammar_is_never looked at */
     int target;                   /* the target that begins here, with nothing written since; JSON_GRAMMAR_NO_TARGET */
     ref_target targets[JSON_GRAMMAR_REFS];

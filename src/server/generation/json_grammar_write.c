@@ -8,6 +8,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "server/generation/json_grammar_internal.h"
+#include "server/generation/json_schema_check.h"
 
 #define PLACE_BYTES ((size_t)4096)
 
@@ -35,6 +36,7 @@ json_grammar *json_grammar_new(void) {
     g->text = BASE_BUFFER(JSON_GRAMMAR_BYTES);
     g->place = BASE_BUFFER(PLACE_BYTES);
     g->owned = json_array();
+    g->check_steps = JSON_SCHEMA_CHECK_STEPS;
     g->dropped = json_array();
     if (g->owned && g->dropped && base_buffer_append_str(&g->text, any_json) == 0) return g;
     json_grammar_free(g);

@@ -145,11 +145,16 @@ static json_t *common_multiple(const json_t *a, const json_t *b) {
     return json_integer((json_int_t)((int64_t)x / m * (int64_t)y));
 }
 
+#define MAX_COMPARISONS 1000000 /* of two lists of values; longer ones cannot be combined */
+
+static bool are_comparable(const json_t *a, const json_t *b) { return json_array_size(a) * json_array_size(b) <= MAX_COMPARISONS; }
+
 /* A value of a name that both have. NULL: they cannot be combined. */
 static json_t *json_schema_combined(const char *name, const json_t *a, const json_t *b) {
     bool upper = strncmp(name, "max", 3) == 0 || strcmp(name, "exclusiveMaximum") == 0;
     if (base_json_equal(a, b) || is_annotation(name)) return json_incref((json_t *)a);
     if (strcmp(name, "const") == 0) return json_false(); /* no value is both */
+    if (!are_comparable(a, b)) return NULL;
     if (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0) {
         json_t *common = json_schema_common(a, b);
         return common ? common : json_false();

@@ -13,7 +13,8 @@
 #include "server/generation/regex.h"
 
 #define MAX_DEPTH 32
-#define MAX_STEPS 20000
+#define PATTERN_STEPS 100  /* of compiling one */
+#define COMPOUND_STEPS 100 /* of comparing arrays or objects, whatever their size: each is as long as the body at most */
 
 #define MISFIT JSON_SCHEMA_MISFIT
 #define FITS JSON_SCHEMA_FITS
@@ -23,7 +24,8 @@ typedef json_schema_verdict verdict;
 
 typedef struct checker {
     const json_t *document;
-    int depth, n_steps;
+    int depth;
+    int *steps; /* left */
 } checker;
 
 static verdict check_value(checker *c, const json_t *schema, const json_t *value);
@@ -39,6 +41,17 @@ static verdict either(verdict a, verdict b) {
 }
 
 static verdict of(bool fits) { return fits ? FITS : MISFIT; }
+
+/* Takes n steps; false: there are too few. */
+static bool spend(checker *c, size_t n) {
+    const bool enough = n <= (size_t)*c->steps;
+    *c->steps = enough ? *c->steps - (int)n : 0;
+    return enough;
+}
+
+static bool spend_comparison(checker *c, const json_t *value) {
+    return spend(c, json_is_object(value) || json_is_array(value) ? COMPOUND_STEPS : 1);
+}
 
 /* ---- types and values ---- */
 
@@ -58,21 +71,24 @@ static verdict check_type(const char *name, const json_t *value) {
     }
 }
 
-static verdict check_types(const json_t *schema, const json_t *value) {
+static verdict check_types(checker *c, const json_t *schema, const json_t *value) {
     const json_t *types = json_object_get(schema, "type");
     verdict any = json_is_null(value) && json_is_true(json_object_get(schema, "nullable")) ? FITS : MISFIT;
     if (!types || json_is_null(types)) return FITS;
     if (!json_is_array(types)) return either(any, check_type(json_string_value(types), value));
+    if (!spend(c, json_array_size(types))) return UNKNOWN;
     for (size_t i = 0; i < json_array_size(types); i++)
         any = either(any, check_type(json_string_value(json_array_get(types, i)), value));
     return any;
 }
 
-static verdict check_listed(const json_t *schema, const json_t *value) {
+static verdict check_listed(checker *c, const json_t *schema, const json_t *value) {
     const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
     bool known = !values;
-    for (size_t i = 0; i < json_array_size(values) && !known; i++)
+    for (size_t i = 0; i < json_array_size(values) && !known; i++) {
+        if (!spend_comparison(c, value)) return UNKNOWN;
         known = base_json_equal(json_array_get(values, i), value);
+    }
     return of(known && (!fixed || base_json_equal(fixed, value)));
 }
 
@@ -111,20 +127,21 @@ static verdict check_size(const json_t *schema, const char *least, const char *m
     return of((!min || (double)n >= json_number_value(min)) && (!max || (double)n <= json_number_value(max)));
 }
 
-static verdict check_pattern(const char *pattern, const char *text) {
+static verdict check_pattern(checker *c, const char *pattern, const char *text) {
     char why[REGEX_WHY_BYTES];
+    if (!spend(c, PATTERN_STEPS + (pattern ? strlen(pattern) : 0) + strlen(text))) return UNKNOWN;
     regex *r = pattern ? regex_parse(pattern, why) : NULL;
     const verdict v = r ? of(regex_matches(r, text)) : UNKNOWN;
     regex_free(r);
     return v;
 }
 
-static verdict check_string(const json_t *schema, const json_t *value) {
+static verdict check_string(checker *c, const json_t *schema, const json_t *value) {
     const json_t *pattern = json_object_get(schema, "pattern");
     size_t n = 0;
-    for (const char *c = json_string_value(value); *c; c++) n += ((unsigned char)*c & 0xc0) != 0x80;
+    for (const char *at = json_string_value(value); *at; at++) n += ((unsigned char)*at & 0xc0) != 0x80;
     const verdict v = check_size(schema, "minLength", "maxLength", n);
-    return pattern ? both(v, check_pattern(json_string_value(pattern), json_string_value(value))) : v;
+    return pattern ? both(v, check_pattern(c, json_string_value(pattern), json_string_value(value))) : v;
 }
 
 /* ---- arrays and objects ---- */
@@ -139,8 +156,10 @@ static verdict check_array(checker *c, const json_t *schema, const json_t *value
         if (of_item) v = both(v, check_value(c, of_item, json_array_get(value, i)));
     }
     for (size_t i = 0; i < n && json_is_true(json_object_get(schema, "uniqueItems")); i++)
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++) {
+            if (!spend_comparison(c, json_array_get(value, i))) return UNKNOWN;
             if (base_json_equal(json_array_get(value, i), json_array_get(value, k))) return MISFIT;
+        }
     return json_object_get(schema, "contains") ? both(v, UNKNOWN) : v;
 }
 
@@ -153,7 +172,7 @@ static verdict check_member(checker *c, const json_t *schema, const char *name, 
     verdict v = own ? check_value(c, own, value) : FITS;
     bool known = own;
     json_object_foreach(patterns, pattern, of_pattern) {
-        const verdict matches = check_pattern(pattern, name);
+        const verdict matches = check_pattern(c, pattern, name);
         if (matches == MISFIT) continue;
         known = true;
         v = both(v, matches == UNKNOWN ? UNKNOWN : check_value(c, of_pattern, value));
@@ -161,7 +180,8 @@ static verdict check_member(checker *c, const json_t *schema, const char *name, 
     return known || !others ? v : both(v, check_value(c, others, value));
 }
 
-static verdict check_required(const json_t *names, const json_t *value) {
+static verdict check_required(checker *c, const json_t *names, const json_t *value) {
+    if (!spend(c, json_array_size(names))) return UNKNOWN;
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
         if (!name) return UNKNOWN;
@@ -175,7 +195,7 @@ static verdict check_object(checker *c, const json_t *schema, const json_t *valu
     const json_t *names = json_object_get(schema, "propertyNames");
     const char *name;
     verdict v = both(check_size(schema, "minProperties", "maxProperties", json_object_size(value)),
-                     check_required(json_object_get(schema, "required"), value));
+                     check_required(c, json_object_get(schema, "required"), value));
     json_object_foreach((json_t *)value, name, item) {
         if (v == MISFIT) break;
         json_t *text = names ? json_string(name) : NULL;
@@ -184,7 +204,8 @@ static verdict check_object(checker *c, const json_t *schema, const json_t *valu
         v = both(v, check_member(c, schema, name, item));
     }
     json_object_foreach(dependent, name, item) {
-        if (json_object_get(value, name)) v = both(v, check_required(item, value));
+        if (!spend(c, 1)) return UNKNOWN;
+        if (json_object_get(value, name)) v = both(v, check_required(c, item, value));
     }
     return v;
 }
@@ -233,19 +254,19 @@ static verdict check_combined(checker *c, const json_t *schema, const json_t *va
 
 static verdict check_value(checker *c, const json_t *schema, const json_t *value) {
     if (json_is_boolean(schema)) return of(json_is_true(schema));
-    if (!json_is_object(schema) || c->depth == MAX_DEPTH || c->n_steps++ == MAX_STEPS) return UNKNOWN;
+    if (!json_is_object(schema) || c->depth == MAX_DEPTH || !spend(c, 1)) return UNKNOWN;
     c->depth++;
-    verdict v = both(check_types(schema, value), check_listed(schema, value));
+    verdict v = both(check_types(c, schema, value), check_listed(c, schema, value));
     if (v != MISFIT) v = both(v, check_combined(c, schema, value));
     if (v != MISFIT && json_is_number(value)) v = both(v, check_number(schema, value));
-    if (v != MISFIT && json_is_string(value)) v = both(v, check_string(schema, value));
+    if (v != MISFIT && json_is_string(value)) v = both(v, check_string(c, schema, value));
     if (v != MISFIT && json_is_array(value)) v = both(v, check_array(c, schema, value));
     if (v != MISFIT && json_is_object(value)) v = both(v, check_object(c, schema, value));
     c->depth--;
     return v;
 }
 
-json_schema_verdict json_schema_check(const json_t *document, const json_t *schema, const json_t *value) {
-    checker c = {.document = document};
+json_schema_verdict json_schema_check(const json_t *document, const json_t *schema, const json_t *value, int *steps) {
+    checker c = {.document = document, .steps = steps};
     return check_value(&c, schema, value);
 }

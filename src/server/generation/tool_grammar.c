@@ -23,6 +23,7 @@ typedef struct writer {
     json_grammar *g;
     server_problem *p;
     int n_untils;
+    int check_steps;      /* left (json_schema_check.h) */
     char value_until[16]; /* rule of text up to and with an argument's end; "": none yet */
 } writer;
 
@@ -184,7 +185,7 @@ static void put_listed(writer *w, base_buffer *b, const server_tool *t, const ch
         else if (any) generation_ignore(w->gen, w->p, "%.200s (the keywords beside enum or const allow none of its values)", place);
         for (size_t i = 0; i < n && !w->p->kind; i++) {
             const json_t *value = json_is_string(listed) ? listed : json_array_get(listed, i);
-            if (!any && json_schema_check(property, property, value) == JSON_SCHEMA_MISFIT) continue;
+            if (!any && json_schema_check(property, property, value, &w->check_steps) == JSON_SCHEMA_MISFIT) continue;
             if (used++ > 0) put(w, b, "| ");
             put_listed_text(w, b, value);
         }
@@ -346,7 +347,7 @@ static bool put_thought(writer *w) {
 }
 
 int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
-    writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p};
+    writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p, .check_steps = JSON_SCHEMA_CHECK_STEPS};
     const bool must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = (gen->wants_json || guided_is_text(gen)) && !(calls && must_call);
     const bool from_start = json || must_call;
     if (!w.g) return server_fail_memory(p);

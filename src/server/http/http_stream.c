@@ -245,7 +245,7 @@ static http_verdict next_head(http_stream *s, char *bytes, size_t n, size_t *use
     if ((*why = check_request_line(&h, &line)) || (*why = http_stream_check_fields(&h, rest))) return HTTP_REFUSE;
     if (h.n > HTTP_MAX_FIELDS) return *why = "the header section has more than 128 fields", HTTP_TOO_LARGE;
     if (h.n_arguments > HTTP_MAX_ARGUMENTS) return *why = "the query has more than 128 parameters", HTTP_TOO_LARGE;
-    if ((*why = take_framing(s, &h)) || (*why = end_head(&h, bytes + end))) return HTTP_REFUSE;
+    if ((*why = end_head(&h, bytes + end)) || (*why = take_framing(s, &h))) return HTTP_REFUSE; /* this order: a refused head has no body */
     s->scanned = 0;
     *dropped = end - (size_t)(h.to - bytes);
     memmove(bytes + *dropped, bytes, end - *dropped);

@@ -9,7 +9,9 @@
 
 void request_check_content(server_request *x) {
     const char *value = server_request_header(x, MHD_HTTP_HEADER_CONTENT_ENCODING), *method = x->route->method;
-    if (content_codings_parse(&x->codings, value) || strcmp(method, "GET") == 0 || strcmp(method, "DELETE") == 0) return;
+    if (content_codings_parse(&x->codings, value)) return;
+    x->codings.n = 0;
+    if (strcmp(method, "GET") == 0 || strcmp(method, "DELETE") == 0) return;
     server_fail(&x->problem, SERVER_MEDIA, MHD_HTTP_HEADER_CONTENT_ENCODING,
                 "the body's Content-Encoding '%.100s' is not supported: send it as it is, or with at most %d of " REQUEST_CONTENT_CODINGS, value,
                 CONTENT_MAX_CODINGS);

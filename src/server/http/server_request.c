@@ -183,16 +183,21 @@ void server_request_reply_text(server_request *x, int status, const char *conten
 
 /* There is always more to take until the last piece. */
 static void take_piece(server_request *x) {
-    x->take_piece(x);
+    const int rc = x->take_piece(x);
     pthread_mutex_lock(&x->lock);
     x->has_news = true;
+    x->gone |= rc != 0; /* its client sees that it is cut */
     pthread_mutex_unlock(&x->lock);
 }
 
-void server_request_reply_pieces(server_request *x, const char *content_type, void (*take)(server_request *x), void *from) {
+void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x), void *from) {
     x->content_type = content_type;
     x->taken = from;
-    take(x);
+    if (take(x)) {
+        server_fail_memory(&x->problem);
+        server_request_reply_problem(x);
+        return;
+    }
     if (x->stream_ended) { /* the first piece is all of it */
         x->stream_ended = false;
         reply_is_there(x, 200);

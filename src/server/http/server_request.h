@@ -119,7 +119,7 @@ typedef struct server_request {
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
-    void (*take_piece)(struct server_request *x);
+    int (*take_piece)(struct server_request *x);
     void *taken;                  /* what `take` appends from, of a reply in pieces (server_request_reply_pieces), owned; NULL: none */
 
     struct route_request *routed; /* of a router: what nodes do for it (route/route_internal.h); NULL: nothing */
@@ -189,8 +189,9 @@ void server_request_reply_json(server_request *x, int status, json_t *object);
 /* Takes over the content of the buffer. content_type: static. */
 void server_request_reply_text(server_request *x, int status, const char *content_type, base_buffer *text);
 /* Replies with bytes that `take` makes, a piece whenever the client has read the one before: memory for a piece, however long the reply is. take
- * appends to x->reply, and sets x->stream_ended with the last piece. `from` is x->taken meanwhile, freed with base_free after it. */
-void server_request_reply_pieces(server_request *x, const char *content_type, void (*take)(server_request *x), void *from);
+ * appends to x->reply, and sets x->stream_ended with the last piece; other than 0: no memory, and the reply is cut, or a problem if nothing was sent
+ * yet. `from` is x->taken meanwhile, freed with base_free after it. */
+void server_request_reply_pieces(server_request *x, const char *content_type, int (*take)(server_request *x), void *from);
 /* Replies with the request's problem, in the route's dialect. */
 void server_request_reply_problem(server_request *x);
 
