@@ -69,7 +69,8 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
     char text[RP_ERROR_MESSAGE_BYTES];
     va_list ap;
     if (p->kind != SERVER_FINE) return (int)p->kind;
-    const bool may_be_memory = kind == SERVER_INTERNAL || kind == SERVER_INVALID || kind == SERVER_UNSUPPORTED || kind == SERVER_TOO_LARGE || kind == SERVER_BUSY;
+    const bool may_be_memory = kind == SERVER_INTERNAL || kind == SERVER_INVALID || kind == SERVER_UNSUPPORTED || kind == SERVER_TOO_LARGE ||
+                               kind == SERVER_BUSY;
     const server_problem_kind memory = may_be_memory ? memory_problem(text) : SERVER_FINE; /* then it is the cause of what failed */
     if (memory) {
         kind = memory;
