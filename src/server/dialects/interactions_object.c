@@ -44,7 +44,8 @@ static json_t *interactions_usage(const server_request *x) {
     return json_pack("{s:I, s:o, s:I, s:o, s:I, s:o, s:I, s:I, s:I}", "total_input_tokens", (json_int_t)u.prompt, "input_tokens_by_modality",
                      by_modality(u.prompt), "total_cached_tokens", (json_int_t)u.cached, "cached_tokens_by_modality", by_modality(u.cached),
                      "total_output_tokens", (json_int_t)output, "output_tokens_by_modality", by_modality(output),
-                     "total_tool_use_tokens", (json_int_t)0, "total_thought_tokens", (json_int_t)u.reasoning, "total_tokens", (json_int_t)(u.prompt + u.answer));
+                     "total_tool_use_tokens", (json_int_t)0, "total_thought_tokens", (json_int_t)u.reasoning, "total_tokens",
+                     (json_int_t)(u.prompt + u.answer));
 }
 
 const char *interactions_status(const server_choice *c) {

@@ -107,7 +107,7 @@ static int json_grammar_numbers_branch(base_buffer *out, char digit, const char 
 /* Texts of one length. */
 static int json_grammar_numbers_between(base_buffer *out, const char *lo, const char *hi) {
     size_t rest = strlen(lo) - (lo[0] != '\0');
-    const char *low_end = NINES + sizeof(NINES) - 1 - rest, *high_begin = ZEROS + sizeof(ZEROS) - 1 - rest;
+    const char *low_end = &NINES[sizeof(NINES) - 1 - rest], *high_begin = &ZEROS[sizeof(ZEROS) - 1 - rest];
     int rc = 0;
     if (!lo[0]) return 0;
     if (is_all(lo, '0') && is_all(hi, '9')) return any_digits(out, rest + 1);
