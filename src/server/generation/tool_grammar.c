@@ -347,8 +347,8 @@ static bool put_thought(writer *w) {
 }
 
 int tool_grammar_make(generation *gen, bool calls, server_problem *p) {
-    writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p,
-                .check_steps = JSON_SCHEMA_CHECK_STEPS};
+    writer w = {.gen = gen, .form = tool_convention_family(&gen->convention)->forms[0], .g = p->kind ? NULL : json_grammar_new(), .p = p};
+    w.check_steps = JSON_SCHEMA_CHECK_STEPS;
     const bool must_call = gen->tool_choice == SERVER_TOOLS_REQUIRED, json = (gen->wants_json || guided_is_text(gen)) && !(calls && must_call);
     const bool from_start = json || must_call;
     if (!w.g) return server_fail_memory(p);
