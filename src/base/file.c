@@ -23,6 +23,7 @@
 
 /* Opens a regular file. Returns the descriptor and what it is, or RP_ERR_IO. */
 static int open_regular(const char *path, struct stat *st, rp_error *err) {
+    *st = (struct stat){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return base_fail_errno(err, "cannot open", path);
     int rc = 0;

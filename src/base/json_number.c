@@ -86,7 +86,8 @@ void base_json_real_text(double value, char out[BASE_JSON_REAL_BYTES]) {
     }
     char *comma = strchr(out, ','); /* of a locale */
     if (comma) *comma = '.';
-    if (!strpbrk(out, ".e")) strcat(out, ".0"); /* else it would read as an integer */
+    const size_t n = strlen(out);
+    if (!strpbrk(out, ".e")) memcpy(out + n, ".0", sizeof(".0")); /* else it would read as an integer */
 }
 
 static int64_t exponent_of(const char *text) {

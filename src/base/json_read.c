@@ -146,7 +146,7 @@ static _Atomic(json_t **) shared_pages[N_PAGES];
 
 static json_t **make_page(size_t index) {
     base_budget *budget = base_budget_enter(NULL); /* it outlives the request */
-    json_t **page = base_calloc(PAGE_VALUES, sizeof(*page)), **there = NULL;
+    json_t **page = base_calloc(PAGE_VALUES, sizeof(json_t *)), **there = NULL;
     bool fine = page != NULL;
     for (size_t i = 0; i < PAGE_VALUES && fine; i++) fine = (page[i] = json_integer((json_int_t)(index * PAGE_VALUES + i))) != NULL;
     for (size_t i = 0; i < PAGE_VALUES && fine; i++) page[i]->refcount = UNCOUNTED;
