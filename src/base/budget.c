@@ -74,7 +74,7 @@ static void note_peak(base_budget *b, uint64_t used) {
     }
 }
 
-/* Adds n bytes to one budget; false: they exceed its limit, and nobody has seen them. */
+/* Adds n bytes to one budget; false: they exceed its limit, and it is unchanged. */
 static bool level_claim(base_budget *b, uint64_t n, bool limited) {
     uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
     do {

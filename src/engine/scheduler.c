@@ -373,7 +373,7 @@ static void take_turn(rp_engine *e, rp_job *c) {
     e->new_had_turn = false;
 }
 
-/* Whoever is aside gets the places that are free. */
+/* Gives free places in the batch to jobs that gave theirs up. */
 static void fill_places(rp_engine *e) {
     for (rp_job *c; has_place(e) && (c = first_aside(e));) take_turn(e, c);
 }

@@ -24,13 +24,7 @@ static const server_form form = {.parse = interactions_parse,
                                  .reasoning = interactions_report_reasoning};
 
 void handle_interaction_create(server_request *x) {
-    json_t *root = server_request_json(x);
-    const size_t n_earlier = root ? kept_answers_advance(x, &interactions_kind, root) : 0;
-    if (root && !x->problem.kind) generation_parse(&x->gen, root, interactions_parse, &x->problem);
-    x->gen.n_earlier = n_earlier;
-    json_decref(root);
-    if (x->problem.kind) server_request_reply_problem(x);
-    else generate_begin(x, &form);
+    kept_answers_begin(x, &interactions_kind, &form);
 }
 
 static bool is_asked(const server_request *x, const char *name) {

@@ -44,7 +44,8 @@ static json_t *kept_answers_find(server_request *x, const kept_kind *k, const ch
     return kept;
 }
 
-size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t *root) {
+/* Puts the conversation up to the answer that a request names before its own input. Returns the number of items in it. May set a problem. */
+static size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t *root) {
     const json_t *previous = json_object_get(root, k->previous);
     if (!json_is_string(previous)) return 0;
     if (x->server->route) { /* the node that has it prepends it */
@@ -87,4 +88,14 @@ int kept_answers_remove(server_request *x, const kept_kind *k) {
     const bool is_one = strncmp(x->name, k->prefix, strlen(k->prefix)) == 0;
     if (is_one && response_registry_remove(x->server->responses, x->name, x->key->tenant) == 0) return SERVER_FINE;
     return server_fail(&x->problem, SERVER_NOT_FOUND, NULL, "unknown or expired %s '%.80s'", k->word, x->name);
+}
+
+void kept_answers_begin(server_request *x, const kept_kind *k, const server_form *form) {
+    json_t *root = server_request_json(x);
+    const size_t n_earlier = root ? kept_answers_advance(x, k, root) : 0;
+    if (root && !x->problem.kind) generation_parse(&x->gen, root, form->parse, &x->problem);
+    x->gen.n_earlier = n_earlier;
+    json_decref(root);
+    if (x->problem.kind) server_request_reply_problem(x);
+    else generate_begin(x, form);
 }

@@ -7,6 +7,7 @@
 #define SERVER_KEPT_ANSWERS_H
 
 #include "server/cluster/cluster_port.h"
+#include "server/generation/generate.h"
 #include "server/http/server_request.h"
 
 #define KEPT_ANSWERS_ID_BYTES (CLUSTER_PORT_ID_BYTES + 8)
@@ -23,8 +24,8 @@ typedef struct kept_kind {
 void kept_answers_id(const server_request *x, const kept_kind *k, char id[KEPT_ANSWERS_ID_BYTES]);
 /* Stores a finished answer, unless the request has "store": false. The object is borrowed. */
 void kept_answers_put(const server_request *x, const kept_kind *k, const json_t *object);
-/* Puts the conversation up to the answer that a request names before its own input. Returns the number of items in it. May set a problem. */
-size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t *root);
+/* Begins the answer of a request, whose input continues the stored conversation that it names. form: of its dialect. */
+void kept_answers_begin(server_request *x, const kept_kind *k, const server_form *form);
 /* The object of the answer that the path names; with_input: with the items of its request in the field `input`. NULL: a problem. */
 json_t *kept_answers_get(server_request *x, const kept_kind *k, bool with_input);
 /* Removes it. Returns a server_problem_kind. */

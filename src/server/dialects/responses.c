@@ -142,13 +142,7 @@ static const server_form form = {responses_parse, responses_whole,          resp
                                  responses_close, responses_end, responses_fail, responses_tell_call, responses_tell_piece};
 
 void handle_response_create(server_request *x) {
-    json_t *root = server_request_json(x);
-    const size_t n_earlier = root ? kept_answers_advance(x, &kind, root) : 0;
-    if (root && !x->problem.kind) generation_parse(&x->gen, root, responses_parse, &x->problem);
-    x->gen.n_earlier = n_earlier;
-    json_decref(root);
-    if (x->problem.kind) server_request_reply_problem(x);
-    else generate_begin(x, &form);
+    kept_answers_begin(x, &kind, &form);
 }
 
 void handle_response_get(server_request *x) {
