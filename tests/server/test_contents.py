@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reprise serve`, what clients say of caching: Gemini's cachedContents, Anthropic's cache_control, OpenAI's prompt_cache_*."""
 import datetime
+import json
 import subprocess
 import tempfile
 import time
@@ -159,8 +160,30 @@ class Marks(ServerCase):
         self.assertEqual(chat(prompt_cache_key="a", prompt_cache_retention="24h").status, 200)
         other = chat(prompt_cache_key="b", prompt_cache_retention="in_memory").json
         self.assertGreater(other["usage"]["prompt_tokens_details"]["cached_tokens"], 100)
-        for fields in ({"prompt_cache_retention": "1y"}, {"prompt_cache_key": 5}):
-            self.assertEqual(chat(**fields).status, 400)
+
+    def test_prompt_cache_options(self):
+        def marked(**breakpoint):
+            return [{"type": "text", "text": "Hello.", "prompt_cache_breakpoint": breakpoint}]
+        def call(route, kind, fields, content="Hello."):
+            history = [{"role": "user", "content": content}]
+            more = {"messages": history, "max_tokens": 1} if kind == "text" else {"input": history, "max_output_tokens": 16}
+            return self.server.post(route, {**json.loads(json.dumps(more).replace('"text", "text"', f'"{kind}", "text"')), **fields})
+        wrong = (({"prompt_cache_retention": "1y"}, "in_memory or 24h"), ({"prompt_cache_key": 5}, "prompt_cache_key"),
+                 ({"prompt_cache_retention": "24h", "prompt_cache_options": {"ttl": "30m"}}, "cannot be combined"),
+                 ({"prompt_cache_options": {"ttl": "5m"}}, "30m or 12h"), ({"prompt_cache_options": {"mode": "auto"}}, "implicit or explicit"),
+                 ({"prompt_cache_options": "30m"}, "prompt_cache_options"))
+        for route, kind in (("/v1/chat/completions", "text"), ("/v1/responses", "input_text")):
+            for options in ({"mode": "implicit"}, {"mode": "explicit", "ttl": "30m"}, {"ttl": "12h"}, {}, None):
+                reply = call(route, kind, {"prompt_cache_options": options, "prompt_cache_key": "a"}, marked(mode="explicit", ttl="12h"))
+                self.assertEqual((reply.status, reply.json["reprise"]["warnings"]), (200, []), reply.body)
+            for fields, says in wrong:
+                reply = call(route, kind, fields)
+                self.assertEqual(reply.status, 400, fields)
+                self.assertIn(says, reply.json["error"]["message"])
+            for breakpoint, says in (({"mode": "implicit"}, "give explicit"), ({"mode": "explicit", "ttl": "1m"}, "content[0].prompt_cache_breakpoint.ttl")):
+                reply = call(route, kind, {}, marked(**breakpoint))
+                self.assertEqual(reply.status, 400, breakpoint)
+                self.assertIn(says, reply.json["error"]["message"])
 
 
 if __name__ == "__main__":

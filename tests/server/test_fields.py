@@ -63,9 +63,9 @@ EXAMPLES = {
         ("/v1/chat/completions", {**OPENAI, "max_tokens": 1, "max_completion_tokens": 1, "logprobs": True, "top_logprobs": 1, "reasoning_effort": "low", "parallel_tool_calls": True,
                                   "tools": [{"type": "function", "function": {**FUNCTION, "strict": False}, "cache_control": None}, CUSTOM], "tool_choice": {"type": "allowed_tools", "allowed_tools": {
                                       "mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}},
-                                  "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "auto"}, "safety_identifier": "s", "metadata": {},
+                                  "prompt_cache_key": "k", "prompt_cache_options": {"mode": "explicit", "ttl": "30m"}, "safety_identifier": "s", "metadata": {},
                                   "store": False, "service_tier": "auto", "verbosity": "low", "modalities": ["text"], "function_call": "none",
-                                  "messages": [{**USER, "name": "n", "content": [{**PART, "prompt_cache_breakpoint": {"mode": "auto"}}]},
+                                  "messages": [{**USER, "name": "n", "content": [{**PART, "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"}}]},
                                                {"role": "assistant", "refusal": "no", "reasoning_content": "Hm.", "reasoning": None, "thinking": None, "audio": None, "annotations": [],
                                                 "id": "m", "parsed": None, "reasoning_details": [], "cache_control": None, "tool_calls": [
                                                    {"id": "1", "type": "function", "index": 0, "extra_content": {}, "cache_control": None, "function": {
@@ -79,21 +79,21 @@ EXAMPLES = {
                                   "tool_choice": {"type": "function", "function": {"name": "f"}}}),
         ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "tools": [CUSTOM], "tool_choice": {"type": "custom", "custom": {"name": "c"}}}),
         ("/v1/chat/completions", {**EXTRAS, "messages": [USER], "max_tokens": 1, "grammar": "root ::= [a-z]*", "chat_template_kwargs": {"a": 1}}),
-        ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "json_schema": SCHEMA}),
+        ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "json_schema": SCHEMA, "prompt_cache_retention": "24h"}),
         ("/v1/chat/completions", {"messages": [USER, {"role": "assistant", "content": "x"}], "max_tokens": 1, "continue_final_message": True}),
     ],
     "OpenAI: responses": [
         ("/v1/responses", {"model": "default", "instructions": "x", "stream": False, "max_output_tokens": 1, "temperature": 0.5, "top_p": 0.9, "top_logprobs": 1, "store": False,
                            "include": ["message.output_text.logprobs"], "truncation": "auto", "parallel_tool_calls": True, "previous_response_id": None,
                            "text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"effort": "low", "summary": "auto", "generate_summary": None, "context": None},
-                           "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {}, "user": "u", "safety_identifier": "s", "metadata": {},
+                           "prompt_cache_key": "k", "prompt_cache_retention": "24h", "user": "u", "safety_identifier": "s", "metadata": {},
                            "service_tier": "auto", "stream_options": {"include_obfuscation": False}, "max_tool_calls": 1, "client_metadata": {},
                            "tools": [{"type": "function", **FUNCTION, "strict": False, "defer_loading": False, "output_schema": {}},
                                      {"type": "custom", "name": "c", "description": "d", "format": {"type": "text"}, "defer_loading": False},
                                      {"type": "namespace", "name": "g", "description": "d", "tools": [{"type": "function", **FUNCTION}]}],
                            "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
                            "input": [{"type": "additional_tools", "id": "a", "role": "developer", "tools": [{"type": "function", "name": "h", "parameters": SCHEMA}]},
-                                     {**USER, "type": "message", "content": [{"type": "input_text", "text": "x", "prompt_cache_breakpoint": {}}]},
+                                     {**USER, "type": "message", "content": [{"type": "input_text", "text": "x", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"}}]},
                                      {"type": "reasoning", "id": "r", "status": "completed", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": None,
                                       "content": [{"type": "reasoning_text", "text": "Hm."}]},
                                      {"type": "message", "id": "m", "status": "completed", "phase": "final", "role": "assistant", "content": [
@@ -102,10 +102,11 @@ EXAMPLES = {
                                       "execution": None},
                                      {"type": "custom_tool_call", "call_id": "2", "name": "c", "namespace": None, "input": "x"},
                                      {"type": "function_call_output", "call_id": "1", "name": None, "namespace": None, "output": [
-                                         {"type": "input_text", "text": "y", "prompt_cache_breakpoint": None}]},
+                                         {"type": "input_text", "text": "y", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "30m"}}]},
                                      {"type": "custom_tool_call_output", "call_id": "2", "output": [{"type": "input_text", "text": "y"}]}]}),
         ("/v1/responses", {"input": "x", "max_output_tokens": 1, "text": {"format": {"name": "n", "description": "d", "strict": True, **FORM}}}),
-        ("/v1/responses", {"input": "x", "max_output_tokens": 1, "tools": [{"type": "custom", "name": "c"}], "tool_choice": {"type": "custom", "name": "c"}}),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 1, "prompt_cache_options": {"mode": "implicit", "ttl": "12h", "comparison_response_id": None}, "tools": [{"type": "custom", "name": "c"}],
+                           "tool_choice": {"type": "custom", "name": "c"}}),
     ],
     "OpenAI: completions": [
         ("/v1/completions", {**OPENAI, "prompt": "x", "max_tokens": 1, "logprobs": 1, "echo": True, "best_of": 1, "suffix": ""}),

@@ -17,34 +17,33 @@
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
 
-/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? The store's
- * eviction policy decides how long KV is kept, so the ttl must be valid and has no effect. */
-static bool is_marked(const json_t *block, const char *name, server_problem *p) {
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? */
+static bool is_marked(generation *gen, const json_t *block, const char *name, server_problem *p) {
+    static const generation_ttl ttls[] = {{"5m", 300}, {"1h", 3600}, {NULL, 0}};
     char prefix[96];
-    const char *type = "", *ttl = "5m";
+    const char *type = "";
     snprintf(prefix, sizeof(prefix), "%.60s.cache_control.", name);
     const json_t *mark = server_field_object(&(server_fields){block, p, ""}, "cache_control");
     if (!mark) return false;
     server_fields f = {mark, p, prefix};
     server_field_text(&f, "type", &type);
-    server_field_text(&f, "ttl", &ttl);
     if (!p->kind && strcmp(type, "ephemeral") != 0)
         server_fail(p, SERVER_INVALID, "cache_control", "%stype: is '%.40s': give ephemeral", prefix, type);
-    if (!p->kind && strcmp(ttl, "5m") != 0 && strcmp(ttl, "1h") != 0)
-        server_fail(p, SERVER_INVALID, "cache_control", "%sttl: is '%.40s': give 5m or 1h", prefix, ttl);
+    gen->retention_s = BASE_MAX(gen->retention_s, ttls[0].seconds);
+    generation_retain(gen, &f, "ttl", ttls);
     return true;
 }
 
 /* How many blocks of a content, or tools of a list, ask to be cached. */
-static int count_marks(const json_t *list, const char *name, server_problem *p) {
+static int count_marks(generation *gen, const json_t *list, const char *name, server_problem *p) {
     int n = 0;
-    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(json_array_get(list, i), name, p);
+    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(gen, json_array_get(list, i), name, p);
     return n;
 }
 
 static int anthropic_add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
     anthropic_add_content(gen, role, content, name, p);
-    int n = count_marks(content, name, p);
+    int n = count_marks(gen, content, name, p);
     if (n > 0) gen->n_marked = gen->n_messages;
     return n;
 }
@@ -130,12 +129,12 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     server_field_text(f, "model", &gen->model);
     if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
-    int marks = count_marks(server_field(f, "tools"), "tools", f->problem);
+    int marks = count_marks(gen, server_field(f, "tools"), "tools", f->problem);
     gen->marks_tools = marks > 0;
     if (system) marks += anthropic_add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
         marks += anthropic_parse_message(gen, json_array_get(messages, i), i, f->problem);
-    if (is_marked(f->object, "request", f->problem)) { /* of the request itself: its last block */
+    if (is_marked(gen, f->object, "request", f->problem)) { /* of the request itself: its last block */
         marks++;
         gen->n_marked = gen->n_messages;
     }

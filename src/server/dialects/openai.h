@@ -47,6 +47,12 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
     "prompt_cache_key prompt_cache_retention prompt_cache_options user metadata store service_tier safety_identifier " SERVER_EXTRA_FIELDS
 /* The fields that chat and text completions share. */
 void openai_parse_common(generation *gen, const server_fields *f);
+/* prompt_cache_key, prompt_cache_retention, prompt_cache_options. known: all fields inside the last. */
+void openai_parse_cache(generation *gen, const server_fields *f, const char *known);
+#define OPENAI_CACHE_FIELDS "mode ttl "
+/* The prompt_cache_breakpoint of each part of a content. name: of the content, in problems. */
+void openai_parse_breakpoints(generation *gen, const json_t *content, const char *name, server_problem *p);
+#define OPENAI_BREAKPOINT_FIELDS "mode ttl"
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 

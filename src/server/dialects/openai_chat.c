@@ -65,6 +65,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
         if (strcmp(roles[k].name, name) == 0) {
             generation_message(gen, roles[k].role, openai_chat_content(message, roles[k].role), types, content, p);
+            openai_parse_breakpoints(gen, json_object_get(message, "content"), content, p);
             parse_calls_and_results(gen, roles[k].role, &f);
             return;
         }
@@ -96,6 +97,7 @@ static const server_known_fields inside[] = {
                    "reasoning_details thinking cache_control id parsed"},
     {"messages[].content[]", SERVER_PART_FIELDS "refusal annotations id prompt_cache_breakpoint"},
     {"messages[].content[].source", SERVER_SOURCE_FIELDS},
+    {"messages[].content[].prompt_cache_breakpoint", OPENAI_BREAKPOINT_FIELDS},
     {"messages[].tool_calls[]", "id type function custom index extra_content cache_control"},
     {"messages[].tool_calls[].custom", "name input"},
     {"messages[].tool_calls[].function", "name arguments parsed_arguments"},

@@ -1,22 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_common.c: see openai.h. Owns nothing. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 
-/* Accepted and ignored: cache hits do not depend on a name, and entries stay within the budget until they are
- * evicted. */
-static void parse_cache_hints(const server_fields *f) {
-    static const char *const retentions[] = {"in_memory", "in-memory", "24h"};
-    const char *key = NULL, *retention = retentions[0];
-    bool known = false;
+/* Of cache breakpoints. */
+static const generation_ttl ttls[] = {{"30m", 1800}, {"12h", 43200}, {NULL, 0}};
+
+static void check_mode(const server_fields *f, bool can_be_implicit) {
+    const char *mode = "explicit";
+    server_field_text(f, "mode", &mode);
+    if (f->problem->kind || strcmp(mode, "explicit") == 0 || (can_be_implicit && strcmp(mode, "implicit") == 0)) return;
+    server_fail(f->problem, SERVER_INVALID, "mode", "'%smode' is '%.40s': give %sexplicit", f->prefix, mode, can_be_implicit ? "implicit or " : "");
+}
+
+/* Cache hits need neither a name nor breakpoints: of these fields, times to live alone have an effect. */
+void openai_parse_cache(generation *gen, const server_fields *f, const char *known) {
+    static const generation_ttl retentions[] = {{"in_memory", 0}, {"24h", 86400}, {"in-memory", 0}, {NULL, 0}};
+    const char *key = NULL;
+    const json_t *options = server_field_object(f, "prompt_cache_options");
+    const server_fields of_options = {options, f->problem, "prompt_cache_options."};
     server_field_text(f, "prompt_cache_key", &key);
-    server_field_text(f, "prompt_cache_retention", &retention);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(retentions); i++) known |= strcmp(retention, retentions[i]) == 0;
-    if (!known)
-        server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention", "'prompt_cache_retention' is '%.40s': give in_memory or 24h", retention);
+    generation_retain(gen, f, "prompt_cache_retention", retentions);
+    if (options && server_field(f, "prompt_cache_retention"))
+        server_fail(f->problem, SERVER_INVALID, "prompt_cache_retention",
+                    "'prompt_cache_retention' cannot be combined with 'prompt_cache_options': give prompt_cache_options.ttl alone");
+    if (!options) return;
+    generation_known(gen, &of_options, known);
+    check_mode(&of_options, true);
+    generation_retain(gen, &of_options, "ttl", ttls);
+}
+
+void openai_parse_breakpoints(generation *gen, const json_t *content, const char *name, server_problem *p) {
+    for (size_t i = 0; json_is_array(content) && i < json_array_size(content) && !p->kind; i++) {
+        char prefix[128];
+        snprintf(prefix, sizeof(prefix), "%.60s[%zu].prompt_cache_breakpoint.", name, i);
+        const server_fields part = {json_array_get(content, i), p, ""};
+        const server_fields f = {server_field_object(&part, "prompt_cache_breakpoint"), p, prefix};
+        if (!f.object) continue;
+        check_mode(&f, false);
+        generation_retain(gen, &f, "ttl", ttls);
+    }
 }
 
 void openai_parse_common(generation *gen, const server_fields *f) {
@@ -38,7 +65,7 @@ void openai_parse_common(generation *gen, const server_fields *f) {
     gen->has_seed = server_field_seed(f, "seed", &s->seed);
     generation_stops(gen, f, "stop");
     generation_bias(gen, f, "logit_bias");
-    parse_cache_hints(f);
+    openai_parse_cache(gen, f, OPENAI_CACHE_FIELDS);
     server_field_int(f, "prompt_logprobs", 0, RP_MAX_LOGPROBS, &gen->n_prompt_logprobs);
     if (gen->n_prompt_logprobs >= 0 && gen->stream)
         server_fail(f->problem, SERVER_UNSUPPORTED, "prompt_logprobs", "'prompt_logprobs' is not available in a stream: leave 'stream' out");

@@ -24,6 +24,7 @@ static void responses_ask_add_message(generation *gen, const server_fields *f) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(roles); i++)
         if (strcmp(roles[i].name, role) == 0) {
             generation_message(gen, roles[i].role, json_object_get(f->object, "content"), text_types, name, f->problem);
+            openai_parse_breakpoints(gen, json_object_get(f->object, "content"), name, f->problem);
             return;
         }
     server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, role);
@@ -50,6 +51,7 @@ static void add_output(generation *gen, const server_fields *f) {
     snprintf(name, sizeof(name), "%.40soutput", f->prefix);
     if (!f->problem->kind && !id) server_fail(f->problem, SERVER_INVALID, "input", "'%scall_id' is missing", f->prefix);
     generation_message(gen, RP_ROLE_TOOL, json_object_get(f->object, "output"), text_types, name, f->problem);
+    openai_parse_breakpoints(gen, json_object_get(f->object, "output"), name, f->problem);
     snprintf(name, sizeof(name), "%.40scall_id", f->prefix);
     generation_add_result(gen, id, false, name, f->problem);
 }
@@ -115,8 +117,10 @@ static const server_known_fields inside[] = {
                 "created_by input tools execution"},
     {"input[].content[]", SERVER_PART_FIELDS "refusal annotations logprobs parsed id prompt_cache_breakpoint"},
     {"input[].content[].source", SERVER_SOURCE_FIELDS},
+    {"input[].content[].prompt_cache_breakpoint", OPENAI_BREAKPOINT_FIELDS},
     {"input[].output[]", SERVER_PART_FIELDS "refusal annotations logprobs id prompt_cache_breakpoint"},
     {"input[].output[].source", SERVER_SOURCE_FIELDS},
+    {"input[].output[].prompt_cache_breakpoint", OPENAI_BREAKPOINT_FIELDS},
     {"tools[]", "type name description parameters strict defer_loading cache_control format tools output_schema"},
     {"tools[].tools[]", "type name description parameters strict defer_loading cache_control format output_schema"},
     {"input[].tools[]", "type name description parameters strict defer_loading cache_control format tools output_schema"},
@@ -179,6 +183,7 @@ int responses_parse(generation *gen, server_problem *p) {
     openai_parse_tools(gen, &f, OPENAI_FLAT);
     parse_reasoning(gen, &f);
     parse_include(gen, &f);
+    openai_parse_cache(gen, &f, OPENAI_CACHE_FIELDS "comparison_response_id");
     if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);

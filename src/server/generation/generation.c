@@ -555,6 +555,22 @@ void generation_bias(generation *gen, const server_fields *f, const char *name) 
     }
 }
 
+void generation_retain(generation *gen, const server_fields *f, const char *name, const generation_ttl *ttls) {
+    char names[NAME_BYTES] = "";
+    const char *given = NULL;
+    server_field_text(f, name, &given);
+    if (!given || f->problem->kind) return;
+    for (const generation_ttl *ttl = ttls; ttl->name; ttl++) {
+        if (strcmp(ttl->name, given) == 0) {
+            gen->retention_s = BASE_MAX(gen->retention_s, ttl->seconds);
+            return;
+        }
+        const size_t n = strlen(names);
+        snprintf(names + n, sizeof(names) - n, "%s%s", n == 0 ? "" : " or ", ttl->name);
+    }
+    server_fail(f->problem, SERVER_INVALID, name, "'%s%s' is '%.40s': give %s", f->prefix, name, given, names);
+}
+
 /* An empty one is none, as in llama.cpp's server. */
 static void parse_grammar(generation *gen, const server_fields *f) {
     const char *grammar = NULL;

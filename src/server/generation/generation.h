@@ -217,6 +217,7 @@ typedef struct generation {
     const char *model;      /* NULL: any */
     size_t n_earlier;       /* items of the input that come from the answer before it (kept_answers.h) */
     const char *cache_salt; /* NULL: none */
+    int32_t retention_s;    /* the longest time for which the request asks to keep its prompt in the cache; 0: none (generation_retain) */
     const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
     int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
@@ -299,6 +300,12 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 void generation_top_k(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
+/* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the longest time counts. */
+typedef struct generation_ttl {
+    const char *name; /* "5m" */
+    int32_t seconds;  /* 0: as long as without it */
+} generation_ttl;
+void generation_retain(generation *gen, const server_fields *f, const char *name, const generation_ttl *ttls);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
  * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar, grammar_trigger,
  * enable_thinking, reasoning_effort, chat_template_kwargs, include_reasoning, stop_in_reasoning, and SERVER_GUIDED_FIELDS. */
