@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adapters.c: the LoRA adapter of a request: where it is switched on, and what names KV that is computed with it.
+/* adapters.c: the LoRA adapter of a request: where it is switched on.
  *
  *   ordinary    modules: keys of the adapter (fallback.c)      text: a root of the adapter
  *   activated   | base model: keys and root of the base | invocation tokens, rest, answer: a root of the adapter |
  *                                                       from
  *
- * The root of the adapter is named by the base's root, by the adapter with its scale, and by the tokens between the two. The submitting
- * thread, except job_adapt_roots, which the engine's thread calls as well. */
+ * The root of the adapter is that of a scope (job_tokens.c), which the adapter with its scale names as well. The submitting thread, except
+ * job_find_switch, which the engine's thread calls as well. */
 #include <math.h>
 
 #include "base/error.h"
@@ -71,30 +71,11 @@ int job_activate_adapter(rp_job *c, rp_error *err) {
     return RP_OK;
 }
 
-/* ---- keys ---- */
+/* ---- the switch ---- */
 
-/* n_before: tokens that the base model computes. */
-static base_key name_adapted(const rp_job *c, int32_t n_before) {
-    base_hash h;
-    base_key key;
-    base_hash_init(&h, "reprise adapted text 1");
-    base_hash_key(&h, &c->root.key);
-    base_hash_key(&h, &c->adapter.key);
-    base_hash_u64(&h, (uint64_t)n_before);
-    for (int32_t i = 0; i < n_before; i++) {
-        base_hash_u64(&h, (uint64_t)c->tokens[i]);
-        base_hash_u64(&h, (uint64_t)c->positions[i]);
-    }
-    base_hash_final(&h, &key);
-    return key;
-}
-
-void job_adapt_roots(rp_job *c) {
-    int32_t n = 0;
+int32_t job_find_switch(rp_job *c) {
     c->switch_at = 0;
-    if (!c->adapter.adapter) return;
-    while (n < c->n_prompt && c->positions[n] < c->adapter.from) n++;
-    const base_key key = name_adapted(c, n);
-    *(n > 0 ? &c->switch_key : &c->root.key) = key;
-    c->switch_at = n;
+    if (!c->adapter.adapter) return INT32_MAX;
+    while (c->switch_at < c->n_prompt && c->positions[c->switch_at] < c->adapter.from) c->switch_at++;
+    return c->switch_at;
 }

@@ -82,8 +82,10 @@ static void job_free_plan(rp_job *c) {
     base_free(c->request->pieces);
     base_free(c->tokens);
     base_free(c->positions);
+    base_free(c->scopes);
     base_free(c->other.tokens);
     base_free(c->other.positions);
+    base_free(c->other.scopes);
     prompt_lookup_close(&c->prompt_lookup);
     answer_close(&c->answer);
     embedding_close(&c->embedding);

@@ -66,6 +66,12 @@ typedef struct job_moved {
     int32_t n_shift_recomputed;  /* tokens before them that are recomputed */
 } job_moved;
 
+/* Own tokens from `first` on, up to those of the next scope: what they attend to besides one another. */
+typedef struct job_scope {
+    int32_t first;
+    base_key root; /* of these tokens in the prefix tree (job_tokens.c) */
+} job_scope;
+
 /* A request, or the parameters of another kind of job. Written by the submitting thread until the job is queued. */
 typedef struct job_request {
     uint64_t number;
@@ -102,11 +108,12 @@ struct rp_job {
     bool exact;        /* the plan runs flat: scopes are ignored */
     kv_format format;  /* of its own tokens: the engine's for text when it was planned */
     scaffold_form other; /* the form of the prompt that is not in use */
-    span_root root;    /* of the tokens below, in the prefix tree: its tenant's salt, and a name of the views before them */
+    base_key salt;     /* of its tenant */
+    job_scope *scopes; /* [cap_scopes] of the tokens below; the first one is that of token 0 */
+    int32_t n_scopes, cap_scopes;
     adapter_use adapter; /* what its tokens are computed with */
     bool is_inactive;    /* an activated adapter was given, and the prompt does not have its invocation tokens */
-    int32_t switch_at;   /* > 0: the first of the tokens below that is, as earlier ones are the base model's; */
-    base_key switch_key; /* and the key of the root of those from there on */
+    int32_t switch_at;   /* > 0: the first of the tokens below that is, as earlier ones are the base model's: a scope begins there */
     /* Tokens that are not views, by rising position, then those of the answer. [cap_tokens] */
     int32_t *tokens, *positions;
     int32_t n_prompt, n_tokens, cap_tokens, n_runs; /* n_tokens: those of the answer included; n_runs: runs of consecutive positions in the prompt */
@@ -169,25 +176,31 @@ int job_plan(rp_job *c, const rp_request *request, rp_error *err);
 int job_take_adapter(rp_job *c, const rp_request *o, rp_error *err);
 /* The plan is final: finds the invocation of an activated adapter, or does without it. RP_ERR_UNSUPPORTED, RP_ERR_MEMORY. */
 int job_activate_adapter(rp_job *c, rp_error *err);
-/* The tokens were listed: their roots are those of the adapter. */
-void job_adapt_roots(rp_job *c);
+/* The token from which on the adapter computes the tokens below; INT32_MAX: there is none. Sets switch_at. */
+int32_t job_find_switch(rp_job *c);
 
 /* ---- job_tokens.c ---- */
 
+/* Allocates the scopes of the plan's tokens. RP_ERR_MEMORY. */
+int job_open_scopes(rp_job *c, rp_error *err);
 /* Lists the tokens of the flat prompt instead, in rising position. RP_ERR_MEMORY. */
 int job_list_flat(rp_job *c, rp_error *err);
-/* Lists the tokens and positions of the plan's runs, after the plan has changed. The arrays are large enough. */
+/* Lists the tokens, positions and scopes of the plan's runs, after the plan has changed. The arrays are large enough. */
 void job_list_runs(rp_job *c);
-/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. */
-void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n);
+/* Instead: n tokens at their positions, both owned by the job from then on, of the tenant of that salt, in c->format. RP_ERR_MEMORY: they
+ * remain the caller's. */
+int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n, rp_error *err);
 /* Lists the tokens of a resumed answer after those of the prompt. */
 void job_list_resumed(rp_job *c);
 /* Tokens that are known, and computed or found, before the first one is sampled. */
 static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_resumed; }
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
 base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
-/* The root of its tokens from switch_at on. */
-static inline span_root job_switch_root(const rp_job *c) { return (span_root){.salt = c->root.salt, .key = c->switch_key}; }
+/* The root of its k-th scope, and the end of the scope's tokens: that of the last one is open. */
+static inline span_root job_scope_root(const rp_job *c, int32_t k) { return (span_root){.salt = c->salt, .key = c->scopes[k].root}; }
+static inline int32_t job_scope_end(const rp_job *c, int32_t k) { return k + 1 < c->n_scopes ? c->scopes[k + 1].first : INT32_MAX; }
+/* The scope of its token i. */
+int32_t job_scope_of(const rp_job *c, int32_t i);
 /* The number of runs of consecutive positions. */
 int32_t job_count_runs(const int32_t *positions, int32_t n);
 /* Most blocks that n own tokens of the job take, tokens that may be selected for recomputation included. */

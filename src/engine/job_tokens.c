@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_tokens.c: the tokens that a job computes itself, after its views: their list, the key of their context, their
- * blocks. */
+/* job_tokens.c: the tokens that a job computes itself: their list, what they attend to, their blocks.
+ *
+ *   by position   | text | view A | text | view B | text, answer |
+ *   scopes        | 0    |        | 1    |        | 2            |
+ *
+ *   root of scope 0       the root of plain text (job_text_root); after views, H(that, views)
+ *   root of scope k + 1   H(root of scope k, its tokens and their positions, the views between the two)
+ *
+ * A token attends to lower positions only. Text before all views therefore has the KV and the key of an ordinary prefix, and text between views
+ * does not depend on those after it. A new scope begins where a view has a visible slot before the next token: the positions skip that slot, so
+ * no span has tokens of two scopes. An adapter that is switched on at a token begins one as well, and is in its root. */
 #include <string.h>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/hash.h"
+#include "base/memory.h"
 #include "engine/engine_internal.h"
 
 /* Positions of all runs, which rise from run to run (plan.h). */
@@ -35,42 +46,96 @@ base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format forma
     return key;
 }
 
-/* The key of the context before the tokens: none, or the plan's views, each with its visible slots. The views may be
- * shared; the tokens after them belong to the tenant. */
-static base_key name_root(const rp_job *c) {
-    const pml_plan *p = c->plan;
-    base_key key;
-    base_hash h;
-    if (p->n_cached == 0 || c->exact) return job_text_root(c->engine, &c->root.salt, c->format);
-    base_hash_init(&h, "reprise plan 1");
-    base_hash_key(&h, &c->root.salt);
-    for (size_t i = 0; i < p->n_items; i++) {
-        const pml_item *item = &p->items[i];
-        if (!item->is_view) continue;
-        const pml_segment *s = &p->layout->segments[item->segment];
-        const base_key name = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
-        base_hash_key(&h, &name);
-        base_hash_u64(&h, (uint64_t)(int64_t)item->shift);
-        base_hash_u64(&h, (uint64_t)item->n_tokens);
-        base_hash_u64(&h, (uint64_t)s->n_holes);
-        for (int32_t k = 0; k < s->n_holes; k++) {
-            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
-            base_hash_u64(&h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
-        }
-        base_hash_u64(&h, (uint64_t)item->n_again);
-        for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(&h, (uint64_t)pml_item_again(p, item)[k]);
+/* ---- scopes ---- */
+
+/* A view as the tokens after it see it. */
+static void hash_view(const pml_plan *p, const pml_item *item, base_hash *h) {
+    const pml_segment *s = &p->layout->segments[item->segment];
+    const base_key name = item->reduced ? pml_reduced_key(s, 0) : pml_segment_keys(p->layout, s)[s->n_spans - 1];
+    base_hash_key(h, &name);
+    base_hash_u64(h, (uint64_t)(int64_t)item->shift);
+    base_hash_u64(h, (uint64_t)item->n_tokens);
+    base_hash_u64(h, (uint64_t)s->n_holes);
+    for (int32_t k = 0; k < s->n_holes; k++) {
+        base_hash_u64(h, (uint64_t)pml_segment_holes(p->layout, s)[k].offset);
+        base_hash_u64(h, (uint64_t)pml_segment_holes(p->layout, s)[k].len);
     }
-    if (c->format != c->engine->formats.text) base_hash_u64(&h, kv_format_identity(c->format));
-    base_hash_final(&h, &key);
-    return key;
+    base_hash_u64(h, (uint64_t)item->n_again);
+    for (int32_t k = 0; k < item->n_again; k++) base_hash_u64(h, (uint64_t)pml_item_again(p, item)[k]);
 }
+
+/* The first view from item `at` on; NULL: there is none. */
+static const pml_item *next_view(const pml_plan *p, size_t at) {
+    while (at < p->n_items && !p->items[at].is_view) at++;
+    return at < p->n_items ? &p->items[at] : NULL;
+}
+
+/* Does the token at pos attend to the view? NULL: no. */
+static bool is_seen(const pml_plan *p, const pml_item *view, int32_t pos) { return view && pml_item_first_position(p, view) < pos; }
+
+static void hash_tokens(const rp_job *c, int32_t begin, int32_t end, base_hash *h) {
+    base_hash_u64(h, (uint64_t)(end - begin));
+    for (int32_t i = begin; i < end; i++) {
+        base_hash_u64(h, (uint64_t)c->tokens[i]);
+        base_hash_u64(h, (uint64_t)c->positions[i]);
+    }
+}
+
+/* The root of the tokens from i on: those from `begin` to i have the root `before`. *view: the next view; moves to the first that token i does
+ * not attend to. */
+static base_key name_scope(const rp_job *c, const base_key *before, int32_t begin, int32_t i, const pml_item **view) {
+    const pml_plan *p = c->plan;
+    uint64_t n_views = 0;
+    base_key root;
+    base_hash h;
+    base_hash_init(&h, "reprise text scope 1");
+    base_hash_key(&h, before);
+    hash_tokens(c, begin, i, &h);
+    for (; is_seen(p, *view, c->positions[i]); *view = next_view(p, (size_t)(*view - p->items) + 1), n_views++) hash_view(p, *view, &h);
+    base_hash_u64(&h, n_views);
+    if (c->adapter.adapter && i == c->switch_at) base_hash_key(&h, &c->adapter.key);
+    base_hash_final(&h, &root);
+    return root;
+}
+
+/* The scopes of the tokens: of a flat prompt, without views. */
+static void list_scopes(rp_job *c, bool flat) {
+    const pml_item *view = flat ? NULL : next_view(c->plan, 0);
+    const int32_t switch_at = job_find_switch(c);
+    base_key root = job_text_root(c->engine, &c->salt, c->format);
+    c->n_scopes = 0;
+    for (int32_t i = 0, begin = 0; i < c->n_prompt; i++) {
+        const bool grows = i == switch_at || is_seen(c->plan, view, c->positions[i]);
+        if (!grows && i > 0) continue;
+        if (grows) root = name_scope(c, &root, begin, i, &view);
+        BASE_ASSERT(c->n_scopes < c->cap_scopes);
+        c->scopes[c->n_scopes++] = (job_scope){i, root};
+        begin = i;
+    }
+    BASE_ASSERT(!view); /* the last token of a plan is at the highest position */
+}
+
+int job_open_scopes(rp_job *c, rp_error *err) {
+    int32_t n = 2; /* one without views, one of the adapter */
+    for (size_t i = 0; i < c->plan->n_items; i++) n += c->plan->items[i].is_view;
+    if (!(c->scopes = base_alloc((size_t)n * sizeof(*c->scopes)))) return base_fail_memory(err, (uint64_t)n * sizeof(*c->scopes), "a prompt");
+    c->cap_scopes = n;
+    return RP_OK;
+}
+
+int32_t job_scope_of(const rp_job *c, int32_t i) {
+    int32_t k = 0;
+    while (k + 1 < c->n_scopes && c->scopes[k + 1].first <= i) k++;
+    return k;
+}
+
+/* ---- the list ---- */
 
 void job_list_runs(rp_job *c) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh;
     list_runs(c->plan, c->tokens, c->positions);
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
-    c->root.key = name_root(c);
-    job_adapt_roots(c);
+    list_scopes(c, false);
     job_list_resumed(c);
 }
 
@@ -85,20 +150,23 @@ void job_list_resumed(rp_job *c) {
 
 int job_list_flat(rp_job *c, rp_error *err) {
     c->n_prompt = c->n_tokens = c->plan->n_fresh + c->plan->n_cached;
-    c->root.key = name_root(c);
     int rc = pml_plan_flatten(c->plan, c->tokens, c->positions, err);
     if (rc) return rc;
     c->n_runs = job_count_runs(c->positions, c->n_prompt);
-    job_adapt_roots(c);
+    list_scopes(c, true);
     return RP_OK;
 }
 
-void job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n) {
-    c->root = (span_root){.salt = *salt, .key = job_text_root(c->engine, salt, c->format)};
+int job_take_tokens(rp_job *c, const base_key *salt, int32_t *tokens, int32_t *positions, int32_t n, rp_error *err) {
+    if (!(c->scopes = base_alloc(sizeof(*c->scopes)))) return base_fail_memory(err, sizeof(*c->scopes), "a job");
+    c->salt = *salt;
     c->tokens = tokens;
     c->positions = positions;
     c->n_prompt = c->n_tokens = c->cap_tokens = n;
     c->n_runs = job_count_runs(positions, n);
+    c->n_scopes = c->cap_scopes = 1;
+    c->scopes[0] = (job_scope){0, job_text_root(c->engine, salt, c->format)};
+    return RP_OK;
 }
 
 int32_t job_most_found(const rp_job *c) {

@@ -96,7 +96,7 @@ static int name_modules(const rp_job *c, names_owner *o, rp_error *err) {
 
 /* ---- text ---- */
 
-/* Own tokens [begin, end) after one root. *named: the end of the last token with a name. */
+/* Own tokens [begin, end) of one scope. *named: the end of the last token with a name. */
 static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32_t end, int32_t *named, names_owner *o, rp_error *err) {
     const uint64_t token_bytes = names_token_bytes(c->engine, c->format);
     span_chain chain = span_chain_begin(&c->engine->cluster_key, root);
@@ -113,11 +113,12 @@ static int name_text(const rp_job *c, const base_key *root, int32_t begin, int32
 }
 
 static int name_own_tokens(const rp_job *c, names_owner *o, rp_error *err) {
-    const int32_t most = job_most_found(c), first = c->switch_at > 0 ? BASE_MIN(c->switch_at, most) : most;
+    const int32_t most = job_most_found(c);
     int32_t named = 0;
-    if (!c->shares) return RP_OK;
-    int rc = name_text(c, &c->root.key, 0, first, &named, o, err);
-    return rc || first == most ? rc : name_text(c, &c->switch_key, first, most, &named, o, err);
+    int rc = RP_OK;
+    for (int32_t k = 0; k < c->n_scopes && c->shares && !rc; k++)
+        rc = name_text(c, &c->scopes[k].root, c->scopes[k].first, BASE_MIN(most, job_scope_end(c, k)), &named, o, err);
+    return rc;
 }
 
 /* ---- of a request ---- */

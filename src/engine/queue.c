@@ -72,8 +72,7 @@ static int32_t expected_tokens(const rp_engine *e, const rp_job *c) {
         const pml_layout *l = c->request->schema ? c->request->schema->layout : NULL;
         return l && c->next_segment < l->n_segments ? l->segments[c->next_segment].n_tokens : 0;
     }
-    const int32_t most = c->switch_at > 0 ? BASE_MIN(c->switch_at, job_most_found(c)) : job_most_found(c);
-    const size_t found = c->shares ? span_tree_peek(e->tree, &c->root, c->tokens, c->positions, (size_t)BASE_MAX(most, 0), NULL, NULL) : 0;
+    const size_t found = c->shares ? prefix_peek(e, c, NULL, NULL) : 0;
     return c->n_prompt - (int32_t)found + missing_module_tokens(e, c);
 }
 

@@ -99,8 +99,8 @@ static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
 static int request_find_schema(rp_job *c, const rp_request *o, const char *name, rp_error *err) {
     rp_schema **schema = &job_draft(c)->schema;
     const rp_schema_options options = {.kv_format = o->kv_format};
-    int rc = o->schema ? engine_make_schema(c->engine, &c->root.salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
-                       : engine_find_schema(c->engine, &c->root.salt, name, schema, err);
+    int rc = o->schema ? engine_make_schema(c->engine, &c->salt, o->schema, strlen(o->schema), "schema", NULL, &options, schema, err)
+                       : engine_find_schema(c->engine, &c->salt, name, schema, err);
     if (!rc) rc = engine_use_schema(c->engine, schema, &c->adapter, err);
     if (rc || !o->schema || strcmp((*schema)->name, name) == 0) return rc;
     return base_fail(err, RP_ERR_NAME, "the prompt is for schema '%.100s', and the request's own is '%.100s'", name, (*schema)->name);
@@ -122,7 +122,7 @@ static int build_prompt(rp_job *c, const rp_request *o, const char *name, rp_err
     if (!rc && !schema && o->schema)
         return base_fail(err, RP_ERR_CONFLICT, "the prompt has no schema, but the request has one: name it in rp_prompt_new");
     if (!rc && schema) rc = request_find_schema(c, o, schema, err);
-    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->root.salt, name, o->kv_format, &job_draft(c)->schema, err);
+    else if (!rc) rc = engine_prompt_make_schema(o->built, c->engine, &c->salt, name, o->kv_format, &job_draft(c)->schema, err);
     if (!rc && !schema) rc = engine_use_schema(c->engine, &job_draft(c)->schema, &c->adapter, err);
     return rc ? rc : engine_prompt_build(o->built, c->request->schema->document, name, &job_draft(c)->document, err);
 }
@@ -137,7 +137,7 @@ static int plan_embedding(rp_job *c, const rp_request *o, rp_error *err) {
 }
 
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
-    int rc = engine_salt(c->engine, o->tenant, &c->root.salt, err);
+    int rc = engine_salt(c->engine, o->tenant, &c->salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
     if (rc) return rc;
     c->format = engine_text_format(c->engine);
@@ -192,6 +192,8 @@ static int list_tokens(rp_job *c, rp_error *err) {
     c->tokens = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     c->positions = base_alloc((size_t)c->cap_tokens * sizeof(int32_t));
     if (!c->tokens || !c->positions) return base_fail_memory(err, (uint64_t)c->cap_tokens * sizeof(int32_t), "a prompt");
+    const int rc = job_open_scopes(c, err);
+    if (rc) return rc;
     if (c->exact) return job_list_flat(c, err);
     job_list_runs(c);
     return RP_OK;

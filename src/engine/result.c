@@ -116,15 +116,6 @@ static void describe_run(rp_job *c, const pml_item *item, const char *path) {
     }
 }
 
-/* Of the first visible slot of a view; holes and recomputed tokens have their own lines. */
-static int32_t first_position(const pml_plan *p, const pml_item *view) {
-    const int32_t *again = pml_item_again(p, view);
-    pml_slots slots = pml_item_slots(p, view);
-    int32_t slot = 0;
-    for (int32_t k = 0; pml_slots_next(&slots, &slot) && k < view->n_again && again[k] == slot;) k++;
-    return view->pos + slot;
-}
-
 /* The share that is asked for; of auto, the one that its spans have. */
 static float kept_share(const pml_segment *s, int32_t n_own, const segment_need *need) {
     if (s->keep != REDUCTION_AUTO) return (float)s->keep / REDUCTION_ALL;
@@ -141,7 +132,7 @@ static float kept_share(const pml_segment *s, int32_t n_own, const segment_need 
 /* Numbers of a reduced view: its positions from the first own token to the last one, in steps. */
 static int32_t count_kept_shares(const pml_plan *p, const pml_item *view, int32_t step) {
     pml_slots slots = pml_item_slots(p, view);
-    const int32_t first = first_position(p, view) - view->pos;
+    const int32_t first = pml_item_first_position(p, view) - view->pos;
     int32_t last = first;
     for (int32_t slot; pml_slots_next(&slots, &slot);) last = slot;
     return (last - first) / step + 1;
@@ -208,7 +199,7 @@ static void describe_view(rp_job *c, const pml_item *item, const char *path, con
     const pml_segment *s = &l->segments[item->segment];
     rp_plan_item *out = &c->result->plan[c->result->n_plan++];
     *out = (rp_plan_item){.is_view = true, .exact = item->exact && item->has_format, .module = path, .n_tokens = item->n_counted,
-                          .position = first_position(c->plan, item),
+                          .position = pml_item_first_position(c->plan, item),
                           .shift = item->shift, .tier = need->missed ? "computed" : need->from_disk ? "disk" : "ram", .reason = need->reason,
                           .kept = item->reduced ? kept_share(s, item->n_counted, need) : 1,
                           .kept_by = item->reduced ? reduction_method_name(l->formats.method) : "",

@@ -27,7 +27,7 @@ static int job_queue(rp_job *c, rp_error *err) {
     int rc = engine_check_computes(e, err);
     if (!rc) rc = answer_stream_reserve(c->request->options.stream, err);
     if (rc) return rc;
-    BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->root.salt, &(base_key){{0}})); /* invariant 7 */
+    BASE_ASSERT(c->kind != JOB_REQUEST || !base_key_equal(&c->salt, &(base_key){{0}})); /* invariant 7 */
     job_draft(c)->submitted_us = base_clock_us() - c->request->planned_us;
     if (c->request->options.deadline_ms > 0) job_draft(c)->deadline_us = c->request->submitted_us + (uint64_t)c->request->options.deadline_ms * 1000;
     pthread_mutex_lock(&e->lock);
@@ -103,8 +103,8 @@ static int new_prefill_job(rp_job **out, rp_engine *e, const char *tenant, const
     rp_job *c = *out;
     job_draft(c)->options.on_progress = on_progress;
     job_draft(c)->options.user = user;
-    if (!(rc = engine_salt(e, tenant, &c->root.salt, err))) job_draft(c)->flow = c->root.salt;
-    if (rc || (rc = engine_find_schema(e, &c->root.salt, name, &job_draft(c)->schema, err)) ||
+    if (!(rc = engine_salt(e, tenant, &c->salt, err))) job_draft(c)->flow = c->salt;
+    if (rc || (rc = engine_find_schema(e, &c->salt, name, &job_draft(c)->schema, err)) ||
         (rc = engine_use_schema(e, &job_draft(c)->schema, NULL, err))) {
         job_free(c);
         *out = NULL;

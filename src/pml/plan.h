@@ -110,6 +110,9 @@ pml_slots pml_item_slots(const pml_plan *p, const pml_item *view);
 /* Returns false at the end. */
 bool pml_slots_next(pml_slots *s, int32_t *slot);
 
+/* The position of the first slot of a view that is neither a hole nor recomputed. */
+int32_t pml_item_first_position(const pml_plan *p, const pml_item *view);
+
 /* The recomputed slots of a view. */
 static inline const int32_t *pml_item_again(const pml_plan *p, const pml_item *view) {
     return view->n_again > 0 ? p->again + view->first_again : NULL;

@@ -70,6 +70,14 @@ bool pml_slots_next(pml_slots *s, int32_t *slot) {
     return *slot < s->n;
 }
 
+int32_t pml_item_first_position(const pml_plan *p, const pml_item *view) {
+    const int32_t *again = pml_item_again(p, view);
+    pml_slots slots = pml_item_slots(p, view);
+    int32_t slot = 0;
+    for (int32_t k = 0; pml_slots_next(&slots, &slot) && k < view->n_again && again[k] == slot;) k++;
+    return view->pos + slot;
+}
+
 /* ---- tokens that are computed again ---- */
 
 static int insert_run(pml_plan *p, const pml_item *run, rp_error *err) {

@@ -300,10 +300,10 @@ int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens
     return rc;
 }
 
-bool span_path_has_turn(const span_path *path) {
-    for (size_t i = 1; i < path->n_steps; i++)
-        if (is_root(path->steps[i].node)) return true;
-    return false;
+size_t span_path_turns(const span_path *path) {
+    size_t n = 0;
+    for (size_t i = 1; i < path->n_steps; i++) n += is_root(path->steps[i].node);
+    return n;
 }
 
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,

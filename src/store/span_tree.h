@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* span_tree.h: the prefix tree: a radix tree over the tokens of cached text. Its nodes are spans.
  *
- *   root     the owner of the text (a tenant's salt), and a key: everything before the first token (the salt itself for
- *            plain text, the views of a plan, with the salt, for a prompt of modules)
+ *   root     the owner of the text (a tenant's salt), and a key: everything that the first token attends to (the salt itself for
+ *            plain text; the salt, views and tokens at lower positions for text after modules)
  *   node     tokens at consecutive positions after the first `at` tokens of its parent, and the span with their KV
  *
  *       root -- [You are a concise guide. Today is] -- [Monday. ...]
@@ -79,9 +79,9 @@ int span_tree_match(span_tree *t, const span_root *root, const int32_t *tokens, 
                     rp_error *err);
 /* Continues a path that has matched all of its tokens so far from another root: tokens from path->n_tokens on, up to n, of KV that is computed
  * in another way than the tokens before them, which the root's key names. The path then has a step of that root, without a span.
- * RP_ERR_MEMORY. */
+ * RP_ERR_MEMORY. span_path_turns: how often a path was continued like this. */
 int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n, rp_error *err);
-bool span_path_has_turn(const span_path *path);
+size_t span_path_turns(const span_path *path);
 /* Calls fn with the keys of the spans of such a match, in order, until it returns false; fn NULL: counts only. Takes
  * no references and counts no use. Returns the number of matched tokens: a match may have fewer, if a record is
  * unreadable or a window needs freed KV. */

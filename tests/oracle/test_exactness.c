@@ -364,6 +364,68 @@ static void a_scaffold_of_everything_gives_the_bytes_of_exact(void **state) {
     }
 }
 
+/* ---- text shared by prompts with different modules --------------------------------------------------------------- */
+
+#define SHARED_TEXTS 3
+#define SHARED_MODULES 4
+
+/* Texts and modules of a few, in random order, each module at most once: many prompts begin alike. */
+static void sharing_prompt(base_buffer *prompt, tiny_random *r, const base_buffer texts[SHARED_TEXTS]) {
+    static const char *const qualities[] = {"reuse", "link:1", "link:70", "reuse"};
+    bool taken[SHARED_MODULES] = {false};
+    if (base_buffer_printf(prompt, "<prompt schema=\"s\" quality=\"%s\">", qualities[tiny_random_below(r, 4)])) abort();
+    for (int i = 0; i < 5; i++) {
+        const size_t module = tiny_random_below(r, SHARED_MODULES);
+        if (i % 2 == 0 || taken[module]) put(prompt, texts[i < 2 ? 0 : tiny_random_below(r, SHARED_TEXTS)].data);
+        else if (base_buffer_printf(prompt, "<m%zu/>", module)) abort();
+        taken[module] |= i % 2 == 1;
+    }
+    put(prompt, "</prompt>");
+}
+
+static void prompts_that_share_text_give_the_bytes_of_cold_runs(void **state) {
+    tiny_random r = {.state = seed + 6};
+    int64_t cached = 0;
+    (void)state;
+    for (int i = 0; i < rounds; i++) {
+        const oracle_model *m = &models[i % N_MODELS];
+        base_buffer schema = BASE_BUFFER(1 << 20), texts[SHARED_TEXTS];
+        settings s = usual;
+        s.format = formats[i % 4];
+        put(&schema, tiny_random_below(&r, 2) ? "<schema name=\"s\" scope=\"module\">" : "<schema name=\"s\">");
+        for (int k = 0; k < SHARED_MODULES; k++) {
+            if (base_buffer_printf(&schema, "<module name=\"m%d\">", k)) abort();
+            put_tokens(&schema, &r, m, some_length(&r));
+            put(&schema, "</module>");
+        }
+        put(&schema, "</schema>");
+        for (int k = 0; k < SHARED_TEXTS; k++) {
+            texts[k] = BASE_BUFFER(1 << 20);
+            put_tokens(&texts[k], &r, m, some_length(&r));
+        }
+        rp_engine *engine = new_engine(m, s, schema.data);
+        for (int k = 0; k < 8; k++) {
+            base_buffer prompt = BASE_BUFFER(1 << 20);
+            oracle_run cold, warm;
+            sharing_prompt(&prompt, &r, texts);
+            ask_new(&cold, m, s, schema.data, prompt.data, RP_REUSE_OFF);
+            ask(&warm, engine, prompt.data, RP_REUSE_ON, 0);
+            if (warm.rc) fail_msg("%s", warm.err.message);
+            check_same(&cold, &warm, schema.data, prompt.data, "after other prompts");
+            for (int32_t n = 0; n < warm.result->n_plan; n++)
+                if (strcmp(warm.result->plan[n].module, "prompt") == 0 && warm.result->plan[n].is_view) cached += warm.result->plan[n].n_tokens;
+            oracle_run_free(&cold);
+            oracle_run_free(&warm);
+            base_buffer_free(&prompt);
+        }
+        rp_engine_free(engine);
+        for (int k = 0; k < SHARED_TEXTS; k++) base_buffer_free(&texts[k]);
+        base_buffer_free(&schema);
+    }
+    printf("exactness: %lld tokens of text were cached\n", (long long)cached);
+    assert_true(cached > 0);
+}
+
 /* ---- eviction -------------------------------------------------------------------------------------------------- */
 
 typedef struct eviction_tally {
@@ -442,6 +504,7 @@ int main(void) {
         cmocka_unit_test(nested_modules_give_the_bytes_of_exact),
         cmocka_unit_test(an_anchored_module_gives_the_bytes_of_exact),
         cmocka_unit_test(a_scaffold_of_everything_gives_the_bytes_of_exact),
+        cmocka_unit_test(prompts_that_share_text_give_the_bytes_of_cold_runs),
         cmocka_unit_test(a_small_budget_gives_the_same_bytes_or_a_clean_error),
     };
     return cmocka_run_group_tests_name("exactness", tests, open_models, close_models);

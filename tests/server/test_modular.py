@@ -43,6 +43,48 @@ class Modular(unittest.TestCase):
         finally:
             server.stop()
 
+    def test_text_before_changes(self):
+        server = Server("--reuse", "modular").wait_ready()
+        self.addCleanup(server.stop)
+        system = "You are careful. " + " ".join(f"Rule {i}: Tom may take {i} red balls." for i in range(12))
+
+        def ask(names, question):
+            tools = [{"type": "function", "function": {"name": name, "description": f"Use this to {name} what people want to {name}. " * 8,
+                                                       "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}} for name in names]
+            messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+            reply = server.post("/v1/chat/completions", {"messages": messages, "tools": tools, "max_tokens": 2})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.json["reprise"]["parts"]
+
+        known = ["read", "write", "list", "find"]
+        self.assertEqual([part["reused"] for part in ask(known, "Who?")[-9:]], [False] * 9)  # texts around four tools
+        for names, same in ((["read", "write", "find", "list"], 2), (["write", "read", "list", "find"], 0), (["read", "write", "list"], 3),
+                            (["read", "list", "find"], 1), (known + ["count"], 4)):
+            parts = ask(names, "Who?")
+            places = [i for i, part in enumerate(parts) if part["module"].startswith("d")]
+            self.assertEqual(len(places), len(names))
+            for name, i in zip(names, places):
+                self.assertEqual(parts[i]["reused"], name in known, names)
+            changed = places[same] if same < len(places) else places[-1] + 1
+            self.assertTrue(all(part["reused"] for part in parts[:changed]), (names, parts))  # the system text and all before the change
+        parts = ask(known, "Who may take some?")  # another question: the last text is computed, as far as it differs
+        self.assertTrue(all(part["reused"] for part in parts[:-1]), parts)
+
+    def test_text_before_documents(self):
+        server = Server("--reuse", "modular").wait_ready()
+        self.addCleanup(server.stop)
+
+        def ask(order, question):
+            request = openai(order, question)
+            request["messages"].insert(0, {"role": "system", "content": "You are careful. " + " ".join(f"Tom takes {i} balls." for i in range(20))})
+            return server.post("/v1/chat/completions", request).json["reprise"]["parts"]
+
+        self.assertFalse(any(part["reused"] for part in ask((0, 1), "Who?")))
+        for order, new in (((0, 1), []), ((1, 0), []), ((2, 0), [2]), ((1,), [])):
+            parts = ask(order, f"Who may take them, {order}?")
+            missed = [part["module"][0] for part in parts if not part["reused"]]
+            self.assertEqual(missed, ["d"] * len(new) + ["p"], (order, parts))  # new documents and the question
+
     def test_of_a_key(self):
         keys = {"k" * 20: "reuse=modular", "l" * 20: ""}
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:

@@ -31,7 +31,11 @@ int background_submit(rp_engine *e, const background_task *task) {
     job_request *q = job_draft(c);
     c->format = task->format;
     if (task->schema) q->schema = engine_schema_ref(e, task->schema);
-    else job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n);
+    else rc = job_take_tokens(c, &task->salt, task->tokens, task->positions, task->n, NULL);
+    if (rc) {
+        job_free(c);
+        return rc;
+    }
     q->options.shifted_reuse = -1;
     q->keeps = task->keeps;
     q->pieces = task->pieces;
@@ -80,7 +84,7 @@ int background_twin(const rp_job *c, background_task *out) {
     out->positions = base_alloc(n * sizeof(*out->positions));
     out->pieces = NULL;
     out->n_pieces = 0;
-    out->salt = c->root.salt;
+    out->salt = c->salt;
     out->format = c->format;
     out->n = (int32_t)n;
     int rc = items && out->tokens && out->positions ? pml_plan_flatten_items(c->plan, out->tokens, out->positions, items, NULL) : RP_ERR_MEMORY;

@@ -58,7 +58,7 @@ typedef struct background_piece {
 } background_piece;
 
 typedef struct background_task {
-    base_key salt;               /* the tenant's (rp_job.root.salt): the task hits and inserts that tenant's entries */
+    base_key salt;               /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
     kv_format format;            /* of its tokens; one that is not encoded */
     background_piece *pieces;    /* [n_pieces], allocated with base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
     int32_t n_pieces;            /* or none */

@@ -48,7 +48,7 @@ static base_key name_combination(const scaffold_form *f) {
     base_key key;
     base_hash h;
     base_hash_init(&h, "reprise combination 1");
-    base_hash_key(&h, &f->root);
+    base_hash_key(&h, &f->scopes[0].root);
     base_hash_bytes(&h, f->tokens, (size_t)f->n_combined * sizeof(*f->tokens));
     base_hash_bytes(&h, f->positions, (size_t)f->n_combined * sizeof(*f->positions));
     base_hash_final(&h, &key);
@@ -62,10 +62,12 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
     if (p->asked.mode != RP_QUALITY_SCAFFOLD || p->raised.mode != RP_QUALITY_AS_WRITTEN || c->blend.most > 0 || p->n_cached == 0) return RP_OK;
     if (c->request->options.reuse != RP_REUSE_ON || c->request->options.no_prefix) return RP_OK;
     if (c->adapter.adapter) return RP_OK; /* combinations are the base model's */
-    *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .root = job_text_root(c->engine, &c->root.salt, c->format), .exact = true};
+    *f = (scaffold_form){.n_prompt = n, .cap_tokens = cap, .n_scopes = 1, .cap_scopes = 1, .exact = true};
+    f->scopes = base_alloc(sizeof(*f->scopes));
     f->tokens = base_alloc((size_t)cap * sizeof(*f->tokens));
     f->positions = base_alloc((size_t)cap * sizeof(*f->positions));
-    if (!f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
+    if (!f->scopes || !f->tokens || !f->positions) return base_fail_memory(err, (uint64_t)cap * sizeof(*f->tokens), "a prompt");
+    f->scopes[0] = (job_scope){0, job_text_root(c->engine, &c->salt, c->format)};
     int rc = pml_plan_flatten(p, f->tokens, f->positions, err);
     if (rc) return rc;
     f->n_runs = job_count_runs(f->positions, n);
@@ -76,7 +78,7 @@ static int scaffold_plan(rp_job *c, rp_error *err) {
 
 void scaffold_swap(rp_job *c) {
     scaffold_form in_use = {.tokens = c->tokens, .positions = c->positions, .n_prompt = c->n_prompt, .cap_tokens = c->cap_tokens,
-                            .n_runs = c->n_runs, .root = c->root.key, .exact = c->exact, .n_combined = c->other.n_combined,
+                            .n_runs = c->n_runs, .scopes = c->scopes, .n_scopes = c->n_scopes, .cap_scopes = c->cap_scopes, .exact = c->exact, .n_combined = c->other.n_combined,
                             .combination = c->other.combination};
     c->tokens = c->other.tokens;
     c->positions = c->other.positions;
@@ -84,7 +86,9 @@ void scaffold_swap(rp_job *c) {
     c->cap_tokens = c->other.cap_tokens;
     job_list_resumed(c);
     c->n_runs = c->other.n_runs;
-    c->root.key = c->other.root;
+    c->scopes = c->other.scopes;
+    c->n_scopes = c->other.n_scopes;
+    c->cap_scopes = c->other.cap_scopes;
     c->exact = c->other.exact;
     c->other = in_use;
 }
@@ -102,7 +106,7 @@ bool scaffold_is_there(const rp_engine *e, const rp_job *c) {
     const scaffold_form *f = &c->other;
     if (!f->tokens || !f->exact || !c->shares) return false;
     int32_t need = scaffolds_needed(c, f->n_prompt);
-    return scaffolds_reach(e, &c->root.salt, c->format, f->tokens, f->positions, need) == (size_t)need;
+    return scaffolds_reach(e, &c->salt, c->format, f->tokens, f->positions, need) == (size_t)need;
 }
 
 bool scaffold_was_found(const rp_job *c) { return c->n_found >= scaffolds_needed(c, c->n_prompt); }
@@ -305,7 +309,7 @@ static combination *scaffolds_note(rp_engine *e, const rp_job *job) {
     if (s->n >= SCAFFOLDS_MAX && old) scaffolds_forget(e, old);
     if (base_grow((void **)&s->list, &s->cap, s->n + 1, SCAFFOLDS_MAX, sizeof(*s->list))) return NULL;
     c = &s->list[s->n++];
-    *c = (combination){.key = job->other.combination, .salt = job->root.salt, .format = job->format, .weight = 1, .used_at = s->n_prompts};
+    *c = (combination){.key = job->other.combination, .salt = job->salt, .format = job->format, .weight = 1, .used_at = s->n_prompts};
     return c;
 }
 

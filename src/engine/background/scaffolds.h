@@ -32,8 +32,8 @@
 /* The form of a job's prompt that is not in use: see rp_job. */
 typedef struct scaffold_form {
     int32_t *tokens, *positions; /* [cap_tokens]; NULL: the job has one form */
-    int32_t n_prompt, cap_tokens, n_runs;
-    base_key root;
+    struct job_scope *scopes; /* [cap_scopes] */
+    int32_t n_prompt, cap_tokens, n_runs, n_scopes, cap_scopes;
     bool exact;
     int32_t n_combined; /* tokens of the combination */
     base_key combination;

@@ -88,7 +88,7 @@ static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages,
 static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
     recalling r = {.e = c->engine};
     if (o->reuse != RP_REUSE_ON || o->no_prefix) return plan_text(c, o, messages, n, NULL, err);
-    answer_before_init(&r.before, &c->root.salt);
+    answer_before_init(&r.before, &c->salt);
     int rc = plan_text(c, o, messages, n, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
     recalling_read_on(&r, &c->plan->tokens);

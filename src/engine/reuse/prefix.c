@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c: prefix cache: lookup of the longest cached prefix, waiting for a job that computes it, insertion.
  *
- *   tree    root -- [256][256][100]           a job's path, looked up at admission; extended by the job's insertions
+ *   tree    root -- [256][256][100], root of the next scope -- [80]     a job's path, looked up at admission; extended by its insertions
  *   job     | hits: views | computed: own spans, inserted when full, at the end, or when needed by others | to compute |
  *
  * The last token of a prompt, or of a resumed answer, is always computed, for its logits.
@@ -14,37 +14,59 @@
 
 /* ---- lookup ---- */
 
-/* Tokens that the base model computes, of a job that switches an adapter on. */
-static int32_t before_switch(const rp_job *c) { return c->switch_at > 0 ? c->switch_at : INT32_MAX; }
-
 /* Length of the common prefix of two jobs. */
 static int32_t common_tokens(const rp_job *a, const rp_job *b) {
-    int32_t most = BASE_MIN(job_most_found(a), b->n_tokens), n = 0;
-    if (!base_key_equal(&a->root.key, &b->root.key)) return 0; /* the keys of two tenants always differ */
-    while (n < most && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
-    const bool same = a->switch_at == b->switch_at && base_key_equal(&a->switch_key, &b->switch_key);
-    return same ? n : BASE_MIN(n, BASE_MIN(before_switch(a), before_switch(b)));
+    const int32_t most = BASE_MIN(job_most_found(a), b->n_tokens);
+    int32_t n = 0;
+    for (int32_t k = 0; k < BASE_MIN(a->n_scopes, b->n_scopes); k++) {
+        if (a->scopes[k].first != n || b->scopes[k].first != n) break;
+        if (!base_key_equal(&a->scopes[k].root, &b->scopes[k].root)) break; /* the roots of two tenants always differ */
+        const int32_t end = BASE_MIN(most, BASE_MIN(job_scope_end(a, k), job_scope_end(b, k)));
+        while (n < end && a->tokens[n] == b->tokens[n] && a->positions[n] == b->positions[n]) n++;
+    }
+    return n;
 }
 
-/* The path goes on from the root of the tokens after the switch. */
-static int prefix_turn(rp_job *c, int32_t n, rp_error *err) {
-    const span_root root = job_switch_root(c);
+/* The path goes on from the root of scope k: as far as it has the tokens before n. */
+static int prefix_turn(rp_job *c, int32_t k, int32_t n, rp_error *err) {
+    const span_root root = job_scope_root(c, k);
+    BASE_ASSERT(c->path.n_tokens == (size_t)c->scopes[k].first && span_path_turns(&c->path) == (size_t)k - 1);
     return span_path_turn(&c->path, &root, c->tokens, c->positions, (size_t)n, err);
 }
 
+/* The text that was missed first begins a scope. Is it cached in another one? */
+static bool is_known_elsewhere(const rp_engine *e, const rp_job *c) {
+    const int32_t k = job_scope_of(c, c->n_found), n = BASE_MIN(job_most_found(c), job_scope_end(c, k));
+    const span_root root = job_scope_root(c, k);
+    if (c->found_end != SPAN_END_NEW || c->scopes[k].first != c->n_found) return false;
+    return span_tree_knows(e->tree, &root, c->tokens + c->n_found, (size_t)(n - c->n_found));
+}
+
 static int prefix_match(rp_engine *e, rp_job *c, rp_error *err) {
-    const int32_t n = job_most_found(c), first = BASE_MIN(n, before_switch(c));
+    const int32_t n = job_most_found(c);
+    const span_root root = job_scope_root(c, 0);
     span_path_release(&c->path);
-    int rc = span_tree_match(e->tree, &c->root, c->tokens, c->positions, (size_t)first, &c->path, err);
-    if (!rc && first < n && c->path.n_tokens == (size_t)first) rc = prefix_turn(c, n, err);
+    int rc = span_tree_match(e->tree, &root, c->tokens, c->positions, (size_t)BASE_MIN(n, job_scope_end(c, 0)), &c->path, err);
+    for (int32_t k = 1; k < c->n_scopes && !rc && c->scopes[k].first < n && c->path.n_tokens == (size_t)c->scopes[k].first; k++)
+        rc = prefix_turn(c, k, BASE_MIN(n, job_scope_end(c, k)), err);
     c->n_found = rc ? 0 : (int32_t)c->path.n_tokens;
     c->n_found_steps = c->path.n_steps;
     c->found_end = c->path.end;
     c->n_known = 0;
-    c->known_elsewhere = !rc && c->n_found == 0 && c->found_end == SPAN_END_NEW &&
-                         span_tree_knows(e->tree, &c->root, c->tokens, (size_t)job_most_found(c));
+    c->known_elsewhere = !rc && is_known_elsewhere(e, c);
     if (!rc && c->found_end != SPAN_END_ALL) c->n_known = span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS);
     return rc;
+}
+
+size_t prefix_peek(const rp_engine *e, const rp_job *c, span_tree_fn fn, void *user) {
+    const int32_t n = job_most_found(c);
+    size_t found = 0;
+    for (int32_t k = 0; k < c->n_scopes && c->scopes[k].first < n && found == (size_t)c->scopes[k].first; k++) {
+        const span_root root = job_scope_root(c, k);
+        const int32_t first = c->scopes[k].first, end = BASE_MIN(n, job_scope_end(c, k));
+        found += span_tree_peek(e->tree, &root, c->tokens + first, c->positions + first, (size_t)(end - first), fn, user);
+    }
+    return found;
 }
 
 /* Inserts the open span of a running job, if there is memory for the block that it then starts instead. */
@@ -126,6 +148,15 @@ static bool may_extend(rp_job *c, const kv_span *span) {
     return bytes == 0 || (int64_t)(bytes / kv_pool_block_bytes(e->pool)) <= span_store_free_blocks(e->store);
 }
 
+/* The path goes on in the scope of the next token to insert. false: no memory. */
+static bool prefix_enter(rp_job *c) {
+    const int32_t k = job_scope_of(c, c->n_given);
+    return span_path_turns(&c->path) == (size_t)k || prefix_turn(c, k, c->n_given, NULL) == RP_OK;
+}
+
+/* Did the path lose tokens to a window? */
+static bool prefix_cut(const rp_job *c) { return c->path.n_tokens != (size_t)c->n_given; }
+
 void prefix_give(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
     int32_t exact = c->moved.n > 0 ? c->moved.first : INT32_MAX; /* tokens before this one have the KV of a plain run */
@@ -134,7 +165,7 @@ void prefix_give(rp_job *c, bool all) {
         bool last = c->first_own_view + 1 == context->n_views, kept;
         int32_t n = kv_span_tokens(span);
         if (last && n < KV_SPAN_TOKENS && !all) return;
-        if (c->n_given == c->switch_at && c->switch_at > 0 && !span_path_has_turn(&c->path) && prefix_turn(c, c->n_given, NULL)) c->shares = false;
+        if (!prefix_enter(c) || prefix_cut(c)) c->shares = false;
         if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
         uint64_t cost_us = cost_model_tokens_us(&c->engine->cost, n, kv_span_position(span));

@@ -104,10 +104,11 @@ static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
     return position_in(p, from + n - 1) - position_in(p, from) == n - 1;
 }
 
-/* Takes the longest common piece of an old text and the job's missed tokens. */
+/* Takes the longest common piece of an old text and the missed tokens of the scope in which the job's path ended. */
 static void find_in(rp_job *c, old_text *o) {
     const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
-    int32_t n = job_most_found(c) - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;
+    const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
+    int32_t n = end - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;
     for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
         len = longest_at(o, new, i, n, &from);
         if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= c->moved.n) continue;

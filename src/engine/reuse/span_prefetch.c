@@ -38,16 +38,6 @@ static void fetch_reduced(fetching *f, const pml_segment *s) {
     }
 }
 
-/* The prefix, as prefix.c looks it up. */
-static void fetch_prefix(fetching *f, const rp_job *c) {
-    const span_tree *tree = f->e->tree;
-    const int32_t n = job_most_found(c), first = c->switch_at > 0 ? BASE_MIN(n, c->switch_at) : n;
-    const span_root root = job_switch_root(c);
-    const size_t found = span_tree_peek(tree, &c->root, c->tokens, c->positions, (size_t)first, span_prefetch_fetch, f);
-    if (found == (size_t)first && first < n && !f->full)
-        span_tree_peek(tree, &root, c->tokens + first, c->positions + first, (size_t)(n - first), span_prefetch_fetch, f);
-}
-
 /* Same lookup as need_views of scheduler.c, without the scopes of misses. */
 static void fetch_modules(fetching *f, const rp_job *c) {
     const pml_plan *p = c->plan;
@@ -73,7 +63,7 @@ static void fetch_for(rp_engine *e, rp_job *c) {
     fetching f = {.e = e, .ahead = &c->ahead};
     c->ahead = (prefetch){0};
     span_store_next_request(e->store);
-    if (c->shares) fetch_prefix(&f, c);
+    if (c->shares) prefix_peek(e, c, span_prefetch_fetch, &f);
     if (!f.full) fetch_modules(&f, c);
     c->ahead.done = !f.full;
     c->ahead.tried_at = e->budget_epoch;

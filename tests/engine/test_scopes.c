@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_scopes.c: text of prompts with modules is named by what it attends to, the modules and the text at lower positions: how many tokens are
+ * computed when modules are exchanged, change their order, or are not there at all; after a restart; of other tenants; of requests at the same
+ * time. Every answer has the bytes of a cold run.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/gate.h"
+#include "support/oracle_run.h"
+#include "support/store_folder.h"
+
+#define RULES "Be kind. Name the river of each city. Do not guess. Answer in one line. Write no list. Write no table. Ask if it is unclear."
+#define NOTE " What follows is the second part, which is newer than the first one."
+#define QUESTION " Which of them is older?"
+
+static const char *const documents[] = {" Lisbon was built on seven hills beside the river Tagus.", " Miami is a city at the sea, with long beaches and warm winters.",
+                                        " Oslo lies at the end of a fjord, between forests."};
+
+enum { A,
+       B,
+       C };
+
+static oracle_model model;
+
+static int open_model(void **state) {
+    const char *chat;
+    tiny_model_shape shape = oracle_shape(2, &chat);
+    (void)state;
+    assert_true(shape.no_bos); /* a schema's anonymous text is empty */
+    oracle_model_open(&model, &shape, chat);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    oracle_model_close(&model);
+    return 0;
+}
+
+static rp_engine *open_engine(const char *dir) {
+    rp_engine_options o = rp_engine_options_defaults();
+    rp_engine *e = NULL;
+    rp_error err = {0};
+    o.n_threads = 1;
+    o.store_dir = dir;
+    if (rp_engine_new(&e, model.model, &o, &err)) fail_msg("%s", err.message);
+    return e;
+}
+
+/* A prompt: rules, then a document, a note and another document, then a question. first -1: rules and question only. */
+static rp_prompt *make_prompt(int first, int second) {
+    rp_prompt *p;
+    rp_error err = {0};
+    if (rp_prompt_new(&p, NULL, &err)) fail_msg("%s", err.message);
+    int rc = rp_prompt_append_text(p, RULES, strlen(RULES));
+    if (first >= 0) rc |= rp_prompt_append_document(p, documents[first], strlen(documents[first]));
+    if (first >= 0) rc |= rp_prompt_append_text(p, NOTE, strlen(NOTE));
+    if (second >= 0) rc |= rp_prompt_append_document(p, documents[second], strlen(documents[second]));
+    rc |= rp_prompt_append_text(p, QUESTION, strlen(QUESTION));
+    assert_int_equal(rc, RP_OK);
+    return p;
+}
+
+static rp_request request_of(const rp_prompt *built, rp_quality quality) {
+    rp_request q = rp_request_defaults();
+    q.built = built;
+    q.quality = quality;
+    q.max_tokens = 3;
+    q.ignore_eos = true;
+    return q;
+}
+
+typedef struct answered {
+    int32_t n[5]; /* tokens of the parts: rules, document, note, document, question */
+    int32_t computed, total;
+} answered;
+
+static void sum_parts(const rp_result *r, answered *out) {
+    int part = 0;
+    for (int32_t i = 0; i < r->n_plan; i++) { /* a part may have several lines: hits, misses, recomputed tokens */
+        if (i > 0 && strcmp(r->plan[i].module, r->plan[i - 1].module) != 0) part++;
+        assert_true(part < 5);
+        out->n[part] += r->plan[i].n_tokens;
+    }
+}
+
+static const rp_quality as_written = {RP_QUALITY_AS_WRITTEN, 0};
+
+/* Asks, and compares with a cold run. */
+static answered ask_as(rp_engine *e, const char *tenant, int first, int second, rp_quality quality) {
+    rp_prompt *p = make_prompt(first, second);
+    rp_engine *cold = open_engine(NULL);
+    rp_request q = request_of(p, quality);
+    oracle_run run, expected;
+    answered out = {0};
+    oracle_run_make(&expected, cold, &q);
+    rp_engine_free(cold);
+    q.tenant = tenant;
+    oracle_run_make(&run, e, &q);
+    if (run.rc) fail_msg("%s", run.err.message);
+    assert_true(oracle_run_same(&expected, &run));
+    sum_parts(run.result, &out);
+    out.computed = run.result->fresh_tokens;
+    out.total = run.result->prompt_tokens;
+    oracle_run_free(&expected);
+    oracle_run_free(&run);
+    rp_prompt_free(p);
+    return out;
+}
+
+static answered ask(rp_engine *e, int first, int second) { return ask_as(e, NULL, first, second, as_written); }
+
+static void text_before_a_change_of_modules_is_cached(void **state) {
+    rp_engine *e = open_engine(NULL);
+    (void)state;
+    answered r = ask(e, A, B);
+    assert_int_equal(r.computed, r.total);
+    r = ask(e, A, C); /* another second module */
+    assert_int_equal(r.computed, r.n[3] + r.n[4]);
+    r = ask(e, C, B); /* another first one */
+    assert_int_equal(r.computed, r.n[2] + r.n[4]);
+    r = ask(e, B, A); /* another order */
+    assert_int_equal(r.computed, r.n[2] + r.n[4]);
+    r = ask(e, B, C); /* and each half was there */
+    assert_int_equal(r.computed, r.n[4]);
+    r = ask(e, B, -1); /* one is removed: note and question are one text, which begins with the note */
+    assert_int_equal(r.computed, r.total - r.n[0] - r.n[1] - ask(e, B, C).n[2]);
+    r = ask(e, B, C); /* nothing is new */
+    assert_int_equal(r.computed, 1);
+    rp_engine_free(e);
+}
+
+static void plain_prompts_and_prompts_with_modules_share_text(void **state) {
+    (void)state;
+    for (int plain_first = 0; plain_first < 2; plain_first++) {
+        rp_engine *e = open_engine(NULL);
+        const answered before = plain_first ? ask(e, -1, -1) : ask(e, A, B);
+        const answered r = plain_first ? ask(e, A, B) : ask(e, -1, -1);
+        assert_int_equal(before.computed, before.total);
+        assert_int_equal(r.computed, r.total - (plain_first ? r.n[0] : before.n[0]));
+        rp_engine_free(e);
+    }
+}
+
+/* The first tokens of a module that are recomputed in the prompt attend to the text before it, and not to the module. */
+static void recomputed_tokens_are_named_like_text(void **state) {
+    const rp_quality link = {RP_QUALITY_LINK, 3};
+    rp_engine *e = open_engine(NULL);
+    (void)state;
+    rp_request plain = request_of(NULL, as_written);
+    oracle_run run;
+    plain.text = RULES " Lisbon was built of stone.";
+    oracle_run_make(&run, e, &plain);
+    assert_int_equal(run.rc, RP_OK);
+    oracle_run_free(&run);
+    answered r = ask_as(e, NULL, A, B, link);
+    assert_int_equal(r.computed, r.total - r.n[0] - 3); /* the document begins as the plain text goes on */
+    r = ask_as(e, NULL, A, C, link);
+    assert_int_equal(r.computed, r.n[3] + r.n[4]);
+    r = ask(e, A, C); /* other views: without the recomputed tokens */
+    assert_int_equal(r.computed, r.n[2] + r.n[4]);
+    rp_engine_free(e);
+}
+
+static void text_is_cached_after_a_restart(void **state) {
+    char dir[STORE_FOLDER_BYTES];
+    (void)state;
+    store_folder_make(dir);
+    for (int run = 0; run < 2; run++) {
+        rp_engine *e = open_engine(dir);
+        answered r = ask(e, A, B);
+        assert_int_equal(r.computed, run == 0 ? r.total : 1);
+        r = ask(e, A, C);
+        assert_int_equal(r.computed, run == 0 ? r.n[3] + r.n[4] : 1);
+        rp_engine_free(e);
+    }
+    store_folder_remove(dir);
+}
+
+static void tenants_share_no_text(void **state) {
+    rp_engine *e = open_engine(NULL);
+    (void)state;
+    ask_as(e, "x", A, B, as_written);
+    answered r = ask_as(e, "y", A, C, as_written);
+    assert_int_equal(r.computed, r.total);
+    r = ask_as(e, "x", A, C, as_written);
+    assert_int_equal(r.computed, r.n[3] + r.n[4]);
+    rp_engine_free(e);
+}
+
+/* Requests with different modules at the same time: the second waits for the text that they share. */
+static void requests_at_the_same_time_compute_text_once(void **state) {
+    rp_engine *e = open_engine(NULL);
+    rp_prompt *p[] = {make_prompt(A, B), make_prompt(A, C)};
+    rp_request q[2], hold = rp_request_defaults();
+    oracle_run runs[2];
+    rp_job *jobs[2];
+    answered r = {0};
+    gate g;
+    (void)state;
+    hold.text = "gate";
+    hold.max_tokens = 2;
+    gate_close(&g, e, &hold);
+    for (int i = 0; i < 2; i++) {
+        q[i] = request_of(p[i], as_written);
+        assert_int_equal(oracle_run_submit(&runs[i], e, &q[i], &jobs[i]), RP_OK);
+    }
+    gate_end(&g);
+    for (int i = 0; i < 2; i++) oracle_run_finish(&runs[i], jobs[i]);
+    sum_parts(runs[1].result, &r);
+    assert_int_equal(runs[0].result->fresh_tokens, runs[0].result->prompt_tokens);
+    assert_true(runs[1].result->cached_tokens >= r.n[0]); /* document A: whoever came first missed it, for both */
+    for (int i = 0; i < 2; i++) {
+        rp_engine *cold = open_engine(NULL);
+        oracle_run expected;
+        oracle_run_make(&expected, cold, &q[i]);
+        assert_true(oracle_run_same(&expected, &runs[i]));
+        oracle_run_free(&expected);
+        oracle_run_free(&runs[i]);
+        rp_prompt_free(p[i]);
+        rp_engine_free(cold);
+    }
+    rp_engine_free(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_before_a_change_of_modules_is_cached),
+        cmocka_unit_test(plain_prompts_and_prompts_with_modules_share_text),
+        cmocka_unit_test(recomputed_tokens_are_named_like_text),
+        cmocka_unit_test(text_is_cached_after_a_restart),
+        cmocka_unit_test(tenants_share_no_text),
+        cmocka_unit_test(requests_at_the_same_time_compute_text_once),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
