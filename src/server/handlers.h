@@ -83,6 +83,7 @@ void handle_llamacpp_template(server_request *x);
 void handle_llamacpp_props(server_request *x);
 void handle_llamacpp_adapters(server_request *x);
 void handle_llamacpp_slots(server_request *x);
+void handle_llamacpp_slot_change(server_request *x); /* save, restore, erase: refused */
 
 /* ollama.c, ollama_models.c */
 void handle_ollama_generate(server_request *x);

@@ -74,6 +74,7 @@ static const server_route routes[] = {
     {"GET", "/props", SERVER_REQUEST, QUERY, false, LLAMACPP, handle_llamacpp_props},
     {"GET", "/lora-adapters", SERVER_REQUEST, QUERY, false, LLAMACPP, handle_llamacpp_adapters},
     {"GET", "/slots", SERVER_OPERATE, QUERY, false, LLAMACPP, handle_llamacpp_slots},
+    {"POST", "/slots/{}", SERVER_REQUEST, NONE, false, LLAMACPP, handle_llamacpp_slot_change},
     {"POST", "/v1/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},
     {"POST", "/v1/messages/count_tokens", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_count},
     {"POST", "/messages", SERVER_REQUEST, BODY, false, server_problem_anthropic, handle_anthropic_messages},

@@ -195,7 +195,7 @@ class Anthropic(Dialects):
         self.assertEqual(text, whole["content"][0]["text"])
         delta = frames[-2][1]
         self.assertEqual(delta["delta"], {"stop_reason": "end_turn", "stop_sequence": None})
-        self.assertEqual(set(delta["usage"]), {"input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"})
+        self.assertEqual(set(delta["usage"]), {"input_tokens", "cache_creation_input_tokens", "cache_creation", "cache_read_input_tokens", "output_tokens"})
         self.assertEqual(frames[0][1]["message"]["content"], [])
         begins = frames[0][1]["message"]["usage"]
         self.assertGreater(begins["cache_read_input_tokens"], 0)

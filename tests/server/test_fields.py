@@ -79,7 +79,7 @@ EXAMPLES = {
                                   "tool_choice": {"type": "function", "function": {"name": "f"}}}),
         ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "tools": [CUSTOM], "tool_choice": {"type": "custom", "custom": {"name": "c"}}}),
         ("/v1/chat/completions", {**EXTRAS, "messages": [USER], "max_tokens": 1, "grammar": "root ::= [a-z]*", "chat_template_kwargs": {"a": 1}}),
-        ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "json_schema": SCHEMA, "prompt_cache_retention": "24h"}),
+        ("/v1/chat/completions", {"messages": [USER], "max_tokens": 1, "json_schema": SCHEMA, "prompt_cache_retention": "24h", "return_progress": True, "n_cache_reuse": 0}),
         ("/v1/chat/completions", {"messages": [USER, {"role": "assistant", "content": "x"}], "max_tokens": 1, "continue_final_message": True}),
     ],
     "OpenAI: responses": [
@@ -179,7 +179,7 @@ EXAMPLES = {
     "Ollama: show": [("/api/show", {"model": "default", "options": {}, "system": "x", "template": "x", "verbose": True})],
     "llama.cpp: completion, infill": [
         ("/completion", {**SAMPLING, **EXTRAS, "prompt": "x", "stream": False, "n_predict": 1, "max_tokens": 1, "n_probs": 1, "cache_prompt": True, "model": "default", "return_tokens": True,
-                         "grammar": "root ::= [a-z]*", "id_slot": -1, "n_keep": 0, "min_keep": 0, "timings_per_token": False, "return_progress": False,
+                         "grammar": "root ::= [a-z]*", "id_slot": -1, "n_keep": 0, "min_keep": 0, "timings_per_token": False, "return_progress": True, "n_cache_reuse": 256,
                          "post_sampling_probs": False, "response_fields": []}),
         ("/completions", {"prompt": "x", "n_predict": 1, "n_cmpl": 1, "json_schema": SCHEMA})],
     "llama.cpp: tokenize, detokenize, apply-template, embedding, rerank": [

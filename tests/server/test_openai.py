@@ -49,7 +49,7 @@ class OpenAI(unittest.TestCase):
         self.assertEqual((choice["message"]["role"], choice["message"]["refusal"]), ("assistant", None))
         usage = first["usage"]
         self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
-        self.assertEqual(usage["prompt_tokens_details"], {"cached_tokens": 0})
+        self.assertEqual(usage["prompt_tokens_details"], {"cached_tokens": 0, "cache_write_tokens": usage["prompt_tokens"]})
         self.assertEqual(first["reprise"]["fresh_tokens"], usage["prompt_tokens"])
         again = self.chat(cache_salt="chat").json
         self.assertEqual(again["choices"], first["choices"])

@@ -48,7 +48,7 @@ class Responses(unittest.TestCase):
         self.assertEqual(item["content"][0]["text"], chat["choices"][0]["message"]["content"])
         used = whole["usage"]
         self.assertEqual(used["total_tokens"], used["input_tokens"] + used["output_tokens"])
-        self.assertEqual((used["input_tokens_details"], used["output_tokens_details"]), ({"cached_tokens": 0}, {"reasoning_tokens": 0}))
+        self.assertEqual((used["input_tokens_details"], used["output_tokens_details"]), ({"cached_tokens": 0, "cache_write_tokens": used["input_tokens"]}, {"reasoning_tokens": 0}))
         again = self.create(cache_salt="text", instructions="Be brief.").json["usage"]
         self.assertEqual(again["input_tokens_details"]["cached_tokens"], used["input_tokens"] - 1)
         self.assertEqual((whole["instructions"], whole["metadata"], whole["max_output_tokens"]), ("Be brief.", {"a": "b"}, 8))

@@ -74,7 +74,8 @@ CASES = {
 }
 
 # What differs between two runs of one request: times, and what was cached.
-VOLATILE = {"reprise", "usage", "usageMetadata", "timings", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}
+VOLATILE = {"reprise", "usage", "usageMetadata", "timings", "total_duration", "load_duration", "prompt_eval_cached_count",
+            "prompt_eval_duration", "eval_duration"}
 
 
 def cleaned(value):

@@ -29,6 +29,26 @@ static int32_t count_reasoning(const server_choice *c) {
     return n;
 }
 
+/* Does a computed token with this reason add KV to the cache? Others are computed again for the request alone, or may not be cached. */
+static bool is_written(const char *reason) {
+    static const char *const misses[] = {"new", "evicted", "scope", "adapter", "memory", "window", "logprobs"};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(misses); i++)
+        if (strcmp(reason, misses[i]) == 0) return true;
+    return false;
+}
+
+/* Modules that missed, and text, unless it attends to KV that was moved, or blended. */
+static int64_t count_written(const rp_result *r) {
+    bool writes_text = r->quality.used.mode != RP_QUALITY_BLEND;
+    int64_t n = 0;
+    for (int32_t i = 0; i < r->n_plan; i++) {
+        const rp_plan_item *item = &r->plan[i];
+        if (strcmp(item->reason, "shifted") == 0) writes_text = false;
+        if (is_written(item->reason) && (item->is_view || writes_text)) n += item->n_tokens;
+    }
+    return n;
+}
+
 server_usage report_usage(const server_request *x) {
     server_usage u = {0};
     for (int32_t i = 0; i < x->n_choices; i++) {
@@ -39,6 +59,7 @@ server_usage report_usage(const server_request *x) {
         if (i % x->gen.n != 0) continue; /* the same prompt again */
         u.prompt += r->prompt_tokens;
         u.cached += r->cached_tokens;
+        u.written += count_written(r);
     }
     return u;
 }

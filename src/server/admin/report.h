@@ -11,6 +11,7 @@
 /* The tokens of a request: each prompt once, each answer. cached + fresh = prompt. */
 typedef struct server_usage {
     int64_t prompt, cached, answer;
+    int64_t written;   /* computed tokens of the prompts whose KV was not cached, and is now: at most prompt - cached */
     int64_t reasoning; /* of the answers' tokens */
 } server_usage;
 

@@ -17,8 +17,8 @@
 
 #define MAX_MARKS 4 /* cache_control, the official limit */
 
-/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? */
-static bool is_marked(generation *gen, const json_t *block, const char *name, server_problem *p) {
+/* A block's {"cache_control": {"type": "ephemeral", "ttl": "5m"}}: is it present? *is_long: set if it is kept for an hour. */
+static bool is_marked(generation *gen, const json_t *block, const char *name, bool *is_long, server_problem *p) {
     static const generation_ttl ttls[] = {{"5m", 300}, {"1h", 3600}, {NULL, 0}};
     char prefix[96];
     const char *type = "";
@@ -31,20 +31,29 @@ static bool is_marked(generation *gen, const json_t *block, const char *name, se
         server_fail(p, SERVER_INVALID, "cache_control", "%stype: is '%.40s': give ephemeral", prefix, type);
     gen->retention_s = BASE_MAX(gen->retention_s, ttls[0].seconds);
     generation_retain(gen, &f, "ttl", ttls);
+    const char *ttl = json_string_value(json_object_get(mark, "ttl"));
+    *is_long |= ttl && strcmp(ttl, ttls[1].name) == 0;
     return true;
 }
 
 /* How many blocks of a content, or tools of a list, ask to be cached. */
-static int count_marks(generation *gen, const json_t *list, const char *name, server_problem *p) {
+static int count_marks(generation *gen, const json_t *list, const char *name, bool *is_long, server_problem *p) {
     int n = 0;
-    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(gen, json_array_get(list, i), name, p);
+    for (size_t i = 0; i < json_array_size(list) && !p->kind; i++) n += is_marked(gen, json_array_get(list, i), name, is_long, p);
     return n;
 }
 
+/* The messages so far are marked. */
+static void mark_messages(generation *gen, bool is_long) {
+    gen->marked[SERVER_MARK_ANY].n_messages = gen->n_messages;
+    if (is_long) gen->marked[SERVER_MARK_LONG].n_messages = gen->n_messages;
+}
+
 static int anthropic_add(generation *gen, rp_role role, const json_t *content, const char *name, server_problem *p) {
+    bool is_long = false;
     anthropic_add_content(gen, role, content, name, p);
-    int n = count_marks(gen, content, name, p);
-    if (n > 0) gen->n_marked = gen->n_messages;
+    int n = count_marks(gen, content, name, &is_long, p);
+    if (n > 0) mark_messages(gen, is_long);
     return n;
 }
 
@@ -129,14 +138,17 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     server_field_text(f, "model", &gen->model);
     if (!gen->model) server_fail(f->problem, SERVER_INVALID, "model", "model: is missing");
     if (json_array_size(messages) == 0) server_fail(f->problem, SERVER_INVALID, "messages", "messages: give at least one");
-    int marks = count_marks(gen, server_field(f, "tools"), "tools", f->problem);
-    gen->marks_tools = marks > 0;
+    bool is_long = false;
+    int marks = count_marks(gen, server_field(f, "tools"), "tools", &is_long, f->problem);
+    gen->marked[SERVER_MARK_ANY].has_tools = marks > 0;
+    gen->marked[SERVER_MARK_LONG].has_tools = is_long;
+    is_long = false;
     if (system) marks += anthropic_add(gen, RP_ROLE_SYSTEM, system, "system", f->problem);
     for (size_t i = 0; i < json_array_size(messages) && !f->problem->kind; i++)
         marks += anthropic_parse_message(gen, json_array_get(messages, i), i, f->problem);
-    if (is_marked(gen, f->object, "request", f->problem)) { /* of the request itself: its last block */
+    if (is_marked(gen, f->object, "request", &is_long, f->problem)) { /* of the request itself: its last block */
         marks++;
-        gen->n_marked = gen->n_messages;
+        mark_messages(gen, is_long);
     }
     if (marks > MAX_MARKS)
         server_fail(f->problem, SERVER_INVALID, "cache_control", "cache_control: is on %d blocks: at most %d are allowed", marks, MAX_MARKS);
@@ -175,11 +187,18 @@ int anthropic_parse(generation *gen, server_problem *p) {
 
 /* ---- usage: input_tokens are those that were neither read from the cache nor asked to be kept there ---- */
 
+/* Computed tokens up to the last mark. With "reuse": "off" none is cached. */
+static int64_t count_created(const server_request *x, server_usage u, server_mark mark) {
+    if (x->gen.reuse == RP_REUSE_OFF) return 0;
+    return BASE_MAX(BASE_MIN((int64_t)conversation_prompt_count_marked(x, mark), u.prompt) - u.cached, 0);
+}
+
 static json_t *usage_of(const server_request *x, server_usage u) {
-    int64_t marked = (int64_t)conversation_prompt_count_marked(x);
-    int64_t created = BASE_MAX(BASE_MIN(marked, u.prompt) - u.cached, 0);
-    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created), "cache_creation_input_tokens",
-                     (json_int_t)created, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer);
+    const int64_t created = count_created(x, u, SERVER_MARK_ANY), kept = BASE_MIN(count_created(x, u, SERVER_MARK_LONG), created);
+    return json_pack("{s:I, s:I, s:{s:I, s:I}, s:I, s:I}", "input_tokens", (json_int_t)(u.prompt - u.cached - created),
+                     "cache_creation_input_tokens", (json_int_t)created, "cache_creation", "ephemeral_5m_input_tokens", (json_int_t)(created - kept),
+                     "ephemeral_1h_input_tokens", (json_int_t)kept, "cache_read_input_tokens", (json_int_t)u.cached, "output_tokens",
+                     (json_int_t)u.answer);
 }
 
 static json_t *anthropic_usage(const server_request *x) { return usage_of(x, report_usage(x)); }
@@ -242,7 +261,17 @@ static int anthropic_end_stream(server_request *x) { return server_request_frame
 
 static int anthropic_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_anthropic(p)); }
 
-static const server_form form = {anthropic_parse, anthropic_whole, anthropic_open_stream, anthropic_report_piece, anthropic_close_choice, anthropic_end_stream, anthropic_fail_stream, anthropic_tell_call, anthropic_tell_reasoning};
+static const server_form form = {
+    .parse = anthropic_parse,
+    .whole = anthropic_whole,
+    .open = anthropic_open_stream,
+    .piece = anthropic_report_piece,
+    .close = anthropic_close_choice,
+    .end = anthropic_end_stream,
+    .fail = anthropic_fail_stream,
+    .call = anthropic_tell_call,
+    .reasoning = anthropic_tell_reasoning,
+};
 
 void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 

@@ -7,6 +7,7 @@
 
 int llamacpp_parse_completion(generation *gen, server_problem *p);
 int llamacpp_parse_infill(generation *gen, server_problem *p);
+void llamacpp_parse_cache(generation *gen, const server_fields *f); /* return_progress, n_cache_reuse: also of chats */
 int llamacpp_parse_messages(generation *gen, server_problem *p); /* of /apply-template */
 int anthropic_parse(generation *gen, server_problem *p);
 int anthropic_parse_count(generation *gen, server_problem *p);   /* without max_tokens */

@@ -188,6 +188,8 @@ static json_t *gemini_usage(const server_request *x) {
     server_usage u = report_usage(x);
     json_t *all = json_pack("{s:I, s:I, s:I, s:I}", "promptTokenCount", (json_int_t)u.prompt, "cachedContentTokenCount", (json_int_t)u.cached,
                             "candidatesTokenCount", (json_int_t)(u.answer - u.reasoning), "totalTokenCount", (json_int_t)(u.prompt + u.answer));
+    if (all && u.cached > 0)
+        json_object_set_new(all, "cacheTokensDetails", json_pack("[{s:s, s:I}]", "modality", "TEXT", "tokenCount", (json_int_t)u.cached));
     if (all && u.reasoning > 0) json_object_set_new(all, "thoughtsTokenCount", json_integer((json_int_t)u.reasoning));
     return all;
 }
@@ -235,7 +237,15 @@ static int gemini_close_choice(server_request *x, server_choice *c) {
 
 static int gemini_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_gemini(p)); }
 
-static const server_form form = {gemini_parse, gemini_whole, NULL, gemini_report_piece, gemini_close_choice, NULL, gemini_fail_stream, gemini_report_call, gemini_report_reasoning};
+static const server_form form = {
+    .parse = gemini_parse,
+    .whole = gemini_whole,
+    .piece = gemini_report_piece,
+    .close = gemini_close_choice,
+    .fail = gemini_fail_stream,
+    .call = gemini_report_call,
+    .reasoning = gemini_report_reasoning,
+};
 
 /* ---- verbs ---- */
 

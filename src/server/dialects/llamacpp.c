@@ -21,7 +21,18 @@ static void parse_length(generation *gen, const server_fields *f, const char *na
 
 #define COMPLETION_FIELDS \
     SERVER_EXTRA_FIELDS "prompt stream max_tokens n_predict temperature top_p presence_penalty frequency_penalty seed n_probs stop logit_bias " \
-    "json_schema n_cmpl cache_prompt model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+    "json_schema n_cmpl cache_prompt n_cache_reuse model id_slot n_keep min_keep return_tokens timings_per_token return_progress post_sampling_probs response_fields "
+
+/* Tokens that are computed again after an edit: some quality for little time (docs/scheduling.md). */
+#define RECOMPUTED_AFTER_EDIT 32
+
+/* llama.cpp's n_cache_reuse is the size of the smallest run that it moves; here any is moved that is worth it. 0: none. */
+void llamacpp_parse_cache(generation *gen, const server_fields *f) {
+    int32_t n = 0;
+    server_field_bool(f, "return_progress", &gen->returns_progress);
+    server_field_int(f, "n_cache_reuse", 0, INT32_MAX, &n);
+    if (n > 0 && !server_field(f, "shifted_reuse")) gen->shifted_reuse = RECOMPUTED_AFTER_EDIT;
+}
 
 /* All fields but the prompt. */
 static void llamacpp_parse_options(generation *gen, const server_fields *f) {
@@ -49,6 +60,7 @@ static void llamacpp_parse_options(generation *gen, const server_fields *f) {
     generation_bias(gen, f, "logit_bias");
     generation_extras(gen, f);
     openai_parse_json_schema(gen, f);
+    llamacpp_parse_cache(gen, f);
     server_field_bool(f, "cache_prompt", &cache_prompt);
     if (!cache_prompt) gen->reuse = RP_REUSE_OFF;
 }
@@ -166,13 +178,21 @@ static int llamacpp_report_piece(server_request *x, server_choice *c, const serv
                                     "stop", 0, "id_slot", 0));
 }
 
+static int llamacpp_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
+    return server_request_frame(x, NULL,
+                                json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int)c->index, "content", "", "tokens", "stop", 0, "id_slot", 0,
+                                          "prompt_progress", generate_progress(progress)));
+}
+
 static int llamacpp_close_choice(server_request *x, server_choice *c) { return server_request_frame(x, NULL, llamacpp_end_of(x, c, json_string(""))); }
 
 static int llamacpp_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, NULL, server_problem_llamacpp(p)); }
 
-static const server_form form = {llamacpp_parse_completion, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL, NULL};
+#define LLAMACPP_FORM(parser) \
+    {.parse = (parser), .whole = llamacpp_whole, .piece = llamacpp_report_piece, .close = llamacpp_close_choice, .fail = llamacpp_fail_stream, \
+     .progress = llamacpp_report_progress}
 
-static const server_form infill_form = {llamacpp_parse_infill, llamacpp_whole, NULL, llamacpp_report_piece, llamacpp_close_choice, NULL, llamacpp_fail_stream, NULL, NULL};
+static const server_form form = LLAMACPP_FORM(llamacpp_parse_completion), infill_form = LLAMACPP_FORM(llamacpp_parse_infill);
 
 void handle_llamacpp_infill(server_request *x) { generate_handle(x, &infill_form); }
 

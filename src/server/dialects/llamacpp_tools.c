@@ -205,3 +205,9 @@ void handle_llamacpp_slots(server_request *x) {
     watchdog_visit(x->server->watchdog, add_slots, &slots);
     server_request_reply_json(x, 200, slots.list);
 }
+
+void handle_llamacpp_slot_change(server_request *x) {
+    server_fail(&x->problem, SERVER_NOT_IMPLEMENTED, NULL,
+                "slots are not saved or restored by requests: every prompt is cached, and with --store it is still cached after a restart");
+    server_request_reply_problem(x);
+}

@@ -56,7 +56,8 @@ void openai_parse_breakpoints(generation *gen, const json_t *content, const char
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 
-/* {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}, "completion_tokens_details": {"reasoning_tokens": ...}} */
+/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens", "cache_write_tokens"},
+ * "completion_tokens_details": {"reasoning_tokens"}, "prompt_cache_hit_tokens", "prompt_cache_miss_tokens"}; the last two are DeepSeek's. */
 json_t *openai_usage(const server_request *x);
 /* "stop", "length" or "tool_calls" */
 const char *openai_finish(const server_choice *c);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/dialects/dialects.h"
 #include "server/handlers.h"
 #include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
@@ -125,9 +126,10 @@ int openai_parse_chat(generation *gen, server_problem *p) {
     openai_parse_tools(gen, &f, OPENAI_NESTED);
     openai_parse_format(gen, &f, "response_format", OPENAI_NESTED);
     openai_parse_json_schema(gen, &f);
+    llamacpp_parse_cache(gen, &f);
     openai_refuse(&f, unknown);
     generation_known(gen, &f, OPENAI_COMMON_FIELDS "messages max_completion_tokens continue_final_message logprobs top_logprobs tools tool_choice "
-                              "parallel_tool_calls response_format json_schema functions function_call audio modalities verbosity");
+                              "parallel_tool_calls response_format json_schema return_progress n_cache_reuse functions function_call audio modalities verbosity");
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), p);
     if (!p->kind && gen->continues_last && gen->messages[gen->n_messages - 1].role != RP_ROLE_ASSISTANT)
         server_fail(p, SERVER_INVALID, "continue_final_message", "'continue_final_message' needs a final message of the assistant");
@@ -200,6 +202,14 @@ static int openai_chat_report_call(server_request *x, server_choice *c, tool_eve
     return openai_chat_chunk(x, c, openai_call_delta(x, c, event, item, bytes, n), json_null(), NULL);
 }
 
+static int openai_chat_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
+    json_t *all = openai_chat_head(x, "chat.completion.chunk",
+                                   json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
+    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    if (all) json_object_set_new(all, "prompt_progress", generate_progress(progress));
+    return server_request_frame(x, NULL, all);
+}
+
 static int openai_chat_close_choice(server_request *x, server_choice *c) { return openai_chat_chunk(x, c, json_object(), json_null(), openai_finish(c)); }
 
 /* The usage, where it is asked for, comes in a chunk of its own without choices. */
@@ -213,6 +223,17 @@ static int openai_chat_end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_chat, openai_chat_whole, openai_chat_open_stream, openai_chat_report_piece, openai_chat_close_choice, openai_chat_end_stream, openai_fail, openai_chat_report_call, openai_chat_report_reasoning};
+static const server_form form = {
+    .parse = openai_parse_chat,
+    .whole = openai_chat_whole,
+    .open = openai_chat_open_stream,
+    .piece = openai_chat_report_piece,
+    .close = openai_chat_close_choice,
+    .end = openai_chat_end_stream,
+    .fail = openai_fail,
+    .call = openai_chat_report_call,
+    .reasoning = openai_chat_report_reasoning,
+    .progress = openai_chat_report_progress,
+};
 
 void handle_openai_chat(server_request *x) { generate_handle(x, &form); }

@@ -87,9 +87,11 @@ void openai_refuse(const server_fields *f, const char *const *names) {
 
 json_t *openai_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens", (json_int_t)u.answer,
-                     "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens", (json_int_t)u.cached,
-                     "completion_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning);
+    return json_pack("{s:I, s:I, s:I, s:{s:I, s:I}, s:{s:I}, s:I, s:I}", "prompt_tokens", (json_int_t)u.prompt, "completion_tokens",
+                     (json_int_t)u.answer, "total_tokens", (json_int_t)(u.prompt + u.answer), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)u.cached, "cache_write_tokens", (json_int_t)u.written, "completion_tokens_details", "reasoning_tokens",
+                     (json_int_t)u.reasoning, "prompt_cache_hit_tokens", (json_int_t)u.cached, "prompt_cache_miss_tokens",
+                     (json_int_t)(u.prompt - u.cached));
 }
 
 const char *openai_finish(const server_choice *c) {

@@ -188,6 +188,14 @@ static int openai_text_end_stream(server_request *x) {
     return openai_done(x);
 }
 
-static const server_form form = {openai_parse_text, openai_text_whole, openai_text_open_stream, openai_text_report_piece, openai_text_close_choice, openai_text_end_stream, openai_fail, NULL, NULL};
+static const server_form form = {
+    .parse = openai_parse_text,
+    .whole = openai_text_whole,
+    .open = openai_text_open_stream,
+    .piece = openai_text_report_piece,
+    .close = openai_text_close_choice,
+    .end = openai_text_end_stream,
+    .fail = openai_fail,
+};
 
 void handle_openai_text(server_request *x) { generate_handle(x, &form); }

@@ -84,8 +84,8 @@ void responses_keep(const server_request *x, const json_t *object) { kept_answer
 
 static json_t *responses_usage(const server_request *x) {
     server_usage u = report_usage(x);
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
-                     (json_int_t)u.cached, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning,
+    return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
+                     (json_int_t)u.cached, "cache_write_tokens", (json_int_t)u.written, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning,
                      "total_tokens", (json_int_t)(u.prompt + u.answer));
 }
 
@@ -138,8 +138,17 @@ static json_t *responses_whole(server_request *x) {
     return all;
 }
 
-static const server_form form = {responses_parse, responses_whole,          responses_open, responses_tell_piece,
-                                 responses_close, responses_end, responses_fail, responses_tell_call, responses_tell_piece};
+static const server_form form = {
+    .parse = responses_parse,
+    .whole = responses_whole,
+    .open = responses_open,
+    .piece = responses_tell_piece,
+    .close = responses_close,
+    .end = responses_end,
+    .fail = responses_fail,
+    .call = responses_tell_call,
+    .reasoning = responses_tell_piece,
+};
 
 void handle_response_create(server_request *x) {
     kept_answers_begin(x, &kind, &form);

@@ -373,6 +373,7 @@ static int make_choices(server_request *x) {
     for (int32_t i = 0; i < n; i++)
         choices[i] = (server_choice){.x = x,
                                      .index = i,
+                                     .n_progress = -1,
                                      .text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
                                      .tokens = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .taken_text = BASE_BUFFER(SERVER_PENDING_TEXT_BYTES),
@@ -602,10 +603,49 @@ static int generate_report_piece(server_request *x, server_choice *c) {
     return rc;
 }
 
+/* ---- progress of prompts ---- */
+
+json_t *generate_progress(const server_prompt_progress *p) {
+    return json_pack("{s:i, s:i, s:i, s:I}", "total", (int)p->total, "cache", (int)p->cached, "processed", (int)p->done, "time_ms", (json_int_t)p->ms);
+}
+
+/* Frames that depend on the time are not part of a stream that another node may continue. */
+static bool reports_progress(const server_request *x) {
+    return x->gen.returns_progress && x->form->progress && (!x->relay || !x->relay->has_route);
+}
+
+/* A choice's progress, if it is more than was reported. is_over: its first text is there, so that the whole prompt is done. */
+static bool new_progress(const server_choice *c, bool is_over, server_prompt_progress *out) {
+    rp_job_status status = {.struct_size = sizeof(status)};
+    if (c->is_prompt_done || !c->call || rp_job_get_status(c->call, &status)) return false;
+    if (!is_over && status.state != RP_JOB_PREFILL) return false;
+    *out = (server_prompt_progress){status.prompt_tokens, status.cached_tokens, is_over ? status.prompt_tokens : status.computed_tokens,
+                                    (double)(base_clock_us() - c->submitted_us) / 1e3};
+    return is_over || out->done > c->n_progress;
+}
+
+/* Nonzero: out of memory. */
+static int report_progress(server_request *x, server_choice *c, bool is_over) {
+    server_prompt_progress progress;
+    if (!reports_progress(x) || !new_progress(c, is_over, &progress)) return 0;
+    c->n_progress = progress.done;
+    c->is_prompt_done = is_over;
+    return x->form->progress(x, c, &progress);
+}
+
+/* The watchdog's thread. Locked. */
+static bool has_progress(const server_request *x) {
+    server_prompt_progress progress;
+    for (int32_t i = 0; i < x->n_choices && reports_progress(x); i++)
+        if (new_progress(&x->choices[i], false, &progress)) return true;
+    return false;
+}
+
 static int generate_report_choice(server_request *x, server_choice *c) {
     if (c->ended) return 0;
     bool done = take_pending(x, c);
-    int rc = generate_report_piece(x, c);
+    int rc = report_progress(x, c, done || c->taken_text.len > 0);
+    if (!rc) rc = generate_report_piece(x, c);
     if (!done || rc) return rc;
     c->ended = true;
     if (stream_marks_skip(x))
@@ -632,7 +672,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
     if (runs && x->is_stream && x->take == generate_take && x->suspended) {
         bool idle = keep_alive_us > 0 && keeps_alive(x) && base_clock_us() - x->reported_us >= keep_alive_us;
         x->is_idle |= idle;
-        if (idle || x->has_news) server_request_wake(x);
+        if (idle || x->has_news || has_progress(x)) server_request_wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -640,7 +680,7 @@ static void generate_look(server_request *x, uint64_t keep_alive_us) {
 /* Is there nothing to send except that jobs continue? */
 static bool generate_only_continues(server_request *x) {
     pthread_mutex_lock(&x->lock);
-    bool idle = x->is_idle && x->n_done < x->n_choices;
+    bool idle = x->is_idle && x->n_done < x->n_choices && !has_progress(x);
     for (int32_t i = 0; i < x->n_choices && idle; i++) idle = x->choices[i].text.len == 0 && x->choices[i].tokens.len == 0;
     x->is_idle = false;
     x->reported_us = base_clock_us();

@@ -43,6 +43,12 @@ typedef struct server_piece {
     const server_token *tokens, *tokens_end;
 } server_piece;
 
+/* How much of a prompt has KV, in tokens. */
+typedef struct server_prompt_progress {
+    int32_t total, cached, done; /* done: cached or computed */
+    double ms;                   /* since its job was submitted */
+} server_prompt_progress;
+
 /* A token of `listed`, and where its text begins in the answer. */
 typedef struct token_place {
     size_t record, at;
@@ -72,6 +78,8 @@ typedef struct server_choice {
     tool_finder finder; /* finds tool calls and reasoning in taken text; empty if the answer is plain text (generate_is_parsed) */
     int32_t n_blocks;    /* content blocks begun, if the dialect numbers them; block_is_open: the last one has not ended */
     bool block_is_open, block_is_reasoning;
+    int32_t n_progress;  /* tokens of its prompt that were last reported as done; -1: none yet */
+    bool is_prompt_done; /* nothing more is to be reported of its prompt */
     int32_t n_events;    /* events sent, if the dialect numbers them */
     size_t reported_bytes; /* bytes of tokens with reported log-probabilities: text may arrive after its token */
     base_buffer listed;    /* server_token of the whole answer, if the dialect lists them item by item (responses_logprobs.c) */
@@ -92,6 +100,7 @@ typedef struct server_form {
     int (*fail)(server_request *x, const server_problem *p); /* within a stream, which ends */
     int (*call)(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n);
     int (*reasoning)(server_request *x, server_choice *c, const server_piece *piece); /* NULL: reasoning is part of the text */
+    int (*progress)(server_request *x, server_choice *c, const server_prompt_progress *progress); /* NULL: it has none */
 } server_form;
 
 /* With --strict unknown fields of x->gen are a problem. Returns its kind. */
@@ -102,6 +111,8 @@ void generate_handle(server_request *x, const server_form *form);
 void generate_begin(server_request *x, const server_form *form);
 /* I/O thread, STREAMING, not locked: appends frames of new output. */
 void generate_take(server_request *x);
+/* {"total", "cache", "processed", "time_ms"}, as llama.cpp's server gives it. NULL: out of memory. */
+json_t *generate_progress(const server_prompt_progress *progress);
 /* The text of a choice with a result, without tool calls and reasoning. NULL: out of memory. */
 json_t *generate_text(const server_choice *c);
 /* Its reasoning, "" if there is none. NULL: out of memory. */

@@ -144,6 +144,13 @@ typedef struct chat_style {
     bool merged;
 } chat_style;
 
+/* What of a conversation is marked for the cache: everything up to the last mark. */
+typedef enum server_mark { SERVER_MARK_ANY, SERVER_MARK_LONG /* kept for an hour */, SERVER_N_MARKS } server_mark;
+typedef struct generation_marked {
+    size_t n_messages; /* up to the last one with a mark; 0: none */
+    bool has_tools;    /* the tool definitions have one */
+} generation_marked;
+
 typedef struct generation {
     json_t *root; /* a reference */
     json_t *made; /* an array of values made for it; NULL: none */
@@ -155,7 +162,7 @@ typedef struct generation {
     size_t n_messages, cap_messages;
     bool continues_last;
     size_t stable_bytes;    /* of the first message: text moved to its end starts here (hints.h); 0: none */
-    size_t n_marked;        /* messages up to the last one with cache_control (Anthropic); 0: none */
+    generation_marked marked[SERVER_N_MARKS]; /* what cache_control marks (Anthropic) */
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
     int32_t n_split;        /* of them: between separators (document_split.h) */
@@ -180,7 +187,6 @@ typedef struct generation {
     server_tool_choice tool_choice;
     bool one_call;    /* at most */
     bool loose_tools; /* the schemas of tools that are not strict are left out: their grammar was too large for the engine */
-    bool marks_tools; /* they have cache_control (Anthropic) */
     generation_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
     generation_result *results; /* likewise */
@@ -239,6 +245,7 @@ typedef struct generation {
     bool names_reuse, modular; /* the request has the field `reuse`; documents are modules */
     bool stream, include_usage, echo;
     bool returns_tokens; /* the answer's token ids, beside its text (llama.cpp) */
+    bool returns_progress; /* a stream also reports how much of the prompt is computed (llama.cpp) */
     bool overflow_in_stream; /* a stream whose prompt is too long begins, and fails in its last event (Responses) */
 } generation;
 

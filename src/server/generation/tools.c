@@ -75,7 +75,7 @@ typedef struct message_move {
 typedef struct message_list {
     rp_message *items;
     message_move *moves; /* [n_messages] of the ask */
-    size_t n, n_marked;
+    size_t n, n_marked[SERVER_N_MARKS];
 } message_list;
 
 static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
@@ -113,7 +113,8 @@ static void add_system(generation *gen, message_list *l, base_buffer *b, server_
         tools_put(b, moved, p);
     }
     add_built(gen, l, RP_ROLE_SYSTEM, b, p);
-    if (gen->marks_tools) l->n_marked = l->n;
+    for (int k = 0; k < SERVER_N_MARKS; k++)
+        if (gen->marked[k].has_tools) l->n_marked[k] = l->n;
 }
 
 /* Index of the call with that id, for the order of results; results without an id keep their order. */
@@ -164,7 +165,8 @@ static void tools_add_messages(generation *gen, message_list *l, bool as_user, b
     if (tools_are_on(gen)) {
         add_system(gen, l, b, p);
         i = gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM;
-        if (i > 0 && gen->n_marked > 0) l->n_marked = l->n;
+        for (int k = 0; k < SERVER_N_MARKS && i > 0; k++)
+            if (gen->marked[k].n_messages > 0) l->n_marked[k] = l->n;
     }
     while (i < gen->n_messages && !p->kind) {
         l->moves[i] = (message_move){l->n, 0};
@@ -177,7 +179,8 @@ static void tools_add_messages(generation *gen, message_list *l, bool as_user, b
             for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++) put_call(&gen->calls[call], b, p);
             add_built(gen, l, RP_ROLE_ASSISTANT, b, p);
         }
-        if (i < gen->n_marked) l->n_marked = l->n;
+        for (int k = 0; k < SERVER_N_MARKS; k++)
+            if (i < gen->marked[k].n_messages) l->n_marked[k] = l->n;
         result += n_results;
         i += BASE_MAX(n_results, 1);
     }
@@ -221,7 +224,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
     gen->messages = l.items;
     gen->cap_messages = gen->n_messages + 1;
     gen->n_messages = l.n;
-    gen->n_marked = l.n_marked;
+    for (int k = 0; k < SERVER_N_MARKS; k++) gen->marked[k].n_messages = l.n_marked[k];
     gen->n_calls = gen->n_results = 0; /* they are text now */
 }
 

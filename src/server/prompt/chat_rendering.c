@@ -276,7 +276,8 @@ static int merge_messages(generation *gen, server_problem *p) {
         for (size_t i = 0; i < gen->n_calls; i++) gen->calls[i].message = m.to[gen->calls[i].message];
         for (size_t i = 0; i < gen->n_results; i++) gen->results[i].message = m.to[gen->results[i].message];
         for (size_t i = 0; i < gen->n_reasonings; i++) gen->reasonings[i].message = m.to[gen->reasonings[i].message];
-        if (gen->n_marked > 0) gen->n_marked = m.to[gen->n_marked - 1] + 1;
+        for (int k = 0; k < SERVER_N_MARKS; k++)
+            if (gen->marked[k].n_messages > 0) gen->marked[k].n_messages = m.to[gen->marked[k].n_messages - 1] + 1;
         base_free(gen->messages);
         gen->messages = m.items;
         gen->n_messages = m.n;

@@ -254,11 +254,11 @@ static size_t rendered_content(const generation *gen, size_t i, bool after) {
     return found;
 }
 
-static size_t rendered_marked(const generation *gen) {
+static size_t rendered_marked(const generation *gen, generation_marked marked) {
     size_t first = 0;
-    if (gen->n_marked > 0) return rendered_content(gen, BASE_MIN(gen->n_marked, gen->n_messages) - 1, true);
-    while (gen->marks_tools && first + 1 < gen->n_messages && gen->messages[first].role == RP_ROLE_SYSTEM) first++;
-    return gen->marks_tools ? rendered_content(gen, first, false) : SIZE_MAX;
+    if (marked.n_messages > 0) return rendered_content(gen, BASE_MIN(marked.n_messages, gen->n_messages) - 1, true);
+    while (marked.has_tools && first + 1 < gen->n_messages && gen->messages[first].role == RP_ROLE_SYSTEM) first++;
+    return marked.has_tools ? rendered_content(gen, first, false) : SIZE_MAX;
 }
 
 /* Tokens of the first n bytes. */
@@ -279,13 +279,14 @@ static int count_beginning(const server_request *x, size_t n, int32_t **tokens, 
     return rc;
 }
 
-size_t conversation_prompt_count_marked(const server_request *x) {
+size_t conversation_prompt_count_marked(const server_request *x, server_mark mark) {
     const generation *gen = &x->gen;
+    const generation_marked marked = gen->marked[mark];
     int32_t *tokens = NULL;
     size_t n = 0;
     int rc = RP_ERR_INVALID;
-    if (gen->rendered) rc = count_beginning(x, rendered_marked(gen), &tokens, &n);
-    else if (gen->n_marked > 0) rc = rp_tokenize_messages(x->model->model, gen->messages, gen->n_marked, true, &tokens, &n, NULL);
+    if (gen->rendered) rc = count_beginning(x, rendered_marked(gen, marked), &tokens, &n);
+    else if (marked.n_messages > 0) rc = rp_tokenize_messages(x->model->model, gen->messages, marked.n_messages, true, &tokens, &n, NULL);
     rp_free(tokens);
     return rc ? 0 : n;
 }

@@ -22,6 +22,6 @@ int conversation_prompt_build(server_request *x);
 int conversation_prompt_count(server_request *x, size_t *n_tokens);
 
 /* Tokens up to the last message, or the tool definitions, that the client marks for the cache; 0: none, or out of memory. */
-size_t conversation_prompt_count_marked(const server_request *x);
+size_t conversation_prompt_count_marked(const server_request *x, server_mark mark);
 
 #endif

@@ -68,7 +68,13 @@ static int prompts_http_end_stream(server_request *x) { return server_request_fr
 
 static int prompts_http_fail_stream(server_request *x, const server_problem *p) { return server_request_frame(x, "error", server_problem_openai(p)); }
 
-static const server_form form = {pml_parse_prompt, prompts_http_whole, NULL, prompts_http_report_piece, NULL, prompts_http_end_stream, prompts_http_fail_stream, NULL, NULL};
+static const server_form form = {
+    .parse = pml_parse_prompt,
+    .whole = prompts_http_whole,
+    .piece = prompts_http_report_piece,
+    .end = prompts_http_end_stream,
+    .fail = prompts_http_fail_stream,
+};
 
 /* The body is the PML document; every option has its default. */
 static void handle_document(server_request *x) {
