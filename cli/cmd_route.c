@@ -81,7 +81,7 @@ const cli_command cli_command_route = {
     .name = "route",
     .summary = "send requests to the node of a cluster that will answer first",
     .synopsis = "-m MODEL --cluster-secret FILE --node URL... [OPTIONS]",
-    .notes = "Options of prompts (--stable-system, --reuse, --split-documents, --max-tokens) should be those of the nodes, so that plans are exact.\n"
+    .notes = "Options of prompts (--agent-noise, --reuse, --split-documents, --max-tokens) should be those of the nodes, so that plans are exact.\n"
              "SIGTERM and Ctrl-C let running requests finish; a second signal ends the program at once. SIGHUP reads the nodes and the\n"
              "--schema files again.\n"
              "exit status: 0 ended by a signal, 1 failure, 2 usage error\n",

@@ -21,7 +21,7 @@ typedef struct serve_options {
     cli_list models, schemas, loras;
     cli_engine_args engine;
     serve_common common;
-    int32_t sequences, queue, audit;
+    int32_t sequences, queue, audit, shifted_reuse;
     float max_divergence;
     uint64_t scaffold_ram;
     bool hash_key, audit_raise, mock;
@@ -58,6 +58,9 @@ static const cli_option options[] = {
     {.name = "lora", .kind = CLI_LIST, .value = "NAME[@MODEL]=FILE", .offset = AT(loras),
      .help = "LoRA adapter (GGUF) of a model, of the first one by default: requests for the model NAME use it; may be repeated"},
     SERVE_PROMPT_ROWS(serve_options, common),
+    {.name = "shifted-reuse", .kind = CLI_INT, .value = "K", .offset = AT(shifted_reuse), .min = -1, .max = INT32_MAX,
+     .help = "of requests without the field shifted_reuse: after an edit inside a cached prompt, reuse the suffix at its new positions and recompute "
+             "its first K tokens; approximate, and reported; -1: off (-1)"},
     {.name = "kv-keep", .kind = CLI_TEXT, .value = "N|SHARE", .offset = AT(kv_keep),
      .help = "KV reduction of requests without the field kv_keep: when the prompt is complete, keep N slots of its KV in the mean of all heads, or "
              "a share (12.5%), for its answer (all)"},
@@ -126,6 +129,7 @@ static void serve_on_step(void *user, const rp_step *step) {
 
 static rp_server_options server_options(const serve_options *o) {
     rp_server_options s = serve_common_options(&o->common);
+    s.shifted_reuse = o->shifted_reuse;
     s.cluster_listen = o->cluster_listen;
     s.cluster_secret = o->cluster_secret;
     s.cluster_name = o->cluster_name;
@@ -224,7 +228,7 @@ static int serve_parsed(serve_options *o) {
 }
 
 static int serve_serve_main(int argc, char **argv) {
-    serve_options o = {.common = SERVE_COMMON_DEFAULTS, .sequences = 16, .queue = 256, .mock_speed = MOCK_SPEED, .mock_step = -1};
+    serve_options o = {.common = SERVE_COMMON_DEFAULTS, .sequences = 16, .queue = 256, .mock_speed = MOCK_SPEED, .mock_step = -1, .shifted_reuse = -1};
     cli_parsed parsed = cli_options_parse(&cli_command_serve, argc, argv, &o);
     int status = CLI_WRONG_USE;
     if (parsed == CLI_PARSED_HELP) status = cli_finish_output();

@@ -122,6 +122,16 @@ static void print_hints(const json_t *hints) {
     }
 }
 
+static void print_agent_noise(const json_t *list) {
+    if (json_array_size(list) > 0) printf("\nagent noise\n");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        printf("  %s in %s: %s", report_text(one, "rule"), report_text(one, "message"), report_text(one, "action"));
+        if (report_number(one, "bytes") > 0) printf(", %.0f bytes", report_number(one, "bytes"));
+        printf("\n");
+    }
+}
+
 /* ---- a router's ---- */
 
 static void print_attempts(const json_t *report) {
@@ -188,6 +198,7 @@ void report_print(const json_t *report) {
     print_parts(parts);
     print_mismatch(json_object_get(report, "mismatch"));
     print_hints(json_object_get(report, "hints"));
+    print_agent_noise(json_object_get(report, "agent_noise"));
 }
 
 /* ---- a list ---- */

@@ -27,6 +27,7 @@
 
 const char *const serve_log_names[] = {"requests", "off", NULL};
 const char *const serve_reuse_names[] = {"on", "modular", NULL};
+const char *const serve_noise_names[] = {[RP_AGENT_NOISE_MOVE] = "move", [RP_AGENT_NOISE_ALL] = "all", [RP_AGENT_NOISE_KEEP] = "keep", NULL};
 
 /* ---- signals ---- */
 
@@ -71,7 +72,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.no_page = c->no_page;
     s.aliases = c->aliases.items;
     s.n_aliases = (int32_t)c->aliases.n;
-    s.stable_system = c->stable_system;
+    s.agent_noise = (rp_agent_noise)c->agent_noise;
     s.modular = c->reuse == REUSE_MODULAR;
     s.strict = c->strict;
     s.split_documents = c->split_documents;

@@ -10,11 +10,11 @@
 typedef struct serve_common {
     const char *schema_dir, *host, *unix_path, *api_keys, *cors, *name, *otlp, *split_documents;
     cli_list host_names, aliases;
-    int32_t port, max_tokens, connections, address_connections, log, reuse;
+    int32_t port, max_tokens, connections, address_connections, log, reuse, agent_noise;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, shutdown_delay;
     float otlp_sample;
     uint64_t body, request_ram, reply_buffers;
-    bool no_tcp, no_page, stable_system, strict;
+    bool no_tcp, no_page, strict;
     cli_config config;
 } serve_common;
 
@@ -27,7 +27,7 @@ void serve_common_set_memory(void);
 /* Divides --ram, if it is set: *ram receives what is left for the engines. A usage error if nothing would be. */
 int serve_common_share_ram(serve_common *c, uint64_t *ram);
 
-extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end with NULL */
+extern const char *const serve_log_names[], *const serve_reuse_names[], *const serve_noise_names[]; /* end with NULL */
 
 /* Rows of a command's table; `field` is the serve_common in its struct. */
 #define SERVE_LISTEN_ROWS(type, field) \
@@ -52,8 +52,9 @@ extern const char *const serve_log_names[], *const serve_reuse_names[]; /* end w
     {.name = "alias", .kind = CLI_LIST, .value = "NAME[=MODEL]", .offset = offsetof(type, field.aliases), \
      .help = "another name of a model in the API, of the first one by default; may be repeated"}
 #define SERVE_PROMPT_ROWS(type, field) \
-    {.name = "stable-system", .kind = CLI_FLAG, .offset = offsetof(type, field.stable_system), \
-     .help = "move volatile lines of system messages (dates, ids) to their end, so that the other lines hit the prefix cache"}, \
+    {.name = "agent-noise", .kind = CLI_CHOICE, .value = "move|all|keep", .offset = offsetof(type, field.agent_noise), .choices = serve_noise_names, \
+     .help = "text that differs between requests: move: of known agents (dates, working directories, git status) after the constant text, so that " \
+             "it hits the prefix cache; all: any line of a system message with a date or an id, too; keep: change nothing (move)"}, \
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = offsetof(type, field.reuse), .choices = serve_reuse_names, \
      .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool " \
              "definitions and system blocks of conversations are modules, too (on)"}, \

@@ -933,7 +933,7 @@ typedef struct rp_request {
                                 many as are expected to save time, by the request's own acceptance */
     int32_t shifted_reuse;   /* >= 0: after an edit inside a cached prompt, reuse the suffix at its new positions
                                 and recompute its first N tokens. Approximate: the suffix never attended to the edit.
-                                -1: off (default) */
+                                No effect with RP_REUSE_EXACT. -1: off (default) */
     rp_sampling sampling;    /* default: rp_sampling_defaults */
     const char *const *stops; /* n_stops strings; the answer ends where the first of them is complete. Whole UTF-8
                                  characters, up to RP_MAX_STOP_BYTES. A stop string may span tokens or lie inside one; of

@@ -65,6 +65,14 @@ static inline rp_router_options rp_router_options_defaults(void) {
     return o;
 }
 
+/* Text early in prompts that differs between requests, so that nothing after it hits the prefix cache. */
+typedef enum rp_agent_noise {
+    RP_AGENT_NOISE_MOVE, /* of known agents: working directories, dates, git status and the like move after the constant text, with the same words;
+                            Claude Code's billing header is left out (docs/server.md, "Agents") */
+    RP_AGENT_NOISE_ALL,  /* likewise; and lines of any client's first system message that have a date, an id or a counter move to its end */
+    RP_AGENT_NOISE_KEEP, /* nothing is changed */
+} rp_agent_noise;
+
 /* Strings are borrowed until rp_server_new returns. */
 typedef struct rp_server_options {
     uint32_t struct_size;
@@ -81,8 +89,8 @@ typedef struct rp_server_options {
     const char *model_name;     /* model name in the API for rp_server_ready; NULL: from the model's file */
     const char *const *aliases; /* other names, which GET /v1/models lists as well: "NAME", of the first model, or "NAME=MODEL". NULL: none */
     int32_t n_aliases;          /* 0 to 64 */
-    bool stable_system;         /* move lines of a system message that vary between requests (dates, ids, headers of programs) to its end, so that
-                                   the others hit the prefix cache; the report lists them */
+    rp_agent_noise agent_noise; /* what happens with text of known agents that differs between their requests; the report lists it. Default MOVE */
+    int32_t shifted_reuse;      /* rp_request.shifted_reuse of requests that do not name it, with RP_REUSE_ON; -1: off (default) */
     bool modular;               /* documents, tool definitions and system blocks of conversations are modules (reuse "modular"), unless the request or
                                    its key says otherwise */
     bool strict;                /* refuse requests with fields that their API does not have, with names of other models, and with tools that are not

@@ -39,6 +39,7 @@ void rp_server_options_init(rp_server_options *options, uint32_t struct_size) {
         .max_connections = DEFAULT_CONNECTIONS,
         .reply_buffer_bytes = SERVER_PENDING_BYTES,
         .default_max_tokens = DEFAULT_MAX_TOKENS,
+        .shifted_reuse = -1,
         .head_timeout_ms = 10000,
         .body_timeout_ms = 60000,
         .idle_timeout_ms = 75000,

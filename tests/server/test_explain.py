@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Why an answer reused what it did: reports, their list, hints at volatile text, --stable-system, `reprise explain` and `reprise diff`."""
+"""Why an answer reused what it did: reports, their list, hints at volatile text, `reprise explain` and `reprise diff`."""
 import os
 import re
 import subprocess
@@ -275,26 +275,6 @@ class ReducedByDefault(Asked):
         reduction = reply.json["reprise"]["kv_reduction"]
         self.assertEqual((reduction["method"], reduction["reason"]), ("", "focus"))
         self.assertEqual(self.server.post("/v1/prompts", {**body, "kv_keep": "12.5%"}).status, 400)
-
-
-class StableSystem(Asked):
-    options = ("--stable-system",)
-
-    def test_moved(self):
-        def ask(head, rules=RULES):
-            return self.chat(("system", f"x-billing-header: {head}\n{rules}\nToday is {head}."), ("user", "How many?"))
-        ask("2026-11-22 a")
-        again = ask("2026-11-23 b")
-        self.assertGreater(self.cached(again), again["usage"]["prompt_tokens"] * 2 // 3)
-        self.assertEqual([h["what"] for h in again["reprise"]["hints"]], ["header", "date"])
-        for hint in again["reprise"]["hints"]:
-            self.assertIn("moved", hint["do"])
-        tools = [{"type": "function", "function": {"name": f"get_{i}", "description": "Counts boxes."}} for i in range(3)]
-        for day in ("2026-11-22", "2027-10-13"):
-            answer = self.chat(("system", f"Today is {day}.\n{RULES}"), ("user", "How many?"), tools=tools, tool_choice="auto")
-        self.assertGreater(self.cached(answer), answer["usage"]["prompt_tokens"] - 60)
-        alone = self.chat(("system", "Today is 2026-11-22."), ("user", "x"))["reprise"]["hints"]
-        self.assertIn("last message", alone[0]["do"])  # there is nothing to move it behind
 
 
 class Tenants(unittest.TestCase):

@@ -129,7 +129,7 @@ void shifted_reuse_find(rp_job *c) {
     span_path_release(&c->moved.path);
     c->moved = (job_moved){0};
     if (c->n_resumed > 0) return; /* its answer goes on as one without an edit */
-    if (c->request->options.shifted_reuse < 0 || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
+    if (c->request->options.shifted_reuse < 0 || c->request->options.reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
     for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n == 0; k++) {
         old_text o = {0};
         if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);

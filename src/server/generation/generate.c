@@ -252,7 +252,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.priority = a->priority;
     q.deadline_ms = generate_deadline_ms(x);
     q.n_draft = a->n_draft;
-    q.shifted_reuse = a->shifted_reuse;
+    q.shifted_reuse = a->names_shifted || a->reuse != RP_REUSE_ON ? a->shifted_reuse : x->server->options.shifted_reuse;
     q.reuse = (rp_reuse)a->reuse;
     q.quality = a->quality;
     q.kv_keep = a->kv_keep;
@@ -474,7 +474,6 @@ void generate_begin(server_request *x, const server_form *form) {
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
     if (!kind && is_embedding(x)) kind = embedding_prepare(x);
-    if (!kind && x->server->options.stable_system) kind = hints_settle_system(&x->gen, &x->problem);
     if (!kind) kind = tools_check(&x->gen, &x->problem);
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(&x->gen, &x->problem);

@@ -57,6 +57,11 @@ void generation_free(generation *gen) {
     *gen = (generation){0};
 }
 
+const char *generation_role_name(rp_role role) {
+    static const char *const names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
+    return names[role];
+}
+
 /* ---- prompts and messages ---- */
 
 const char *generation_own(generation *gen, char *text, server_problem *p) {
@@ -600,6 +605,7 @@ void generation_extras(generation *gen, const server_fields *f) {
     server_field_int(f, "deadline_ms", 0, INT32_MAX, &gen->deadline_ms);
     server_field_int(f, "n_draft", RP_DRAFT_AUTO, RP_MAX_DRAFT, &gen->n_draft);
     server_field_int(f, "shifted_reuse", -1, INT32_MAX, &gen->shifted_reuse);
+    gen->names_shifted = server_field(f, "shifted_reuse") != NULL;
     server_field_text(f, "kv_keep", &gen->kv_keep);
     server_field_text(f, "kv_method", &gen->kv_method);
     server_field_int(f, "kept_shares", 0, RP_MAX_KEPT_SHARES, &gen->n_kept_shares);

@@ -137,6 +137,17 @@ typedef struct generation_embedding {
     bool returns_documents, raw_scores; /* raw_scores: as the rank head gives them, not from 0 to 1 */
 } generation_embedding;
 
+#define SERVER_MAX_NOISE 32
+
+/* A piece of text that a rule moved or left out (agent_noise.h). */
+typedef struct generation_noise {
+    const char *rule, *text; /* [n] as it was sent; of a message that moved as a whole: n is 0 */
+    size_t n;
+    rp_role role; /* of its message, with its number among those of the role, from 1 */
+    int number;
+    bool dropped;
+} generation_noise;
+
 /* How messages are given to a chat template (chat_rendering.h). */
 typedef struct chat_style {
     bool text_arguments; /* arguments of calls as JSON text, not as an object */
@@ -161,7 +172,10 @@ typedef struct generation {
     rp_message *messages;
     size_t n_messages, cap_messages;
     bool continues_last;
-    size_t stable_bytes;    /* of the first message: text moved to its end starts here (hints.h); 0: none */
+    size_t stable_bytes;    /* of the first message: text moved to its end starts here (agent_noise.h); 0: none */
+    bool noise_settled;
+    generation_noise noise[SERVER_MAX_NOISE]; /* what agent_noise.h moved or left out */
+    size_t n_noise;
     generation_marked marked[SERVER_N_MARKS]; /* what cache_control marks (Anthropic) */
     server_part *parts;     /* by message, then by place */
     size_t n_parts, cap_parts;
@@ -242,7 +256,7 @@ typedef struct generation {
     const char *kv_keep, *kv_method;
     int32_t n_kept_shares;
     bool ignore_eos, truncates, context_shift;
-    bool names_reuse, modular; /* the request has the field `reuse`; documents are modules */
+    bool names_reuse, names_shifted, modular; /* the request has the field `reuse`, `shifted_reuse`; documents are modules */
     bool stream, include_usage, echo;
     bool returns_tokens; /* the answer's token ids, beside its text (llama.cpp) */
     bool returns_progress; /* a stream also reports how much of the prompt is computed (llama.cpp) */
@@ -255,6 +269,8 @@ typedef int (*generation_parser)(generation *gen, server_problem *p);
 /* Sets the defaults, takes a reference to the object and parses it. Call generation_free in any case. */
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p);
 void generation_free(generation *gen);
+/* "system", "user", "assistant" or "tool". */
+const char *generation_role_name(rp_role role);
 
 /* ---- For parsers ---- */
 

@@ -96,7 +96,7 @@ static void add_built(generation *gen, message_list *l, rp_role role, base_buffe
     base_buffer_clear(b);
 }
 
-/* Text that was moved to the message's end (hints.h) stays after the stable text, which includes the definitions. */
+/* Text that was moved to the message's end (agent_noise.h) stays after the stable text, which includes the definitions. */
 static void add_system(generation *gen, message_list *l, base_buffer *b, server_problem *p) {
     const char *moved = NULL;
     if (gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM && gen->messages[0].n > 0) {

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "reprise_tools.h"
 #include "server/generation/tools.h"
+#include "server/prompt/agent_noise.h"
 #include "server/prompt/chat_rendering.h"
 #include "server/prompt/prompt_parts.h"
 #include "server/server_internal.h"
@@ -211,6 +212,7 @@ int conversation_prompt_build(server_request *x) {
     generation *gen = &x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
     choose_reuse(x);
+    if (agent_noise_settle(gen, x->server->options.agent_noise, chat_rendering_has_tools(x), &x->problem)) return (int)x->problem.kind;
     if (gen->modular && x->server->split && !gen->has_markup && document_split_apply(x->server->split, gen, &x->problem)) return (int)x->problem.kind;
     if (!chat_rendering_has_tools(x) && tools_write(gen, x->model->info.chat_format, &x->problem)) return (int)x->problem.kind;
     if (chat_rendering_applies(x) && chat_rendering_make(x)) return (int)x->problem.kind;

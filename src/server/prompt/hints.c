@@ -7,18 +7,14 @@
 
 #include "base/memory.h"
 #include "server/generation/generate.h"
+#include "server/prompt/agent_noise.h"
 #include "server/prompt/volatile_text.h"
 
 #define LOOKED_AT_BYTES 8192 /* examined per message */
 #define SHOWN_BYTES 80       /* shown per piece */
-#define MAX_LINE_BYTES 400   /* a longer line is a paragraph and is not moved */
-#define MAX_LINES 32         /* to move */
 #define AROUND_BYTES 1024
 
-static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
-
 static const char advice[] = "remove it, or move it after the constant text: into the last message";
-static const char done[] = "moved to the end of the message (stable_system)";
 
 /* ---- hints in the report ---- */
 
@@ -36,9 +32,9 @@ static json_t *hints_shown(const char *text, size_t n) {
     return server_json_text(text, cut);
 }
 
-static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch, bool moved) {
+static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch) {
     json_t *hint = json_pack("{s:s, s:s, s:o, s:b, s:s}", "what", volatile_word(kind), "message", message, "text", hints_shown(text, n),
-                             "at_mismatch", at_mismatch, "do", moved ? done : advice);
+                             "at_mismatch", at_mismatch, "do", advice);
     json_array_append_new(array, hint);
 }
 
@@ -47,7 +43,7 @@ static size_t find_message(const generation *a, const char *name) {
     char own[24];
     int counts[RP_N_ROLES] = {0};
     for (size_t i = 0; i < a->n_messages; i++) {
-        snprintf(own, sizeof(own), "%s %d", role_names[a->messages[i].role], ++counts[a->messages[i].role]);
+        snprintf(own, sizeof(own), "%s %d", generation_role_name(a->messages[i].role), ++counts[a->messages[i].role]);
         if (strcmp(own, name) == 0) return i;
     }
     return SIZE_MAX;
@@ -85,7 +81,7 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
 static void hints_name_message(const generation *a, size_t i, char *out, size_t bytes) {
     int count = 0;
     for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
-    snprintf(out, bytes, "%s %d", role_names[a->messages[i].role], count);
+    snprintf(out, bytes, "%s %d", generation_role_name(a->messages[i].role), count);
 }
 
 static void hints_examine_message(const generation *a, size_t i, json_t *array, divergent *at) {
@@ -95,8 +91,9 @@ static void hints_examine_message(const generation *a, size_t i, json_t *array, 
     volatile_piece piece;
     hints_name_message(a, i, name, sizeof(name));
     for (size_t from = 0; json_array_size(array) < SERVER_MAX_HINTS && volatile_find(m->text, n, from, &piece); from = piece.end) {
-        bool is_it = is_same_piece(at, i, m->text, &piece), moved = i == 0 && a->stable_bytes > 0 && piece.begin >= a->stable_bytes;
-        add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it, moved);
+        bool is_it = is_same_piece(at, i, m->text, &piece);
+        if (!agent_noise_has(a, m->text + piece.begin, piece.end - piece.begin))
+            add_hint(array, piece.kind, name, m->text + piece.begin, piece.end - piece.begin, is_it);
         if (is_it) at->is_there = false; /* it is reported: not a second time below */
     }
 }
@@ -117,49 +114,6 @@ json_t *hints_of(const server_request *x) {
         if (is_early(&x->gen, i)) hints_examine_message(&x->gen, i, array, &at);
     if (array && at.is_there)
         add_hint(array, at.piece.kind, r->mismatch.message[0] ? r->mismatch.message : r->mismatch.module,
-                 (at.message < SIZE_MAX ? x->gen.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true, false);
+                 (at.message < SIZE_MAX ? x->gen.messages[at.message].text : at.text) + at.piece.begin, at.piece.end - at.piece.begin, true);
     return array;
-}
-
-/* ---- moving volatile lines (stable_system) ---- */
-
-static bool is_volatile_line(const char *line, size_t n) {
-    volatile_piece piece;
-    return n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece);
-}
-
-/* Appends the volatile lines of the message, or the others. *n_lines: their number. */
-static int append_lines(base_buffer *out, const rp_message *m, bool want_volatile, int *n_lines) {
-    int rc = 0, moved = 0;
-    *n_lines = 0;
-    for (size_t at = 0; at < m->n && !rc;) {
-        const char *line = m->text + at, *end = memchr(line, '\n', m->n - at);
-        size_t n = end ? (size_t)(end - line) : m->n - at;
-        bool is_volatile = moved < MAX_LINES && is_volatile_line(line, n);
-        moved += is_volatile;
-        at += n + (end != NULL);
-        if (is_volatile != want_volatile) continue;
-        if (out->len > 0) rc = base_buffer_append_str(out, "\n");
-        if (!rc) rc = base_buffer_append(out, line, n);
-        ++*n_lines;
-    }
-    return rc;
-}
-
-int hints_settle_system(generation *a, server_problem *p) {
-    base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
-    int stable, moved = 0;
-    if (a->n_messages == 0 || a->messages[0].role != RP_ROLE_SYSTEM || a->has_markup || a->modular)
-        return SERVER_FINE;
-    int rc = append_lines(&out, &a->messages[0], false, &stable);
-    size_t stable_bytes = out.len;
-    if (!rc) rc = append_lines(&out, &a->messages[0], true, &moved);
-    if (rc) server_fail_memory(p);
-    else if (stable > 0 && moved > 0) {
-        a->messages[0].n = out.len;
-        a->messages[0].text = generation_own(a, base_buffer_take(&out), p);
-        a->stable_bytes = stable_bytes;
-    }
-    base_buffer_free(&out);
-    return (int)p->kind;
 }
