@@ -877,6 +877,12 @@ typedef enum rp_stop_verdict {
 /* Called where a stop string is complete. text: the n bytes of the answer so far, borrowed; the stop string ends at byte `end` of it, which is
  * less than n only where an earlier call was undecided. Several that end together are asked about from the longest to the shortest. */
 typedef rp_stop_verdict (*rp_on_stop)(void *user, const char *stop, const char *text, size_t n, size_t end);
+#define RP_MEANING_BYTES 32
+/* What an answer says, however it is written: writes a digest that two texts share only if they say the same, as when the arguments of a tool
+ * call have their keys in another order. text: n bytes, borrowed, the answer after `opening`, the generation prompt. Called while the request is
+ * planned, for answers in its prompt (submitting thread), and once for its own, when that is complete (engine's thread). false: a text says
+ * what its bytes are. */
+typedef bool (*rp_on_meaning)(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]);
 /* The last callback of a job, on success and on failure: rp_job_result in another thread returns shortly after it. */
 typedef void (*rp_on_done)(void *user);
 
@@ -912,8 +918,8 @@ typedef struct rp_request {
                                 Its modules are the tenant's, and are shared by all requests of the tenant with schemas
                                 that have the same modules; `src` is refused. NULL: none */
     const rp_message *messages; /* a conversation of n_messages, formatted by the model's chat format
-                                   (rp_tokenize_messages); borrowed during submission. With reuse on, an assistant message that is an answer of this engine, after the same
-                                   tokens and for the same tenant, becomes the sampled tokens, as long as they are
+                                   (rp_tokenize_messages); borrowed during submission. With reuse on, an assistant message that is an answer of this engine (on_meaning), after the
+                                   same tokens and for the same tenant, becomes the sampled tokens, as long as they are
                                    remembered (docs/scheduling.md). NULL: none */
     int32_t n_messages;      /* up to RP_MAX_MESSAGES */
     bool continues_last;     /* continue the last message, or the last role of the PML document, as if the model had
@@ -1021,6 +1027,8 @@ typedef struct rp_request {
     int32_t turn_tokens;     /* while requests of this priority, or a higher one, wait for a place in the batch, the answer gives its place up after
                                 so many tokens, keeps its KV, and goes on when its turn comes: for answers that may be longer than anyone reads.
                                 0: it keeps its place (default) */
+    rp_on_meaning on_meaning; /* which answers of this engine in `messages` or `rendered` become the sampled tokens: those that mean the same, besides
+                                 those of the same text. NULL: those of the same text (default) */
 } rp_request;
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);

@@ -726,6 +726,8 @@ rp_on_token = CFUNCTYPE(c_bool, c_void_p, POINTER(rp_token))
 
 rp_on_stop = CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p, c_size_t, c_size_t)
 
+rp_on_meaning = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_char_p, c_size_t, POINTER(c_uint8))
+
 rp_on_done = CFUNCTYPE(None, c_void_p)
 
 
@@ -786,6 +788,7 @@ class rp_request(Structure):
     n_resumed: int
     on_stop: Any
     turn_tokens: int
+    on_meaning: Any
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -843,6 +846,7 @@ class rp_request(Structure):
         ("n_resumed", c_int32),
         ("on_stop", rp_on_stop),
         ("turn_tokens", c_int32),
+        ("on_meaning", rp_on_meaning),
     ]
 
 

@@ -163,6 +163,8 @@ typedef struct model_layer {
     bool owns_kv;
 } model_layer;
 
+#define MODEL_N_OPENINGS 2 /* of answers: after a message of the user, after the result of a tool call */
+
 struct rp_model {
     gguf_file *file;
     const model_arch *arch;
@@ -183,7 +185,7 @@ struct rp_model {
     const chat_format *chat;
     bool chat_guessed; /* the file's own template matches no known format */
     rp_template *template;      /* the file's own, for conversations; NULL: none */
-    char *template_answer;      /* the generation prompt that it writes; NULL: unknown */
+    char *template_answers[MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
     char *name;
     char *chat_template; /* the file's own; NULL: none */
     bool is_mock; /* model_mock.c: no weights, and the backend of mock/ */

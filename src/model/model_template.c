@@ -27,10 +27,16 @@ void model_template_tokens(const rp_model *m, const char *out[8], size_t *n) {
     }
 }
 
-/* A conversation whose rendering ends with the generation prompt; system messages are refused by some templates. */
-#define PROBE "{\"messages\": [{\"role\": \"user\", \"content\": \"?\"}], \"tools\": null, \"documents\": null, \"add_generation_prompt\": "
+/* Conversations of contents '?', of the user or a tool, and answers '!'. System messages are refused by some templates. */
+#define PROBE_USER "{\"role\": \"user\", \"content\": \"?\"}"
+#define PROBE_ANSWER "{\"role\": \"assistant\", \"content\": \"!\"}"
+#define PROBE_CALL \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"000000000\", \"type\": \"function\", \"function\": " \
+    "{\"name\": \"f\", \"arguments\": {}}}]}"
+#define PROBE_RESULT "{\"role\": \"tool\", \"name\": \"f\", \"tool_call_id\": \"000000000\", \"content\": \"?\"}"
+#define PROBE(messages, opens) "{\"messages\": [" messages "], \"tools\": null, \"documents\": null, \"add_generation_prompt\": " opens "}"
 
-#define MAX_PROBE_STEPS ((uint64_t)1 << 22) /* of a message of one character: 40 ms; published templates take 1,000 */
+#define MAX_PROBE_STEPS ((uint64_t)1 << 22) /* of messages of one character: 40 ms; published templates take 1,000 */
 
 static rp_template_text *probe(const rp_model *m, const char *json) {
     rp_template_text *text = NULL;
@@ -46,17 +52,72 @@ static rp_template_text *probe(const rp_model *m, const char *json) {
     return rc ? NULL : text;
 }
 
+/* May a text be cut at byte n? After a control token or a line end; never within a control token. */
+static bool may_cut(const rp_model *m, const char *text, size_t length, size_t n) {
+    bool may = n > 0 && text[n - 1] == '\n';
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = 0;
+        const int32_t id = tokenizer_control_at(m->tokenizer, text + i, length - i);
+        if (id < 0) continue;
+        tokenizer_bytes(m->tokenizer, id, true, &bytes);
+        if (i + bytes > n) return false;
+        may |= i + bytes == n;
+        i += BASE_MAX(bytes, 1) - 1;
+    }
+    return may;
+}
+
+/* How much of a generation prompt the template also writes before an answer of an earlier turn, whose text begins at `earlier`. All of it, if they
+ * have nothing in common. */
+static size_t common_opening(const rp_model *m, const char *prompt, const char *earlier) {
+    const size_t length = strlen(prompt);
+    size_t n = 0;
+    while (n < length && prompt[n] == earlier[n]) n++;
+    while (n > 0 && n < length && !may_cut(m, prompt, length, n)) n--;
+    return n > 0 ? n : length;
+}
+
+static int keep_opening(rp_model *m, int i, const char *text, size_t n, rp_error *err) {
+    m->template_answers[i] = base_alloc(n + 1);
+    if (!m->template_answers[i]) return base_fail_memory(err, n + 1, "a generation prompt");
+    memcpy(m->template_answers[i], text, n);
+    m->template_answers[i][n] = '\0';
+    return RP_OK;
+}
+
 /* What the template writes after a user's message, and only with add_generation_prompt; if it always writes it: everything after the message. */
 static int find_generation_prompt(rp_model *m, rp_error *err) {
-    rp_template_text *with = probe(m, PROBE "true}"), *without = probe(m, PROBE "false}");
-    const char *answer = NULL;
-    if (with && without && with->n > without->n && memcmp(with->bytes, without->bytes, without->n) == 0) answer = with->bytes + without->n;
-    else if (with && strchr(with->bytes, '?')) answer = strrchr(with->bytes, '?') + 1;
-    if (answer && answer[0]) m->template_answer = base_strdup(answer);
-    const bool failed = answer && answer[0] && !m->template_answer;
+    rp_template_text *with = probe(m, PROBE(PROBE_USER, "true")), *without = probe(m, PROBE(PROBE_USER, "false")),
+                     *history = probe(m, PROBE(PROBE_USER ", " PROBE_ANSWER ", " PROBE_USER, "false"));
+    size_t at = 0;
+    if (with && without && with->n > without->n && memcmp(with->bytes, without->bytes, without->n) == 0) at = without->n;
+    else if (with && strchr(with->bytes, '?')) at = (size_t)(strrchr(with->bytes, '?') + 1 - with->bytes);
+    int rc = RP_OK;
+    if (at > 0 && at < with->n) {
+        const bool is_same = history && history->n > at && memcmp(history->bytes, with->bytes, at) == 0;
+        rc = keep_opening(m, 0, with->bytes + at, is_same ? common_opening(m, with->bytes + at, history->bytes + at) : with->n - at, err);
+    }
     rp_template_text_free(with);
     rp_template_text_free(without);
-    return failed ? base_fail_memory(err, strlen(PROBE), "a generation prompt") : RP_OK;
+    rp_template_text_free(history);
+    return rc;
+}
+
+static size_t control_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++)
+        if (tokenizer_control_at(m->tokenizer, bytes + i, end - i) >= 0) return i;
+    return SIZE_MAX;
+}
+
+/* Without a generation prompt after the result of a call: the control tokens that end the result ("[/TOOL_RESULTS]"). */
+static int find_opening_after_result(rp_model *m, rp_error *err) {
+    rp_template_text *text = m->template_answers[0] ? probe(m, PROBE(PROBE_USER ", " PROBE_CALL ", " PROBE_RESULT, "true")) : NULL;
+    const char *last = text ? strrchr(text->bytes, '?') : NULL;
+    const size_t at = last ? control_in(m, text->bytes, (size_t)(last - text->bytes), text->n) : SIZE_MAX;
+    const bool is_known = at == SIZE_MAX || strstr(last, m->template_answers[0]);
+    const int rc = is_known ? RP_OK : keep_opening(m, 1, text->bytes + at, text->n - at, err);
+    rp_template_text_free(text);
+    return rc;
 }
 
 int model_read_template(rp_model *m, rp_error *err) {
@@ -68,12 +129,13 @@ int model_read_template(rp_model *m, rp_error *err) {
         base_log(BASE_LOG_WARN, "%s: %s: using chat format '%s' instead", gguf_name(m->file), why.message, chat_format_name(m->chat));
         return RP_OK;
     }
-    return find_generation_prompt(m, err);
+    const int found = find_generation_prompt(m, err);
+    return found ? found : find_opening_after_result(m, err);
 }
 
 void model_free_template(rp_model *m) {
     rp_template_free(m->template);
-    base_free(m->template_answer);
+    for (int i = 0; i < MODEL_N_OPENINGS; i++) base_free(m->template_answers[i]);
 }
 
 /* ---- Rendered text ---- */
@@ -175,15 +237,26 @@ static size_t search_trusted(const rp_model *m, const rp_template_text *text, si
     return found;
 }
 
-static size_t answer_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
-    const size_t n = strlen(m->template_answer);
-    for (size_t i = begin; i + n <= end; i++)
-        if (memcmp(bytes + i, m->template_answer, n) == 0) return i + n;
+/* The opening at a byte; NULL: there is none. */
+static const char *opening_at(const rp_model *m, const char *bytes, size_t n) {
+    for (int i = 0; i < MODEL_N_OPENINGS && m->template_answers[i]; i++) {
+        const size_t length = strlen(m->template_answers[i]);
+        if (length <= n && memcmp(bytes, m->template_answers[i], length) == 0) return m->template_answers[i];
+    }
+    return NULL;
+}
+
+static size_t opening_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++)
+        if (opening_at(m, bytes + i, end - i)) return i;
     return SIZE_MAX;
 }
 
-size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from) {
-    return m->template_answer ? search_trusted(m, text, from, answer_in) : SIZE_MAX;
+size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from, const char **opening) {
+    const size_t at = m->template_answers[0] ? search_trusted(m, text, from, opening_in) : SIZE_MAX;
+    const char *found = at != SIZE_MAX ? opening_at(m, text->bytes + at, text->n - at) : NULL;
+    if (opening) *opening = found;
+    return found ? at + strlen(found) : SIZE_MAX;
 }
 
 static size_t turn_end_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
@@ -193,11 +266,5 @@ static size_t turn_end_in(const rp_model *m, const char *bytes, size_t begin, si
 }
 
 size_t model_find_turn_end(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, turn_end_in); }
-
-static size_t control_in(const rp_model *m, const char *bytes, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; i++)
-        if (tokenizer_control_at(m->tokenizer, bytes + i, end - i) >= 0) return i;
-    return SIZE_MAX;
-}
 
 size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from) { return search_trusted(m, text, from, control_in); }

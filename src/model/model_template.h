@@ -25,8 +25,9 @@ int model_append_rendered(const rp_model *m, const rp_template_text *text, size_
 void model_template_tokens(const rp_model *m, const char *out[8], size_t *n);
 /* The trusted bytes of [from, to) of a checked text, relative to `from`: *n ranges. Owned by the caller (base_free); NULL: out of memory. */
 tokenizer_range *model_trusted_ranges(const rp_template_text *text, size_t from, size_t to, size_t *n);
-/* The end of the first generation prompt within trusted bytes at or after `from`: an answer begins there. SIZE_MAX: none. */
-size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from);
+/* The end of the first opening of an answer within trusted bytes at or after `from`: an answer begins there. SIZE_MAX: none. An opening is the
+ * part of the generation prompt that the template also writes before answers of earlier turns; *opening, if not NULL, becomes it. */
+size_t model_find_answer(const rp_model *m, const rp_template_text *text, size_t from, const char **opening);
 /* The next control token within trusted bytes at or after `from`: the byte at which it begins. SIZE_MAX: none. */
 size_t model_find_control(const rp_model *m, const rp_template_text *text, size_t from);
 /* The next end-of-turn token within trusted bytes at or after `from`: the byte at which it begins. SIZE_MAX: none. */

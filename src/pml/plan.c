@@ -309,8 +309,8 @@ int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, si
 
 /* ---- conversations ---- */
 
-static bool message_is_known(const rp_message *message, const pml_recall *recall, token_list *out) {
-    return recall && message->role == RP_ROLE_ASSISTANT && recall->find(recall->user, message->text, message->n, out);
+static bool message_is_known(const rp_message *message, const char *opening, const pml_recall *recall, token_list *out) {
+    return recall && message->role == RP_ROLE_ASSISTANT && recall->find(recall->user, opening, message->text, message->n, out);
 }
 
 static int append_message(const rp_model *m, const rp_message *message, int *previous, bool open, const pml_recall *recall, token_list *out,
@@ -321,22 +321,26 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
     chat_text around = chat_format_around(m->chat, (chat_role)message->role, *previous);
     *previous = (int)message->role;
     int rc = pml_append_role_text(m, around.before, out, err);
-    if (!rc && !message_is_known(message, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
+    if (!rc && !message_is_known(message, around.before, recall, out)) rc = pml_append_text(m, message->text, message->n, false, out, err);
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
-/* turns: n of them, or NULL. */
+/* p: gets the turns, and where the answer begins; NULL: nobody asks. */
 static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall, token_list *out,
-                           pml_turn *turns, rp_error *err) {
+                           pml_plan *p, rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;
     if (!messages || n == 0) return base_fail(err, RP_ERR_INVALID, "the conversation has no messages: give at least one");
     if (n > RP_MAX_MESSAGES) return base_fail(err, RP_ERR_LIMIT, "%zu messages: give at most %d", n, RP_MAX_MESSAGES);
     if ((rc = append_bos(m, out, err))) return rc;
     for (size_t i = 0; i < n; i++) {
         if ((rc = append_message(m, &messages[i], &previous, continues && i + 1 == n, recall, out, err))) return rc;
-        if (turns) turns[i] = (pml_turn){out->n, (int)messages[i].role};
+        if (p) p->turns[i] = (pml_turn){out->n, (int)messages[i].role};
     }
-    return continues ? RP_OK : pml_append_role_text(m, chat_format_answer(m->chat, previous), out, err);
+    if (continues) return RP_OK;
+    const char *opening = chat_format_answer(m->chat, previous);
+    rc = pml_append_role_text(m, opening, out, err);
+    if (p) p->opened = (pml_opened){.opening = opening, .n_tokens = out->n};
+    return rc;
 }
 
 int pml_append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, token_list *out, rp_error *err) {
@@ -350,7 +354,7 @@ int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messa
     if (!p) return base_fail_memory(err, sizeof(*p), "a plan");
     p->n_turns = BASE_MIN(n, (size_t)RP_MAX_MESSAGES);
     p->turns = base_calloc(BASE_MAX(p->n_turns, 1), sizeof(*p->turns));
-    int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p->turns, err) : base_fail_memory(err, n, "a plan");
+    int rc = p->turns ? append_messages(m, messages, n, continues, recall, &p->tokens, p, err) : base_fail_memory(err, n, "a plan");
     return finish_run(out, p, rc, err);
 }
 
@@ -363,6 +367,8 @@ typedef struct rendering {
     pml_turn *ends; /* [n_turns]: in tokens */
     size_t n_turns, turn; /* the next one */
     const pml_recall *recall;
+    pml_opened opened;
+    size_t opened_at; /* a byte of the text */
 } rendering;
 
 /* A turn ends before the first control token after its content, or after its end-of-turn token: text is cut into tokens there anyway. */
@@ -373,18 +379,52 @@ static size_t turn_cut(const rendering *r) {
     return is_end ? model_find_control(r->m, r->text, control + 1) : control;
 }
 
+/* The answer that the prompt is for comes after all messages. */
+static void open_answer(rendering *r, size_t answer, const char *opening, const token_list *out) {
+    if (r->n_turns > 0 && r->turns[r->n_turns - 1].end > answer) return;
+    r->opened = (pml_opened){.opening = opening, .n_tokens = out->n};
+    r->opened_at = answer;
+}
+
+static int copy_begun(rendering *r, rp_error *err) {
+    pml_opened *o = &r->opened;
+    o->n_begun = o->opening ? r->text->n - r->opened_at : 0;
+    if (o->n_begun == 0) return RP_OK;
+    o->begun = base_alloc(o->n_begun);
+    if (!o->begun) return base_fail_memory(err, o->n_begun, "a plan");
+    memcpy(o->begun, r->text->bytes + r->opened_at, o->n_begun);
+    return RP_OK;
+}
+
+/* Where an answer ends: before its end-of-turn token. The last message of a turn may end with another one (harmony's <|end|>): an answer does not
+ * go on in the content of a later message. SIZE_MAX: nowhere. */
+static size_t answer_end(const rendering *r, size_t answer) {
+    const size_t end = model_find_turn_end(r->m, r->text, answer);
+    size_t turn = r->turn;
+    while (turn < r->n_turns && r->turns[turn].end <= answer) turn++;
+    if (turn + 1 >= r->n_turns || r->turns[turn + 1].end > end) return end;
+    return model_find_control(r->m, r->text, r->turns[turn].end);
+}
+
+/* An answer, if its tokens are known. Returns where the text goes on. */
+static size_t append_answer(rendering *r, size_t answer, const char *opening, token_list *out) {
+    const size_t end = r->recall ? answer_end(r, answer) : SIZE_MAX;
+    if (end == SIZE_MAX) open_answer(r, answer, opening, out);
+    return end != SIZE_MAX && end > answer && r->recall->find(r->recall->user, opening, r->text->bytes + answer, end - answer, out) ? end : answer;
+}
+
 static int append_rendering(rendering *r, token_list *out, rp_error *err) {
     const rp_template_text *text = r->text;
-    size_t at = 0, answer = model_find_answer(r->m, text, 0), cut = turn_cut(r);
+    const char *opening = NULL;
+    size_t at = 0, answer = model_find_answer(r->m, text, 0, &opening), cut = turn_cut(r);
     for (;;) {
         const size_t to = BASE_MIN(BASE_MIN(answer, cut), text->n);
         const int rc = model_append_rendered(r->m, text, at, to, out, err);
         if (rc) return rc;
         at = to;
         if (at == answer) {
-            const size_t end = r->recall ? model_find_turn_end(r->m, text, answer) : SIZE_MAX;
-            if (end != SIZE_MAX && end > answer && r->recall->find(r->recall->user, text->bytes + answer, end - answer, out)) at = end;
-            answer = model_find_answer(r->m, text, at);
+            at = append_answer(r, answer, opening, out);
+            answer = model_find_answer(r->m, text, at, &opening);
         }
         for (; r->turn < r->n_turns && cut <= at; cut = turn_cut(r)) {
             r->ends[r->turn] = (pml_turn){out->n, (int)r->turns[r->turn].role};
@@ -411,7 +451,10 @@ int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text 
     p->turns = base_calloc(BASE_MAX(n_turns, 1), sizeof(*p->turns));
     p->n_turns = p->turns ? n_turns : 0;
     rendering r = {.m = m, .text = text, .turns = turns, .ends = p->turns, .n_turns = n_turns, .recall = recall};
-    return finish_run(out, p, p->turns ? append_rendering(&r, &p->tokens, err) : base_fail_memory(err, n_turns, "a plan"), err);
+    rc = p->turns ? append_rendering(&r, &p->tokens, err) : base_fail_memory(err, n_turns, "a plan");
+    if (!rc) rc = copy_begun(&r, err);
+    p->opened = r.opened;
+    return finish_run(out, p, rc, err);
 }
 
 void pml_plan_free(pml_plan *p) {
@@ -421,6 +464,7 @@ void pml_plan_free(pml_plan *p) {
     base_free(p->again);
     base_free(p->included);
     base_free(p->turns);
+    base_free(p->opened.begun);
     token_list_free(&p->tokens);
     base_free(p);
 }

@@ -39,6 +39,15 @@ typedef struct pml_turn {
     int role;   /* value of chat_role */
 } pml_turn;
 
+/* Where the answer to a conversation begins: after an opening (model_find_answer). Where the generation prompt goes on after it ("<think>\n"), the
+ * answer begins within the prompt. */
+typedef struct pml_opened {
+    const char *opening; /* static, or of the model; NULL: the prompt has none */
+    size_t n_tokens;     /* of the prompt up to there */
+    char *begun;         /* what the prompt has of the answer, n_begun bytes; NULL: nothing. Owned */
+    size_t n_begun;
+} pml_opened;
+
 /* A parameter of an imported module without an argument: nodes of the schema. */
 typedef struct pml_missing {
     int32_t holder, param;
@@ -56,6 +65,7 @@ typedef struct pml_plan {
     bool is_flat;             /* all modules have quality exact: run the plan as pml_plan_flatten writes it */
     pml_turn *turns;          /* of a conversation; else none */
     size_t n_turns;
+    pml_opened opened;        /* of a conversation that ends with a generation prompt */
     pml_missing *missing;     /* in the order of the prompt */
     size_t n_missing, cap_missing;
     int32_t n_cached, n_fresh; /* tokens in views, tokens in runs */
@@ -75,17 +85,17 @@ int pml_plan_new(pml_plan **out, const pml_layout *layout, const pml_document *p
 int pml_plan_text(pml_plan **out, const rp_model *m, const char *text, rp_error *err);
 /* Plans tokens as given, as one run. RP_ERR_INVALID (an id that is not in the vocabulary). */
 int pml_plan_tokens(pml_plan **out, const rp_model *m, const int32_t *tokens, size_t n, rp_error *err);
-/* Memory of sampled answers: appends the tokens of an assistant's text to the preceding tokens in out; false: unknown
+/* Memory of sampled answers: appends the tokens of an assistant's text, which follows `opening`, to the preceding tokens in out; false: unknown
  * text. */
 typedef struct pml_recall {
-    bool (*find)(void *user, const char *text, size_t n, token_list *out);
+    bool (*find)(void *user, const char *opening, const char *text, size_t n, token_list *out);
     void *user;
 } pml_recall;
 
 /* Plans a conversation (rp_tokenize_messages), as one run. recall NULL: every text is tokenized. */
 int pml_plan_messages(pml_plan **out, const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall,
                       rp_error *err);
-/* Plans a rendered conversation, as one run. An answer in it is what lies between a generation prompt and the end of its turn: text is cut into
+/* Plans a rendered conversation, as one run. An answer in it is what lies between an opening and the end of its turn: text is cut into
  * tokens at its beginning, as when it was sampled, and recall knows its tokens. RP_ERR_INVALID (malformed runs, no text), RP_ERR_MEMORY. */
 int pml_plan_rendered(pml_plan **out, const rp_model *m, const rp_template_text *text, const rp_rendered_turn *turns, size_t n_turns,
                       const pml_recall *recall, rp_error *err);

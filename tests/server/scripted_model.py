@@ -38,9 +38,12 @@ def tensors_of(n_vocab, pairs):
     return found + [("blk.0.ffn_down.weight", (FF, WIDTH), nothing[:WIDTH * FF])]
 
 
-def write(source, target, words, pairs=()):
-    """words: tokens of the answer, as the vocabulary writes them. pairs: more tokens that follow one another, where a grammar allows them."""
+def write(source, target, words, pairs=(), marks=(), template=None):
+    """words: tokens of the answer, as the vocabulary writes them. pairs: more tokens that follow one another, where a grammar allows them. marks: names
+    that the last tokens of the vocabulary get: no text is cut into these. template: a chat template."""
     model = gguf_copy.read(source)
+    if marks:
+        model.metadata["tokenizer.ggml.tokens"][1][-len(marks):] = [mark.encode() for mark in marks]
     vocabulary, end = model.texts("tokenizer.ggml.tokens"), model.number("tokenizer.ggml.eos_token_id")
     chain = [vocabulary.index(word) for word in (BEGIN, *words)] + [end]
     if len(set(chain)) != len(chain):
@@ -51,6 +54,8 @@ def write(source, target, words, pairs=()):
     metadata |= {f"llama.{name}": gguf_copy.u32(value) for name, value in (
         ("context_length", CONTEXT), ("embedding_length", WIDTH), ("block_count", 1), ("feed_forward_length", FF), ("attention.head_count", 1),
         ("attention.head_count_kv", 1), ("rope.dimension_count", WIDTH), ("vocab_size", len(vocabulary)))}
+    if template:
+        metadata["tokenizer.chat_template"] = gguf_copy.string(template)
     metadata["llama.attention.layer_norm_rms_epsilon"] = gguf_copy.f32(1e-5)
     tensors, directory, body = tensors_of(len(vocabulary), follow), b"", b""
     for name, shape, values in tensors:

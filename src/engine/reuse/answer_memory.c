@@ -46,14 +46,20 @@ base_key answer_before_key(const answer_before *b) {
     return key;
 }
 
-base_key answer_memory_key(const base_key *before, const char *text, size_t n) {
+static base_key key_after(const char *domain, const base_key *before, const void *bytes, size_t n) {
     base_hash h;
     base_key key;
-    base_hash_init(&h, "reprise answer 1");
+    base_hash_init(&h, domain);
     base_hash_key(&h, before);
-    base_hash_bytes(&h, text, n);
+    base_hash_bytes(&h, bytes, n);
     base_hash_final(&h, &key);
     return key;
+}
+
+base_key answer_memory_key(const base_key *before, const char *text, size_t n) { return key_after("reprise answer 1", before, text, n); }
+
+base_key answer_memory_key_of_meaning(const base_key *before, const uint8_t meaning[RP_MEANING_BYTES]) {
+    return key_after("reprise meaning 1", before, meaning, RP_MEANING_BYTES);
 }
 
 /* ---- the table ---- */

@@ -4,7 +4,7 @@
  *
  *   preceding context: a tenant's salt, tokens --+
  *                                                +-- key --> tokens
- *   the answer's text ---------------------------+
+ *   the answer's text, or what it means ---------+
  *
  * Holds the last ANSWER_MEMORY_ANSWERS answers of all tenants, ANSWER_MEMORY_TOKENS tokens together; the least recently
  * used is evicted first. The salt keeps the keys of tenants apart. RAM only. The memory is used by one thread at a time
@@ -14,6 +14,7 @@
 #define ENGINE_ANSWER_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/hash.h"
 #include "reprise.h"
@@ -31,8 +32,9 @@ void answer_before_init(answer_before *b, const base_key *salt);
 void answer_before_add(answer_before *b, const int32_t *tokens, size_t n);
 /* The key of everything added so far; more may be added. */
 base_key answer_before_key(const answer_before *b);
-/* The key of an answer after that context. */
+/* The key of an answer after that context, by its text or by its meaning (rp_on_meaning). */
 base_key answer_memory_key(const base_key *before, const char *text, size_t n);
+base_key answer_memory_key_of_meaning(const base_key *before, const uint8_t meaning[RP_MEANING_BYTES]);
 
 typedef struct answer_memory answer_memory;
 

@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conversation.c: plans conversations. The oldest turns of one that is too long for the context are left out, if asked to.
  * Sampled answers are kept as tokens: an answer is remembered when its job ends (engine's thread) and replaces the
- * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text
- * after exactly the same tokens.
+ * tokenization of its text in the next turn's prompt (submitting thread), if the same tenant sends exactly this text, or
+ * one that means the same (rp_request.on_meaning), after exactly the same tokens.
  */
 #include <string.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
+
+/* ---- keys ---- */
+
+/* An answer's key by what it means. false: it means what its bytes are. */
+static bool key_by_meaning(const rp_request *o, const base_key *before, const char *opening, const char *text, size_t n, base_key *key) {
+    uint8_t meaning[RP_MEANING_BYTES];
+    if (!o->on_meaning || !o->on_meaning(o->user, opening, text, n, meaning)) return false;
+    *key = answer_memory_key_of_meaning(before, meaning);
+    return true;
+}
 
 /* ---- remember ---- */
 
@@ -27,53 +38,77 @@ static int32_t tokens_of_text(const rp_job *c, size_t n_bytes) {
     return i > 0 && done == n_bytes ? i : -1;
 }
 
-void conversation_remember(rp_job *c) {
-    rp_engine *e = c->engine;
-    if (!c->request->remembers) return;
-    size_t n_bytes = strlen(c->result->text);
-    int32_t n = tokens_of_text(c, n_bytes);
-    int32_t *tokens = n > 0 ? base_alloc((size_t)n * sizeof(*tokens)) : NULL;
-    if (!tokens) return; /* the next turn tokenizes the text */
-    memcpy(tokens, c->result->tokens, (size_t)n * sizeof(*tokens));
-    base_key key = answer_memory_key(&c->request->before, c->result->text, n_bytes);
+/* What the prompt has of the answer, and what was sampled. */
+static int whole_answer(const rp_job *c, int32_t n_sampled, base_buffer *text, token_list *tokens) {
+    const pml_opened *o = &c->plan->opened;
+    const token_list *prompt = &c->plan->tokens;
+    int rc = base_buffer_append(text, o->begun ? o->begun : "", o->n_begun);
+    if (!rc) rc = base_buffer_append_str(text, c->result->text);
+    if (!rc && o->n_begun > 0) rc = token_list_append(tokens, prompt->ids + o->n_tokens, prompt->n - o->n_tokens);
+    return rc ? rc : token_list_append(tokens, c->result->tokens, (size_t)n_sampled);
+}
+
+/* An answer that is known keeps its tokens: other conversations go on with them. */
+static void remember(rp_engine *e, const base_key *key, token_list *tokens) {
+    size_t n = 0;
     pthread_mutex_lock(&e->lock);
-    answer_memory_put(e->answers, &key, tokens, (size_t)n);
+    if (!answer_memory_find(e->answers, key, &n)) {
+        answer_memory_put(e->answers, key, tokens->ids, tokens->n);
+        *tokens = (token_list){0};
+    }
     pthread_mutex_unlock(&e->lock);
+}
+
+/* Without memory for it the next turn tokenizes the text. */
+void conversation_remember(rp_job *c) {
+    const job_request *q = c->request;
+    const int32_t n = q->remembers ? tokens_of_text(c, strlen(c->result->text)) : -1;
+    base_buffer text = BASE_BUFFER(SIZE_MAX);
+    token_list tokens = {0};
+    base_key key;
+    if (n > 0 && whole_answer(c, n, &text, &tokens) == RP_OK) {
+        if (!key_by_meaning(&q->options, &q->before, c->plan->opened.opening, text.data, text.len, &key))
+            key = answer_memory_key(&q->before, text.data, text.len);
+        remember(c->engine, &key, &tokens);
+    }
+    token_list_free(&tokens);
+    base_buffer_free(&text);
 }
 
 /* ---- recall ---- */
 
-/* A copy, as the entry may be evicted. NULL: a miss, or out of memory. */
-static int32_t *copy_of(rp_engine *e, const base_key *key, size_t *n) {
+/* Appends the tokens of a key. false: a miss, or out of memory. */
+static bool append_known(rp_engine *e, const base_key *key, token_list *out) {
+    size_t n = 0, n_before = out->n;
     pthread_mutex_lock(&e->lock);
-    const int32_t *known = answer_memory_find(e->answers, key, n);
-    int32_t *copy = known ? base_alloc(*n * sizeof(*copy)) : NULL;
-    if (copy) memcpy(copy, known, *n * sizeof(*copy));
+    const int32_t *known = answer_memory_find(e->answers, key, &n);
+    const bool ok = known && token_list_append(out, known, n) == RP_OK;
     pthread_mutex_unlock(&e->lock);
-    return copy;
+    if (!ok) out->n = n_before;
+    return ok;
 }
 
 typedef struct recalling {
     rp_engine *e;
+    const rp_request *o;
     answer_before before;
 } recalling;
 
-static void recalling_read_on(recalling *r, const token_list *tokens) {
-    answer_before_add(&r->before, tokens->ids + r->before.n, tokens->n - r->before.n);
+/* The key of the tokens so far. */
+static base_key recalling_key(recalling *r, const token_list *tokens, size_t n) {
+    BASE_ASSERT(n >= r->before.n);
+    answer_before_add(&r->before, tokens->ids + r->before.n, n - r->before.n);
+    return answer_before_key(&r->before);
 }
 
 /* A pml_recall. */
-static bool conversation_recall(void *user, const char *text, size_t n_bytes, token_list *out) {
+static bool conversation_recall(void *user, const char *opening, const char *text, size_t n_bytes, token_list *out) {
     recalling *r = user;
-    size_t n = 0, n_before = out->n;
-    recalling_read_on(r, out);
-    base_key before = answer_before_key(&r->before), key = answer_memory_key(&before, text, n_bytes);
-    int32_t *tokens = copy_of(r->e, &key, &n);
-    bool ok = tokens != NULL;
-    if (ok) ok = token_list_append(out, tokens, n) == RP_OK;
-    if (!ok) out->n = n_before;
-    base_free(tokens);
-    return ok;
+    const base_key before = recalling_key(r, out, out->n);
+    base_key key;
+    if (key_by_meaning(r->o, &before, opening, text, n_bytes, &key) && append_known(r->e, &key, out)) return true;
+    key = answer_memory_key(&before, text, n_bytes);
+    return append_known(r->e, &key, out);
 }
 
 /* ---- plan ---- */
@@ -86,13 +121,14 @@ static int plan_text(rp_job *c, const rp_request *o, const rp_message *messages,
 }
 
 static int plan_conversation(rp_job *c, const rp_request *o, const rp_message *messages, size_t n, rp_error *err) {
-    recalling r = {.e = c->engine};
+    recalling r = {.e = c->engine, .o = o};
     if (o->reuse != RP_REUSE_ON || o->no_prefix) return plan_text(c, o, messages, n, NULL, err);
     answer_before_init(&r.before, &c->salt);
     int rc = plan_text(c, o, messages, n, &(pml_recall){conversation_recall, &r}, err);
     if (rc) return rc;
-    recalling_read_on(&r, &c->plan->tokens);
-    job_draft(c)->before = answer_before_key(&r.before);
+    pml_opened *opened = &c->plan->opened;
+    if (!opened->opening) *opened = (pml_opened){.opening = "", .n_tokens = c->plan->tokens.n};
+    job_draft(c)->before = recalling_key(&r, &c->plan->tokens, opened->n_tokens);
     job_draft(c)->remembers = !o->continues_last && o->pooling == RP_POOLING_OFF; /* else its text is only part of a message */
     return RP_OK;
 }

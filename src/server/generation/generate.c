@@ -18,6 +18,7 @@
 #include "server/admin/report.h"
 #include "server/cluster/cluster_port.h"
 #include "server/server_internal.h"
+#include "server/generation/answer_meaning.h"
 #include "server/generation/stream_marks.h"
 #include "server/http/request_memory.h"
 #include "server/generation/tools.h"
@@ -122,6 +123,11 @@ static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char
     if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder)) return RP_STOP_COUNTS; /* out of memory */
     c->n_stop_finder = n;
     return tool_finder_stop(&c->stop_finder, stop, n - end);
+}
+
+static bool generate_on_meaning(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+    const server_choice *c = user;
+    return answer_meaning(&c->x->gen, opening, text, n, meaning);
 }
 
 /* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
@@ -272,6 +278,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.turn_tokens = a->stream ? SERVER_TURN_TOKENS : 0; /* its client may not read it: only then is the buffer of the connection full */
     q.on_token = generate_on_token;
     q.on_done = generate_on_done;
+    q.on_meaning = a->n_messages > 0 ? generate_on_meaning : NULL;
     q.on_stop = needs_finder(a) && !a->stop_in_reasoning ? generate_on_stop : NULL;
     stream_marks_resume(x, &q);
     return q;

@@ -408,6 +408,18 @@ rp_stop_verdict tool_finder_stop(const tool_finder *f, const char *stop, size_t 
     return end > mark || (end > n_text && !f->has_text) ? RP_STOP_UNDECIDED : RP_STOP_COUNTS;
 }
 
+bool tool_finder_is_open(const tool_finder *f) {
+    const tool_form *form = f->form;
+    switch (f->state) {
+    case IN_TEXT:
+    case IN_HEADER:
+    case IN_HEAD: return false; /* it is text */
+    case IN_NEXT: return form->close[0] != '\0';
+    case IN_TAIL: return form && (form->body != TOOL_BODY_NAMED || form->after_arguments[0] || form->end[0]);
+    default: return true;
+    }
+}
+
 /* White space after the last call or after reasoning belongs to it; so does an incomplete closing text. */
 int tool_finder_finish(tool_finder *f) {
     const base_buffer *b = &f->held;

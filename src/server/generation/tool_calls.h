@@ -99,6 +99,8 @@ void tool_finder_init(tool_finder *f, const generation *gen, tool_reasoning reas
 void tool_finder_free(tool_finder *f);
 /* Returns 0, the nonzero result of on_event, or RP_ERR_MEMORY. */
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) BASE_NODISCARD;
+/* Does what was fed end within reasoning or a call, or before the end of all calls? To be asked before tool_finder_finish. */
+bool tool_finder_is_open(const tool_finder *f);
 /* Ends the answer: reports held-back text. */
 int tool_finder_finish(tool_finder *f) BASE_NODISCARD;
 
