@@ -2,7 +2,7 @@
 // Codex and Claude Code, with their default settings but for the address and the key, in sessions of two turns: with a scripted model, with the
 // bundled model, and with a context that is too small for them.
 import assert from "node:assert/strict";
-import {spawn} from "node:child_process";
+import {execFileSync, spawn} from "node:child_process";
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
 import {join} from "node:path";
@@ -93,6 +93,30 @@ for (const [name, program, turns, route] of [["codex", CODEX, CODEX_TURNS, "/v1/
         context.diagnostic(await user.checkTurns(route));
     });
 }
+
+/** A repository in the user's folder, and one more change of it. */
+function change(user, n) {
+    const git = (...args) => execFileSync("git", ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", ...args], {cwd: join(user.home, "work"), env: user.env});
+    if (n === 0) git("init", "-q");
+    writeFileSync(join(user.home, "work", `committed-${n}.txt`), "x");
+    git("add", ".");
+    git("commit", "-q", "-m", `change ${n}`);
+    writeFileSync(join(user.home, "work", `new-${n}.txt`), "x");
+}
+
+// Each session has its own git status; Claude Code sends it before 2,000 constant tokens.
+for (const [name, program, turn, route] of [["codex", CODEX, CODEX_TURNS[0], "/v1/responses"], ["claude code", CLAUDE, CLAUDE_TURNS[0], "/v1/messages"]])
+    session(name + ": another session in the same project", program, () => Server.startScripted(), async (user, context) => {
+        for (const n of [0, 1, 2]) {
+            change(user, n);
+            assert.equal(await user.answer(program, ...turn), ANSWER);
+        }
+        const [third, second] = await user.requestsOf(route);
+        for (const {prompt_tokens, cached_tokens} of [second, third]) {
+            assert.ok(prompt_tokens - cached_tokens <= 600, `${prompt_tokens - cached_tokens} of ${prompt_tokens} tokens were computed`);
+            context.diagnostic(`${prompt_tokens - cached_tokens} of ${prompt_tokens} prompt tokens computed`);
+        }
+    });
 
 session("codex: a context that is too small", CODEX, () => Server.startDefault(), async (user) => {
     const first = await user.run(CODEX, ...CODEX_TURNS[0]);

@@ -251,12 +251,16 @@ class Unchanged(NoiseCase):
 
     def test_hostile_lengths(self):
         """Openings without an end, and more pieces than a request may have."""
-        for text in ("<env>\nWorking directory: /\n" * 40000, "gitStatus: This is the git status at the start of the conversation.\n" * 15000,
-                     ("Today's date is 2026-11-28.\n" * 40 + RULES)):
+        for text in ("<env>\nWorking directory: /\n" * 8000, "gitStatus: This is the git status at the start of the conversation.\n" * 4000,
+                     "Today's date is 2026-11-28.\n" * 40 + "<env>\nWorking directory: /\n" * 8000 + "</env>\n",
+                     "Today's date is 2026-11-28.\n" * 40 + RULES):
             moved, kept = self.prompts([{"role": "system", "content": text}, {"role": "user", "content": "x"}])
             self.assertEqual(spoken(moved), spoken(kept))
         report = self.ask("/v1/chat/completions", {"messages": [{"role": "system", "content": text}, {"role": "user", "content": "x"}]})
         self.assertEqual(len(report["agent_noise"]), 32)
+        system = [{"role": "system", "content": text_blocks("Today's date is 2026-11-28.", "x", "y")}] * 2000
+        report = self.ask("/v1/chat/completions", {"messages": [*system, {"role": "user", "content": "x"}]})
+        self.assertEqual(len(report["agent_noise"]), 16)  # of as many messages
 
 
 class Tools(NoiseCase):

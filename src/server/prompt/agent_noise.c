@@ -12,6 +12,7 @@
 
 #define MAX_LINE_BYTES 400     /* a longer line is a paragraph and is not moved */
 #define MAX_PIECE_BYTES 65536  /* of several lines: a git status, a list of memories */
+#define MAX_SYSTEMS 16         /* leading system messages that are examined */
 #define MAX_SEARCHED_BYTES 1024 /* of a piece, for hints */
 
 /* ---- the rules ---- */
@@ -154,11 +155,11 @@ typedef struct noise_piece {
 
 typedef struct noise_pieces {
     noise_piece items[SERVER_MAX_NOISE];
-    size_t n;
+    size_t n, most; /* most: what the request's limit leaves */
 } noise_pieces;
 
 static bool add_piece(noise_pieces *l, const char *text, size_t begin, size_t n, size_t limit, const noise_rule *rule, const char *name) {
-    if (l->n == SERVER_MAX_NOISE) return false;
+    if (l->n == l->most) return false;
     const size_t end = begin + n;
     l->items[l->n++] = (noise_piece){begin, end + (end < limit && text[end] == '\n'), n, rule, name};
     return true;
@@ -195,7 +196,7 @@ static const char *heading_of(const char *line, size_t n) {
 
 static void scan_block(noise_scan *s, size_t begin, size_t end) {
     const char *heading = "";
-    for (size_t at = begin; at < end;) {
+    for (size_t at = begin; at < end && s->found->n < s->found->most;) {
         const size_t len = line_bytes(s->text + at, end - at);
         const char *other = heading_of(s->text + at, len);
         if (other) heading = other;
@@ -342,8 +343,8 @@ static bool leaves_nothing(const rp_message *m, const noise_pieces *l) {
 }
 
 static int settle_system(noise_moves *a, size_t m) {
-    noise_pieces found = {.n = 0};
     generation *gen = a->gen;
+    noise_pieces found = {.most = SERVER_MAX_NOISE - gen->n_noise};
     noise_scan scan = {.found = &found, .text = gen->messages[m].text, .takes_lines = a->mode == RP_AGENT_NOISE_ALL && m == 0 && !gen->modular};
     size_t part = parts_of(gen, m);
     for (size_t at = 0, end; at < gen->messages[m].n; at = end) {
@@ -475,7 +476,7 @@ static int join_systems(generation *gen, size_t m, server_problem *p) {
 
 static int settle_conversation(noise_moves *a, bool template_tools) {
     generation *gen = a->gen;
-    noise_opening opening = {.end = 0};
+    noise_opening opening = {.pieces.most = 0};
     const size_t u = count_systems(gen);
     const bool has_user = u < gen->n_messages && gen->messages[u].role == RP_ROLE_USER;
     if (has_user && has_system_message(gen, u + 1)) {
@@ -483,7 +484,8 @@ static int settle_conversation(noise_moves *a, bool template_tools) {
         if (u > 0 && join_systems(gen, u - 1, a->p)) return (int)a->p->kind;
     }
     a->n_systems = count_systems(gen);
-    for (size_t m = 0; m < a->n_systems && !a->p->kind; m++) settle_system(a, m);
+    for (size_t m = 0; m < BASE_MIN(a->n_systems, (size_t)MAX_SYSTEMS) && !a->p->kind; m++) settle_system(a, m);
+    opening.pieces.most = SERVER_MAX_NOISE - gen->n_noise;
     if (a->p->kind) return (int)a->p->kind;
     if (has_user && !gen->truncates) read_opening(gen, a->n_systems, &opening); /* truncation drops messages of the user's */
     const bool to_user = has_user && !gen->truncates && (opening.is_agents || (template_tools && tools_are_on(gen)));
