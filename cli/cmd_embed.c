@@ -28,7 +28,7 @@ static const cli_option options[] = {
         .value = "FILE",
         .offset = AT(model),
         .required = true,
-        .help = "model file (GGUF); required",
+        .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required",
     },
     {
         .name = "pooling",

@@ -33,7 +33,7 @@ static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* in the
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF); required"},
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML) of prompt modules; may be repeated"},
     RUN_PROMPTS_ROWS(run_options, prompts),
@@ -105,6 +105,7 @@ const cli_command cli_command_run = {
 typedef struct run_state {
     rp_quality quality;
     const run_options *options;
+    cli_sampling_args sampling; /* settled */
     cli_loaded loaded;
     rp_adapter *adapter; /* NULL: none */
     double load_ms;
@@ -178,6 +179,8 @@ static int load(run_state *s) {
     if (status == CLI_OK) status = cli_sampling_bias(&o->sampling, s->loaded.model, &s->bias, &s->n_bias);
     if (status == CLI_OK) status = run_inputs_render(&s->inputs, &o->prompts, s->loaded.model, o->chat_format);
     if (status != CLI_OK) return status;
+    s->sampling = o->sampling;
+    cli_sampling_settle(&s->sampling, s->loaded.model);
     rp_error err;
     if (o->lora != NULL && rp_adapter_open(&s->adapter, s->loaded.model, o->lora, &err) != RP_OK) return cli_fail_library(&err);
     rp_engine_options engine = cli_engine_options(&o->engine);
@@ -198,7 +201,7 @@ static rp_request run_make_request(run_state *s, const run_input *in) {
     r.kv_method = o->kv_method;
     r.n_kept_shares = o->explain ? RP_MAX_KEPT_SHARES : 0;
     r.max_tokens = o->max_tokens;
-    cli_sampling_apply(&o->sampling, s->bias, s->n_bias, &r);
+    cli_sampling_apply(&s->sampling, s->bias, s->n_bias, &r);
     r.grammar = s->grammar;
     r.grammar_trigger = o->grammar_trigger;
     r.ignore_eos = o->ignore_eos;

@@ -33,7 +33,7 @@ typedef struct serve_options {
 #define AT(field) offsetof(serve_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_LIST, .value = "[NAME=]FILE", .offset = AT(models),
-     .help = "model file (GGUF); required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required. Several, each as NAME=FILE: requests choose by the field model; a model is loaded when it is needed, and "
              "the least recently used one unloaded when --ram is full"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "schema file (PML), shared by all tenants; may be repeated"},

@@ -2,6 +2,7 @@
 /* sampling_args.c: see sampling_args.h. Owns nothing. One thread. */
 #include "sampling_args.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,27 @@ typedef struct bias_list {
     int32_t n;
 } bias_list;
 
-cli_sampling_args cli_sampling_defaults(void) { return (cli_sampling_args){.values = rp_sampling_defaults()}; }
+#define OPEN_REAL NAN
+#define OPEN_INT INT32_MIN
+
+cli_sampling_args cli_sampling_defaults(void) {
+    cli_sampling_args args = {.values = rp_sampling_defaults()};
+    rp_sampling *s = &args.values;
+    s->temperature = s->top_p = s->min_p = s->repeat_penalty = OPEN_REAL;
+    s->top_k = s->repeat_last = OPEN_INT;
+    return args;
+}
+
+void cli_sampling_settle(cli_sampling_args *args, const rp_model *model) {
+    rp_sampling *s = &args->values, otherwise = rp_sampling_defaults();
+    rp_model_sampling(model, &otherwise);
+    if (isnan(s->temperature)) s->temperature = otherwise.temperature;
+    if (isnan(s->top_p)) s->top_p = otherwise.top_p;
+    if (isnan(s->min_p)) s->min_p = otherwise.min_p;
+    if (isnan(s->repeat_penalty)) s->repeat_penalty = otherwise.repeat_penalty;
+    if (s->top_k == OPEN_INT) s->top_k = otherwise.top_k;
+    if (s->repeat_last == OPEN_INT) s->repeat_last = otherwise.repeat_last;
+}
 
 int cli_sampling_check(const cli_sampling_args *args) {
     const cli_list *stops = &args->stops;

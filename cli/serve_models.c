@@ -14,6 +14,7 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "models/model_path.h"
 #include "reprise_tools.h"
 
 #define DEFAULT_KV_BYTES ((uint64_t)2 << 30) /* of each of several models: what an engine without --ram has */
@@ -23,7 +24,7 @@
 
 typedef struct serve_model {
     char name[NAME_BYTES + 1];
-    const char *path;
+    char *path; /* owned */
     cli_loaded loaded;
     uint64_t most; /* memory that it takes, while it is loaded; 0: not loaded */
 } serve_model;
@@ -50,17 +51,18 @@ static int add_model(serve_models *s, const char *text) {
     serve_model *m = &s->items[s->n];
     const size_t n = name_length(text);
     const bool is_only = s->options.models->n == 1;
-    m->path = n > 0 ? text + n + 1 : text;
+    const char *given = n > 0 ? text + n + 1 : text;
     if (n == 0 && !is_only) return cli_fail(CLI_WRONG_USE, "--model %s: give each of several models a name: --model NAME=FILE", text);
     if (n > NAME_BYTES) return cli_fail(CLI_WRONG_USE, "--model %s: the name has more than %d characters", text, NAME_BYTES);
-    if (m->path[0] == '\0') return cli_fail(CLI_WRONG_USE, "--model %s: the file's path is missing", text);
+    if (given[0] == '\0') return cli_fail(CLI_WRONG_USE, "--model %s: the file's path is missing", text);
     memcpy(m->name, text, n);
     if (!is_only && strcmp(m->name, "weights") == 0)
         return cli_fail(CLI_WRONG_USE, "--model %s: the store's folder has a folder 'weights': give another name", text);
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->items[i].name, m->name) == 0) return cli_fail(CLI_WRONG_USE, "two models have the name '%s': give each its own", m->name);
-    s->n++;
-    return CLI_OK;
+    int status = model_path_find(given, &m->path);
+    s->n += status == CLI_OK;
+    return status;
 }
 
 static int add_models(serve_models *s) {
@@ -233,5 +235,6 @@ void serve_models_visit(serve_models *s, void (*visit)(void *user, rp_engine *en
 void serve_models_free(serve_models *s) {
     if (s == NULL) return;
     pthread_mutex_destroy(&s->lock);
+    for (size_t i = 0; i < s->n; i++) free(s->items[i].path);
     free(s);
 }

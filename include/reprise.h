@@ -831,6 +831,21 @@ typedef struct rp_sampling {
 
 RP_API rp_sampling rp_sampling_defaults(void);
 
+/* The options of sampling that a model file can advise, for rp_model_sampling. */
+typedef enum rp_sampling_advice {
+    RP_ADVISES_TEMPERATURE = 1,     /* general.sampling.temp */
+    RP_ADVISES_TOP_K = 2,           /* general.sampling.top_k */
+    RP_ADVISES_TOP_P = 4,           /* general.sampling.top_p */
+    RP_ADVISES_MIN_P = 8,           /* general.sampling.min_p */
+    RP_ADVISES_REPEAT_PENALTY = 16, /* general.sampling.penalty_repeat */
+    RP_ADVISES_REPEAT_LAST = 32,    /* general.sampling.penalty_last_n */
+} rp_sampling_advice;
+
+/* Sets the options of sampling that the model's file advises (its general.sampling.* keys), and leaves the others. Returns the set of them, a sum of
+ * RP_ADVISES_*; 0: none. The library itself does not apply the advice: rp_request_defaults is greedy for every model; `reprise run`, `chat` and
+ * `serve` do. Values out of the ranges of rp_sampling are not used, and were logged when the model was opened. Any thread. */
+RP_API uint32_t rp_model_sampling(const rp_model *model, rp_sampling *sampling);
+
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
 /* Cache lookup has two ways: modules by name (modular reuse), and all other text by its longest cached prefix: the

@@ -50,6 +50,20 @@ static inline rp_quantize_options rp_quantize_options_defaults(void) {
 RP_API int rp_model_quantize(const char *in, const char *out, const char *type, const rp_quantize_options *options,
                              rp_error *err);
 
+/* ---- Summary of a file --------------------------------------------------------------------------------------------- */
+
+typedef struct rp_model_summary {
+    uint32_t struct_size;
+    bool is_supported;     /* the architecture is one of this library's; the file may still lack something */
+    char architecture[64]; /* general.architecture, or "" */
+    char weights[24];      /* general.file_type as quantizers name it ("Q4_K_M"), or else the type of most bytes; "": no tensors */
+    uint64_t reserved[6];  /* 0 */
+} rp_model_summary;
+
+/* What a listing shows of a GGUF file: its metadata and its table of tensors are read, neither vocabulary nor weights. Of a split model all files
+ * must be there. RP_ERR_INVALID (struct_size is not set), RP_ERR_IO, RP_ERR_FORMAT, RP_ERR_UNSUPPORTED (version, tensor type), RP_ERR_MEMORY. */
+RP_API int rp_model_summarize(const char *path, rp_model_summary *out, rp_error *err);
+
 /* ---- Size of a file ---------------------------------------------------------------------------------------------- */
 
 /* The size of a GGUF file as its header gives it, of a split model that of one of its files. The file may be incomplete,

@@ -18,7 +18,7 @@ static const char *const load_names[] = {"poisson", "replay", "soak", NULL}; /* 
 #define AT(field) offsetof(bench_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF); required"},
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
     {.name = "load", .kind = CLI_CHOICE, .value = "poisson|replay|soak", .offset = AT(load), .choices = load_names,
      .help = "poisson: short requests with Poisson arrivals beside long prompts; replay: the requests of a file; "
              "soak: all features at once, for a long time (poisson)"},

@@ -26,7 +26,7 @@ typedef struct chat_options {
 /* clang-format off */
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF); required"},
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
     {.name = "system", .kind = CLI_TEXT, .value = "STRING", .offset = AT(system), .help = "system prompt (none)"},
     CHAT_SETTING_ROWS(chat_options, settings),
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
@@ -60,6 +60,7 @@ static int chat_load(const chat_options *o, cli_loaded *loaded, chat_session *s)
     int status = cli_load_model(loaded, o->model, o->chat_format);
     if (status == CLI_OK) status = cli_sampling_bias(&o->settings.sampling, loaded->model, &s->bias, &s->n_bias);
     if (status != CLI_OK) return status;
+    cli_sampling_settle(&s->settings.sampling, loaded->model);
     rp_engine_options engine = cli_engine_options(&o->engine);
     status = cli_load_engine(loaded, &engine, &no_schemas);
     if (status == CLI_OK) status = cli_prepare_engine(loaded, &engine);

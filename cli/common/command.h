@@ -41,6 +41,7 @@ extern const cli_command cli_command_explain;
 extern const cli_command cli_command_diff;
 extern const cli_command cli_command_split;
 extern const cli_command cli_command_pull;
+extern const cli_command cli_command_models;
 extern const cli_command cli_command_completion;
 extern const cli_command cli_command_cluster;
 

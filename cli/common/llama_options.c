@@ -18,7 +18,7 @@ typedef struct llama_option {
 #define SAMPLER "this sampler is not supported: use --temp, --top-k, --typical, --top-p or --min-p"
 #define LOADING "weights are always memory-mapped: leave it out"
 #define CONVERSATION "'reprise run' answers each prompt once, 'reprise chat' is a conversation: leave it out"
-#define DOWNLOAD "models are files: give one with -m; 'reprise pull URL' downloads it"
+#define DOWNLOAD "give -m hf:OWNER/REPO[:QUANT], a model of the hub in HF_ENDPOINT; or a file, which 'reprise pull URL' downloads"
 #define TLS "TLS is not supported: put a reverse proxy in front of the server"
 #define CONTROL "control vectors are not supported: leave it out"
 

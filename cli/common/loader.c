@@ -14,6 +14,7 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/text.h"
+#include "models/model_path.h"
 
 #define X(name) name,
 const char *const cli_kv_formats[] = {RP_KV_FORMAT_NAMES(X) NULL};
@@ -95,10 +96,10 @@ static void meet_sigbus(int number) {
 
 /* weights_dir: NULL, or a folder with files that are mapped, too. */
 static void watch_maps(const char *model, const char *weights_dir) {
-    static const char *first; /* borrowed, as cli_loaded.path */
+    static char first[1024];
     struct sigaction action = {.sa_handler = meet_sigbus};
-    if (first == NULL) first = model;
-    const bool is_only = strcmp(first, model) == 0;
+    if (first[0] == '\0') snprintf(first, sizeof first, "%s", model);
+    const bool is_only = strncmp(first, model, sizeof first - 1) == 0;
     int n = snprintf(truncated_line, sizeof truncated_line,
                      "reprise: bus error: a memory-mapped file was truncated or became unreadable, probably %s%.800s%s%s%.800s%s: "
                      "replace models by rename (write a new file, then mv), never in place\n",
@@ -122,15 +123,18 @@ static int open_model(cli_loaded *l, const char *path, const char *chat_format, 
 int cli_load_model(cli_loaded *l, const char *path, const char *chat_format) {
     rp_error err;
     int status = cli_check_chat_format(chat_format);
+    if (status == CLI_OK) status = model_path_find(path, &l->found);
     if (status != CLI_OK) return status;
-    return open_model(l, path, chat_format, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+    return open_model(l, l->found, chat_format, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
 int cli_load_vocabulary(cli_loaded *l, const char *path) {
     rp_model_options options = rp_model_options_defaults();
     rp_error err;
     options.vocabulary_only = true;
-    return rp_model_open(&l->model, path, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
+    int status = model_path_find(path, &l->found);
+    if (status != CLI_OK) return status;
+    return rp_model_open(&l->model, l->found, &options, &err) == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
 static int open_engine(cli_loaded *l, const rp_engine_options *options, const cli_list *schemas, bool warns, rp_error *err) {
@@ -207,5 +211,6 @@ int cli_open(cli_loaded *l, const char *path, const char *chat_format, const rp_
 void cli_loaded_free(cli_loaded *l) {
     rp_engine_close(l->engine, l->close_ms != NULL ? *l->close_ms : -1);
     rp_model_close(l->model);
+    free(l->found);
     *l = (cli_loaded){0};
 }

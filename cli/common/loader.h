@@ -7,7 +7,8 @@
 #include "reprise.h"
 
 typedef struct cli_loaded {
-    const char *path; /* of the model, borrowed */
+    const char *path; /* of the model: `found`, or borrowed */
+    char *found;      /* owned: where the name of -m leads; NULL: the model was opened by its path */
     rp_model *model;
     rp_engine *engine;
     rp_schema *schema; /* the last of the schemas */

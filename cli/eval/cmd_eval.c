@@ -37,7 +37,7 @@ static const char *const default_settings[] = {"exact", "path", "module", "scaff
 #define AT(field) offsetof(eval_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF); required"},
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
     {.name = "tasks", .letter = 't', .kind = CLI_LIST, .value = "FILE", .offset = AT(tasks),
      .help = "task file: JSON lines with schema, prompt, answers and metric; required; may be repeated"},
     {.name = "setting", .letter = 's', .kind = CLI_LIST, .value = "WORDS", .offset = AT(settings),

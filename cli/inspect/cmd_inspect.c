@@ -27,7 +27,7 @@ typedef struct inspect_options {
 #define AT(field) offsetof(inspect_options, field)
 static const cli_option options[] = {
     {.name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "FILE", .offset = AT(model), .required = true,
-     .help = "model file (GGUF); required; alone: describe the model"},
+     .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required; alone: describe the model"},
     {.name = "schema", .kind = CLI_LIST, .value = "FILE", .offset = AT(schemas),
      .help = "show this schema; of several, the one that the prompt names, or else the last"},
     {.name = "pml", .kind = CLI_TEXT, .value = "FILE", .offset = AT(pml),
@@ -100,16 +100,14 @@ static int inspect_schema(const inspect_options *o, cli_loaded *l, const char *p
 }
 
 static int inspect_model(const inspect_options *o, cli_loaded *l) {
-    rp_model_info info = {.struct_size = sizeof(info)};
     rp_memory memory = {.struct_size = sizeof(memory)};
     rp_engine_options engine = rp_engine_options_defaults();
     engine.n_ctx = o->ctx;
     int status = cli_load_engine(l, &engine, &(cli_list){.n = 0});
     if (status != CLI_OK) return status;
-    rp_model_describe(l->model, &info);
     rp_engine_memory(l->engine, &memory);
-    if (o->json) return inspect_json_model(&info, &memory);
-    inspect_text_model(&info, &memory);
+    if (o->json) return inspect_json_model(l->model, &memory);
+    inspect_text_model(l->model, &memory);
     return cli_finish_output();
 }
 

@@ -5,7 +5,23 @@
 #include "common/json_out.h"
 #include "reprise_tools.h"
 
-int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
+/* What the model's file advises; null: nothing. */
+static json_t *inspect_json_sampling(const rp_model *model) {
+    rp_sampling s = rp_sampling_defaults();
+    const uint32_t advised = rp_model_sampling(model, &s);
+    json_t *o = advised != 0 ? json_object() : json_null();
+    if (advised & RP_ADVISES_TEMPERATURE) cli_json_set(o, "temperature", cli_json_real((double)s.temperature));
+    if (advised & RP_ADVISES_TOP_K) cli_json_set(o, "top_k", json_integer(s.top_k));
+    if (advised & RP_ADVISES_TOP_P) cli_json_set(o, "top_p", cli_json_real((double)s.top_p));
+    if (advised & RP_ADVISES_MIN_P) cli_json_set(o, "min_p", cli_json_real((double)s.min_p));
+    if (advised & RP_ADVISES_REPEAT_PENALTY) cli_json_set(o, "repeat_penalty", cli_json_real((double)s.repeat_penalty));
+    if (advised & RP_ADVISES_REPEAT_LAST) cli_json_set(o, "repeat_last", json_integer(s.repeat_last));
+    return o;
+}
+
+int inspect_json_model(const rp_model *model, const rp_memory *memory) {
+    rp_model_info info = {.struct_size = sizeof(info)}, *m = &info;
+    rp_model_describe(model, m);
     json_t *o = json_object();
     cli_json_set(o, "name", cli_json_text(m->name));
     cli_json_set(o, "architecture", cli_json_text(m->architecture));
@@ -37,6 +53,7 @@ int inspect_json_model(const rp_model_info *m, const rp_memory *memory) {
     cli_json_set(sizes, "file", json_integer((json_int_t)memory->file));
     cli_json_set(sizes, "activations", json_integer((json_int_t)memory->activations));
     cli_json_set(o, "memory", sizes);
+    cli_json_set(o, "sampling", inspect_json_sampling(model));
     cli_json_set(o, "fingerprint", cli_json_text(m->fingerprint));
     return cli_json_print(o);
 }

@@ -8,7 +8,7 @@
 #include "reprise_tools.h"
 
 /* Both return an exit status. */
-int inspect_json_model(const rp_model_info *info, const rp_memory *memory);
+int inspect_json_model(const rp_model *model, const rp_memory *memory);
 int inspect_json_print(const rp_inspection *in, bool with_prompt);
 
 #endif

@@ -42,7 +42,25 @@ static void inspect_text_print_row(const char *label, const char *value) {
     fputc('\n', stdout);
 }
 
-void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
+/* One row for all that the model's file advises. */
+static void inspect_text_sampling(const rp_model *model) {
+    rp_sampling s = rp_sampling_defaults();
+    const uint32_t advised = rp_model_sampling(model, &s);
+    const char *before = "";
+    if (advised == 0) return;
+    printf("%-15s ", "sampling");
+    if (advised & RP_ADVISES_TEMPERATURE) printf("%stemperature %g", before, (double)s.temperature), before = ", ";
+    if (advised & RP_ADVISES_TOP_K) printf("%stop_k %d", before, (int)s.top_k), before = ", ";
+    if (advised & RP_ADVISES_TOP_P) printf("%stop_p %g", before, (double)s.top_p), before = ", ";
+    if (advised & RP_ADVISES_MIN_P) printf("%smin_p %g", before, (double)s.min_p), before = ", ";
+    if (advised & RP_ADVISES_REPEAT_PENALTY) printf("%srepeat_penalty %g", before, (double)s.repeat_penalty), before = ", ";
+    if (advised & RP_ADVISES_REPEAT_LAST) printf("%srepeat_last %d", before, (int)s.repeat_last);
+    printf(" (the file's advice)\n");
+}
+
+void inspect_text_model(const rp_model *model, const rp_memory *memory) {
+    rp_model_info info = {.struct_size = sizeof(info)}, *m = &info;
+    rp_model_describe(model, m);
     inspect_text_print_row("name", m->name[0] != '\0' ? m->name : "(none)");
     inspect_text_print_row("architecture", m->architecture);
     printf("%-15s %llu\n", "parameters", (unsigned long long)m->parameters);
@@ -63,6 +81,7 @@ void inspect_text_model(const rp_model_info *m, const rp_memory *memory) {
     print_size("KV per token", m->kv_bytes_per_token);
     inspect_text_print_row("chat format", m->chat_format);
     if (m->chat_format_guessed) inspect_text_print_row("", "(guessed: the model's chat template is unknown)");
+    inspect_text_sampling(model);
     inspect_text_print_row("fingerprint", m->fingerprint);
 }
 

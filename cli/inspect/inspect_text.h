@@ -7,7 +7,7 @@
 
 #include "reprise_tools.h"
 
-void inspect_text_model(const rp_model_info *info, const rp_memory *memory);
+void inspect_text_model(const rp_model *model, const rp_memory *memory);
 /* The schema as a tree with columns; with_prompt: marks the nodes that the prompt imports. */
 void inspect_text_tree(const rp_inspection *in, bool with_prompt);
 /* The prompt's tiles in order of position, and the gaps between them. */

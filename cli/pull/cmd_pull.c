@@ -13,8 +13,9 @@
 
 #include "common/command.h"
 #include "common/console.h"
+#include "models/hub.h"
 #include "pull/pull_check.h"
-#include "pull/pull_file.h"
+#include "pull/pull_parts.h"
 
 #define BASE_VARIABLE "REPRISE_MODELS_URL"
 #define PATH_BYTES 4096
@@ -35,8 +36,8 @@ static const cli_option options[] = {
      .offset = AT(url),
      .required = true,
      .positional = true,
-     .help = "http or https URL of the file, of a split model any of its files; or its path below the URL "
-             "in " BASE_VARIABLE},
+     .help = "http or https URL of the file, of a split model any of its files; its path below the URL in " BASE_VARIABLE "; or "
+             "hf:OWNER/REPO[:QUANT], a model of the hub in HF_ENDPOINT"},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
@@ -88,18 +89,12 @@ const cli_command cli_command_pull = {
     .summary = "download a model over HTTP, resuming interrupted downloads",
     .synopsis = "URL [-o FILE] [OPTIONS]",
     .notes = "Prints the path of the file: reprise run -m \"$(reprise pull URL)\" ...\n"
+             "A model of a hub is checked for a newer version; reprise run -m hf:OWNER/REPO uses the one that is here.\n"
              "An interrupted download stays as FILE.part, and the same command resumes it.\n"
              "exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (Ctrl-C)\n",
     .options = options,
     .main = pull_main,
 };
-
-/* A file to download. */
-typedef struct pull_part {
-    char *url, *path, *name;
-    char label[40], digest[65], expected[65]; /* "": no checksum known */
-    pull_file file;
-} pull_part;
 
 typedef struct pull_job {
     const pull_options *options;
@@ -263,7 +258,8 @@ static int pull_expect(pull_job *job, CURLU *u) {
                    : cli_fail(CLI_WRONG_USE, "--sha256 '%s': give 64 hexadecimal digits", given);
     }
     char *url = pull_url_beside(u, PULL_SUMS_NAME);
-    char *sums = pull_text(&job->settings, url, PULL_SUMS_MAX_BYTES);
+    char *sums = NULL, why[PULL_FAULT_BYTES];
+    pull_text(&job->settings, url, PULL_SUMS_MAX_BYTES, &sums, why);
     job->sums_from = PULL_SUMS_NAME;
     for (int32_t i = 0; i < job->n && sums != NULL; i++) {
         const char *slash = strrchr(job->parts[i].url, '/');
@@ -285,40 +281,6 @@ static int pull_refuse_existing(const pull_job *job) {
             return cli_fail(CLI_FAILED, "'%s' exists, and is not overwritten: remove it, or give another file with -o",
                             job->parts[i].path);
     return CLI_OK;
-}
-
-static int pull_download(pull_job *job, pull_part *p) {
-    int status = pull_file_open(&p->file, &job->settings, p->url, p->path, p->label);
-    if (status == CLI_OK) status = pull_file_run(&p->file);
-    if (status != CLI_OK) return status;
-    pull_file_digest(&p->file, p->digest);
-    if (p->expected[0] == '\0' || strcmp(p->digest, p->expected) == 0) return CLI_OK;
-    pull_file_discard(&p->file);
-    return cli_fail(
-        CLI_FAILED,
-        "'%s': SHA-256 is %s instead of %s (%s): the download is deleted; try again, or ask who published it", p->url,
-        p->digest, p->expected, job->sums_from);
-}
-
-static int pull_check(pull_job *job) {
-    if (!job->settings.is_model) return CLI_OK;
-    const char **files = cli_alloc((size_t)job->n * sizeof *files), **names = cli_alloc((size_t)job->n * sizeof *names);
-    for (int32_t i = 0; i < job->n; i++) {
-        files[i] = job->parts[i].file.part;
-        names[i] = job->parts[i].name;
-    }
-    char *why = pull_check_model(files, names, job->n);
-    free(files);
-    free(names);
-    int status = CLI_OK;
-    for (int32_t i = 0; i < job->n && why == NULL && status == CLI_OK; i++) status = pull_file_check_size(&job->parts[i].file);
-    if (why == NULL) return status;
-    status = cli_fail(CLI_FAILED,
-                      "'%s' is not a readable GGUF model, and is deleted: %s: give --unchecked to keep such a file",
-                      job->options->url, why);
-    for (int32_t i = 0; i < job->n; i++) pull_file_discard(&job->parts[i].file);
-    free(why);
-    return status;
 }
 
 /* The first part is renamed last: all others exist when it can be opened. */
@@ -348,23 +310,26 @@ static int pull_run(pull_job *job, CURLU *u) {
     if (status == CLI_OK) status = pull_list_parts(job, u);
     if (status == CLI_OK) status = pull_refuse_existing(job);
     if (status == CLI_OK) status = pull_expect(job, u);
-    for (int32_t i = 0; i < job->n && status == CLI_OK; i++) status = pull_download(job, &job->parts[i]);
-    if (status == CLI_OK) status = pull_check(job);
+    if (status == CLI_OK) status = pull_parts_download(job->parts, job->n, &job->settings, job->sums_from, job->options->url);
     if (status == CLI_OK) status = pull_publish(job);
     if (status != CLI_OK) return status;
     pull_print_summary(job);
     return cli_finish_output();
 }
 
-static void pull_job_free(pull_job *job) {
-    for (int32_t i = 0; i < job->n; i++) {
-        pull_part *p = &job->parts[i];
-        pull_file_close(&p->file);
-        free(p->url);
-        free(p->path);
-        free(p->name);
+/* The hub's own variables say where files go and which token is sent. */
+static int pull_from_hub(const pull_options *o) {
+    char *path = NULL;
+    if (o->output != NULL || o->sha256 != NULL || o->key_file != NULL || o->unchecked)
+        return cli_fail(CLI_WRONG_USE, "-o, --sha256, --key-file and --unchecked are for URLs: a hub has its cache, checksums and HF_TOKEN");
+    pull_settings settings = {.ca_file = o->ca_file, .retries = o->retries, .retry_delay = o->retry_delay};
+    int status = hub_pull(o->url, &settings, o->max_size, &path);
+    if (status == CLI_OK) {
+        printf("%s\n", path);
+        status = cli_finish_output();
     }
-    free(job->parts);
+    free(path);
+    return status;
 }
 
 static int pull_main(int argc, char **argv) {
@@ -373,6 +338,7 @@ static int pull_main(int argc, char **argv) {
     cli_parsed parsed = cli_options_parse(&cli_command_pull, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
+    if (hub_is_name(o.url)) return pull_from_hub(&o);
     int status = cli_read_key(o.key_file, &key);
     if (status != CLI_OK) return status;
     CURLU *u = curl_url();
@@ -387,7 +353,7 @@ static int pull_main(int argc, char **argv) {
                                 .max_bytes = o.max_size}};
     cli_interrupt_catch();
     status = pull_run(job, u);
-    pull_job_free(job);
+    pull_parts_free(job->parts, job->n);
     free(job);
     free(key);
     curl_url_cleanup(u);

@@ -259,6 +259,7 @@ static size_t pull_on_header(char *line, size_t size, size_t count, void *user) 
 /* The most bytes that the file may have. */
 static uint64_t pull_limit(const pull_file *f) {
     uint64_t most = f->settings->max_bytes;
+    if (f->size > 0 && (most == 0 || f->size < most)) most = f->size;
     if (most == 0) most = f->length == PULL_UNKNOWN && f->model_bytes == PULL_UNKNOWN ? PULL_UNSIZED_BYTES : PULL_UNKNOWN;
     return f->model_bytes < most ? f->model_bytes : most;
 }
@@ -272,6 +273,8 @@ static int pull_refuse_size(pull_file *f, uint64_t most) {
                         "give --unchecked to keep such a file",
                         f->url, (unsigned long long)most);
     }
+    if (most == f->size)
+        return cli_fail(CLI_FAILED, "'%s' has more bytes than the %llu that the hub lists: try again later", f->url, (unsigned long long)most);
     return cli_fail(CLI_FAILED, "'%s' has more than %llu bytes%s: give a larger --max-size; the same command resumes it",
                     f->url, (unsigned long long)most,
                     f->settings->max_bytes == 0 ? ", and the server does not give its size" : ", the limit of --max-size");
@@ -460,13 +463,14 @@ static bool pull_is_passing(CURLcode code, long status) {
     }
 }
 
-static const char *pull_fault(const attempt *a, CURLcode code, long status, char out[CURL_ERROR_SIZE + 64]) {
+static const char *pull_fault(const attempt *a, CURLcode code, long status, char out[PULL_FAULT_BYTES]) {
     if (code == CURLE_WRITE_ERROR)
         return a->is_encoded ? "the reply is compressed" : "the reply is not the range that was asked for";
     if (code != CURLE_OK) return http_fault(a->why, code);
+    const char *advice = a->f->settings->key_advice;
     if (status == 200 || status == 206) return "the reply is empty";
-    snprintf(out, CURL_ERROR_SIZE + 64, "HTTP status %ld%s", status,
-             status == 401 || status == 403 ? ": the file may need a key: give --key-file"
+    snprintf(out, PULL_FAULT_BYTES, "HTTP status %ld%s", status,
+             status == 401 || status == 403 ? advice != NULL ? advice : ": the file may need a key: give --key-file"
              : status == 404                ? ": no such file at the server"
                                             : "");
     return out;
@@ -496,7 +500,7 @@ static void attempt_free(attempt *a) {
 /* One attempt. *again: it failed in a way that may pass. Returns an exit status; CLI_OK: the part is complete. */
 static int pull_file_try(pull_file *f, int32_t *failures, bool *again) {
     attempt a = {.f = f};
-    char text[CURL_ERROR_SIZE + 64];
+    char text[PULL_FAULT_BYTES];
     long http = 0;
     CURLcode code = pull_attempt(&a);
     int status = a.fatal;
@@ -551,21 +555,26 @@ static size_t pull_keep_text(char *bytes, size_t size, size_t count, void *user)
     return n;
 }
 
-char *pull_text(const pull_settings *settings, const char *url, size_t max) {
-    char why[CURL_ERROR_SIZE];
+long pull_text(const pull_settings *settings, const char *url, size_t max, char **text, char why[PULL_FAULT_BYTES]) {
+    char fault[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     small_text t = {.bytes = cli_alloc(max + 1), .max = max};
     long status = 0;
-    CURL *h = pull_handle_new(settings, url, &headers, why);
+    CURL *h = pull_handle_new(settings, url, &headers, fault);
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, pull_keep_text);
     curl_easy_setopt(h, CURLOPT_WRITEDATA, &t);
-    bool is_read = curl_easy_perform(h) == CURLE_OK &&
-                   curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status == 200;
+    CURLcode code = curl_easy_perform(h);
+    curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(h);
     curl_slist_free_all(headers);
     t.bytes[t.n] = '\0';
-    if (is_read && strlen(t.bytes) == t.n) return t.bytes;
-    free(t.bytes);
-    return NULL;
+    *text = NULL;
+    if (code == CURLE_WRITE_ERROR) snprintf(why, PULL_FAULT_BYTES, "the reply has more than %zu bytes", max);
+    else if (code != CURLE_OK) snprintf(why, PULL_FAULT_BYTES, "%s", http_fault(fault, code));
+    else if (status != 200) snprintf(why, PULL_FAULT_BYTES, "HTTP status %ld", status);
+    else if (strlen(t.bytes) != t.n) snprintf(why, PULL_FAULT_BYTES, "the reply has zero bytes in it");
+    else *text = t.bytes;
+    if (*text == NULL) free(t.bytes);
+    return code == CURLE_OK ? status : 0;
 }

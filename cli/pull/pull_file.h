@@ -31,12 +31,13 @@
 #define PULL_UNSIZED_BYTES ((uint64_t)1 << 30) /* without a Content-Length, until a GGUF header gives the size */
 
 typedef struct pull_settings {
-    const char *key;     /* sent as "Authorization: Bearer KEY" to the URL's own host; NULL: none */
-    const char *ca_file; /* NULL: the system's certificates */
-    int32_t retries;     /* failures in a row, without a new byte between them */
-    float retry_delay;   /* seconds before the first retry; doubled for each further one, up to a minute */
-    uint64_t max_bytes;  /* of a file; 0: PULL_UNSIZED_BYTES, for a file whose size nothing gives */
-    bool is_model;       /* a file ends where its GGUF header ends it */
+    const char *key;        /* sent as "Authorization: Bearer KEY" to the URL's own host; NULL: none */
+    const char *ca_file;    /* NULL: the system's certificates */
+    int32_t retries;        /* failures in a row, without a new byte between them */
+    float retry_delay;      /* seconds before the first retry; doubled for each further one, up to a minute */
+    uint64_t max_bytes;     /* of a file; 0: PULL_UNSIZED_BYTES, for a file whose size nothing gives */
+    bool is_model;          /* a file ends where its GGUF header ends it */
+    const char *key_advice; /* after HTTP status 401 or 403; NULL: --key-file */
 } pull_settings;
 
 typedef struct pull_file {
@@ -45,6 +46,7 @@ typedef struct pull_file {
     char *part, *info;       /* FILE.part, FILE.part.json */
     int fd;
     uint64_t bytes, length;        /* of the part; of the file, or PULL_UNKNOWN */
+    uint64_t size;                 /* of the file, as who published it says; 0: unknown. Set after pull_file_open */
     uint64_t model_bytes;          /* the most that the GGUF header allows, or PULL_UNKNOWN */
     uint64_t measure_at;           /* bytes at which the header is looked for again */
     char validator[256];           /* "": none */
@@ -68,8 +70,9 @@ void pull_file_discard(pull_file *f);
 int pull_file_publish(pull_file *f, const char *path);
 void pull_file_close(pull_file *f);
 
-/* GET of a small text (at most `max` bytes). Returns its bytes, NUL-terminated, freed by the caller; or NULL, without a
- * message, on an error. */
-char *pull_text(const pull_settings *settings, const char *url, size_t max);
+/* GET of a small text (at most `max` bytes). *text: its bytes, NUL-terminated, freed by the caller; NULL on an error, with its description, not
+ * printed, in `why`. Returns the HTTP status, or 0. */
+#define PULL_FAULT_BYTES (CURL_ERROR_SIZE + 64)
+long pull_text(const pull_settings *settings, const char *url, size_t max, char **text, char why[PULL_FAULT_BYTES]);
 
 #endif

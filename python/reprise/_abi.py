@@ -91,6 +91,13 @@ RP_LAYOUT_AS_WRITTEN = 0
 RP_LAYOUT_PACKED = 1
 RP_LAYOUT_FIXED = 2
 
+RP_ADVISES_TEMPERATURE = 1
+RP_ADVISES_TOP_K = 2
+RP_ADVISES_TOP_P = 4
+RP_ADVISES_MIN_P = 8
+RP_ADVISES_REPEAT_PENALTY = 16
+RP_ADVISES_REPEAT_LAST = 32
+
 RP_REUSE_ON = 0
 RP_REUSE_OFF = 1
 RP_REUSE_EXACT = 2
@@ -1540,6 +1547,21 @@ class rp_quantize_options(Structure):
     ]
 
 
+class rp_model_summary(Structure):
+    struct_size: int
+    is_supported: bool
+    architecture: Bytes
+    weights: Bytes
+    reserved: Any
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("is_supported", c_bool),
+        ("architecture", c_char * 64),
+        ("weights", c_char * 24),
+        ("reserved", c_uint64 * 6),
+    ]
+
+
 class rp_inspect_node(Structure):
     kind: Bytes | None
     name: Bytes | None
@@ -2011,6 +2033,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_prompt_begin_message": (c_int, [c_void_p, c_int]),
     "rp_prompt_end_role": (c_int, [c_void_p]),
     "rp_sampling_defaults": (rp_sampling, []),
+    "rp_model_sampling": (c_uint32, [c_void_p, POINTER(rp_sampling)]),
     "rp_pooling_name": (c_char_p, [c_int]),
     "rp_pooling_parse": (c_int, [c_char_p, POINTER(c_int), POINTER(rp_error)]),
     "rp_request_init": (None, [POINTER(rp_request), c_uint32]),
@@ -2061,6 +2084,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_weights_clean": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
     "rp_quantize_options_init": (None, [POINTER(rp_quantize_options), c_uint32]),
     "rp_model_quantize": (c_int, [c_char_p, c_char_p, c_char_p, POINTER(rp_quantize_options), POINTER(rp_error)]),
+    "rp_model_summarize": (c_int, [c_char_p, POINTER(rp_model_summary), POINTER(rp_error)]),
     "rp_model_measure": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(rp_error)]),
     "rp_engine_inspect": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),
     "rp_engine_inspect_prompt": (c_int, [c_void_p, c_char_p, c_void_p, c_char_p, POINTER(POINTER(rp_inspection)), POINTER(rp_error)]),

@@ -128,6 +128,17 @@ int rp_model_fingerprint(rp_model *m, int32_t n_threads, rp_on_progress on_progr
     return rc;
 }
 
+uint32_t rp_model_sampling(const rp_model *m, rp_sampling *s) {
+    if (!m || !s) return 0;
+    if (m->advised & RP_ADVISES_TEMPERATURE) s->temperature = m->advice.temperature;
+    if (m->advised & RP_ADVISES_TOP_K) s->top_k = m->advice.top_k;
+    if (m->advised & RP_ADVISES_TOP_P) s->top_p = m->advice.top_p;
+    if (m->advised & RP_ADVISES_MIN_P) s->min_p = m->advice.min_p;
+    if (m->advised & RP_ADVISES_REPEAT_PENALTY) s->repeat_penalty = m->advice.repeat_penalty;
+    if (m->advised & RP_ADVISES_REPEAT_LAST) s->repeat_last = m->advice.repeat_last;
+    return m->advised;
+}
+
 const rp_template *rp_model_template(const rp_model *m) { return m ? m->template : NULL; }
 
 const char *rp_chat_format_name(int i) {

@@ -79,6 +79,7 @@ static int choose_chat_format(rp_model *m, const char *wanted, rp_error *err) {
 /* Copies the texts that callers see, with a NUL after each. */
 static int model_take_texts(rp_model *m, rp_error *err) {
     gguf_string name, source;
+    model_read_advice(m);
     bool named = gguf_get_string(m->file, "general.name", &name);
     m->name = named ? base_strndup(name.bytes, (size_t)BASE_MIN(name.n, 256)) : base_strdup("");
     if (!m->name) return base_fail_memory(err, 256, "a name");

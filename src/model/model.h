@@ -188,6 +188,8 @@ struct rp_model {
     char *template_answers[MODEL_N_OPENINGS]; /* what an answer follows in what it writes (model_template.h); NULL: unknown */
     char *name;
     char *chat_template; /* the file's own; NULL: none */
+    rp_sampling advice;  /* the file's own, of the fields in `advised` */
+    uint32_t advised;    /* RP_ADVISES_* */
     bool is_mock; /* model_mock.c: no weights, and the backend of mock/ */
     bool vocabulary_only; /* then arch may be NULL, and weights must not be read; */
     bool has_shape;       /* of hp only n_vocab is set without this: the file has no shape (model.c, read_shape) */

@@ -23,6 +23,8 @@
 int model_make_mock(rp_model *m, rp_error *err);
 /* The same as model_identify, and the fingerprint: no weight is read. They differ from those of the model. */
 void model_identify_mock(rp_model *m);
+/* Reads general.sampling.* into advice and advised. Needs file. */
+void model_read_advice(rp_model *m);
 /* Computes header_digest. Needs file, chat. */
 void model_identify(rp_model *m);
 /* Needs file, arch, tokenizer. RP_ERR_FORMAT, RP_ERR_UNSUPPORTED. */

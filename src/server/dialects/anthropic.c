@@ -169,7 +169,7 @@ int anthropic_parse_count(generation *gen, server_problem *p) {
 
 int anthropic_parse(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
-    gen->sampling.temperature = 1;
+    gen->otherwise.temperature = 1;
     parse_conversation(gen, &f);
     server_field_int(&f, "max_tokens", 1, INT32_MAX, &gen->max_tokens);
     if (gen->max_tokens < 0) server_fail(p, SERVER_INVALID, "max_tokens", "max_tokens: is missing");

@@ -127,7 +127,7 @@ void gemini_parse_conversation(generation *gen, const server_fields *f) {
 int gemini_parse(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"cachedContent", NULL}; /* gemini_add_content has put it in its place */
     server_fields f = {gen->root, p, ""};
-    gen->sampling.temperature = 1;
+    gen->otherwise.temperature = 1;
     gemini_parse_conversation(gen, &f);
     if (json_array_size(json_object_get(gen->root, "contents")) == 0)
         server_fail(p, SERVER_INVALID, "contents", "'contents' is missing: give at least one");

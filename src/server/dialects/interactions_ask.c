@@ -261,7 +261,7 @@ int interactions_parse(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     bool store = true;
     const char *previous = NULL;
-    gen->sampling.temperature = 1;
+    gen->otherwise.temperature = 1;
     gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(&f, "model", &gen->model);
     if (gen->model && strncmp(gen->model, "models/", 7) == 0) gen->model += 7;

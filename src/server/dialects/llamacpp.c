@@ -39,10 +39,10 @@ static void llamacpp_parse_options(generation *gen, const server_fields *f) {
     rp_sampling *s = &gen->sampling;
     bool cache_prompt = true;
     int32_t n_probs = 0;
-    s->temperature = 0.8f; /* llama.cpp's defaults */
-    s->top_k = 40;
-    s->top_p = 0.95f;
-    s->min_p = 0.05f;
+    gen->otherwise.temperature = 0.8f; /* llama.cpp's defaults */
+    gen->otherwise.top_k = 40;
+    gen->otherwise.top_p = 0.95f;
+    gen->otherwise.min_p = 0.05f;
     server_field_text(f, "model", &gen->model);
     server_field_bool(f, "stream", &gen->stream);
     parse_length(gen, f, "max_tokens");

@@ -161,14 +161,30 @@ void handle_llamacpp_template(server_request *x) {
 
 /* ---- the server ---- */
 
+/* What /completion samples with, where a request does not say: llama.cpp's defaults, or the advice of the model's file. */
+static json_t *llamacpp_props_sampling(const rp_model *model) {
+    generation gen;
+    server_problem problem = {0};
+    json_t *empty = json_pack("{s:s}", "prompt", ""), *all = NULL;
+    if (empty && !generation_parse(&gen, empty, llamacpp_parse_completion, &problem)) {
+        generation_settle_sampling(&gen, model);
+        const rp_sampling *s = &gen.sampling;
+        all = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p,
+                        "min_p", (double)s->min_p, "repeat_penalty", (double)s->repeat_penalty, "repeat_last_n", (int)s->repeat_last);
+        generation_free(&gen);
+    }
+    json_decref(empty);
+    return all;
+}
+
 void handle_llamacpp_props(server_request *x) {
     const server_model *m = x->model;
     rp_engine_info e = {.struct_size = sizeof(e)};
     rp_engine_describe(m->engine, &e);
     server_request_reply_json(
         x, 200,
-        json_pack("{s:{s:i}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
-                  (int)e.n_ctx, "total_slots", (int)e.max_sequences, "model_alias", m->name, "chat_format", m->info.chat_format,
+        json_pack("{s:{s:i, s:o*}, s:i, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "default_generation_settings", "n_ctx",
+                  (int)e.n_ctx, "params", llamacpp_props_sampling(m->model), "total_slots", (int)e.max_sequences, "model_alias", m->name, "chat_format", m->info.chat_format,
                   "fingerprint", m->info.fingerprint, "build_info", rp_version(), "engine", "n_ctx_train", (int)m->info.n_ctx_train,
                   "threads", (int)e.n_threads, "max_sequences", (int)e.max_sequences, "max_queue", (int)e.max_queue, "running",
                   (int)e.running, "waiting", (int)e.waiting));

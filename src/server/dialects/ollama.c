@@ -20,11 +20,11 @@ static void parse_options(generation *gen, const server_fields *f) {
     rp_sampling *s = &gen->sampling;
     const json_t *options = server_field_object(f, "options");
     server_fields o = {options, f->problem, "options."};
-    s->temperature = 0.8f; /* Ollama's defaults */
-    s->top_k = 40;
-    s->top_p = 0.9f;
-    s->repeat_penalty = 1.1f;
-    s->repeat_last = 64;
+    gen->otherwise.temperature = 0.8f; /* Ollama's defaults */
+    gen->otherwise.top_k = 40;
+    gen->otherwise.top_p = 0.9f;
+    gen->otherwise.repeat_penalty = 1.1f;
+    gen->otherwise.repeat_last = 64;
     if (!options) return;
     server_field_int(&o, "num_predict", INT32_MIN, INT32_MAX, &gen->max_tokens);
     if (gen->max_tokens <= 0) gen->max_tokens = -1;

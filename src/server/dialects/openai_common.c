@@ -50,7 +50,7 @@ void openai_parse_common(generation *gen, const server_fields *f) {
     rp_sampling *s = &gen->sampling;
     const json_t *stream_options = server_field_object(f, "stream_options");
     server_fields of_stream = {stream_options, f->problem, "stream_options."};
-    s->temperature = 1; /* what the official API does with a request that does not say */
+    gen->otherwise.temperature = 1; /* what the official API does with a request that does not say */
     server_field_text(f, "model", &gen->model);
     server_field_bool(f, "stream", &gen->stream);
     if (stream_options) server_field_bool(&of_stream, "include_usage", &gen->include_usage);

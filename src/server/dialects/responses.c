@@ -2,6 +2,7 @@
 /* responses.c: /v1/responses: the response object, its storage, and the routes. */
 #include "server/dialects/responses.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,6 +109,9 @@ static json_t *responses_output(const server_request *x, const server_choice *c)
     return items;
 }
 
+/* A float as its shortest decimal number: 0.7, not 0.699999988079071. */
+static json_t *responses_number(float value) { return json_real(round((double)value * 1e6) / 1e6); }
+
 json_t *responses_object(const server_request *x, const char *status) {
     const server_choice *c = &x->choices[0];
     char id[KEPT_ANSWERS_ID_BYTES];
@@ -121,7 +125,7 @@ json_t *responses_object(const server_request *x, const char *status) {
                              responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
                              "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
                              responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
-                             responses_given(x, "temperature", json_real(1)), "top_p", responses_given(x, "top_p", json_real(1)), "tools",
+                             responses_given(x, "temperature", responses_number(x->gen.sampling.temperature)), "top_p", responses_given(x, "top_p", responses_number(x->gen.sampling.top_p)), "tools",
                              responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
                              responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
                              responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen.reasoning_effort, "summary", "truncation", x->gen.truncates ? "auto" : "disabled");

@@ -168,7 +168,7 @@ int responses_parse(generation *gen, server_problem *p) {
     const json_t *text = server_field_object(&f, "text");
     bool store = true;
     const char *previous = NULL;
-    s->temperature = 1;
+    gen->otherwise.temperature = 1;
     gen->overflow_in_stream = true;
     gen->default_tokens = SERVER_UNLIMITED_TOKENS;
     server_field_text(&f, "model", &gen->model);

@@ -478,6 +478,7 @@ void generate_begin(server_request *x, const server_form *form) {
               : x->relay && x->relay->has_route ? x->relay->route.seed & INT64_MAX
                                                 : (x->server->seed ^ base_clock_us()) & INT64_MAX;
     set_convention(x);
+    generation_settle_sampling(&x->gen, x->model->model);
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
     if (!kind && is_embedding(x)) kind = embedding_prepare(x);

@@ -17,16 +17,23 @@
 
 #define NAME_BYTES 96
 
+static void sampling_open(rp_sampling *s) {
+    s->temperature = s->top_p = s->min_p = s->repeat_penalty = GENERATION_OPEN_REAL;
+    s->top_k = s->repeat_last = GENERATION_OPEN_INT;
+}
+
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p) {
     *gen = (generation){.root = json_incref(root),
                         .max_tokens = -1,
                         .n = 1,
                         .sampling = rp_sampling_defaults(),
+                        .otherwise = rp_sampling_defaults(),
                         .n_logprobs = -1,
                         .n_prompt_logprobs = -1,
                         .n_draft = RP_DRAFT_AUTO,
                         .shifted_reuse = -1,
                         .thinking_tokens = -1};
+    sampling_open(&gen->sampling);
     int kind = parse(gen, p);
     if (!kind && gen->embedding.pooling == RP_POOLING_OFF && (int64_t)BASE_MAX(gen->n_prompts, 1) * gen->n > SERVER_MAX_CHOICES)
         kind = server_fail(p, SERVER_INVALID, "n", "%zu answers requested: at most %d are allowed",
@@ -518,7 +525,18 @@ void generation_stops(generation *gen, const server_fields *f, const char *name)
 
 void generation_top_k(generation *gen, const server_fields *f, const char *name) {
     server_field_int(f, name, -1, INT32_MAX, &gen->sampling.top_k);
-    gen->sampling.top_k = BASE_MAX(gen->sampling.top_k, 0);
+    if (gen->sampling.top_k == -1) gen->sampling.top_k = 0;
+}
+
+void generation_settle_sampling(generation *gen, const rp_model *model) {
+    rp_sampling *s = &gen->sampling, *otherwise = &gen->otherwise;
+    rp_model_sampling(model, otherwise);
+    if (isnan(s->temperature)) s->temperature = otherwise->temperature;
+    if (isnan(s->top_p)) s->top_p = otherwise->top_p;
+    if (isnan(s->min_p)) s->min_p = otherwise->min_p;
+    if (isnan(s->repeat_penalty)) s->repeat_penalty = otherwise->repeat_penalty;
+    if (s->top_k == GENERATION_OPEN_INT) s->top_k = otherwise->top_k;
+    if (s->repeat_last == GENERATION_OPEN_INT) s->repeat_last = otherwise->repeat_last;
 }
 
 static void generation_add_bias(generation *gen, const server_fields *f, const char *name, double token, const json_t *weight) {

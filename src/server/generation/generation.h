@@ -7,6 +7,8 @@
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
 
+#include <math.h>
+
 #include "server/generation/fields.h"
 #include "server/generation/tool_conventions.h"
 
@@ -242,7 +244,8 @@ typedef struct generation {
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
     int32_t default_tokens; /* of APIs that have no limit by default; else 0 */
     int32_t n;              /* answers to each prompt */
-    rp_sampling sampling;   /* without bias */
+    rp_sampling sampling;   /* without bias; what the request leaves open is GENERATION_OPEN_* until generation_settle_sampling */
+    rp_sampling otherwise;  /* the dialect's defaults for that, where the model's file has no advice */
     rp_logit_bias *bias;
     int32_t n_bias;
     bool has_seed;
@@ -320,6 +323,11 @@ void generation_known(generation *gen, const server_fields *f, const char *known
 /* A string or an array of strings. */
 void generation_stops(generation *gen, const server_fields *f, const char *name);
 /* 0 or less is off, as in vLLM, SGLang and llama.cpp. */
+/* Values of fields that a request leaves open: temperature, top_p, min_p and repeat_penalty; top_k and repeat_last. */
+#define GENERATION_OPEN_REAL NAN
+#define GENERATION_OPEN_INT INT32_MIN
+/* Sets them: from the advice of the model's file, or else the dialect's defaults. */
+void generation_settle_sampling(generation *gen, const rp_model *model);
 void generation_top_k(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);

@@ -19,7 +19,7 @@ static const server_known_fields inside[] = {
 int pml_parse_prompt(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     openai_parse_common(gen, &f);
-    if (!server_field(&f, "temperature")) gen->sampling.temperature = 0; /* as `reprise run` */
+    gen->otherwise.temperature = 0; /* as `reprise run` */
     server_field_text(&f, "prompt", &gen->pml);
     server_field_int(&f, "logprobs", 0, RP_MAX_LOGPROBS, &gen->n_logprobs);
     generation_parts(gen, &f);
