@@ -238,6 +238,25 @@ class Scripted(Returned):
     def test_reasoning_text_and_call(self):
         self.check(False)
 
+    def test_other_answers_are_computed(self):
+        """Another argument, text, reasoning or tenant, and reasoning that client or template drop: the prompt before the answer is a hit, it is not."""
+        chat = Chat()
+        first = self.ask(chat, [], False, cache_salt="other")
+        message, computed = chat.answer(first), chat.reported(first)[0] + chat.output_tokens(first) - 1
+        turns = chat.returned(message)
+        later = {**message, "tool_calls": chat.returned(message, lambda value: {**value, "days": value["days"] % 30 + 1})[0]["tool_calls"]}
+        others = ([later, turns[1]], [{**turns[0], "content": "He"}, turns[1]], [{**turns[0], "reasoning_content": "blue"}, turns[1]],
+                  [{k: v for k, v in turns[0].items() if k != "reasoning_content"}, turns[1]], [*turns, {"role": "user", "content": "And now?"}])
+        for i, changed in enumerate(others):
+            self.ask(chat, [], False, cache_salt=f"other {i}")
+            cached = chat.reported(self.ask(chat, changed, False, cache_salt=f"other {i}"))[1]
+            self.assertGreaterEqual(cached, chat.reported(first)[0] - 1, changed)
+            self.assertLess(cached, computed, changed)
+        self.assertEqual(chat.reported(self.ask(chat, turns, False, cache_salt="another"))[1], 0)
+        on, off = (chat.reported(self.ask(chat, turns, False, cache_salt="other", reuse=reuse)) for reuse in ("on", "off"))
+        self.assertGreaterEqual(on[1], computed)
+        self.assertEqual(off[1], 0)
+
 
 del Returned
 
