@@ -28,7 +28,7 @@ typedef struct run_options {
     bool ignore_eos, context_shift, json, verbose, explain;
 } run_options;
 
-static const char *const reuse_names[] = {"on", "off", "exact", NULL}; /* in the order of rp_reuse */
+static const char *const reuse_names[] = {"on", "off", "exact", "auto", NULL}; /* in the order of rp_reuse */
 
 #define AT(field) offsetof(run_options, field)
 static const cli_option options[] = {
@@ -46,8 +46,9 @@ static const cli_option options[] = {
     {.name = "grammar-trigger", .kind = CLI_TEXT, .value = "STRING", .offset = AT(grammar_trigger),
      .help = "apply the grammar only after this text first appears in the answer"},
     {.name = "ignore-eos", .kind = CLI_FLAG, .offset = AT(ignore_eos), .help = "continue after the end-of-text token"},
-    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact", .offset = AT(reuse), .choices = reuse_names,
-     .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens (on)"},
+    {.name = "reuse", .kind = CLI_CHOICE, .value = "on|off|exact|auto", .offset = AT(reuse), .choices = reuse_names,
+     .help = "on: reuse cached KV; off: recompute the same plan; exact: ordinary full prefill of the same tokens; auto: on, and text that was "
+             "computed before at other places, approximately (on)"},
     {.name = "quality", .kind = CLI_TEXT, .value = "Q", .offset = AT(quality),
      .help = "module tokens to recompute in the prompt's context: reuse (none), link:K (each module's first K), "
              "blend:R (the R percent that deviate most), focus:R (the R percent that an uncertain answer attends to), "

@@ -28,6 +28,7 @@
 const char *const serve_log_names[] = {"requests", "off", NULL};
 const char *const serve_reuse_names[] = {"on", "modular", NULL};
 const char *const serve_noise_names[] = {[RP_AGENT_NOISE_MOVE] = "move", [RP_AGENT_NOISE_ALL] = "all", [RP_AGENT_NOISE_KEEP] = "keep", NULL};
+const char *const serve_auto_names[] = {"off", "ask", "on", NULL}; /* in the order of rp_auto_reuse */
 
 /* ---- signals ---- */
 
@@ -74,6 +75,7 @@ rp_server_options serve_common_options(const serve_common *c) {
     s.n_aliases = (int32_t)c->aliases.n;
     s.agent_noise = (rp_agent_noise)c->agent_noise;
     s.modular = c->reuse == REUSE_MODULAR;
+    s.auto_reuse = (rp_auto_reuse)c->auto_reuse;
     s.strict = c->strict;
     s.split_documents = c->split_documents;
     s.default_max_tokens = c->max_tokens;

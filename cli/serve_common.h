@@ -10,7 +10,7 @@
 typedef struct serve_common {
     const char *schema_dir, *host, *unix_path, *api_keys, *cors, *name, *otlp, *split_documents;
     cli_list host_names, aliases;
-    int32_t port, max_tokens, connections, address_connections, log, reuse, agent_noise;
+    int32_t port, max_tokens, connections, address_connections, log, reuse, agent_noise, auto_reuse;
     int32_t head_timeout, body_timeout, idle_timeout, keep_alive, drain, shutdown_delay;
     float otlp_sample;
     uint64_t body, request_ram, reply_buffers;
@@ -27,7 +27,7 @@ void serve_common_set_memory(void);
 /* Divides --ram, if it is set: *ram receives what is left for the engines. A usage error if nothing would be. */
 int serve_common_share_ram(serve_common *c, uint64_t *ram);
 
-extern const char *const serve_log_names[], *const serve_reuse_names[], *const serve_noise_names[]; /* end with NULL */
+extern const char *const serve_log_names[], *const serve_reuse_names[], *const serve_noise_names[], *const serve_auto_names[]; /* end with NULL */
 
 /* Rows of a command's table; `field` is the serve_common in its struct. */
 #define SERVE_LISTEN_ROWS(type, field) \
@@ -58,6 +58,9 @@ extern const char *const serve_log_names[], *const serve_reuse_names[], *const s
     {.name = "reuse", .kind = CLI_CHOICE, .value = "on|modular", .offset = offsetof(type, field.reuse), .choices = serve_reuse_names, \
      .help = "reuse of requests without the field reuse: on: modules that they name, and the longest cached prefix; modular: documents, tool " \
              "definitions and system blocks of conversations are modules, too (on)"}, \
+    {.name = "auto-reuse", .kind = CLI_CHOICE, .value = "off|ask|on", .offset = offsetof(type, field.auto_reuse), .choices = serve_auto_names, \
+     .help = "reuse text that was computed before at other places of prompts, approximately (automatic modules): off: never; ask: for requests " \
+             "with reuse auto; on: for those without the field reuse, too (off)"}, \
     {.name = "split-documents", .kind = CLI_TEXT, .value = "REGEX", .offset = offsetof(type, field.split_documents), \
      .help = "with reuse modular: the texts between matches of this regular expression in a message are documents of their own"}, \
     {.name = "strict", .kind = CLI_FLAG, .offset = offsetof(type, field.strict), \

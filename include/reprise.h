@@ -856,6 +856,9 @@ typedef enum rp_reuse {
     RP_REUSE_OFF = 1,   /* the same plan (same masks, same positions), but every lookup misses; nothing is cached */
     RP_REUSE_EXACT = 2, /* RP_REUSE_ON with RP_QUALITY_EXACT: ignore scopes: the same tokens at the same positions, each
                            attending to everything before it; lookup by longest cached prefix only */
+    RP_REUSE_AUTO = 3,  /* RP_REUSE_ON, and chunks of the prompt that were computed before at other places are reused there, too ("automatic
+                           modules", docs/scheduling.md). Approximate: rp_plan_item.exact says where, rp_result.inexact_tokens how many.
+                           Prompts with modules, and requests that automatic modules do not support, run as with RP_REUSE_ON */
 } rp_reuse;
 
 /* Callbacks are called on the engine's thread and block all its jobs: copy the data and return. They may submit and
@@ -1207,6 +1210,7 @@ typedef struct rp_result {
     rp_token_logprob *prompt_top_logprobs; /* [prompt_tokens][n_prompt_top]: most likely tokens per position, in order; {-1, NaN} for the first one */
     int32_t adapter_from;    /* first position that was computed with rp_request.adapter; -1: none: there is no adapter, its scale is 0, or the
                                 prompt does not have its invocation tokens */
+    int32_t inexact_tokens;  /* prompt tokens, cached and fresh ones, whose KV is not that of a full prefill: plan items that are not exact */
 } rp_result;
 
 /* A submitted request. Its functions are thread-safe; call rp_job_free once, as the last of them. */

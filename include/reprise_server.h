@@ -73,6 +73,13 @@ typedef enum rp_agent_noise {
     RP_AGENT_NOISE_KEEP, /* nothing is changed */
 } rp_agent_noise;
 
+/* Automatic modules (RP_REUSE_AUTO) of requests. */
+typedef enum rp_auto_reuse {
+    RP_AUTO_OFF = 0, /* none: reuse "auto" is as "on" */
+    RP_AUTO_ASK,     /* of requests with reuse "auto" */
+    RP_AUTO_ON,      /* of these, and of requests without the field `reuse` */
+} rp_auto_reuse;
+
 /* Strings are borrowed until rp_server_new returns. */
 typedef struct rp_server_options {
     uint32_t struct_size;
@@ -93,6 +100,7 @@ typedef struct rp_server_options {
     int32_t shifted_reuse;      /* rp_request.shifted_reuse of requests that do not name it, with RP_REUSE_ON; -1: off (default) */
     bool modular;               /* documents, tool definitions and system blocks of conversations are modules (reuse "modular"), unless the request or
                                    its key says otherwise */
+    rp_auto_reuse auto_reuse;   /* automatic modules (RP_REUSE_AUTO); default RP_AUTO_OFF. A key may say otherwise */
     bool strict;                /* refuse requests with fields that their API does not have, with names of other models, and with tools that are not
                                    supported; otherwise `reprise.warnings` names them */
     int32_t max_connections;    /* 1 to 65536; default 1024. Beyond it a new connection replaces the oldest idle one; if none is idle, its request

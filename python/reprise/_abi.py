@@ -101,6 +101,7 @@ RP_ADVISES_REPEAT_LAST = 32
 RP_REUSE_ON = 0
 RP_REUSE_OFF = 1
 RP_REUSE_EXACT = 2
+RP_REUSE_AUTO = 3
 
 RP_STOP_COUNTS = 0
 RP_STOP_IS_TEXT = 1
@@ -1015,6 +1016,7 @@ class rp_result(Structure):
     prompt_ranks: Any
     prompt_top_logprobs: Any
     adapter_from: int
+    inexact_tokens: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("text", c_char_p),
@@ -1054,6 +1056,7 @@ class rp_result(Structure):
         ("prompt_ranks", POINTER(c_int32)),
         ("prompt_top_logprobs", POINTER(rp_token_logprob)),
         ("adapter_from", c_int32),
+        ("inexact_tokens", c_int32),
     ]
 
 

@@ -57,7 +57,7 @@ class ClientOptions(TypedDict, total=False):
     grammar_trigger: str
     response_format: Mapping[str, Any]
     ignore_eos: bool
-    reuse: Literal["on", "off", "exact", "modular"]
+    reuse: Literal["on", "off", "exact", "auto", "modular"]
     quality: str
     priority: int
     deadline_ms: int

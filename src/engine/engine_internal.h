@@ -140,6 +140,7 @@ struct rp_engine {
 
     pthread_mutex_t trie_lock; /* held while the trie is built; lock order: trie_lock, lock */
     bool has_trie_lock;
+    uint8_t *token_classes; /* [n_vocab] (auto_modules.h), likewise: NULL before the first request that needs them */
     token_trie *tries[2]; /* the vocabulary, by special_text; NULL before the first request with a grammar */
 
     /* owned by the engine's thread */
@@ -161,6 +162,7 @@ struct rp_engine {
     background_work background_tasks;
     auditor *auditor;
     scaffolds scaffolds;
+    auto_modules auto_modules;
     reductions reductions;
     reduced_modules reduced_modules; /* guarded by the lock */
     cost_model cost;
@@ -310,9 +312,5 @@ void conversation_remember(rp_job *c);
 
 /* After prefix_find: finds cached tokens after an edit, at other positions: c->moved. */
 void shifted_reuse_find(rp_job *c);
-/* Adds their views to the context after those of the path, and removes them from the job's tokens. */
-int shifted_reuse_compose(rp_job *c, rp_error *err);
-/* A composed job is requeued: puts them back into its tokens, while it still holds the path. */
-void shifted_reuse_take_back(rp_job *c);
 
 #endif

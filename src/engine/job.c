@@ -67,7 +67,7 @@ void job_release(rp_job *c) {
     segment_needs_release(c->engine, &c->needs);
     kv_context_clear(&c->seq.context);
     span_path_release(&c->path);
-    span_path_release(&c->moved.path);
+    moved_kv_put_back(c);
     sequence_reset(&c->seq);
     c->n_found = 0;
     c->shift.n = c->shift.n_dropped = 0;
@@ -91,6 +91,7 @@ static void job_free_plan(rp_job *c) {
     embedding_close(&c->embedding);
     prompt_logprobs_close(&c->prompt_logprobs);
     adapter_unref(c->adapter.adapter);
+    job_auto_close(&c->automatic);
     pml_plan_free(c->plan);
     pml_document_free(c->request->document);
     if (c->request->schema) engine_schema_unref(c->engine, c->request->schema);

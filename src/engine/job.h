@@ -31,9 +31,11 @@
 #include "sampling/answer.h"
 #include "engine/embedding.h"
 #include "engine/reuse/answer_memory.h"
+#include "engine/reuse/auto_modules.h"
 #include "engine/reuse/blend.h"
 #include "engine/reuse/context_shift.h"
 #include "engine/reuse/focus.h"
+#include "engine/reuse/moved_kv.h"
 #include "engine/reuse/sequence_reduction.h"
 #include "sampling/prompt_lookup.h"
 #include "engine/background/background.h"
@@ -56,15 +58,6 @@ typedef enum job_kind {
 } job_kind;
 
 typedef enum job_phase { JOB_WAITING, JOB_COMPOSING, JOB_PROBING, JOB_PREFILL, JOB_FOCUS, JOB_DECODE, JOB_FLUSHING, JOB_DONE } job_phase;
-
-/* Tokens after an edit whose KV is reused at shifted positions (shifted_reuse.c). None: n is 0. */
-typedef struct job_moved {
-    span_path path;      /* of the cached prompt that has them, from its token `from` on */
-    int32_t from, first; /* first: index of the first one in the job's tokens, */
-    int32_t pos;         /* and its position */
-    int32_t n, shift;
-    int32_t n_shift_recomputed;  /* tokens before them that are recomputed */
-} job_moved;
 
 /* Own tokens from `first` on, up to those of the next scope: what they attend to besides one another. */
 typedef struct job_scope {
@@ -150,6 +143,7 @@ struct rp_job {
     uint64_t prefill_done, prefill_total; /* tokens of modules */
     uint64_t admitted_us, composed_us, compose_us;
     job_moved moved;
+    job_auto automatic;
     job_blend blend;
     job_focus focus;
     job_reduction reduction;

@@ -183,7 +183,7 @@ int64_t job_own_blocks(const rp_job *c, int32_t n, bool keeps_windows) {
     const int64_t copied = reduction_blocks(c) + context_shift_blocks(c);
     if (c->blend.most > 0)
         return copied + sequence_blocks_in(pool, c->format, most + (c->blend.chosen ? 0 : c->blend.most), 1 + more_runs, 0, true);
-    const int32_t runs = c->n_runs + (c->moved.n > 0) + more_runs;
+    const int32_t runs = c->n_runs + more_runs;
     return copied + sequence_blocks_in(pool, c->format, most, runs, focuses ? 0 : c->engine->chunk_tokens, keeps_windows || focuses);
 }
 

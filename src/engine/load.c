@@ -18,7 +18,7 @@
 /* Of a running request: tokens after its modules. */
 static int32_t remaining_tokens(const rp_job *c) {
     if (c->kind != JOB_REQUEST || job_is_answering(c)) return 0;
-    return c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found - c->moved.n : c->seq.n - c->seq.done;
+    return c->phase == JOB_COMPOSING ? c->n_prompt - c->n_found : c->seq.n - c->seq.done;
 }
 
 static void load_add_tokens(const rp_engine *e, rp_engine_load *load, int32_t n) {

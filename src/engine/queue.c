@@ -47,7 +47,7 @@ static double queue_cost_of(const rp_engine *e, const rp_job *c) {
 static double spent_on(const rp_engine *e, const rp_job *c) {
     if (c->kind != JOB_REQUEST) return c->cost_us;
     int32_t answered = c->result ? c->result->n_tokens - c->n_resumed : 0;
-    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found - c->moved.n);
+    int32_t prompt = BASE_MIN(c->seq.done, job_n_given(c) - c->n_found);
     return queue_prompt_us(e, prompt) + queue_prompt_us(e, (int32_t)BASE_MIN(c->prefill_done, INT32_MAX)) + answer_us(e, answered, job_n_given(c));
 }
 

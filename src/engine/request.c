@@ -356,7 +356,11 @@ static void embedding_yield(rp_job *c, const rp_request *o) {
 }
 
 int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
+    rp_request plain = *o;
     int rc;
+    c->automatic.asked = o->reuse == RP_REUSE_AUTO;
+    if (c->automatic.asked) plain.reuse = RP_REUSE_ON; /* what auto_modules.h adds apart */
+    o = &plain;
     if ((rc = request_check_options(c->engine, o, err)) ||
         (rc = reduction_read(&c->reduction, &c->engine->reduction, o->kv_keep, o->kv_method, err)) ||
         (embedding_yield(c, o), rc = copy_request(job_draft(c), o, err)) || (rc = job_take_adapter(c, o, err)) || (rc = make_plan(c, o, err)) ||
@@ -368,7 +372,7 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
-    return RP_OK;
+    return auto_modules_plan(c, err);
 }
 
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {

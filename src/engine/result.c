@@ -23,12 +23,6 @@ typedef struct result_owner {
 
 /* ---- the plan ---- */
 
-/* Position of the first token that missed; all before it were hits. */
-static int32_t found_until(const rp_job *c) {
-    int32_t pos = c->n_found < c->n_prompt ? c->positions[c->n_found] : c->plan->end;
-    return c->moved.n > 0 ? BASE_MIN(pos, c->moved.pos) : pos;
-}
-
 /* Tokens of an item before a position: for a view, without its holes. */
 static int32_t count_before(const pml_plan *p, const pml_item *item, int32_t pos) {
     int32_t n = BASE_MAX(BASE_MIN(pos - item->pos, item->n_tokens), 0), counted = n;
@@ -67,24 +61,53 @@ typedef struct stretch {
     const span_step *step; /* view: its last step */
 } stretch;
 
-#define MAX_STRETCHES 5
+typedef struct stretch_list {
+    stretch *items;
+    size_t n;
+} stretch_list;
 
-/* [hit][computed][recomputed][shifted][computed]. Returns their number. */
-static int list_stretches(const rp_job *c, stretch *list) {
-    const job_moved *m = &c->moved;
-    int n = 0;
-    if (c->n_found > 0) {
-        size_t last = c->n_found_steps - 1;
-        while (!c->path.steps[last].span) last--; /* after a turn */
-        list[n++] = (stretch){.end = found_until(c), .is_view = true, .exact = true, .step = &c->path.steps[last]};
+/* Before a run of moved KV: hits, computed and recomputed tokens, the run; after the last one two. */
+static size_t most_stretches(const rp_job *c) { return 4 * (size_t)c->moved.n_runs + 2; }
+
+/* The step of the job's path that has a token. */
+static const span_step *step_of(const rp_job *c, int32_t token) {
+    size_t i = 0;
+    for (int32_t n = 0; i + 1 < c->n_found_steps && (n += c->path.steps[i].n_tokens) <= token;) i++;
+    while (!c->path.steps[i].span) i--; /* a turn */
+    return &c->path.steps[i];
+}
+
+static void push_stretch(stretch_list *list, int32_t begin, const stretch *s) {
+    if (s->end > begin) list->items[list->n++] = *s;
+}
+
+/* The tokens before a run, or after the last one (NULL), from index `first` of the job's tokens and position `begin` on: hits and computed ones. */
+static void list_between(const rp_job *c, const moved_run *r, int32_t first, int32_t begin, bool exact, stretch_list *list) {
+    const int32_t end = r ? r->pos : INT32_MAX, n = r ? r->at : c->n_prompt, hits = BASE_MIN(c->n_found, n);
+    int32_t hits_end = begin;
+    if (hits > first) {
+        hits_end = hits == n ? BASE_MIN(end, c->plan->end) : c->positions[hits];
+        push_stretch(list, begin, &(stretch){.end = hits_end, .is_view = true, .exact = exact, .step = step_of(c, hits - 1)});
     }
-    if (m->n > 0) {
-        list[n++] = (stretch){.end = m->pos - m->n_shift_recomputed, .exact = true};
-        list[n++] = (stretch){.end = m->pos, .exact = true, .reason = "shifted"};
-        list[n++] = (stretch){.end = m->pos + m->n, .is_view = true, .shift = m->shift, .step = &m->path.steps[m->path.n_steps - 1]};
+    const int32_t link = r ? BASE_MAX(hits_end, end - r->n_recomputed) : end;
+    push_stretch(list, hits_end, &(stretch){.end = link, .exact = exact});
+    push_stretch(list, link, &(stretch){.end = end, .exact = exact, .reason = r && r->has_key ? "link" : "shifted"});
+}
+
+/* In position order. RP_ERR_MEMORY. */
+static int list_stretches(const rp_job *c, stretch_list *list, rp_error *err) {
+    int32_t first = 0, begin = INT32_MIN;
+    list->items = base_calloc(most_stretches(c), sizeof(*list->items));
+    if (!list->items) return base_fail_memory(err, most_stretches(c) * sizeof(*list->items), "a result");
+    for (int32_t i = 0; i < c->moved.n_runs; i++) {
+        const moved_run *r = &c->moved.runs[i];
+        list_between(c, r, first, begin, i == 0, list);
+        push_stretch(list, r->pos, &(stretch){.end = r->pos + r->n, .is_view = true, .shift = r->shift, .step = &r->path.steps[r->path.n_steps - 1]});
+        first = r->at;
+        begin = r->pos + r->n;
     }
-    list[n++] = (stretch){.end = INT32_MAX, .exact = m->n == 0};
-    return n;
+    list_between(c, NULL, first, begin, c->moved.n_runs == 0, list);
+    return RP_OK;
 }
 
 static void add_stretch(rp_job *c, const pml_item *item, const char *path, const stretch *s, int32_t pos, int32_t n) {
@@ -104,11 +127,13 @@ static void add_stretch(rp_job *c, const pml_item *item, const char *path, const
 }
 
 /* A run, or a module if scopes are ignored: hits and computed tokens. */
-static void describe_run(rp_job *c, const pml_item *item, const char *path) {
-    stretch list[MAX_STRETCHES] = {{.end = INT32_MAX}};
-    int n = item->why == focus_reason ? 1 : list_stretches(c, list); /* none of them is in the prefix cache */
+static void describe_run(rp_job *c, const pml_item *item, const char *path, const stretch_list *stretches) {
+    static const stretch computed = {.end = INT32_MAX};
+    const bool focused = item->why == focus_reason; /* none of them is in the prefix cache */
+    const stretch *list = focused ? &computed : stretches->items;
+    const size_t n = focused ? 1 : stretches->n;
     int32_t done = 0, pos = item->pos;
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         int32_t until = count_before(c->plan, item, list[i].end);
         add_stretch(c, item, path, &list[i], pos, until - done);
         done = until;
@@ -215,11 +240,12 @@ static int describe_plan(rp_job *c, rp_error *err) {
     const pml_plan *p = c->plan;
     result_owner *owner = r->owner = base_calloc(1, sizeof(result_owner));
     if (!owner) return base_fail_memory(err, sizeof(*owner), "a result");
-    r->plan = base_calloc(MAX_STRETCHES * p->n_items, sizeof(*r->plan));
+    stretch_list stretches = {0};
+    r->plan = base_calloc(most_stretches(c) * p->n_items, sizeof(*r->plan));
     owner->paths = base_calloc(p->n_items, JOB_PATH_BYTES);
     if (!r->plan || !owner->paths) return base_fail_memory(err, p->n_items * JOB_PATH_BYTES, "a result");
-    const int rc = open_kept_shares(c, err);
-    if (rc) return rc;
+    int rc = open_kept_shares(c, err);
+    if (rc || (rc = list_stretches(c, &stretches, err))) return rc;
     const segment_need *need = c->needs.items; /* one for each view, in their order */
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
@@ -227,10 +253,12 @@ static int describe_plan(rp_job *c, rp_error *err) {
         if (item->holder < 0) memcpy(path, "prompt", sizeof("prompt"));
         else pml_path(p->layout->schema, item->holder, path, JOB_PATH_BYTES);
         if (item->is_view && !c->exact) describe_view(c, item, path, need++);
-        else describe_run(c, item, path);
+        else describe_run(c, item, path, &stretches);
     }
+    base_free(stretches.items);
     r->prompt_tokens = p->n_cached + p->n_fresh;
     r->fresh_tokens = r->prompt_tokens - r->cached_tokens;
+    for (int32_t i = 0; i < r->n_plan; i++) r->inexact_tokens += r->plan[i].exact ? 0 : r->plan[i].n_tokens;
     return RP_OK;
 }
 
@@ -252,6 +280,12 @@ static int32_t count_reduced(rp_job *c, const segment_need *need) {
     return n;
 }
 
+/* The same of a run whose views are added later. */
+static int32_t count_moved(rp_job *c, const moved_run *r) {
+    c->saved_us += (uint64_t)cost_model_tokens_us(&c->engine->cost, r->n, r->pos);
+    return r->n;
+}
+
 int32_t job_count_found(rp_job *c) {
     const kv_context *context = &c->seq.context;
     size_t v = 0;
@@ -264,6 +298,7 @@ int32_t job_count_found(rp_job *c) {
         if (!need->missed && need->view.reduced) n += count_reduced(c, need);
     }
     while (v < context->n_views) n += count_view(c, &context->views[v++]);
+    for (int32_t i = c->moved.n_added; i < c->moved.n_runs; i++) n += count_moved(c, &c->moved.runs[i]);
     return n - BASE_MAX(c->n_found - c->n_prompt, 0); /* resumed tokens are none of the prompt */
 }
 
@@ -322,7 +357,7 @@ static int describe_mismatch(rp_job *c, rp_error *err) {
         const result_owner *owner = c->result->owner;
         *d = (rp_mismatch){.position = pos, .module = owner->paths + (size_t)(item - c->plan->items) * JOB_PATH_BYTES};
         if (c->request->document && item->holder < 0) result_name_message(c->request->document, item->node, d->message, sizeof(d->message));
-        if (!c->request->document) name_turn(c->plan, (size_t)at, d->message, sizeof(d->message));
+        if (!c->request->document) name_turn(c->plan, (size_t)moved_kv_index(&c->moved, at), d->message, sizeof(d->message));
         for (int32_t i = 0; i < c->result->n_plan; i++) /* views before it count as well */
             if (c->result->plan[i].position < pos) d->token += BASE_MIN(c->result->plan[i].n_tokens, pos - c->result->plan[i].position);
     }

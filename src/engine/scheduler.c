@@ -101,7 +101,6 @@ static void scheduler_requeue(rp_engine *e, rp_job *c) {
     queue_settle(e, c);
     stop_running(e, c);
     scheduler_forget(e, c);
-    shifted_reuse_take_back(c);
     job_release(c);
     c->aside = 0;
     c->turn_from = 0;
@@ -182,7 +181,7 @@ static int need_views(rp_engine *e, rp_job *c, rp_error *err) {
 
 /* Reserves all blocks that the job may still take once its modules are held. */
 static bool scheduler_reserve(rp_engine *e, rp_job *c) {
-    int32_t n = c->n_prompt - c->n_found - c->moved.n + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0));
+    int32_t n = c->n_prompt - c->n_found + context_shift_held(c, BASE_MAX(c->answer.most - 1, 0));
     int64_t room = span_store_free_blocks(e->store);
     if (c->kind == JOB_MODULE_PREFILL) return room >= 0;
     const int least = c->focus.most > 0; /* of a prompt that may be focused on later, all KV */
@@ -270,7 +269,7 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     if (!rc) rc = prefix_compose(c, err);
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
-    span_path_use(&c->moved.path);
+    moved_kv_use(&c->moved);
     if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
     if (!rc) scheduler_publish_composed(e, c);

@@ -69,6 +69,7 @@ static int append_rows(step *s, step_part *p, int32_t n, const int32_t *drafts, 
         model_row *row = &e->rows[s->n_rows + i];
         int32_t last = seq->done + n - 1, k = seq->done + i;
         if (p->job) close_at_switch(p->job, p->job->n_found + k);
+        if (p->job && (rc = moved_kv_add_due(p->job, p->job->n_found + k, &p->err))) break;
         rc = i < n ? sequence_append(seq, seq->tokens[k], sequence_position(seq, k), row, &p->err)
                    : sequence_append(seq, drafts[i - n], sequence_position(seq, last) + i - n + 1, row, &p->err);
         row->context = s->n_parts;

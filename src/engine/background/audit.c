@@ -14,6 +14,9 @@ struct audit_case {
     float *logits;      /* [n_vocab]: reused; of the exact run, once that is compared */
     rp_schema *schema;  /* a reference; NULL: plain text */
     bool judges_reuse;
+    bool automatic;     /* its automatic modules, after the text `begins` of the tenant: there is no schema */
+    base_key begins;
+    uint32_t tenant;
     bool judges_modules, judges_text; /* their KV format; */
     kv_format modules, text;
     bool compared;      /* its reuse */
@@ -98,6 +101,34 @@ bool audit_needs_full(const rp_engine *e, const rp_schema *s) { return audit_rem
 
 bool audit_falls_back(const rp_engine *e, const rp_schema *s) { return audit_remedy_of(e, s).falls_back; }
 
+/* ---- automatic modules ---- */
+
+#define AUTO_DIGITS 8
+
+static void write_auto_name(const base_key *begins, char *out) {
+    memcpy(out, AUDIT_AUTO, sizeof(AUDIT_AUTO) - 1);
+    base_key_hex(begins, out + sizeof(AUDIT_AUTO) - 1, AUTO_DIGITS);
+}
+
+static uint32_t auto_tenant_of(const rp_job *c) {
+    return base_key_equal(&c->salt, &c->engine->salt) ? 0 : span_tenant(&c->salt);
+}
+
+bool audit_allows_auto(const rp_job *c) {
+    auditor *a = c->engine->auditor;
+    char name[sizeof(AUDIT_AUTO) + AUTO_DIGITS];
+    if (!a || !a->bound.raises) return true;
+    write_auto_name(&c->automatic.begins, name);
+    pthread_mutex_lock(&a->lock);
+    const audit_schema *known = audit_table_find(a->table, auto_tenant_of(c), &c->automatic.begins, name);
+    const bool allows = !known || known->raised < AUDIT_EXACT;
+    pthread_mutex_unlock(&a->lock);
+    return allows;
+}
+
+/* Has the job automatic modules, or tokens that were computed after them? */
+static bool is_automatic(const rp_job *c) { return c->moved.n > 0 && c->automatic.n > 0; }
+
 /* ---- choosing ---- */
 
 /* Of a key and a value together. */
@@ -161,6 +192,12 @@ static void take_case(audit_case *k, rp_job *c) {
     k->raised = c->request->raised;
     k->level = AUDIT_STEPS;
     k->n_holders = 0;
+    k->automatic = is_automatic(c);
+    if (k->automatic) {
+        k->level = AUDIT_BLEND; /* the step below exact */
+        k->begins = c->automatic.begins;
+        k->tenant = auto_tenant_of(c);
+    }
     for (size_t i = 0; i < p->n_items; i++) {
         const pml_item *item = &p->items[i];
         if (!is_inexact(item)) continue;
@@ -181,7 +218,7 @@ static void audit_look(rp_job *c, const float *logits) {
     audit_case formats = {.taken = false};
     if (!a || c->adapter.adapter) return; /* schemas and formats are judged by the base model */
     take_formats(&formats, c);
-    const bool is_reused = is_modular(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
+    const bool is_reused = is_modular(c) || is_automatic(c), is_formatted = a->judges_formats && (formats.judges_modules || formats.judges_text);
     if (!is_reused && !(is_formatted && is_whole(c))) return;
     if ((is_reused ? a->n_modular++ : a->n_others++) % (uint64_t)a->every != 0) return;
     audit_case *k = free_case(a);
@@ -225,11 +262,14 @@ static const audit_pair *worst_pair(const audit_table *t, const audit_schema *s)
 /* Locked. Logs the new state of a schema; `was`: its previous figures. */
 static void audit_table_write_line(const audit_table *t, const audit_schema *s, const audit_figures *was, audit_verdict v, char *out) {
     const audit_pair *p = worst_pair(t, s);
-    int n = snprintf(out, LINE_BYTES, "audit: schema '%s': mean divergence from exact %.3f nats over %llu requests", s->name, audit_mean_kl(was),
+    const bool automatic = strncmp(s->name, AUDIT_AUTO, sizeof(AUDIT_AUTO) - 1) == 0;
+    int n = snprintf(out, LINE_BYTES, "audit: %s%s%s: mean divergence from exact %.3f nats over %llu requests", automatic ? "" : "schema '", s->name,
+                     automatic ? "" : "'", audit_mean_kl(was),
                      (unsigned long long)was->samples);
     if (p && n < LINE_BYTES) n += snprintf(out + n, (size_t)(LINE_BYTES - n), ", largest where '%s' and '%s' are combined", p->first, p->second);
     if (n >= LINE_BYTES) return;
     if (v == AUDIT_RAISED) snprintf(out + n, (size_t)(LINE_BYTES - n), ": raising its quality to %s", audit_step_name(s->raised));
+    else if (automatic) snprintf(out + n, (size_t)(LINE_BYTES - n), ": use reuse 'on' for them, or let the auditor do so (audit_raises)");
     else snprintf(out + n, (size_t)(LINE_BYTES - n), ": raise its quality, or put the modules into a scaffold");
 }
 
@@ -256,6 +296,12 @@ static audit_origin origin_of(const rp_engine *e, const audit_case *k) {
                           .raised = k->raised};
 }
 
+/* name: AUDIT_NAME_BYTES. */
+static audit_origin origin_of_auto(const audit_case *k, char *name) {
+    write_auto_name(&k->begins, name);
+    return (audit_origin){.schema = name, .tenant = k->tenant, .version = k->begins, .level = k->level};
+}
+
 /* Paths of the modules, for the table: in one allocation. */
 static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) {
     const char *names[AUDIT_CASE_MODULES];
@@ -263,7 +309,7 @@ static int add_case(rp_engine *e, const audit_case *k, const audit_distance *d) 
     if (!paths) return RP_ERR_MEMORY;
     for (int32_t i = 0; i < k->n_holders; i++)
         names[i] = pml_path(k->schema->document, k->holders[i], paths + (size_t)i * AUDIT_NAME_BYTES, AUDIT_NAME_BYTES);
-    audit_origin o = origin_of(e, k);
+    audit_origin o = k->automatic ? origin_of_auto(k, paths) : origin_of(e, k);
     o.modules = names;
     o.n_modules = k->n_holders;
     auditor_add(e->auditor, &o, d);

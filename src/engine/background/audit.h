@@ -15,6 +15,9 @@
  * answer is therefore that of reuse alone, and its distance from the twin in f16 that of the formats alone. A request
  * without inexact views is itself the exact run in its formats, and has the second twin only.
  *
+ * Requests with automatic modules (RP_REUSE_AUTO) are judged like those of a schema: one for each text that prompts begin with, named
+ * AUDIT_AUTO and the first digits of a hash of that text. There is one step above them: exact, which is no automatic modules.
+ *
  * Sampling: every n-th, counted on the engine's thread, of the requests with RP_REUSE_ON that set no quality themselves
  * (nor does their prompt): their caller has chosen the quality, and no audit changes it. Every n-th, too, of the other
  * requests with KV below 16 bits. If AUDIT_MAX_WAITING samples
@@ -37,6 +40,7 @@
 #define AUDIT_MAX_WAITING 8   /* samples with held logits */
 #define AUDIT_CASE_MODULES 64 /* of a sample; further ones are ignored */
 #define AUDIT_WRITE_S 60
+#define AUDIT_AUTO "automatic modules "
 
 typedef struct auditor auditor;       /* of one engine; NULL: it does not audit */
 typedef struct audit_case audit_case; /* a chosen request */
@@ -56,6 +60,9 @@ rp_quality audit_least(rp_job *c);
 bool audit_ignores_keep(const rp_job *c);
 /* Any thread: was a schema raised so far that its reduced KV is not used? */
 bool audit_needs_full(const rp_engine *e, const rp_schema *s);
+
+/* Any thread: may prompts that begin like the job's have automatic modules (auto_modules.h)? */
+bool audit_allows_auto(const rp_job *c);
 
 extern const job_observer audit_observer;
 

@@ -162,7 +162,7 @@ static int keep_kept(const rp_job *c, kv_context *to, rp_error *err) {
 static void replace_context(rp_job *c, const kv_context *to, int64_t freed) {
     segment_needs_drop_spans(&c->needs);
     span_path_release(&c->path);
-    span_path_release(&c->moved.path);
+    moved_kv_release_paths(&c->moved);
     kv_context_clear(&c->seq.context);
     c->seq.context = *to;
     c->seq.slots = kv_context_slots(to);

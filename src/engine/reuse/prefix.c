@@ -113,6 +113,7 @@ static int find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
 int prefix_find(rp_engine *e, rp_job *c, bool *wait, rp_error *err) {
     int rc = find(e, c, wait, err);
     if (!rc && !*wait) shifted_reuse_find(c);
+    if (!rc && !*wait) auto_modules_find(c);
     return rc;
 }
 
@@ -120,13 +121,14 @@ int prefix_compose(rp_job *c, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 1; i < c->path.n_steps && !rc; i++) {
         const span_step *s = &c->path.steps[i];
+        if (!s->span && c->moved.n_added < c->moved.n_turned) rc = moved_kv_add_views(c, err);
         if (!s->span) continue;                  /* a turn */
         BASE_ASSERT(kv_span_is_sealed(s->span)); /* invariant 3 */
         uint64_t mask[KV_SPAN_BLOCKS];
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
-    if (!rc) rc = shifted_reuse_compose(c, err);
+    if (!rc && c->moved.n > 0 && !c->moved.runs[0].has_key) rc = moved_kv_add_views(c, err); /* after an edit: before all that is computed */
     BASE_ASSERT(c->n_found < job_n_given(c)); /* the last token is computed, for its logits */
     c->seq.context.format = c->format;
     c->first_own_view = c->seq.context.n_views;
@@ -151,7 +153,7 @@ static bool may_extend(rp_job *c, const kv_span *span) {
 /* The path goes on in the scope of the next token to insert. false: no memory. */
 static bool prefix_enter(rp_job *c) {
     const int32_t k = job_scope_of(c, c->n_given);
-    return span_path_turns(&c->path) == (size_t)k || prefix_turn(c, k, c->n_given, NULL) == RP_OK;
+    return span_path_turns(&c->path) == (size_t)(k + c->moved.n_turned) || prefix_turn(c, k, c->n_given, NULL) == RP_OK;
 }
 
 /* Did the path lose tokens to a window? */
@@ -159,8 +161,8 @@ static bool prefix_cut(const rp_job *c) { return c->path.n_tokens != (size_t)c->
 
 void prefix_give(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
-    int32_t exact = c->moved.n > 0 ? c->moved.first : INT32_MAX; /* tokens before this one have the KV of a plain run */
-    while (c->shares && c->first_own_view < context->n_views && c->n_given < exact) {
+    while (c->shares && c->first_own_view < context->n_views) {
+        if (!moved_kv_turn(c) || c->first_own_view >= context->n_views) return;
         kv_span *span = context->views[c->first_own_view].span;
         bool last = c->first_own_view + 1 == context->n_views, kept;
         int32_t n = kv_span_tokens(span);

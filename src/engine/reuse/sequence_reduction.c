@@ -248,7 +248,7 @@ static void take_context(rp_job *c, kv_context *to) {
     c->seq.context = *to;
     segment_needs_drop_spans(&c->needs);
     span_path_release(&c->path);
-    span_path_release(&c->moved.path);
+    moved_kv_release_paths(&c->moved);
     reduction_release(c);
     sequence_reserve(&c->seq, sequence_blocks_in(c->engine->pool, c->format, BASE_MAX(c->answer.most - 1, 0), 1, c->engine->chunk_tokens, false));
     c->engine->budget_epoch++; /* memory was freed */

@@ -109,78 +109,38 @@ static void find_in(rp_job *c, old_text *o) {
     const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
     const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
     int32_t n = end - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;
+    moved_run best = {.n = 0};
     for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
         len = longest_at(o, new, i, n, &from);
-        if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= c->moved.n) continue;
+        if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= best.n) continue;
         if (!moves_as_one(&o->path, from, len) || positions[i + len - 1] - positions[i] != len - 1) continue;
-        c->moved.n = len - shifted_reuse;
-        c->moved.n_shift_recomputed = shifted_reuse;
-        c->moved.from = from + shifted_reuse;
-        c->moved.first = c->n_found + i + shifted_reuse;
-        c->moved.pos = positions[i + shifted_reuse];
-        c->moved.shift = c->moved.pos - position_in(&o->path, from + shifted_reuse);
+        best.n = len - shifted_reuse;
+        best.n_recomputed = shifted_reuse;
+        best.from = from + shifted_reuse;
+        best.first = c->n_found + i + shifted_reuse;
+        best.pos = positions[i + shifted_reuse];
+        best.shift = best.pos - position_in(&o->path, from + shifted_reuse);
     }
-    if (c->moved.n == 0) return;
-    c->moved.path = o->path;
+    moved_run *run = best.n > 0 ? moved_kv_push(&c->moved, &o->path) : NULL;
+    if (!run) return;
+    best.path = o->path;
+    *run = best;
     o->path = (span_path){0};
 }
 
 void shifted_reuse_find(rp_job *c) {
-    span_path_release(&c->moved.path);
-    c->moved = (job_moved){0};
     if (c->n_resumed > 0) return; /* its answer goes on as one without an edit */
     if (c->request->options.shifted_reuse < 0 || c->request->options.reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
-    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n == 0; k++) {
+    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n_runs == 0; k++) {
         old_text o = {0};
         if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);
         old_text_free(&o);
     }
-    if (c->moved.n > 0)
-        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n, c->moved.shift);
-}
-
-/* Views of tokens [from, from + n) of the old path. */
-static int add_views(rp_job *c, rp_error *err) {
-    int32_t begin = c->moved.from, end = begin + c->moved.n, at = 0, rc = RP_OK;
-    for (size_t i = 0; i < c->moved.path.n_steps && !rc; at += c->moved.path.steps[i++].n_tokens) {
-        const span_step *s = &c->moved.path.steps[i];
-        int32_t first = BASE_MAX(begin - at, 0), last = BASE_MIN(end - at, s->n_tokens);
-        uint64_t mask[KV_SPAN_BLOCKS];
-        if (first >= last) continue;
-        kv_mask_range(mask, s->first_slot + first, s->first_slot + last);
-        rc = kv_context_add(&c->seq.context, s->span, c->moved.shift, mask, err);
+    if (c->moved.n_runs == 0) return;
+    if (moved_kv_take(c)) {
+        moved_kv_put_back(c); /* a miss */
+        return;
     }
-    return rc;
-}
-
-void shifted_reuse_take_back(rp_job *c) {
-    const job_moved *m = &c->moved;
-    int32_t at = 0;
-    if (m->n == 0) return;
-    size_t behind = (size_t)(c->n_tokens - m->first) * sizeof(int32_t);
-    memmove(c->tokens + m->first + m->n, c->tokens + m->first, behind);
-    memmove(c->positions + m->first + m->n, c->positions + m->first, behind);
-    for (size_t i = 0; i < m->path.n_steps; at += m->path.steps[i++].n_tokens) {
-        int32_t pos;
-        const int32_t *tokens = span_step_tokens(&m->path.steps[i], &pos);
-        for (int32_t k = BASE_MAX(m->from - at, 0); k < m->path.steps[i].n_tokens && at + k < m->from + m->n; k++)
-            c->tokens[m->first + at + k - m->from] = tokens[k];
-    }
-    for (int32_t k = 0; k < m->n; k++) c->positions[m->first + k] = m->pos + k;
-    c->n_tokens += m->n;
-    c->n_prompt += m->n;
-    c->n_runs--;
-    c->moved.n = 0;
-}
-
-int shifted_reuse_compose(rp_job *c, rp_error *err) {
-    int32_t n = c->moved.n, first = c->moved.first;
-    if (n == 0) return RP_OK;
-    size_t behind = (size_t)(c->n_tokens - first - n) * sizeof(int32_t);
-    memmove(c->tokens + first, c->tokens + first + n, behind);
-    memmove(c->positions + first, c->positions + first + n, behind);
-    c->n_tokens -= n;
-    c->n_prompt -= n;
-    c->n_runs++;
-    return add_views(c, err);
+    BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n,
+               c->moved.runs[0].shift);
 }

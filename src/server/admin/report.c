@@ -200,9 +200,9 @@ static json_t *report_warnings(const server_request *x, const rp_result *r) {
 json_t *report_reprise(const server_request *x) {
     const rp_result *r = x->n_choices > 0 ? x->choices[0].result : NULL;
     if (!r) return json_null();
-    return json_pack("{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "adapter",
+    return json_pack("{s:s, s:s?, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "request", x->id, "adapter",
                      x->adapter ? x->adapter->name : NULL, "adapter_from", (int)r->adapter_from, "prompt_tokens", (int)r->prompt_tokens, "cached_tokens",
-                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "dropped_messages", (int)r->dropped_messages + (int)chat_rendering_dropped(&x->gen), "context_shifts", (int)r->context_shifts, "split_parts", (int)x->gen.n_split, "quality", quality_report_quality(&r->quality), "kv_reduction",
+                     (int)r->cached_tokens, "fresh_tokens", (int)r->fresh_tokens, "inexact_tokens", (int)r->inexact_tokens, "dropped_messages", (int)r->dropped_messages + (int)chat_rendering_dropped(&x->gen), "context_shifts", (int)r->context_shifts, "split_parts", (int)x->gen.n_split, "quality", quality_report_quality(&r->quality), "kv_reduction",
                      report_reduction(&r->kv_reduction), "kept_step", (int)r->kept_step, "parts", result_parts(r), "mismatch",
                      report_mismatch(&r->mismatch), "hints", hints_of(x), "agent_noise", agent_noise_report(&x->gen), "ms", report_timings(&r->timings), "seed", (json_int_t)x->seed, "warnings", report_warnings(x, r));
 }

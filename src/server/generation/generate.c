@@ -229,6 +229,15 @@ static bool needs_finder(const generation *gen) {
     return gen->n_messages > 0 && (tools_are_on(gen) || gen->convention.reasoning || family->dropped[0]);
 }
 
+/* Automatic modules, where the operator allows them: in place of on, as they reuse more. */
+static rp_reuse generate_reuse(const server_request *x) {
+    const generation *gen = &x->gen;
+    const rp_auto_reuse allowed = x->key->auto_reuse >= 0 ? (rp_auto_reuse)x->key->auto_reuse : x->server->options.auto_reuse;
+    if (gen->reuse == RP_REUSE_AUTO) return allowed == RP_AUTO_OFF ? RP_REUSE_ON : RP_REUSE_AUTO;
+    const bool names_none = !gen->names_reuse && !gen->modular && gen->reuse == RP_REUSE_ON;
+    return names_none && allowed == RP_AUTO_ON ? RP_REUSE_AUTO : (rp_reuse)gen->reuse;
+}
+
 static rp_request generate_make_request(const server_request *x) {
     const generation *a = &x->gen;
     rp_request q = rp_request_defaults();
@@ -259,7 +268,7 @@ static rp_request generate_make_request(const server_request *x) {
     q.deadline_ms = generate_deadline_ms(x);
     q.n_draft = a->n_draft;
     q.shifted_reuse = a->names_shifted || a->reuse != RP_REUSE_ON ? a->shifted_reuse : x->server->options.shifted_reuse;
-    q.reuse = (rp_reuse)a->reuse;
+    q.reuse = generate_reuse(x);
     q.quality = a->quality;
     q.kv_keep = a->kv_keep;
     q.kv_method = a->kv_method;

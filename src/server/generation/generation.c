@@ -609,8 +609,10 @@ static void parse_quality(generation *gen, const server_fields *f) {
     if (text && rp_quality_parse(text, &gen->quality, &err)) server_fail(f->problem, SERVER_INVALID, "quality", "%s", err.message);
 }
 
+#define MODULAR (RP_REUSE_AUTO + 1)
+
 void generation_extras(generation *gen, const server_fields *f) {
-    static const char *const reuses[] = {"on", "off", "exact", "modular"};
+    static const char *const reuses[] = {"on", "off", "exact", "auto", "modular"}; /* in the order of rp_reuse, and one more */
     const char *reuse = reuses[0], *truncation = "disabled";
     rp_sampling *s = &gen->sampling;
     generation_top_k(gen, f, "top_k");
@@ -639,9 +641,9 @@ void generation_extras(generation *gen, const server_fields *f) {
     parse_quality(gen, f);
     parse_thinking(gen, f);
     server_field_text(f, "reuse", &reuse);
-    for (gen->reuse = 0; gen->reuse < 4 && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
-    if (gen->reuse == 4) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact or modular", reuse);
+    for (gen->reuse = 0; gen->reuse <= MODULAR && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
+    if (gen->reuse > MODULAR) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact, auto or modular", reuse);
     gen->names_reuse = server_field(f, "reuse") != NULL;
-    gen->modular = gen->reuse == 3;
+    gen->modular = gen->reuse == MODULAR;
     if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
 }

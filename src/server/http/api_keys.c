@@ -104,6 +104,12 @@ static bool parse_reuse(const char *text, const char **out) {
     return *out != NULL;
 }
 
+static bool parse_auto(const char *text, int *out) {
+    static const char *const names[] = {[RP_AUTO_OFF] = "off", [RP_AUTO_ASK] = "ask", [RP_AUTO_ON] = "on"};
+    for (*out = 0; *out < (int)BASE_ARRAY_LEN(names) && strcmp(text, names[*out]) != 0;) ++*out;
+    return *out < (int)BASE_ARRAY_LEN(names);
+}
+
 /* NULL, or the error in the word. */
 static const char *parse_word(server_key *k, char *word) {
     static const char bytes[] = "ram and disk are sizes in bytes, with K, M, G or T";
@@ -117,7 +123,8 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
     if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2";
     if (strcmp(word, "reuse") == 0) return parse_reuse(value, &k->reuse) ? NULL : "reuse is on or modular";
-    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv or reuse";
+    if (strcmp(word, "auto") == 0) return parse_auto(value, &k->auto_reuse) ? NULL : "auto is off, ask or on";
+    if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv, reuse or auto";
     if (k->tenant) return "a key has only one tenant";
     if (!value[0] || strlen(value) > RP_MAX_TENANT_BYTES) return "a tenant's name has 1 to 256 bytes";
     k->tenant = base_strdup(value);
@@ -156,7 +163,7 @@ static int add_line(api_keys *keys, const char *path, int number, char *line, rp
     int rc = base_grow((void **)&keys->keys, &keys->cap, keys->n + 1, SERVER_MAX_KEYS, sizeof(*keys->keys));
     if (rc) return base_fail(err, rc, "%s: out of memory: key %zu", path, keys->n + 1);
     server_key *k = &keys->keys[keys->n++];
-    *k = (server_key){0};
+    *k = (server_key){.auto_reuse = -1};
     const char *wrong = parse_line(k, line);
     if (!wrong) return RP_OK;
     snprintf(where, sizeof(where), "%.200s:%d", path, number);
@@ -216,6 +223,7 @@ int api_keys_new(api_keys **out, const char *path, rp_error *err) {
     *out = NULL;
     if (!keys) return base_fail_memory(err, sizeof(*keys), "keys");
     keys->open = path == NULL;
+    keys->everybody.auto_reuse = -1;
     keys->everybody.rights = SERVER_REQUEST | SERVER_SCHEMAS | SERVER_SHARE | SERVER_OPERATE | SERVER_PRIORITY;
     int rc = path ? api_keys_read_file(keys, path, err) : RP_OK;
     if (rc) api_keys_free(keys);

@@ -2,12 +2,13 @@
 /* api_keys.h: API keys, their tenants, rights and quotas. A key file has a line per key:
  *
  *   HASH [tenant=NAME] [rights=request,schemas,share,operate,priority] [running=N] [ram=BYTES] [disk=BYTES]
- *        [kv=FORMAT] [reuse=on|modular]
+ *        [kv=FORMAT] [reuse=on|modular] [auto=off|ask|on]
  *
  * HASH is BLAKE2b of the key, 64 hexadecimal digits (rp_server_hash_key). Keys with the same tenant= share cached text, modules and schemas.
  * A key without it has a tenant of its own, "key:" and 32 digits derived from HASH: stable across restarts, and different for each key.
  * rights: default request. running: maximum concurrent requests of the key. ram, disk: quotas of the tenant; kv: KV format of its modules, if they
  * name none. The last of the tenant's lines counts. reuse: of the key's requests that name none; else the server's.
+ * auto: whether its requests may have automatic modules, and have them unless they say otherwise; else the server's.
  * '#' begins a comment line. Immutable except the counts; any thread.
  */
 #ifndef SERVER_API_KEYS_H
@@ -30,6 +31,7 @@ typedef struct server_key {
     int max_running;             /* 0: any number */
     rp_quota quota;              /* the tenant's; zeros: none */
     const char *reuse;           /* "on" or "modular"; NULL: the server's. Static */
+    int auto_reuse;              /* rp_auto_reuse; -1: the server's */
     const char *kv_format;       /* the tenant's: rp_schema_options.kv_format; NULL: none. Static */
     _Atomic int running;         /* current requests */
     base_budget *memory;         /* the tenant's, of its requests; NULL: no key file */

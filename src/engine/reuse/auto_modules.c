@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auto_modules.c: see auto_modules.h. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+#include "engine/reuse/token_chunks.h"
+
+/* ---- planning ---- */
+
+/* Does the job's kind of request allow runs? */
+static bool may_use_runs(const rp_job *c) {
+    const rp_request *o = &c->request->options;
+    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) && !c->adapter.adapter &&
+           !c->reduction.asked && !c->shift.asked && c->focus.most == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
+           c->n_resumed == 0 && !prompt_logprobs_wanted(&c->prompt_logprobs) && c->n_runs == 1;
+}
+
+static uint8_t class_of(const tokenizer *t, int32_t id) {
+    size_t n, n_shown;
+    const char *text = tokenizer_bytes(t, id, true, &n);
+    tokenizer_bytes(t, id, false, &n_shown);
+    if (n_shown < n || tokenizer_is_end(t, id)) return TOKEN_CLASS_CONTROL;
+    return n > 0 && text[n - 1] == '\n' ? TOKEN_CLASS_LINE_END : TOKEN_CLASS_TEXT;
+}
+
+/* The classes of the vocabulary, made for the first request that needs them; they stay until the engine is freed. NULL: no memory. */
+static const uint8_t *auto_modules_classes(rp_engine *e) {
+    pthread_mutex_lock(&e->trie_lock);
+    if (!e->token_classes) {
+        base_budget *before = base_budget_enter(NULL); /* the engine's, not the request's */
+        const int32_t n = e->model->hp.n_vocab;
+        uint8_t *classes = base_alloc((size_t)n);
+        for (int32_t i = 0; i < n && classes; i++) classes[i] = class_of(e->model->tokenizer, i);
+        e->token_classes = classes;
+        base_budget_enter(before);
+    }
+    const uint8_t *classes = e->token_classes;
+    pthread_mutex_unlock(&e->trie_lock);
+    return classes;
+}
+
+/* The text that the prompt begins with: its first chunk, after the header of a message. */
+static void name_beginning(rp_job *c) {
+    job_auto *a = &c->automatic;
+    base_hash h;
+    const bool has_header = a->n > 1 && a->ends[0] <= TOKEN_CHUNK_HEADER;
+    const int32_t n = a->n > 0 ? a->ends[has_header] : c->n_prompt;
+    base_hash_init(&h, "reprise auto beginning 1");
+    base_hash_bytes(&h, c->tokens, (size_t)n * sizeof(*c->tokens));
+    base_hash_final(&h, &a->begins);
+}
+
+int auto_modules_plan(rp_job *c, rp_error *err) {
+    job_auto *a = &c->automatic;
+    if (!a->asked || !may_use_runs(c)) return RP_OK;
+    const uint8_t *classes = auto_modules_classes(c->engine);
+    a->ends = classes ? base_alloc((size_t)c->n_prompt * sizeof(*a->ends)) : NULL;
+    a->misses = base_calloc((size_t)c->n_prompt, sizeof(*a->misses));
+    if (!a->ends || !a->misses) return base_fail_memory(err, (size_t)c->n_prompt * sizeof(*a->ends), "the chunks of a prompt");
+    a->n = token_chunks_cut(c->tokens, c->n_prompt, classes, a->ends);
+    name_beginning(c);
+    return RP_OK;
+}
+
+void job_auto_close(job_auto *a) {
+    base_free(a->ends);
+    base_free(a->misses);
+    *a = (job_auto){0};
+}
+
+/* ---- modules ---- */
+
+/* The text of a module: the prompt's first token, and the chunk, at positions from 0 on. */
+typedef struct module_text {
+    int32_t *tokens, *positions, n; /* tokens and positions: one allocation each */
+} module_text;
+
+static bool module_text_make(const rp_job *c, int32_t begin, int32_t end, module_text *out) {
+    out->n = end - begin + 1;
+    out->tokens = base_alloc((size_t)out->n * sizeof(*out->tokens));
+    out->positions = base_alloc((size_t)out->n * sizeof(*out->positions));
+    if (!out->tokens || !out->positions) return false;
+    out->tokens[0] = c->tokens[0];
+    memcpy(out->tokens + 1, c->tokens + begin, (size_t)(end - begin) * sizeof(*out->tokens));
+    for (int32_t i = 0; i < out->n; i++) out->positions[i] = i;
+    return true;
+}
+
+static void module_text_free(module_text *m) {
+    base_free(m->tokens);
+    base_free(m->positions);
+    *m = (module_text){0};
+}
+
+/* Has the cache the KV of all of its tokens? It does not read any. */
+static bool module_is_there(const rp_job *c, const module_text *m) {
+    const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
+    return span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL) == (size_t)m->n;
+}
+
+/* KV with blocks evicted from layers with windows cannot be reused elsewhere. */
+static bool span_path_is_movable(const span_path *p) {
+    for (size_t i = 0; i < p->n_steps; i++)
+        if (p->steps[i].span && kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
+    return true;
+}
+
+/* The path of a module that the cache has. */
+static bool module_find(const rp_job *c, int32_t begin, int32_t end, span_path *out) {
+    const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
+    module_text m = {0};
+    *out = (span_path){0};
+    bool found = module_text_make(c, begin, end, &m) && module_is_there(c, &m) &&
+                 span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
+                 out->n_tokens == (size_t)m.n && span_path_is_movable(out);
+    module_text_free(&m);
+    if (!found) span_path_release(out);
+    return found;
+}
+
+/* ---- choosing runs ---- */
+
+/* The names of roots after runs, and what is hashed so far. */
+typedef struct run_names {
+    base_hash h;
+    int32_t done;
+} run_names;
+
+static void run_names_open(run_names *n, const rp_job *c) {
+    n->done = 0;
+    base_hash_init(&n->h, "reprise auto 1");
+    base_hash_key(&n->h, &c->scopes[0].root);
+    base_hash_u64(&n->h, (uint64_t)c->positions[0]);
+}
+
+/* The root after the run [first, end) of the chunk that begins at `begin`. */
+static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int32_t first, int32_t end) {
+    base_key key;
+    base_hash_bytes(&n->h, c->tokens + n->done, (size_t)(end - n->done) * sizeof(*c->tokens));
+    n->done = end;
+    base_hash_u64(&n->h, (uint64_t)begin);
+    base_hash_u64(&n->h, (uint64_t)first);
+    base_hash_u64(&n->h, (uint64_t)end);
+    base_hash h = n->h;
+    base_hash_final(&h, &key);
+    return key;
+}
+
+/* The path goes on after the last run: returns the number of tokens found there. */
+static int32_t auto_modules_turn(rp_job *c, int32_t removed) {
+    const moved_run *r = &c->moved.runs[c->moved.n_runs - 1];
+    const span_root root = {.salt = c->salt, .key = r->key};
+    const size_t before = c->path.n_tokens;
+    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(job_most_found(c) - removed), NULL)) return -1;
+    c->moved.n_turned++;
+    return (int32_t)(c->path.n_tokens - before);
+}
+
+/* Adds the run of a chunk, from token `first` of the prompt on. */
+static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, int32_t end, int32_t at, const base_key *key) {
+    moved_run *r = moved_kv_push(&c->moved, path);
+    if (!r) {
+        span_path_release(path);
+        return false;
+    }
+    r->from = 1 + first - begin;
+    r->n = end - first;
+    r->first = first;
+    r->pos = c->positions[first];
+    r->shift = r->pos - r->from;
+    r->n_recomputed = BASE_MAX(first - BASE_MAX(begin, at), 0);
+    r->has_key = true;
+    r->key = *key;
+    return true;
+}
+
+static void choose_runs(rp_job *c) {
+    const job_auto *a = &c->automatic;
+    const int32_t most = job_most_found(c);
+    int32_t at = c->n_found, removed = 0; /* at: all tokens before it are found, or were passed by */
+    bool follows = true;                  /* the path is complete up to `at` */
+    run_names names;
+    run_names_open(&names, c);
+    for (int32_t i = 0; i < a->n && a->ends[i] <= most; i++) {
+        const int32_t begin = i > 0 ? a->ends[i - 1] : 0, end = a->ends[i], first = BASE_MAX(begin + AUTO_LINK, at);
+        span_path path;
+        a->misses[i] = end > at;
+        if (begin == 0 || end - begin < TOKEN_CHUNK_LEAST || end - first < AUTO_LEAST_REUSED || !module_find(c, begin, end, &path)) continue;
+        const base_key key = run_names_next(&names, c, begin, first, end);
+        if (!push_run(c, &path, begin, first, end, at, &key)) return;
+        removed += end - first;
+        a->misses[i] = false;
+        follows = follows && first == at;
+        const int32_t found = follows ? auto_modules_turn(c, removed) : 0;
+        if (found < 0) follows = false;
+        at = end + BASE_MAX(found, 0);
+    }
+}
+
+void auto_modules_find(rp_job *c) {
+    job_auto *a = &c->automatic;
+    if (a->n == 0 || !may_use_runs(c)) return;
+    memset(a->misses, 0, (size_t)a->n * sizeof(*a->misses));
+    if (!audit_allows_auto(c)) return;
+    choose_runs(c);
+    if (c->moved.n_runs == 0) return;
+    c->n_found = (int32_t)c->path.n_tokens;
+    c->n_found_steps = c->path.n_steps;
+    c->found_end = c->path.end;
+    c->n_known = c->found_end != SPAN_END_ALL ? span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS) : 0;
+    if (moved_kv_take(c)) {
+        moved_kv_put_back(c);
+        c->shares = false; /* out of memory: without a cache */
+        return;
+    }
+    BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number, c->moved.n_runs, c->moved.n);
+}
+
+/* ---- admission ---- */
+
+static base_key name_chunk(const rp_job *c, int32_t begin, int32_t end) {
+    base_key key;
+    base_hash h;
+    base_hash_init(&h, "reprise chunk 1");
+    base_hash_key(&h, &c->scopes[0].root);
+    base_hash_u64(&h, (uint64_t)c->tokens[0]);
+    base_hash_bytes(&h, c->tokens + begin, (size_t)(end - begin) * sizeof(*c->tokens));
+    base_hash_final(&h, &key);
+    return key;
+}
+
+/* A background_done_fn. */
+static void module_done(rp_engine *e, void *user, int rc, const background_result *result) {
+    (void)user, (void)rc, (void)result;
+    e->auto_modules.n_tasks--;
+}
+
+static void module_submit(rp_job *c, int32_t begin, int32_t end) {
+    rp_engine *e = c->engine;
+    module_text m = {0};
+    if (e->auto_modules.n_tasks >= AUTO_TASKS || !module_text_make(c, begin, end, &m) || module_is_there(c, &m)) {
+        module_text_free(&m);
+        return;
+    }
+    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true, .done = module_done};
+    if (background_submit(e, &task)) background_task_free(&task);
+    else e->auto_modules.n_tasks++;
+}
+
+/* The job's tokens are those of the whole prompt again. */
+static void auto_modules_learn(rp_job *c, int rc) {
+    const job_auto *a = &c->automatic;
+    auto_modules *m = &c->engine->auto_modules;
+    if (rc || a->n == 0) return;
+    if (!m->index && !(m->index = chunk_index_new())) return;
+    for (int32_t i = 1; i < a->n; i++) {
+        const int32_t begin = a->ends[i - 1], end = a->ends[i];
+        if (!a->misses[i] || end - begin < TOKEN_CHUNK_LEAST) continue;
+        const base_key key = name_chunk(c, begin, end);
+        if (chunk_index_count(m->index, &key) >= AUTO_USES) module_submit(c, begin, end);
+    }
+}
+
+const job_observer auto_modules_observer = {.ended = auto_modules_learn};
+
+void auto_modules_free(rp_engine *e) {
+    chunk_index_free(e->auto_modules.index);
+    base_free(e->token_classes);
+}
