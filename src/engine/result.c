@@ -42,7 +42,7 @@ static const char *reason_of_run(const rp_job *c, const pml_item *item, int32_t 
         [SPAN_END_ALL] = "last", [SPAN_END_NEW] = "new", [SPAN_END_DROPPED] = "evicted", [SPAN_END_WINDOW] = "window", [SPAN_END_MEMORY] = "memory"};
     if (item->why && !c->exact) return item->why;
     if (c->request->options.reuse == RP_REUSE_OFF || c->request->options.no_prefix) return "off";
-    if (item->holder >= 0 && !c->exact) return "uncached";
+    if (item->holder > 0 && !c->exact) return "uncached"; /* fresh anonymous text is an ordinary prefix */
     if (!embedding_is_cacheable(c)) return "pooling";
     if (c->blend.most > 0) return "new"; /* no lookup is made */
     if (prompt_logprobs_wanted(&c->prompt_logprobs)) return "logprobs";

@@ -102,13 +102,21 @@ static int add_uncached(plan_build *b, const plan_entry *e) {
     return rc ? rc : plan_build_add_piece(b, e, begin, s->n_tokens);
 }
 
+/* Is the entry an anonymous text of one token before the prompt's first text, as the beginning-of-text token is? Plain prompts begin so too: as
+ * fresh tokens, it and the text are found in the prefix tree, whatever computed them. */
+static bool opens_text(const plan_build *b, const plan_entry *e) {
+    const pml_segment *s = &b->layout->segments[e->segment];
+    if (e->pos != 0 || s->holder != 0 || s->n_tokens != 1 || s->n_holes > 0) return false;
+    return e + 1 < b->entries + b->n_entries && e[1].segment < 0 && e[1].pos == 1;
+}
+
 static int add_entry_items(plan_build *b, const plan_entry *e) {
     if (e->segment < 0)
         return plan_add_item(b->plan, &(pml_item){.segment = -1, .holder = -1, .node = e->node, .pos = e->pos, .n_tokens = e->n_tokens,
                                              .n_counted = e->n_tokens, .first_token = e->first_token}, b->err);
     int32_t holder = b->layout->segments[e->segment].holder;
     bool cached = holder == 0 || b->schema->nodes[holder].cache;
-    return cached ? plan_build_add_view(b, e) : add_uncached(b, e);
+    return cached && !opens_text(b, e) ? plan_build_add_view(b, e) : add_uncached(b, e);
 }
 
 /* ---- the last token ---- */

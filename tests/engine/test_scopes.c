@@ -20,7 +20,7 @@
 #define NOTE " What follows is the second part, which is newer than the first one."
 #define QUESTION " Which of them is older?"
 
-static const char *const documents[] = {" Lisbon was built on seven hills beside the river Tagus.", " Miami is a city at the sea, with long beaches and warm winters.",
+static const char *const documents[] = {" Lisbon was built on seven hills beside the river.", " Miami is a city at the sea, with warm winters.",
                                         " Oslo lies at the end of a fjord, between forests."};
 
 enum { A,
@@ -29,13 +29,22 @@ enum { A,
 
 static oracle_model model;
 
-static int open_model(void **state) {
+static int open_model(bool no_bos) {
     const char *chat;
     tiny_model_shape shape = oracle_shape(2, &chat);
-    (void)state;
-    assert_true(shape.no_bos); /* a schema's anonymous text is empty */
+    shape.no_bos = no_bos; /* else a schema's anonymous text is that token */
     oracle_model_open(&model, &shape, chat);
     return 0;
+}
+
+static int open_with_bos(void **state) {
+    (void)state;
+    return open_model(false);
+}
+
+static int open_without_bos(void **state) {
+    (void)state;
+    return open_model(true);
 }
 
 static int close_model(void **state) {
@@ -53,6 +62,8 @@ static rp_engine *open_engine(const char *dir) {
     if (rp_engine_new(&e, model.model, &o, &err)) fail_msg("%s", err.message);
     return e;
 }
+
+static const char *part_name(const rp_plan_item *item) { return item->module[0] ? item->module : "prompt"; }
 
 /* A prompt: rules, then a document, a note and another document, then a question. first -1: rules and question only. */
 static rp_prompt *make_prompt(int first, int second) {
@@ -78,14 +89,14 @@ static rp_request request_of(const rp_prompt *built, rp_quality quality) {
 }
 
 typedef struct answered {
-    int32_t n[5]; /* tokens of the parts: rules, document, note, document, question */
+    int32_t n[5]; /* tokens of the parts: rules with the beginning-of-text token, document, note, document, question */
     int32_t computed, total;
 } answered;
 
 static void sum_parts(const rp_result *r, answered *out) {
     int part = 0;
     for (int32_t i = 0; i < r->n_plan; i++) { /* a part may have several lines: hits, misses, recomputed tokens */
-        if (i > 0 && strcmp(r->plan[i].module, r->plan[i - 1].module) != 0) part++;
+        if (i > 0 && strcmp(part_name(&r->plan[i]), part_name(&r->plan[i - 1])) != 0) part++;
         assert_true(part < 5);
         out->n[part] += r->plan[i].n_tokens;
     }
@@ -239,5 +250,6 @@ int main(void) {
         cmocka_unit_test(tenants_share_no_text),
         cmocka_unit_test(requests_at_the_same_time_compute_text_once),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests_name("scopes", tests, open_without_bos, close_model) +
+           cmocka_run_group_tests_name("scopes with a beginning-of-text token", tests, open_with_bos, close_model);
 }

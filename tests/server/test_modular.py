@@ -74,8 +74,8 @@ class Modular(unittest.TestCase):
         server = Server("--reuse", "modular").wait_ready()
         self.addCleanup(server.stop)
 
-        def ask(order, question):
-            request = openai(order, question)
+        def ask(order, question, **more):
+            request = openai(order, question, **more)
             request["messages"].insert(0, {"role": "system", "content": "You are careful. " + " ".join(f"Tom takes {i} balls." for i in range(20))})
             return server.post("/v1/chat/completions", request).json["reprise"]["parts"]
 
@@ -84,6 +84,14 @@ class Modular(unittest.TestCase):
             parts = ask(order, f"Who may take them, {order}?")
             missed = [part["module"][0] for part in parts if not part["reused"]]
             self.assertEqual(missed, ["d"] * len(new) + ["p"], (order, parts))  # new documents and the question
+        before = sum(part["tokens"] for part in parts[:[part["module"][0:1] for part in parts].index("d")])
+        plain = ask((0, 1), "Who?", reuse="on")  # no modules: the text before them is its prefix
+        self.assertEqual((plain[0]["reused"], plain[0]["tokens"]), (True, before), plain)
+        fresh = Server("--reuse", "modular").wait_ready()
+        self.addCleanup(fresh.stop)
+        server = fresh
+        ask((0, 1), "Who?", reuse="on")
+        self.assertEqual([part["reused"] for part in ask((1, 0), "Who?") if part["module"][0:1] != "d"][:2], [True, True])
 
     def test_of_a_key(self):
         keys = {"k" * 20: "reuse=modular", "l" * 20: ""}

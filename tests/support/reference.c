@@ -403,9 +403,16 @@ static void flatten_argument(reference_prompt *p, const item *t, const reference
     token_list_free(&l);
 }
 
+/* Is it the anonymous text of one token at position 0, and the next position that of a text of the prompt? */
+static bool opens_text(const reference_prompt *p, const item *t, const reference_segment *g) {
+    bool text_follows = false;
+    for (int32_t i = 0; i < p->n_items; i++) text_follows |= p->items[i].segment < 0 && p->items[i].n > 0 && p->items[i].position == 1;
+    return text_follows && g->holder == 0 && t->position == 0 && t->n == 1 && g->n_holes == 0;
+}
+
 static void flatten_segment(reference_prompt *p, const item *t) {
     const reference_segment *g = &p->s->segments[t->segment];
-    bool fresh = g->holder != 0 && !schema_node(p, g->holder)->cache;
+    bool fresh = (g->holder != 0 && !schema_node(p, g->holder)->cache) || opens_text(p, t, g);
     int32_t hole = 0;
     for (int32_t i = 0; i < t->n; i++) {
         if (hole < g->n_holes && g->holes[hole].first == i) {
