@@ -79,6 +79,7 @@ struct rp_server {
     content_registry *contents;
     report_ring *reports;
     response_registry *responses;
+    response_registry *fingerprints; /* of requests, by the id of their answer (prompt/request_fingerprint.h) */
     server_counts counts;
     base_budget *memory;         /* of all requests (http/request_memory.h) */
     _Atomic uint64_t body_bytes; /* of all bodies in memory */

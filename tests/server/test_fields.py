@@ -115,7 +115,7 @@ EXAMPLES = {
     "OpenAI: embeddings": [("/v1/embeddings", {"model": "default", "input": "x", "dimensions": 4, "encoding_format": "base64", "user": "u"})],
     "Anthropic: messages": [
         ("/v1/messages", {**ANTHROPIC, "max_tokens": 1, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop_sequences": ["y"], "stream": False, "metadata": {"user_id": "u"},
-                          "service_tier": "auto", "inference_geo": "x", "container": None}),
+                          "service_tier": "auto", "inference_geo": "x", "container": None, "diagnostics": {"previous_message_id": None}}),
         ("/v1/messages?beta=true", {"model": "default", "messages": [USER], "max_tokens": 1, "output_config": {"format": FORM}, "output_format": FORM, "system": "x",
                                     "thinking": {"type": "between_tools"}}),
         ("/v1/messages", {"model": "default", "max_tokens": 1, "tools": ANTHROPIC["tools"], "tool_choice": {"type": "tool", "name": "f"}, "messages": [

@@ -12,6 +12,7 @@
 #include "server/admin/report.h"
 #include "server/server_internal.h"
 #include "server/generation/tools.h"
+#include "server/prompt/request_fingerprint.h"
 
 /* ---- fields ---- */
 
@@ -127,6 +128,7 @@ static const server_known_fields inside[] = {
     {"tools[].cache_control", MARK_FIELDS},
     {"tool_choice", "type name disable_parallel_tool_use"},
     {"thinking", "type budget_tokens display"},
+    {"diagnostics", "previous_message_id"},
     {"output_format", "type name schema strict description"},
     {"output_config", "effort format task_budget"},
     {"output_config.format", "type name schema strict description"},
@@ -160,6 +162,14 @@ static void parse_conversation(generation *gen, const server_fields *f) {
     generation_known_inside(gen, inside, BASE_ARRAY_LEN(inside), f->problem);
 }
 
+/* {"diagnostics": {"previous_message_id": "msg_..." or null}} */
+static void parse_diagnostics(generation *gen, const server_fields *f) {
+    const server_fields g = {server_field_object(f, "diagnostics"), f->problem, "diagnostics."};
+    if (!g.object) return;
+    gen->is_diagnosed = true;
+    server_field_text(&g, "previous_message_id", &gen->compared_id);
+}
+
 int anthropic_parse_count(generation *gen, server_problem *p) {
     server_fields f = {gen->root, p, ""};
     parse_conversation(gen, &f);
@@ -178,9 +188,10 @@ int anthropic_parse(generation *gen, server_problem *p) {
     server_field_bool(&f, "stream", &gen->stream);
     generation_stops(gen, &f, "stop_sequences");
     gen->has_seed = server_field_seed(&f, "seed", &gen->sampling.seed);
+    parse_diagnostics(gen, &f);
     generation_extras(gen, &f);
     generation_known(gen, &f, SERVER_EXTRA_FIELDS
-                     "model messages system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
+                     "model messages diagnostics system max_tokens temperature top_p stream stop_sequences seed thinking tools tool_choice output_format mcp_servers "
                      "cache_control metadata service_tier output_config context_management container inference_geo");
     return (int)p->kind;
 }
@@ -218,24 +229,54 @@ static const char *server_choice_reason(const server_choice *c) {
     return c->result->stop ? "stop_sequence" : "end_turn";
 }
 
-static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used) {
-    char id[SERVER_ID_BYTES + 8];
-    snprintf(id, sizeof(id), "msg_%s", x->id);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id", id, "type", "message", "role", "assistant", "model",
-                     server_request_model(x), "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used);
+#define MESSAGE_ID_BYTES (SERVER_ID_BYTES + 8)
+
+static void message_id(const server_request *x, char id[MESSAGE_ID_BYTES]) { snprintf(id, MESSAGE_ID_BYTES, "msg_%s", x->id); }
+
+/* Where the prompt begins to differ from that of the message before it, whatever was cached. null: nowhere, or that was not asked. */
+static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) {
+    static const char *const names[] = {[FINGERPRINT_MODEL] = "model_changed",      [FINGERPRINT_SYSTEM] = "system_changed",
+                                        [FINGERPRINT_TOOLS] = "tools_changed",      [FINGERPRINT_MESSAGES] = "messages_changed",
+                                        [FINGERPRINT_EFFORT] = "unavailable",       [FINGERPRINT_OTHERS] = "unavailable",
+                                        [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
+    if (!x->gen.compared_id) return json_null();
+    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen.compared_id, n_prompt);
+    const char *name = names[found.difference];
+    if (!name) return json_null(); /* the same */
+    json_t *reason = json_pack("{s:s}", "type", name);
+    const bool is_known = found.difference != FINGERPRINT_UNKNOWN && strcmp(name, "unavailable") != 0;
+    if (reason && is_known) json_object_set_new(reason, "cache_missed_input_tokens", json_integer((json_int_t)found.n_missed));
+    return json_pack("{s:o}", "cache_miss_reason", reason);
+}
+
+static json_t *anthropic_message(const server_request *x, json_t *content, const char *stop_reason, const char *stop, json_t *used, int64_t n_prompt) {
+    char id[MESSAGE_ID_BYTES];
+    message_id(x, id);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o, s:o}", "id", id, "type", "message", "role", "assistant", "model",
+                     server_request_model(x), "content", content, "stop_reason", stop_reason, "stop_sequence", stop, "usage", used, "diagnostics",
+                     anthropic_diagnostics(x, n_prompt));
+}
+
+/* For the request after it. */
+static void keep_fingerprint(const server_request *x) {
+    char id[MESSAGE_ID_BYTES];
+    message_id(x, id);
+    request_fingerprint_keep(x, id, report_usage(x).prompt);
 }
 
 static json_t *anthropic_whole(server_request *x) {
     const server_choice *c = &x->choices[0];
-    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x));
+    json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x), report_usage(x).prompt);
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
+    keep_fingerprint(x);
     return all;
 }
 
 static int anthropic_open_stream(server_request *x) {
-    int rc = server_request_frame(
-        x, "message_start",
-        json_pack("{s:s, s:o}", "type", "message_start", "message", anthropic_message(x, json_array(), NULL, NULL, usage_now(x))));
+    rp_job_status status = {.struct_size = sizeof(status)};
+    rp_job_get_status(x->choices[0].call, &status);
+    json_t *message = anthropic_message(x, json_array(), NULL, NULL, usage_now(x), status.prompt_tokens);
+    int rc = server_request_frame(x, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message));
     if (!rc && !generate_is_parsed(&x->choices[0])) rc = anthropic_begin_text(x, &x->choices[0]); /* else it may begin with another block */
     return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
@@ -251,6 +292,7 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
 
 static int anthropic_close_choice(server_request *x, server_choice *c) {
     int rc = anthropic_end_block(x, c);
+    keep_fingerprint(x);
     json_t *delta = json_pack("{s:s, s:s?}", "stop_reason", server_choice_reason(c), "stop_sequence", c->result->stop);
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "type", "message_delta", "delta", delta, "usage", anthropic_usage(x), "reprise", report_reprise(x));

@@ -11,6 +11,7 @@
 #include "server/dialects/openai.h"
 #include "server/admin/report.h"
 #include "server/dialects/kept_answers.h"
+#include "server/prompt/request_fingerprint.h"
 
 /* ---- items ---- */
 
@@ -79,7 +80,10 @@ static json_t *items_of(json_t *input) {
 
 static const kept_kind kind = {"resp_", "response", "previous_response_id", "output", items_of};
 
-void responses_keep(const server_request *x, const json_t *object) { kept_answers_put(x, &kind, object); }
+void responses_keep(const server_request *x, const json_t *object) {
+    kept_answers_put(x, &kind, object);
+    request_fingerprint_keep(x, json_string_value(json_object_get(object, "id")), report_usage(x).prompt);
+}
 
 /* ---- the object ---- */
 
@@ -88,6 +92,23 @@ static json_t *responses_usage(const server_request *x) {
     return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u.prompt, "input_tokens_details", "cached_tokens",
                      (json_int_t)u.cached, "cache_write_tokens", (json_int_t)u.written, "output_tokens", (json_int_t)u.answer, "output_tokens_details", "reasoning_tokens", (json_int_t)u.reasoning,
                      "total_tokens", (json_int_t)(u.prompt + u.answer));
+}
+
+/* A prompt that was found as far as the compared one goes is a hit, whatever else differs. One that does not differ, and was not found, was evicted. */
+static json_t *responses_diagnostics(const server_request *x) {
+    static const char *const reasons[FINGERPRINT_UNKNOWN + 1] = {[FINGERPRINT_MODEL] = "model_changed",
+                                                                 [FINGERPRINT_SYSTEM] = "input_changed",
+                                                                 [FINGERPRINT_TOOLS] = "tools_changed",
+                                                                 [FINGERPRINT_EFFORT] = "reasoning_effort_changed",
+                                                                 [FINGERPRINT_MESSAGES] = "input_changed"};
+    const server_usage u = report_usage(x);
+    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen.compared_id, u.prompt);
+    const bool is_hit = found.difference == FINGERPRINT_SAME ? u.cached > 0 : u.cached + 1 >= found.n_compared;
+    if (found.difference == FINGERPRINT_UNKNOWN) return json_pack("{s:s}", "type", "comparison_response_not_found");
+    if (is_hit) return json_pack("{s:s}", "type", "cache_hit");
+    if (!reasons[found.difference]) return json_pack("{s:s}", "type", "unavailable");
+    return json_pack("{s:s, s:s, s:I}", "type", "cache_miss", "reason", reasons[found.difference], "cache_missed_tokens",
+                     (json_int_t)found.n_missed_of_own);
 }
 
 const char *responses_status(const server_choice *c) {
@@ -130,6 +151,7 @@ json_t *responses_object(const server_request *x, const char *status) {
                              responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
                              responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen.reasoning_effort, "summary", "truncation", x->gen.truncates ? "auto" : "disabled");
     if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
+    if (all && is_over && x->gen.compared_id) json_object_set_new(all, "prompt_cache_diagnostics", responses_diagnostics(x));
     json_decref(more);
     return all;
 }

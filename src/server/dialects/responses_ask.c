@@ -165,7 +165,7 @@ int responses_parse(generation *gen, server_problem *p) {
     static const char *const unknown[] = {"background", "conversation", "prompt", NULL};
     server_fields f = {gen->root, p, ""};
     rp_sampling *s = &gen->sampling;
-    const json_t *text = server_field_object(&f, "text");
+    const json_t *text = server_field_object(&f, "text"), *cache = server_field_object(&f, "prompt_cache_options");
     bool store = true;
     const char *previous = NULL;
     gen->otherwise.temperature = 1;
@@ -184,6 +184,8 @@ int responses_parse(generation *gen, server_problem *p) {
     parse_reasoning(gen, &f);
     parse_include(gen, &f);
     openai_parse_cache(gen, &f, OPENAI_CACHE_FIELDS "comparison_response_id");
+    if (cache) server_field_text(&(server_fields){cache, p, "prompt_cache_options."}, "comparison_response_id", &gen->compared_id);
+    gen->is_diagnosed = true;
     if (text) openai_parse_format(gen, &(server_fields){text, p, "text."}, "format", OPENAI_FLAT);
     generation_extras(gen, &f);
     openai_refuse(&f, unknown);

@@ -14,6 +14,7 @@
 #include "server/prompt/conversation_prompt.h"
 #include "server/prompt/hints.h"
 #include "server/prompt/prompt_tokens.h"
+#include "server/prompt/request_fingerprint.h"
 #include "server/prompt/template_hint.h"
 #include "server/admin/report.h"
 #include "server/cluster/cluster_port.h"
@@ -491,6 +492,7 @@ void generate_begin(server_request *x, const server_form *form) {
     int kind = check_ask(x);
     if (!kind) kind = prompt_tokens_fill(&x->gen, x->model->model, &x->problem);
     if (!kind && is_embedding(x)) kind = embedding_prepare(x);
+    if (!kind && x->gen.is_diagnosed && !x->server->route) kind = request_fingerprint_make(x); /* a router's nodes do */
     if (!kind) kind = tools_check(&x->gen, &x->problem);
     if (!kind) kind = conversation_prompt_build(x);
     if (!kind) kind = tools_constrain(&x->gen, &x->problem);

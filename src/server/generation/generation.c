@@ -59,6 +59,7 @@ void generation_free(generation *gen) {
     rp_prompt_free(gen->built);
     json_decref(gen->made);
     json_decref(gen->template_hint);
+    base_free(gen->fingerprint);
     json_decref(gen->guided.owned);
     json_decref(gen->root);
     *gen = (generation){0};

@@ -239,6 +239,9 @@ typedef struct generation {
     const char *model;      /* NULL: any */
     size_t n_earlier;       /* items of the input that come from the answer before it (kept_answers.h) */
     const char *cache_salt; /* NULL: none */
+    bool is_diagnosed;          /* its fingerprint is kept for later requests (request_fingerprint.h) */
+    const char *compared_id;    /* the answer whose request it is compared with; NULL: none */
+    struct request_fingerprint *fingerprint; /* NULL: not made; owned */
     int32_t retention_s;    /* the longest time for which the request asks to keep its prompt in the cache; 0: none (generation_retain) */
     const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */
