@@ -1047,7 +1047,19 @@ typedef struct rp_request {
                                 0: it keeps its place (default) */
     rp_on_meaning on_meaning; /* which answers of this engine in `messages` or `rendered` become the sampled tokens: those that mean the same, besides
                                  those of the same text. NULL: those of the same text (default) */
+    const char *session;     /* a name of the conversation or the agent's run that the request belongs to, the client's own: its cached text
+                                outlives that of requests without one, and a hundred uses by one session do not make it popular (docs/eviction.md).
+                                Names of two tenants never meet; up to RP_MAX_SESSION_BYTES. NULL or "": none (default) */
+    const char *parent_session; /* the session for which this one works, as a subagent: its text is evicted before that of main agents. NULL or
+                                "": none (default) */
+    bool ends_session;       /* no request of the session follows: after this one, text that no other session has used is evicted first */
+    bool adds_nothing;       /* read the cache, add neither the prompt nor the answer to it: for prompts that do not come again. Modules that are
+                                missing are cached as ever. default: false */
+    int32_t retain_s;        /* keep the prompt, the answer and the modules of the request in the cache for at least so many seconds after their last
+                                use, up to a week, within a share of the tenant's budget (docs/eviction.md). 0: no such wish (default) */
 } rp_request;
+
+#define RP_MAX_SESSION_BYTES 1024
 
 RP_API void rp_request_init(rp_request *request, uint32_t struct_size);
 static inline rp_request rp_request_defaults(void) {

@@ -422,13 +422,22 @@ typedef struct rp_simulate_request {
     const uint64_t *blocks; /* n_blocks ids; the last block may be incomplete */
     size_t n_blocks;
     int32_t n_tokens;
+    uint64_t session; /* equal numbers: requests of one conversation or agent; 0: none */
 } rp_simulate_request;
+
+/* What RP_POLICY_REPRISE knows of the requests' sessions; the other policies know nothing. */
+typedef enum rp_simulate_sessions {
+    RP_SESSIONS_KNOWN,   /* the session of each request */
+    RP_SESSIONS_IGNORED, /* nothing */
+    RP_SESSIONS_ENDED,   /* also which request is the last of its session */
+} rp_simulate_sessions;
 
 typedef struct rp_simulate_options {
     uint32_t struct_size;
     int32_t block_tokens;     /* default 512 */
     int32_t attention_tokens; /* position at which attention takes half of a token's time: the i-th token, from 0, costs 1 + i / attention_tokens.
                                  Default 16384 */
+    rp_simulate_sessions sessions; /* default RP_SESSIONS_KNOWN */
 } rp_simulate_options;
 
 RP_API void rp_simulate_options_init(rp_simulate_options *options, uint32_t struct_size);

@@ -35,15 +35,8 @@ static void add_id(bench_requests *r, uint64_t id) {
     r->ids[r->n_ids++] = id;
 }
 
-static int bench_requests_read_ids(bench_requests *r, const line_reader *at, const json_t *object, bench_request *item) {
-    const json_t *ids = json_object_get(object, "hash_ids");
-    size_t blocks = ((size_t)item->input_tokens + BENCH_REQUEST_BLOCK - 1) / BENCH_REQUEST_BLOCK;
-    item->first_id = r->n_ids;
-    item->n_ids = json_array_size(ids);
-    if (item->n_ids < blocks)
-        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, but %d input tokens need one per %d tokens: %zu", at->path, at->number,
-                        item->n_ids, (int)item->input_tokens, BENCH_REQUEST_BLOCK, blocks);
-    for (size_t i = 0; i < item->n_ids; i++) {
+static int bench_requests_read_ids(bench_requests *r, const line_reader *at, const json_t *ids) {
+    for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0) return line_reader_wrong(at, "\"hash_ids\": expected a list of whole numbers, 0 or more");
         add_id(r, (uint64_t)json_integer_value(id));
@@ -51,13 +44,52 @@ static int bench_requests_read_ids(bench_requests *r, const line_reader *at, con
     return CLI_OK;
 }
 
+/* Ids as closed ranges, at most `most` of them. */
+static int bench_requests_read_ranges(bench_requests *r, const line_reader *at, const json_t *ranges, size_t most) {
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(ranges); i++) {
+        const json_t *range = json_array_get(ranges, i), *first = json_array_get(range, 0);
+        const json_t *last = json_array_size(range) == 2 ? json_array_get(range, 1) : first;
+        json_int_t from = json_integer_value(first), to = json_integer_value(last);
+        if (json_array_size(range) > 2 || !json_is_integer(first) || !json_is_integer(last) || from < 0 || to < from)
+            return line_reader_wrong(at, "\"hash_ranges\": expected a list of [first, last] or [one] of whole numbers, 0 or more");
+        if ((uint64_t)(to - from) >= most - n) return line_reader_wrong(at, "\"hash_ranges\" has more ids than \"input_length\" has blocks");
+        for (json_int_t id = from; id <= to; id++, n++) add_id(r, (uint64_t)id);
+    }
+    return CLI_OK;
+}
+
+/* The ids of a request's blocks. A trace of ranges names whole blocks only: the rest of its input is left out. */
+static int bench_requests_read_blocks(bench_requests *r, const line_reader *at, const json_t *object, bench_request *item) {
+    const json_t *ids = json_object_get(object, "hash_ids"), *ranges = json_object_get(object, "hash_ranges");
+    size_t blocks = ((size_t)item->input_tokens + (size_t)r->block - 1) / (size_t)r->block;
+    item->first_id = r->n_ids;
+    int status = ids ? bench_requests_read_ids(r, at, ids) : bench_requests_read_ranges(r, at, ranges, blocks);
+    item->n_ids = r->n_ids - item->first_id;
+    if (status != CLI_OK) return status;
+    if (!ids && item->n_ids > 0 && item->n_ids < blocks) item->input_tokens = (int32_t)item->n_ids * r->block;
+    else if (item->n_ids < blocks)
+        return cli_fail(CLI_FAILED, "%s:%d: \"hash_ids\" has %zu ids, but %d input tokens need one per %d tokens: %zu", at->path, at->number,
+                        item->n_ids, (int)item->input_tokens, (int)r->block, blocks);
+    return CLI_OK;
+}
+
+/* FNV-1a; 0 for no name. */
+static uint64_t session_number(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    if (!name || !name[0]) return 0;
+    for (; *name; name++) hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
+    return hash ? hash : 1;
+}
+
 static int read_object(bench_requests *r, const line_reader *at, const json_t *object) {
     bench_request item = {0};
     if (!json_is_object(object)) return line_reader_wrong(at, "expected an object {\"input_length\", \"output_length\", \"hash_ids\"}");
     int status = line_reader_read_length(at, object, "input_length", 1, &item.input_tokens);
     if (status == CLI_OK) status = line_reader_read_length(at, object, "output_length", 0, &item.output_tokens);
-    if (status == CLI_OK) status = bench_requests_read_ids(r, at, object, &item);
+    if (status == CLI_OK) status = bench_requests_read_blocks(r, at, object, &item);
     item.timestamp_ms = json_number_value(json_object_get(object, "timestamp"));
+    item.session = session_number(json_string_value(json_object_get(object, "session")));
     r->items[r->n++] = item;
     return status;
 }
@@ -72,11 +104,11 @@ static int bench_requests_read_line(bench_requests *r, const line_reader *at, co
     return status;
 }
 
-int bench_requests_read(bench_requests *r, const char *path, size_t limit) {
+int bench_requests_read(bench_requests *r, const char *path, int32_t block, size_t limit) {
     char *bytes = NULL;
     size_t n = 0, lines = 1;
     line_reader at = {path, 1};
-    *r = (bench_requests){0};
+    *r = (bench_requests){.block = block};
     int status = cli_read(path, &bytes, &n);
     if (status != CLI_OK) return status;
     for (size_t i = 0; i < n; i++) lines += bytes[i] == '\n';

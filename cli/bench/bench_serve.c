@@ -147,7 +147,7 @@ static int bench_serve_with(const bench_serve_options *o) {
     bench_requests requests = {0};
     http_target target;
     bench_words *words = cli_alloc(sizeof *words);
-    int status = o->requests != NULL ? bench_requests_read(&requests, o->requests, (size_t)o->count) : CLI_OK;
+    int status = o->requests != NULL ? bench_requests_read(&requests, o->requests, BENCH_REQUEST_BLOCK, (size_t)o->count) : CLI_OK;
     if (status == CLI_OK) status = check_timestamps(&requests, o->requests);
     if (status == CLI_OK && o->model != NULL) status = cli_load_model(&loaded, o->model, NULL);
     if (status == CLI_OK && o->model != NULL) status = bench_words_open(words, loaded.model);

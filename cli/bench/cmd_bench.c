@@ -133,7 +133,7 @@ static int run_session(bench_session *s, cli_loaded *loaded) {
 static int bench_with(const bench_options *o) {
     cli_loaded loaded = {0};
     bench_session s = {.options = o, .driver = cli_alloc(sizeof *s.driver)};
-    int status = o->requests != NULL ? bench_requests_read(&s.requests, o->requests, (size_t)o->count) : CLI_OK;
+    int status = o->requests != NULL ? bench_requests_read(&s.requests, o->requests, BENCH_REQUEST_BLOCK, (size_t)o->count) : CLI_OK;
     if (status == CLI_OK) status = cli_load_model(&loaded, o->model, NULL);
     if (status == CLI_OK) status = bench_check_context(o, loaded.model);
     if (status == CLI_OK) status = run_session(&s, &loaded);

@@ -20,20 +20,25 @@
 
 typedef struct simulate_options {
     const char *trace, *sizes, *svg;
-    int32_t count, attention_tokens;
+    int32_t count, block, attention_tokens;
+    const char *sessions;
     bool json;
 } simulate_options;
 
 #define AT(field) offsetof(simulate_options, field)
 static const cli_option options[] = {
     {.name = "trace", .kind = CLI_TEXT, .value = "TRACE", .offset = AT(trace), .required = true, .positional = true,
-     .help = "trace: JSON lines with input_length, output_length, hash_ids, as in the Mooncake traces; -: standard input"},
+     .help = "trace: JSON lines with input_length, output_length, hash_ids, as in the Mooncake traces, or hash_ranges and session; -: standard input"},
     {.name = "sizes", .kind = CLI_TEXT, .value = "LIST", .offset = AT(sizes),
      .help = "cache sizes, separated by commas: fractions of the working set (1/2) or blocks (5000) (" DEFAULT_SIZES ")"},
     {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
      .help = "number of requests to take from the trace; 0: all (0)"},
+    {.name = "block", .kind = CLI_INT, .value = "TOKENS", .offset = AT(block), .min = 1, .max = 1 << 20,
+     .help = "tokens that an id of the trace stands for (512)"},
     {.name = "attention", .kind = CLI_INT, .value = "TOKENS", .offset = AT(attention_tokens), .min = 1, .max = 1 << 30,
      .help = "context length at which attention costs as much as the rest of a token's computation (16384)"},
+    {.name = "sessions", .kind = CLI_TEXT, .value = "WHAT", .offset = AT(sessions),
+     .help = "what Reprise's policy knows of sessions: known, ignored, or ended: also which request is the last of its session (known)"},
     {.name = "svg", .kind = CLI_TEXT, .value = "FILE", .offset = AT(svg), .help = "draw the curves into this SVG file"},
     {.name = "json", .kind = CLI_FLAG, .offset = AT(json), .help = "print JSON"},
     {.name = NULL},
@@ -95,13 +100,14 @@ static int read_sizes(cache_curves *c, const char *list) {
 
 /* ---- Simulation ---- */
 
-static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_error *err) {
-    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens};
+static rp_simulator *open_simulator(const bench_requests *r, cache_curves *c, rp_simulate_sessions sessions, rp_error *err) {
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = c->block_tokens, .attention_tokens = c->attention_tokens,
+                             .sessions = sessions};
     rp_simulate_request *requests = cli_alloc(r->n * sizeof *requests);
     rp_simulator *simulator = NULL;
     for (size_t i = 0; i < r->n; i++) {
-        size_t blocks = ((size_t)r->items[i].input_tokens + BENCH_REQUEST_BLOCK - 1) / BENCH_REQUEST_BLOCK;
-        requests[i] = (rp_simulate_request){r->ids + r->items[i].first_id, blocks, r->items[i].input_tokens};
+        size_t blocks = ((size_t)r->items[i].input_tokens + (size_t)r->block - 1) / (size_t)r->block;
+        requests[i] = (rp_simulate_request){r->ids + r->items[i].first_id, blocks, r->items[i].input_tokens, r->items[i].session};
         c->n_refs += blocks;
     }
     if (rp_simulator_new(&simulator, requests, r->n, &o, err) == RP_OK) c->n_blocks = rp_simulator_blocks(simulator);
@@ -190,12 +196,23 @@ static int cache_curves_show(const cache_curves *c, const simulate_options *o) {
     return cli_finish_output();
 }
 
+static int read_sessions(const char *word, rp_simulate_sessions *out) {
+    static const char *const words[] = {[RP_SESSIONS_KNOWN] = "known", [RP_SESSIONS_IGNORED] = "ignored", [RP_SESSIONS_ENDED] = "ended"};
+    for (int i = 0; i <= RP_SESSIONS_ENDED; i++) {
+        *out = (rp_simulate_sessions)i;
+        if (strcmp(word, words[i]) == 0) return CLI_OK;
+    }
+    return cli_fail(CLI_WRONG_USE, "--sessions '%s': give known, ignored or ended", word);
+}
+
 static int cache_simulate_simulate(const simulate_options *o, cache_curves *c) {
     bench_requests requests = {0};
     rp_simulator *simulator = NULL;
     rp_error err;
-    int status = bench_requests_read(&requests, o->trace, (size_t)o->count);
-    if (status == CLI_OK && (simulator = open_simulator(&requests, c, &err)) == NULL)
+    rp_simulate_sessions sessions = RP_SESSIONS_KNOWN;
+    int status = read_sessions(o->sessions, &sessions);
+    if (status == CLI_OK) status = bench_requests_read(&requests, o->trace, o->block, (size_t)o->count);
+    if (status == CLI_OK && (simulator = open_simulator(&requests, c, sessions, &err)) == NULL)
         status = cli_fail(CLI_FAILED, "%s: %s", o->trace, err.message);
     bench_requests_free(&requests);
     if (status == CLI_OK) status = read_sizes(c, o->sizes);
@@ -205,13 +222,13 @@ static int cache_simulate_simulate(const simulate_options *o, cache_curves *c) {
 }
 
 static int simulate_main(int argc, char **argv) {
-    simulate_options o = {.sizes = DEFAULT_SIZES, .attention_tokens = rp_simulate_options_defaults().attention_tokens};
+    simulate_options o = {.sizes = DEFAULT_SIZES, .sessions = "known", .block = BENCH_REQUEST_BLOCK, .attention_tokens = rp_simulate_options_defaults().attention_tokens};
     cli_parsed parsed = cli_options_parse(&cli_cache_simulate, argc, argv, &o);
     if (parsed == CLI_PARSED_HELP) return cli_finish_output();
     if (parsed == CLI_PARSED_WRONG) return CLI_WRONG_USE;
     cache_curves *c = cli_alloc(sizeof *c);
     c->trace = o.trace;
-    c->block_tokens = BENCH_REQUEST_BLOCK;
+    c->block_tokens = o.block;
     c->attention_tokens = o.attention_tokens;
     cli_interrupt_catch();
     int status = cache_simulate_simulate(&o, c);

@@ -339,7 +339,7 @@ static int simulate(const simulation_options *o, cluster_runs *c, axes *a) {
     c->source = o->trace != NULL ? o->trace : workloads[o->workload];
     int status = read_axes(o, a, c);
     if (status == CLI_OK) status = fill_options(o, &c->base);
-    if (status == CLI_OK && o->trace != NULL) status = bench_requests_read(&requests, o->trace, (size_t)o->count);
+    if (status == CLI_OK && o->trace != NULL) status = bench_requests_read(&requests, o->trace, BENCH_REQUEST_BLOCK, (size_t)o->count);
     if (status == CLI_OK && o->trace != NULL) trace = trace_of(&requests);
     if (status == CLI_OK) status = run_all(o, a, trace, requests.n, c);
     if (status == CLI_OK) c->base.kv_tokens = (int64_t)a->kv_tokens[0];

@@ -28,6 +28,7 @@ RP_DRAFT_AUTO = -1
 RP_MAX_WARNINGS = 16
 RP_MAX_KEPT_SHARES = 4096
 RP_N_POOLINGS = 6
+RP_MAX_SESSION_BYTES = 1024
 RP_N_STORE_STATES = 5
 
 RP_OK = 0
@@ -179,6 +180,10 @@ RP_POLICY_ARC = 2
 RP_POLICY_S3_FIFO = 3
 RP_POLICY_REPRISE = 4
 RP_POLICY_OPTIMUM = 5
+
+RP_SESSIONS_KNOWN = 0
+RP_SESSIONS_IGNORED = 1
+RP_SESSIONS_ENDED = 2
 
 
 class rp_error(Structure):
@@ -797,6 +802,11 @@ class rp_request(Structure):
     on_stop: Any
     turn_tokens: int
     on_meaning: Any
+    session: Bytes | None
+    parent_session: Bytes | None
+    ends_session: bool
+    adds_nothing: bool
+    retain_s: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("tenant", c_char_p),
@@ -855,6 +865,11 @@ class rp_request(Structure):
         ("on_stop", rp_on_stop),
         ("turn_tokens", c_int32),
         ("on_meaning", rp_on_meaning),
+        ("session", c_char_p),
+        ("parent_session", c_char_p),
+        ("ends_session", c_bool),
+        ("adds_nothing", c_bool),
+        ("retain_s", c_int32),
     ]
 
 
@@ -1944,10 +1959,12 @@ class rp_simulate_request(Structure):
     blocks: Any
     n_blocks: int
     n_tokens: int
+    session: int
     _fields_ = [
         ("blocks", POINTER(c_uint64)),
         ("n_blocks", c_size_t),
         ("n_tokens", c_int32),
+        ("session", c_uint64),
     ]
 
 
@@ -1955,10 +1972,12 @@ class rp_simulate_options(Structure):
     struct_size: int
     block_tokens: int
     attention_tokens: int
+    sessions: int
     _fields_ = [
         ("struct_size", c_uint32),
         ("block_tokens", c_int32),
         ("attention_tokens", c_int32),
+        ("sessions", c_int),
     ]
 
 

@@ -22,8 +22,8 @@ PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Se
 
 _REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT, "auto": _abi.RP_REUSE_AUTO}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
-_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale")  # fmt: skip
-_STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method")
+_NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale", "ends_session", "adds_nothing", "retain_s")  # fmt: skip
+_STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method", "session", "parent_session")
 
 
 class RequestOptions(TypedDict, total=False):
@@ -57,6 +57,11 @@ class RequestOptions(TypedDict, total=False):
     kv_format: str | None
     kv_keep: str | None
     kv_method: str | None
+    session: str | None
+    parent_session: str | None
+    ends_session: bool
+    adds_nothing: bool
+    retain_s: int
     continues_last: bool
     truncates: bool
     context_shift: bool

@@ -202,7 +202,23 @@ static bool is_less_loaded(const cluster_facts *a, const cluster_facts *b) {
     return a->queued_tokens != b->queued_tokens ? a->queued_tokens < b->queued_tokens : a->requests < b->requests;
 }
 
-static int32_t choose_least(choice *x, double near_ties, const cluster_env *env) {
+/* Rendezvous hashing (Thaler and Ravishankar, 1998) among those whose cost is at most `most`: a node that leaves moves only its own sessions. */
+static int32_t choose_by_key(const choice *x, double most, uint64_t key) {
+    uint64_t highest = 0;
+    int32_t best = -1;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->candidates[i].excluded || (x->fast && x->facts[i].slow) || choice_cost(x, i) > most) continue;
+        uint64_t weight = base_mix64(base_mix64(key) ^ x->facts[i].name_hash);
+        if (best < 0 || weight > highest) {
+            best = i;
+            highest = weight;
+        }
+    }
+    return best;
+}
+
+/* session 0: none. Of equal nodes a session gets the same one each time: its requests meet there even before the first is cached. */
+static int32_t choose_least(choice *x, double near_ties, uint64_t session, const cluster_env *env) {
     double least = choice_least(x), most = least + (least > 0 ? least * near_ties : 0);
     uint64_t count;
     x->fast = true;
@@ -212,6 +228,7 @@ static int32_t choose_least(choice *x, double near_ties, const cluster_env *env)
         only = choice_nth(x, most, 0, &count);
     }
     if (count <= 1) return only;
+    if (session != 0) return choose_by_key(x, most, session);
     uint64_t a = drawn_below(env, count), b = drawn_below(env, count - 1);
     if (b >= a) b++; /* another one */
     int32_t first = choice_nth(x, most, a, NULL), second = choice_nth(x, most, b, NULL);
@@ -237,29 +254,14 @@ static int32_t choose_next(const choice *x, int32_t *turn) {
     return next;
 }
 
-/* Rendezvous hashing (Thaler and Ravishankar, 1998): a node that leaves moves only its own sessions. */
-static int32_t choose_session(const choice *x, const cluster_request *r) {
-    uint64_t key = r->session ? r->session : r->tenant, most = 0;
-    int32_t best = -1;
-    for (int32_t i = 0; i < x->n; i++) {
-        if (x->candidates[i].excluded) continue;
-        uint64_t weight = base_mix64(base_mix64(key) ^ x->facts[i].name_hash);
-        if (best < 0 || weight > most) {
-            best = i;
-            most = weight;
-        }
-    }
-    return best;
-}
-
 int32_t cluster_policy_choose(cluster_policy policy, double near_ties, const cluster_candidate *candidates, const cluster_facts *facts, int32_t n,
                               const cluster_request *r, int32_t *turn, const cluster_env *env) {
     choice x = {.policy = policy, .candidates = candidates, .facts = facts, .n = n};
     switch (policy) {
     case CLUSTER_POLICY_RANDOM: return choose_random(&x, env);
     case CLUSTER_POLICY_ROUND_ROBIN: return choose_next(&x, turn);
-    case CLUSTER_POLICY_SESSION: return choose_session(&x, r);
-    case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, env); /* equal matches: the less loaded of two */
-    default: return choose_least(&x, near_ties, env);
+    case CLUSTER_POLICY_SESSION: return choose_by_key(&x, 0, r->session ? r->session : r->tenant);
+    case CLUSTER_POLICY_LONGEST_MATCH: return choose_least(&x, 0, r->session, env); /* equal matches: the less loaded of two */
+    default: return choose_least(&x, near_ties, r->session, env);
     }
 }

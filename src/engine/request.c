@@ -49,6 +49,9 @@ static int request_check_options(const rp_engine *e, const rp_request *o, rp_err
         return base_fail(err, RP_ERR_INVALID, "n_kept_shares is %d: give up to %d, or 0 for none", o->n_kept_shares, RP_MAX_KEPT_SHARES);
     if (o->n_kept_shares > RP_MAX_KEPT_SHARES)
         return base_fail(err, RP_ERR_LIMIT, "n_kept_shares is %d: give at most %d", o->n_kept_shares, RP_MAX_KEPT_SHARES);
+    if (o->retain_s < 0) return base_fail(err, RP_ERR_INVALID, "retain_s is %d: give a number of seconds, or 0", o->retain_s);
+    if ((o->session && strlen(o->session) > RP_MAX_SESSION_BYTES) || (o->parent_session && strlen(o->parent_session) > RP_MAX_SESSION_BYTES))
+        return base_fail(err, RP_ERR_LIMIT, "the name of a session has more than %d bytes", RP_MAX_SESSION_BYTES);
     if (o->deadline_ms < 0) return base_fail(err, RP_ERR_INVALID, "deadline_ms is %lld: give 0 (none) or more", (long long)o->deadline_ms);
     return sampling_check(o, n_vocab, err);
 }
@@ -71,10 +74,11 @@ static bool copy_stops(job_request *q, const rp_request *o) {
 }
 
 /* Copies what the job needs after it is queued. tenant, flow, prompt, built, prompt_name, schema, kv_format, kv_keep,
- * kv_method, messages, rendered, tokens, text, resumed and adapter are used before. */
+ * kv_method, messages, rendered, tokens, text, resumed, adapter, session and parent_session are used before. */
 static int copy_request(job_request *q, const rp_request *o, rp_error *err) {
     rp_request *own = &q->options;
     *own = *o;
+    own->session = own->parent_session = NULL;
     own->tenant = own->flow = own->prompt = own->prompt_name = own->schema = own->text = own->kv_format = NULL;
     own->kv_keep = own->kv_method = NULL;
     own->messages = NULL;
@@ -136,10 +140,32 @@ static int plan_embedding(rp_job *c, const rp_request *o, rp_error *err) {
     return rc;
 }
 
+/* The number of a session: of a tenant's salt and a name. 0: no name. */
+static uint64_t session_number(const base_key *salt, const char *name) {
+    base_key key;
+    base_hash h;
+    uint64_t number;
+    if (!name || !name[0]) return 0;
+    base_hash_init(&h, "reprise session 1");
+    base_hash_key(&h, salt);
+    base_hash_bytes(&h, name, strlen(name));
+    base_hash_final(&h, &key);
+    memcpy(&number, key.bytes, sizeof(number));
+    return BASE_MAX(number, 1);
+}
+
+static span_reader request_reader(const rp_job *c, const rp_request *o) {
+    const bool is_subagent = o->parent_session && o->parent_session[0];
+    const uint64_t session = session_number(&c->salt, o->session);
+    const eviction_rank rank = session == 0 ? EVICTION_ONE_OFF : is_subagent ? EVICTION_SUBAGENT : EVICTION_RUNNING;
+    return (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
+}
+
 static int make_plan(rp_job *c, const rp_request *o, rp_error *err) {
     int rc = engine_salt(c->engine, o->tenant, &c->salt, err);
     if (!rc) rc = engine_salt(c->engine, o->flow ? o->flow : o->tenant, &job_draft(c)->flow, err);
     if (rc) return rc;
+    job_draft(c)->reader = request_reader(c, o);
     c->format = engine_text_format(c->engine);
     const char *name = o->prompt_name ? o->prompt_name : "prompt";
     bool has_document = o->prompt || o->built;

@@ -67,6 +67,7 @@ static void scheduler_end(rp_engine *e, rp_job *c, int rc, const rp_error *err) 
         prefix_give(c, true);
         rc = answer_finish(&c->answer, &own);
         if (!rc) conversation_remember(c);
+        if (c->request->options.ends_session) span_store_end_session(e->store, c->request->reader.who.session);
         if (!rc) rc = job_describe(c, &own);
         err = &own;
     }
@@ -267,9 +268,11 @@ static int scheduler_compose(rp_engine *e, rp_job *c, rp_error *err) {
     context->scatters = c->blend.most > 0;
     int rc = c->needs.n > 0 ? segment_needs_compose(&c->needs, c->plan->layout, context, err) : RP_OK;
     if (!rc) rc = prefix_compose(c, err);
+    span_store_set_reader(e->store, c->request->reader);
     if (c->needs.n > 0) segment_needs_use(e, &c->needs, c->plan->layout);
     span_path_use(&c->path);
     moved_kv_use(&c->moved);
+    span_store_set_reader(e->store, (span_reader){0});
     if (!rc) rc = begin_phase(c, err);
     c->copied_bytes = kv_pool_get_stats(e->pool).taken_bytes_total - taken;
     if (!rc) scheduler_publish_composed(e, c);

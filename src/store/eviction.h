@@ -8,6 +8,8 @@
  *
  * uses    number of uses, including those before an eviction, while the ghost list remembers them. A new child starts
  *         with the average uses of its parent's children, at least 1: uses of the parent / children that it ever had.
+ *         Consecutive uses by one session count once: an agent that reads its own conversation a hundred times shows
+ *         that it runs, not that others need its text.
  * share   of all items that were used as often, the share that was used once more before it was forgotten: measured at
  *         run time, for uses of 1, 2 to 3, 4 to 7, ... Where most text is used once, a scan is evicted before text that
  *         is reused.
@@ -21,10 +23,12 @@
  *              nevertheless (it was unreadable), its children have no parent
  *   group      the owner, a tenant: bytes are counted by group, and a victim can be selected within a group
  *   pinned     never offered
+ *   kept       offered only when no other item can be (a soft pin): the heap of a group is two, and the second waits
  *   expired    evicted before all others
+ *   session    whose uses are counted (eviction_set_reader): when it ends, what it alone has used expires
  *
  * Items are indices that the caller chooses, below EVICTION_MAX_ITEMS, preferably small and reused: memory is about
- * 100 bytes for each index up to the highest, and 48 for each in the ghost list. Adding, using and evicting take
+ * 120 bytes for each index up to the highest, and 48 for each in the ghost list. Adding, using and evicting take
  * O(log items), selecting a victim that and O(groups). The clock advances on evictions, not by wall time: the same
  * calls give the same victims. Used by one thread.
  */
@@ -57,8 +61,26 @@ void eviction_free(eviction *e);
 
 /* Adds an item and counts its first use. item: a free index. RP_ERR_MEMORY, RP_ERR_LIMIT: it was not added. */
 int eviction_add(eviction *e, uint32_t item, const eviction_item *about) BASE_NODISCARD;
+/* How likely a reader's text is read again: an item stays as many times as long as the likeliest of its readers. A
+ * factor moves nothing where all readers are alike. */
+typedef enum eviction_rank {
+    EVICTION_ONE_OFF,  /* unknown: 1 */
+    EVICTION_SUBAGENT, /* of a session that works for another one: 4 */
+    EVICTION_RUNNING,  /* of a session: 8 */
+} eviction_rank;
+
+/* Who uses items from now on. */
+typedef struct eviction_reader {
+    uint64_t session; /* 0: none */
+    eviction_rank rank;
+} eviction_reader;
+void eviction_set_reader(eviction *e, eviction_reader reader);
+/* Items that only this session has used expire, and are no longer kept. Takes time for each item. */
+void eviction_end_session(eviction *e, uint64_t session);
 /* Counts a use. */
 void eviction_use(eviction *e, uint32_t item);
+/* The reader is one of those who used it, without another use. */
+void eviction_mark(eviction *e, uint32_t item);
 /* Sets the parent of an item without one: at a restart, items can be added in any order. */
 void eviction_set_parent(eviction *e, uint32_t item, uint32_t parent);
 /* Moves it to another group. RP_ERR_MEMORY: it was not moved. */
@@ -66,18 +88,24 @@ int eviction_set_group(eviction *e, uint32_t item, uint32_t group) BASE_NODISCAR
 /* Its cost changed: it was written to the next tier, or removed there. */
 void eviction_set_cost(eviction *e, uint32_t item, uint64_t cost_us);
 void eviction_set_pinned(eviction *e, uint32_t item, bool pinned);
+/* Keeps it, or ends that. */
+void eviction_set_kept(eviction *e, uint32_t item, bool kept);
+/* The kept item without children of a group, or of all (EVICTION_NONE), with the lowest priority; EVICTION_NONE: there
+ * is none. */
+uint32_t eviction_least_kept(const eviction *e, uint32_t group);
+uint64_t eviction_kept_bytes(const eviction *e, uint32_t group); /* of a group, or of all (EVICTION_NONE) */
 /* Its TTL is over: it is evicted as soon as it has no children. A use cancels this. */
 void eviction_expire(eviction *e, uint32_t item);
 
 /* May the item be evicted now? For instance, not while it is referenced. */
 typedef bool (*eviction_may_go)(void *user, uint32_t item);
 /* The item of a group, or of all (EVICTION_NONE), with the lowest priority that has no children, is not pinned, and
- * that may_go permits (NULL: all). EVICTION_NONE: there is none. Does not evict it. An item that may_go refuses gets
+ * that may_go permits (NULL: all); a kept one only if there is no other. EVICTION_NONE: there is none. Does not evict it. An item that may_go refuses gets
  * the priority of a use now, without a count: referenced items are not offered each time. */
 uint32_t eviction_victim(eviction *e, uint32_t group, eviction_may_go may_go, void *user);
 
 /* Would an absent item, added now, be kept longer than a present one (eviction_victim)? An item in the ghost list
- * would be. */
+ * would be; no kept item is replaced for it. */
 bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim);
 
 /* Removes an item: drop evicts it (it has no children, its key enters the ghost list, and the clock advances); remove

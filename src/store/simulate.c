@@ -19,6 +19,8 @@ static const simulate_policy *const policies[RP_N_POLICIES] = {
 typedef struct row {
     size_t first, n;
     int32_t n_tokens;
+    uint64_t session;
+    bool ends_session;
 } row;
 
 struct rp_simulator {
@@ -102,7 +104,7 @@ static int check_request(const rp_simulator *s, const rp_simulate_request *r, si
 static int read_request(rp_simulator *s, const rp_simulate_request *r, size_t number, rp_error *err) {
     int rc = check_request(s, r, number, err);
     row *out = &s->rows[s->n_rows++];
-    *out = (row){s->n_refs, r->n_blocks, r->n_tokens};
+    *out = (row){s->n_refs, r->n_blocks, r->n_tokens, s->options.sessions == RP_SESSIONS_IGNORED ? 0 : r->session, false};
     for (size_t i = 0; i < r->n_blocks && !rc; i++) {
         uint32_t parent = i > 0 ? s->refs[s->n_refs - 1] : EMPTY;
         rc = number_block(s, r->blocks[i], parent, i, &s->refs[s->n_refs++]);
@@ -143,6 +145,23 @@ static int find_next_uses(rp_simulator *s) {
     return RP_OK;
 }
 
+/* The last request of each session ends it: from the last request to the first, by a table of sessions. */
+static int find_session_ends(rp_simulator *s) {
+    size_t n = 64;
+    while (n < 2 * s->n_rows) n *= 2;
+    uint64_t *seen = base_calloc(n, sizeof(*seen));
+    if (!seen) return RP_ERR_MEMORY;
+    for (size_t i = s->n_rows; i-- > 0;) {
+        row *r = &s->rows[i];
+        size_t at = (size_t)((r->session * 0x9e3779b97f4a7c15u) >> 32) & (n - 1);
+        while (r->session != 0 && seen[at] != 0 && seen[at] != r->session) at = (at + 1) & (n - 1);
+        r->ends_session = r->session != 0 && seen[at] == 0;
+        if (r->session != 0) seen[at] = r->session;
+    }
+    base_free(seen);
+    return RP_OK;
+}
+
 static int count_refs(const rp_simulate_request *requests, size_t n, size_t *n_refs, rp_error *err) {
     *n_refs = 0;
     for (size_t i = 0; i < n && *n_refs <= SIMULATE_MAX_BLOCKS; i++) *n_refs += BASE_MIN(requests[i].n_blocks, SIMULATE_MAX_BLOCKS + 1);
@@ -156,6 +175,8 @@ int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t
     if (options->block_tokens < 1 || options->attention_tokens < 1)
         return base_fail(err, RP_ERR_INVALID, "block_tokens %d and attention_tokens %d must be 1 or more", (int)options->block_tokens,
                          (int)options->attention_tokens);
+    if ((unsigned)options->sessions > RP_SESSIONS_ENDED)
+        return base_fail(err, RP_ERR_INVALID, "sessions is %d: give RP_SESSIONS_KNOWN, _IGNORED or _ENDED", (int)options->sessions);
     int rc = count_refs(requests, n, &n_refs, err);
     if (rc) return rc;
     rp_simulator *s = base_calloc(1, sizeof(*s));
@@ -163,6 +184,7 @@ int simulate_new(rp_simulator **out, const rp_simulate_request *requests, size_t
     s->options = *options;
     if (simulator_allocate(s, n, n_refs)) rc = base_fail_memory(err, n_refs * 40, "the requests to replay");
     for (size_t i = 0; i < n && !rc; i++) rc = read_request(s, &requests[i], i, err);
+    if (!rc && options->sessions == RP_SESSIONS_ENDED && find_session_ends(s)) rc = base_fail_memory(err, n * 32, "the sessions to replay");
     if (!rc && find_next_uses(s)) rc = base_fail_memory(err, s->n_blocks * sizeof(uint32_t), "the requests to replay");
     if (rc) simulate_free(s);
     else *out = s;
@@ -190,7 +212,7 @@ static int simulator_replay(const rp_simulator *s, const simulate_policy *policy
     int rc = RP_OK;
     for (size_t i = 0; i < s->n_rows && !rc; i++) {
         const row *r = &s->rows[i];
-        simulate_chain chain = {s->refs + r->first, s->next + r->first, r->n, (uint32_t)i};
+        simulate_chain chain = {s->refs + r->first, s->next + r->first, r->n, (uint32_t)i, r->session, r->ends_session};
         count_hits(s, policy, state, r, out);
         rc = policy->read(state, &chain);
     }

@@ -138,6 +138,7 @@ static int own_read(void *state, const simulate_chain *chain) {
     own_cache *c = state;
     size_t found = 0;
     c->now = chain->number + 1;
+    eviction_set_reader(c->eviction, (eviction_reader){chain->session, chain->session != 0 ? EVICTION_RUNNING : EVICTION_ONE_OFF});
     for (; found < chain->n && c->there[chain->blocks[found]]; found++) c->held[chain->blocks[found]] = c->now;
     for (size_t i = found; i-- > 0;) eviction_use(c->eviction, chain->blocks[i]);
     for (size_t i = found; i < chain->n && own_cache_make_space(c); i++) {
@@ -150,6 +151,7 @@ static int own_read(void *state, const simulate_chain *chain) {
         c->held[b] = c->now;
         c->n++;
     }
+    if (chain->ends_session) eviction_end_session(c->eviction, chain->session);
     return RP_OK;
 }
 

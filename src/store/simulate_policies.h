@@ -18,6 +18,8 @@ typedef struct simulate_chain {
     const uint32_t *next;   /* [n]: the request that uses it next, or SIMULATE_NEVER; for the optimum only */
     size_t n;
     uint32_t number;        /* of the request, from 0 */
+    uint64_t session;       /* 0: none */
+    bool ends_session;      /* it is known to be the last one of its session */
 } simulate_chain;
 
 typedef struct simulate_world {

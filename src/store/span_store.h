@@ -16,6 +16,9 @@
  * Write-back (span_store_write.c): modules and text that was used twice are due and are written first; text that was
  * used once is written when nothing is due, and does not replace records of more value.
  *
+ *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until its
+ *            time is over, as long as all of them together fit into half of what pins leave of a tier's budget, and those of a
+ *            tenant with a quota into half of that; beyond it the least valuable ones lose it
  *   pin      exempt from eviction in both tiers, as long as all pins together fit into half of a tier's budget
  *   ttl      removed when it was not used for so long and nobody references it
  *   quota    over quota, a tenant's own entries are evicted; entries that its jobs reference are not
@@ -27,6 +30,7 @@
 #define STORE_SPAN_STORE_H
 
 #include "store/disk_tier.h"
+#include "store/eviction.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
 /* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds.
@@ -71,6 +75,12 @@ typedef struct span_terms {
     bool pin;      /* exempt from eviction; not for texts */
 } span_terms;
 
+/* Who uses and adds entries, and how long at least, in seconds, it asks to keep them; 0: it does not. */
+typedef struct span_reader {
+    eviction_reader who;
+    int64_t keep_s;
+} span_reader;
+
 /* The number of a tenant, from its salt: never 0. */
 uint32_t span_tenant(const base_key *salt);
 
@@ -91,6 +101,12 @@ typedef struct span_note {
 int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
+/* Is of the reader as well, without another use: it was inserted for it. */
+void span_store_mark(span_store *s, const base_key *key, const span_terms *terms);
+/* Whose uses and insertions are counted from now on; zeros: nobody's. */
+void span_store_set_reader(span_store *s, span_reader reader);
+/* A session ended: what it alone has used is evicted before all others, and kept no longer. Takes time for each entry. */
+void span_store_end_session(span_store *s, uint64_t session);
 /* Removes the entry of that key, which exists and which only the disk tier may reference, from both tiers. */
 void span_store_drop(span_store *s, const base_key *key);
 /* Is the key in a ghost list: was it evicted not long ago (eviction.h)? */

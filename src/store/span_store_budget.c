@@ -10,12 +10,37 @@
 #define NONE SPAN_STORE_NONE
 /* The largest part of a tier's budget that pins may take: 1/PIN_SHARE. */
 #define PIN_SHARE 2
+/* The largest part of what pins leave of a tier's budget, and of a tenant's quota, that kept entries may take: 1/KEPT_SHARE.
+ * The other half serves requests that ask for nothing. */
+#define KEPT_SHARE 2
+#define MOST_KEPT_S ((int64_t)7 * 86400)
 /* Approximate throughput of a disk. An error matters little: a factor of four doubles the value of entries in RAM
  * alone against entries on disk, too. */
 #define DISK_BYTES_PER_US 1000
 #define MAX_QUOTAS (EVICTION_MAX_GROUPS - 1)
 
 static int64_t now_s(void) { return (int64_t)time(NULL); }
+
+/* ---- times ---- */
+
+/* Adds an entry, or moves it. RP_ERR_MEMORY: it is not there. */
+static int span_deadlines_put(span_store *s, span_deadlines *d, uint32_t i, int64_t at) {
+    int rc = item_heap_reserve(&d->heap, s->n_used + 1);
+    if (!rc) rc = base_grow((void **)&d->places, &d->cap_places, s->n_entries, SPAN_STORE_MAX, sizeof(*d->places));
+    if (rc) return rc;
+    while (d->n_places < s->n_entries) d->places[d->n_places++] = ITEM_HEAP_NOWHERE;
+    item_heap_put(&d->heap, d->places, (item_heap_entry){(double)at, 0, i});
+    return RP_OK;
+}
+
+static void span_deadlines_remove(span_deadlines *d, uint32_t i) {
+    if (i < d->n_places) item_heap_remove(&d->heap, d->places, i);
+}
+
+static void span_deadlines_free(span_deadlines *d) {
+    base_free(d->heap.entries);
+    base_free(d->places);
+}
 
 int span_store_open_budget(span_store *s) {
     s->now = now_s;
@@ -26,8 +51,8 @@ int span_store_open_budget(span_store *s) {
 
 void span_store_close_budget(span_store *s) {
     for (int i = 0; i < N_TIERS; i++) eviction_free(s->tiers[i]);
-    base_free(s->expiring.entries);
-    base_free(s->expiring_places);
+    span_deadlines_free(&s->expiring);
+    span_deadlines_free(&s->keeping);
     base_free(s->quotas);
 }
 
@@ -73,6 +98,19 @@ static void unpin_in(span_store *s, span_tier tier, uint32_t i) {
     s->entries[i].pinned_bytes[tier] = 0;
 }
 
+/* Kept entries of a group, or of all, lose that while they take too much, the least valuable ones first. */
+static void span_store_fit_kept(span_store *s, span_tier tier, uint32_t group, uint64_t most) {
+    for (uint32_t i; eviction_kept_bytes(s->tiers[tier], group) > most && (i = eviction_least_kept(s->tiers[tier], group)) != EVICTION_NONE;)
+        eviction_set_kept(s->tiers[tier], i, false);
+}
+
+static void keep_in(span_store *s, span_tier tier, uint32_t i) {
+    const uint64_t quota = span_store_quota(s, s->entries[i].tenant, tier), budget = budget_of(s, tier);
+    eviction_set_kept(s->tiers[tier], i, true);
+    if (quota != UINT64_MAX) span_store_fit_kept(s, tier, span_store_group(s, s->entries[i].tenant), quota / KEPT_SHARE);
+    span_store_fit_kept(s, tier, EVICTION_NONE, (budget - BASE_MIN(s->pinned_bytes[tier], budget)) / KEPT_SHARE);
+}
+
 eviction_item span_store_item(const span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
     const span_entry *e = &s->entries[i];
     eviction_item about = {.bytes = BASE_MAX(bytes, 1), .cost_us = cost_in(e, tier), .parent = parent_in(s, tier, i),
@@ -87,6 +125,7 @@ int span_store_enter_tier(span_store *s, span_tier tier, uint32_t i, uint64_t by
     eviction_item about = span_store_item(s, tier, i, bytes, idle);
     int rc = eviction_add(s->tiers[tier], i, &about);
     if (!rc && e->pinned && record_is_of_module(e->kind)) pin_in(s, tier, i, bytes);
+    if (!rc && e->kept_until > s->now()) keep_in(s, tier, i);
     return rc;
 }
 
@@ -116,16 +155,13 @@ bool span_store_was_dropped(const span_store *s, const base_key *key) {
 /* ---- uses ---- */
 
 void span_store_watch(span_store *s, uint32_t i) {
-    if (s->entries[i].ttl_s == 0) return;
-    int rc = item_heap_reserve(&s->expiring, s->n_used + 1);
-    if (!rc) rc = base_grow((void **)&s->expiring_places, &s->cap_places, s->n_entries, SPAN_STORE_MAX, sizeof(*s->expiring_places));
-    if (rc) return;
-    while (s->n_places < s->n_entries) s->expiring_places[s->n_places++] = ITEM_HEAP_NOWHERE;
-    item_heap_put(&s->expiring, s->expiring_places, (item_heap_entry){(double)s->entries[i].expires, 0, i});
+    if (s->entries[i].ttl_s > 0 && span_deadlines_put(s, &s->expiring, i, s->entries[i].expires))
+        base_log(BASE_LOG_DEBUG, "store: out of memory: lookup alone detects the end of a time to live");
 }
 
 void span_store_unwatch(span_store *s, uint32_t i) {
-    if (i < s->n_places) item_heap_remove(&s->expiring, s->expiring_places, i);
+    span_deadlines_remove(&s->expiring, i);
+    span_deadlines_remove(&s->keeping, i);
 }
 
 /* Restarts the entry's idle timeout. */
@@ -153,6 +189,42 @@ static void set_terms(span_store *s, uint32_t i, const span_terms *terms) {
     if (terms->pin) span_store_set_pinned(s, i, true);
 }
 
+/* ---- kept entries ---- */
+
+/* A use restarts the time, whoever's it is: as long as the longest one that was asked for and is not over. */
+static void span_store_keep(span_store *s, uint32_t i) {
+    span_entry *e = &s->entries[i];
+    const int64_t now = s->now();
+    if (e->kept_until <= now) e->keep_s = 0;
+    e->keep_s = BASE_MAX(e->keep_s, BASE_MIN(s->reader.keep_s, MOST_KEPT_S));
+    if (e->keep_s <= 0 || span_deadlines_put(s, &s->keeping, i, now + e->keep_s)) return;
+    e->kept_until = now + e->keep_s;
+    for (int tier = 0; tier < N_TIERS; tier++)
+        if (span_store_budget_is_in(s, (span_tier)tier, i)) keep_in(s, (span_tier)tier, i);
+}
+
+/* Entries whose time is over are evicted like all others. */
+static void span_store_end_keeping(span_store *s) {
+    while (s->keeping.heap.n > 0) {
+        const uint32_t i = s->keeping.heap.entries[0].item;
+        span_entry *e = &s->entries[i];
+        if (s->now() < e->kept_until) return;
+        span_deadlines_remove(&s->keeping, i);
+        e->keep_s = e->kept_until = 0;
+        for (int tier = 0; tier < N_TIERS; tier++)
+            if (span_store_budget_is_in(s, (span_tier)tier, i)) eviction_set_kept(s->tiers[tier], i, false);
+    }
+}
+
+void span_store_set_reader(span_store *s, span_reader reader) {
+    s->reader = reader;
+    for (int tier = 0; tier < N_TIERS; tier++) eviction_set_reader(s->tiers[tier], reader.who);
+}
+
+void span_store_end_session(span_store *s, uint64_t session) {
+    for (int tier = 0; tier < N_TIERS; tier++) eviction_end_session(s->tiers[tier], session);
+}
+
 void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     span_entry *e = &s->entries[i];
     e->uses++;
@@ -163,12 +235,22 @@ void span_store_use_entry(span_store *s, uint32_t i, const span_terms *terms) {
     e->arriving = false;
     if (e->uses > 1) span_store_write_sooner(s, i);
     if (terms) set_terms(s, i, terms);
+    span_store_keep(s, i);
     span_store_budget_renew(s, i);
 }
 
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms) {
     uint32_t i = span_store_find(s, key);
     if (i != NONE) span_store_use_entry(s, i, terms);
+}
+
+void span_store_mark(span_store *s, const base_key *key, const span_terms *terms) {
+    const uint32_t i = span_store_find(s, key);
+    if (i == NONE) return;
+    if (s->entries[i].span) eviction_mark(s->tiers[TIER_RAM], i);
+    if (s->entries[i].file) eviction_mark(s->tiers[TIER_DISK], i);
+    if (terms) set_terms(s, i, terms);
+    span_store_keep(s, i);
 }
 
 /* ---- TTLs ---- */
@@ -190,8 +272,9 @@ void span_store_expire(span_store *s, uint32_t i) {
 }
 
 void span_store_sweep(span_store *s) {
-    while (s->expiring.n > 0) {
-        uint32_t i = s->expiring.entries[0].item;
+    span_store_end_keeping(s);
+    while (s->expiring.heap.n > 0) {
+        uint32_t i = s->expiring.heap.entries[0].item;
         if (s->now() < s->entries[i].expires) return;
         if (!span_store_has_expired(s, i)) { /* referenced, which counts as a use; or pinned */
             s->entries[i].last_use = s->now();

@@ -62,6 +62,7 @@ typedef struct span_entry {
     int64_t last_use; /* seconds since 1970 */
     int64_t ttl_s;    /* 0: none */
     int64_t expires;  /* 0: never */
+    int64_t keep_s, kept_until; /* as readers asked; 0: not kept. Not on disk: a restart forgets it */
     bool pinned;      /* as requested, */
     uint64_t pinned_bytes[N_TIERS]; /* and as the budget of pins permits; 0: not in this tier */
     span_links links[N_LISTS];
@@ -77,6 +78,13 @@ typedef struct span_quota {
     uint64_t bytes[N_TIERS];
 } span_quota;
 
+/* Entries by a time, in seconds since 1970. */
+typedef struct span_deadlines {
+    item_heap heap;
+    uint32_t *places;
+    size_t n_places, cap_places;
+} span_deadlines;
+
 struct span_store {
     kv_pool *pool;
     eviction *tiers[N_TIERS];
@@ -84,9 +92,8 @@ struct span_store {
     bool reported_pins;
     span_quota *quotas;
     size_t n_quotas, cap_quotas;
-    item_heap expiring; /* by time */
-    uint32_t *expiring_places;
-    size_t n_places, cap_places;
+    span_deadlines expiring, keeping; /* by expires, by kept_until */
+    span_reader reader;
     int64_t (*now)(void); /* seconds since 1970 */
     span_entry *entries;
     size_t n_entries, cap_entries; /* n_entries: ever used, free entries included */

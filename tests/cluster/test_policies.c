@@ -380,6 +380,30 @@ static void near_ties_are_spread(void **state) {
     world_end(&w);
 }
 
+/* Of equal nodes a session gets the same one each time, and many sessions all of them; never one that costs more. */
+static void a_session_stays_at_equal_cost(void **state) {
+    router_world w;
+    cluster_router_options o = world_options(&w);
+    int32_t first[100], on[4] = {0};
+    (void)state;
+    world_begin(&w, &o, 4);
+    w.nodes[3].load.engine.drain_us = 1000000;
+    world_report(&w, 3);
+    for (int round = 0; round < 2; round++)
+        for (int32_t i = 0; i < 100; i++) {
+            world_request q = world_request_of(NULL, 0, 10);
+            q.r.session = 1 + (uint64_t)i;
+            world_submit(&w, &q);
+            if (round == 0) on[first[i] = q.r.node]++;
+            else assert_int_equal(q.r.node, first[i]);
+            world_serve(&w, &q);
+            cluster_request_close(&q.r);
+        }
+    assert_int_equal(on[3], 0);
+    for (int i = 0; i < 3; i++) assert_true(on[i] > 15);
+    world_end(&w);
+}
+
 /* ---- load that is not reported yet ---- */
 
 static double drain_of(router_world *w, int32_t node) {
@@ -578,6 +602,7 @@ int main(void) {
         cmocka_unit_test(simple_policies),
         cmocka_unit_test(sessions_stay),
         cmocka_unit_test(near_ties_are_spread),
+        cmocka_unit_test(a_session_stays_at_equal_cost),
         cmocka_unit_test(own_requests_count_until_they_are_reported),
         cmocka_unit_test(own_requests_of_others_do_not_hide),
         cmocka_unit_test(bursts_are_spread),

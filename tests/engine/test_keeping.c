@@ -33,18 +33,22 @@ static rp_engine *new_engine(const char *dir, uint64_t kv_bytes) {
     return e;
 }
 
-static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const char *text) {
-    rp_request q = rp_request_defaults();
+static int32_t run(rp_engine *e, rp_request q) {
     rp_result *r = NULL;
     rp_error err;
-    q.tenant = tenant;
-    q.prompt = prompt;
-    q.text = text;
     q.max_tokens = 1;
     if (rp_engine_run(e, &q, &r, &err)) fail_msg("%s", err.message);
     int32_t cached = r->cached_tokens;
     rp_result_free(r);
     return cached;
+}
+
+static int32_t ask(rp_engine *e, const char *tenant, const char *prompt, const char *text) {
+    rp_request q = rp_request_defaults();
+    q.tenant = tenant;
+    q.prompt = prompt;
+    q.text = text;
+    return run(e, q);
 }
 
 /* n texts, each used once. */
@@ -182,12 +186,123 @@ static void a_quota_needs_a_tenant_that_can_be(void **state) {
     rp_engine_free(e);
 }
 
+/* ---- sessions, retention, and requests that add nothing ---- */
+
+static const char conversation[] = "Once the river of the city and the hills of the river, a city and more";
+
+/* A, then n texts, each used once, then A again, in RAM for 24 spans: its cached tokens. */
+static int32_t after_flood(rp_request a, int n) {
+    rp_engine *e = new_engine(NULL, 0);
+    ask(e, NULL, NULL, conversation);
+    const uint64_t one = stats_of(e).bytes / (uint64_t)stats_of(e).spans;
+    rp_engine_free(e);
+    e = new_engine(NULL, 24 * one);
+    a.text = conversation;
+    run(e, a);
+    flood(e, NULL, 0, n);
+    const int32_t cached = ask(e, NULL, NULL, conversation);
+    rp_engine_free(e);
+    return cached;
+}
+
+/* "A, 32 documents, A again" in RAM alone, after one turn. */
+static void a_conversation_outlives_one_off_prompts(void **state) {
+    (void)state;
+    rp_request a = rp_request_defaults();
+    const int32_t nothing = after_flood(a, 32), all = after_flood(a, 0);
+    assert_true(nothing < all / 2);
+    a.session = "a";
+    assert_int_equal(after_flood(a, 32), all);
+    a.session = NULL;
+    a.retain_s = 300;
+    assert_int_equal(after_flood(a, 32), all);
+    assert_int_equal(after_flood(a, 400), all); /* it does not age while it is kept */
+    a.session = "a";
+    a.retain_s = 0;
+    a.ends_session = true;
+    assert_true(after_flood(a, 32) < all / 2);
+}
+
+/* What is kept takes half of the budget at most: as many kept texts as fit twice do not push out one another's half, and a text
+ * that asks for nothing is a hit afterwards. */
+static void what_is_kept_leaves_half_of_the_budget(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL, 0);
+    ask(e, NULL, NULL, conversation);
+    const uint64_t one = stats_of(e).bytes / (uint64_t)stats_of(e).spans;
+    rp_engine_free(e);
+    e = new_engine(NULL, 24 * one);
+    rp_request q = rp_request_defaults();
+    char texts[48][96];
+    q.retain_s = 3600;
+    for (int i = 0; i < 48; i++) {
+        snprintf(texts[i], sizeof(texts[i]), "%d cities and %d hills of a river", i, 17 * i);
+        q.text = texts[i];
+        run(e, q);
+    }
+    flood(e, NULL, 0, 6);
+    flood(e, NULL, 5, 1);
+    const uint64_t hits = stats_of(e).hits;
+    flood(e, NULL, 5, 1);
+    assert_true(stats_of(e).hits > hits);
+    flood(e, NULL, 100, 60);
+    int kept = 0;
+    for (int i = 0; i < 48; i++) {
+        q = rp_request_defaults();
+        q.text = texts[i];
+        q.adds_nothing = true;
+        kept += run(e, q) > 4;
+    }
+    assert_true(kept >= 6 && kept <= 13);
+    rp_engine_free(e);
+}
+
+static void a_request_can_read_and_add_nothing(void **state) {
+    (void)state;
+    rp_engine *e = new_engine(NULL, 0);
+    rp_request q = rp_request_defaults();
+    const int32_t all = (ask(e, NULL, NULL, conversation), ask(e, NULL, NULL, conversation));
+    const rp_store_stats before = stats_of(e);
+    q.text = "Once the river of the city and the hills of the river, a city and more of the hills and the rivers and cities";
+    q.adds_nothing = true;
+    assert_true(run(e, q) >= all);
+    const int32_t again = run(e, q);
+    assert_true(again >= all && again < all + 4); /* nothing of the first run */
+    assert_int_equal(stats_of(e).spans, before.spans);
+    assert_int_equal(stats_of(e).inserts, before.inserts);
+    q.adds_nothing = false;
+    run(e, q);
+    assert_true(run(e, q) > again);
+    rp_engine_free(e);
+}
+
+static void names_of_sessions_are_limited(void **state) {
+    (void)state;
+    static char name[RP_MAX_SESSION_BYTES + 2];
+    rp_engine *e = new_engine(NULL, 0);
+    rp_request q = rp_request_defaults();
+    rp_result *r = NULL;
+    rp_error err;
+    memset(name, 'x', sizeof(name) - 1);
+    q.text = conversation;
+    q.session = name;
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_LIMIT);
+    q.session = NULL;
+    q.retain_s = -1;
+    assert_int_equal(rp_engine_run(e, &q, &r, &err), RP_ERR_INVALID);
+    rp_engine_free(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pinned_module_stays),
         cmocka_unit_test(pins_and_times_outlive_a_restart),
         cmocka_unit_test(a_quota_holds_in_both_tiers),
         cmocka_unit_test(a_quota_needs_a_tenant_that_can_be),
+        cmocka_unit_test(a_conversation_outlives_one_off_prompts),
+        cmocka_unit_test(what_is_kept_leaves_half_of_the_budget),
+        cmocka_unit_test(a_request_can_read_and_add_nothing),
+        cmocka_unit_test(names_of_sessions_are_limited),
     };
     return cmocka_run_group_tests_name("keeping", tests, open_model, close_model);
 }

@@ -360,6 +360,82 @@ static void what_costs_more_or_returned_is_kept_longer(void **state) {
     eviction_free(e);
 }
 
+/* Items of equal cost: one that a session reads again and again ages like the others, one that two sessions read does not. */
+static void uses_of_one_session_count_once(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    const eviction_reader one = {1, EVICTION_RUNNING}, two = {2, EVICTION_RUNNING};
+    eviction_set_reader(e, one);
+    for (uint32_t i = 0; i < 2; i++) add(e, i, i, 100, EVICTION_NONE);
+    for (int n = 0; n < 100; n++) eviction_use(e, 0);
+    eviction_set_reader(e, two);
+    eviction_use(e, 1);
+    eviction_set_reader(e, one);
+    eviction_use(e, 0);
+    assert_int_equal(drop_one(e), 0);
+    assert_int_equal(drop_one(e), 1);
+    eviction_free(e);
+}
+
+/* A conversation, then 7 prompts at a time in a cache for 8, until it is evicted: how many prompts it outlives. */
+static int outlives(eviction_reader reader) {
+    eviction *e = new_policy();
+    int n = 0;
+    eviction_set_reader(e, reader);
+    add(e, 0, 0, 100, EVICTION_NONE);
+    eviction_set_reader(e, (eviction_reader){0});
+    for (uint32_t i = 1; i < 8; i++) add(e, i, i, 100, EVICTION_NONE);
+    for (uint32_t victim; (victim = drop_one(e)) != 0; n++) add(e, victim, 1000 + (uint64_t)n, 100, EVICTION_NONE);
+    eviction_free(e);
+    return n;
+}
+
+static void sessions_outlive_one_off_prompts(void **state) {
+    (void)state;
+    assert_int_equal(outlives((eviction_reader){0, EVICTION_ONE_OFF}), 0);
+    const int subagent = outlives((eviction_reader){1, EVICTION_SUBAGENT}), main_agent = outlives((eviction_reader){1, EVICTION_RUNNING});
+    assert_true(subagent >= 20 && main_agent >= 48 && main_agent >= 2 * subagent);
+}
+
+static void what_a_session_alone_has_used_goes_when_it_ends(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    eviction_set_reader(e, (eviction_reader){1, EVICTION_RUNNING});
+    for (uint32_t i = 0; i < 3; i++) add(e, i, i, 1000, EVICTION_NONE);
+    eviction_set_kept(e, 2, true);
+    eviction_set_reader(e, (eviction_reader){2, EVICTION_RUNNING});
+    eviction_use(e, 0);
+    eviction_set_reader(e, (eviction_reader){0});
+    add(e, 3, 3, 1, EVICTION_NONE);
+    eviction_end_session(e, 1);
+    assert_int_equal(eviction_kept_bytes(e, EVICTION_NONE), 0);
+    assert_int_equal(drop_one(e), 1);
+    assert_int_equal(drop_one(e), 2);
+    assert_int_equal(drop_one(e), 3);
+    assert_int_equal(drop_one(e), 0);
+    eviction_free(e);
+}
+
+static void kept_items_are_evicted_after_all_others(void **state) {
+    (void)state;
+    eviction *e = new_policy();
+    for (uint32_t i = 0; i < 4; i++) add(e, i, i, 100 * (i + 1), EVICTION_NONE);
+    for (uint32_t i = 0; i < 2; i++) eviction_set_kept(e, i, true);
+    const uint64_t kept = eviction_kept_bytes(e, EVICTION_NONE);
+    assert_true(kept > 0 && kept == eviction_kept_bytes(e, 0));
+    assert_int_equal(eviction_least_kept(e, EVICTION_NONE), 0);
+    const eviction_item about = {.name = 9, .bytes = 1, .cost_us = 1000000, .parent = EVICTION_NONE};
+    assert_int_equal(drop_one(e), 2);
+    assert_int_equal(drop_one(e), 3);
+    assert_false(eviction_outranks(e, &about, 0)); /* nothing replaces a kept one on its merits */
+    eviction_set_kept(e, 1, false);
+    assert_int_equal(eviction_kept_bytes(e, 0), kept / 2);
+    assert_int_equal(drop_one(e), 1);
+    assert_int_equal(drop_one(e), 0);
+    assert_int_equal(eviction_kept_bytes(e, 0), 0);
+    eviction_free(e);
+}
+
 static void pins_and_times_to_live(void **state) {
     (void)state;
     eviction *e = new_policy();
@@ -496,6 +572,8 @@ static void ghost_list_are_kept_when_there_is_more_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_policy), cmocka_unit_test(only_what_is_kept_longer_outranks_a_victim), cmocka_unit_test(a_scan_does_not_push_out_what_comes_again),
+        cmocka_unit_test(uses_of_one_session_count_once),              cmocka_unit_test(sessions_outlive_one_off_prompts),
+        cmocka_unit_test(what_a_session_alone_has_used_goes_when_it_ends), cmocka_unit_test(kept_items_are_evicted_after_all_others),
         cmocka_unit_test(what_was_used_often_ages),                    cmocka_unit_test(parents_go_after_their_children),
         cmocka_unit_test(what_costs_more_or_returned_is_kept_longer),  cmocka_unit_test(pins_and_times_to_live),
         cmocka_unit_test(what_is_refused_is_not_offered_each_time),    cmocka_unit_test(groups_have_bytes_and_victims_of_their_own),

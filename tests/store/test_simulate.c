@@ -29,7 +29,7 @@ typedef struct trace {
 
 static void add_request(trace *t, size_t n, const uint64_t *blocks) {
     memcpy(t->blocks[t->n], blocks, n * sizeof(*blocks));
-    t->requests[t->n] = (rp_simulate_request){t->blocks[t->n], n, (int32_t)n * 10};
+    t->requests[t->n] = (rp_simulate_request){t->blocks[t->n], n, (int32_t)n * 10, 0};
     t->n++;
 }
 
@@ -45,13 +45,15 @@ static void random_trace(tiny_random *r, trace *t, size_t n, uint64_t width, siz
     }
 }
 
-static rp_simulator *open_trace(const trace *t, int32_t attention_tokens) {
+static rp_simulator *open_sessions(const trace *t, int32_t attention_tokens, rp_simulate_sessions sessions) {
     rp_simulator *s;
     rp_error err = {0};
-    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = attention_tokens};
+    rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = attention_tokens, .sessions = sessions};
     if (rp_simulator_new(&s, t->requests, t->n, &o, &err) != RP_OK) fail_msg("%s", err.message);
     return s;
 }
+
+static rp_simulator *open_trace(const trace *t, int32_t attention_tokens) { return open_sessions(t, attention_tokens, RP_SESSIONS_KNOWN); }
 
 static rp_simulation run_once(const rp_simulator *s, rp_policy policy, size_t capacity) {
     rp_simulation out = {.struct_size = sizeof(out)};
@@ -92,7 +94,7 @@ static void a_small_trace_worked_out_by_hand(void **state) {
 static void costs_grow_with_the_position(void **state) {
     (void)state;
     uint64_t blocks[] = {5, 6, 7};
-    rp_simulate_request requests[] = {{blocks, 3, 25}, {blocks, 3, 25}, {blocks, 2, 20}};
+    rp_simulate_request requests[] = {{blocks, 3, 25, 0}, {blocks, 3, 25, 0}, {blocks, 2, 20, 0}};
     rp_simulate_options o = {.struct_size = sizeof(o), .block_tokens = 10, .attention_tokens = 10};
     rp_simulator *s;
     assert_int_equal(rp_simulator_new(&s, requests, 3, &o, NULL), RP_OK);
@@ -103,6 +105,26 @@ static void costs_grow_with_the_position(void **state) {
     out = run_once(s, RP_POLICY_REPRISE, 2); /* the suffix does not fit */
     assert_int_equal(out.hit_tokens, 40);
     rp_simulator_free(s);
+}
+
+/* Capacity for four: a block is read ten times by its session; then that ends, two sessions of two blocks begin, and the first comes
+ * back, then the second. Unknown, ten uses keep the dead block; known to have ended, it is the first to be evicted. */
+static void sessions_that_end_make_room(void **state) {
+    (void)state;
+    trace t = {.n = 0};
+    const uint64_t session[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 2, 3};
+    for (int i = 0; i < 10; i++) add_request(&t, 1, (const uint64_t[]){71});
+    for (int i = 0; i < 4; i++) add_request(&t, 2, i % 2 ? (const uint64_t[]){75, 76} : (const uint64_t[]){73, 74});
+    for (size_t i = 0; i < t.n; i++) t.requests[i].session = session[i];
+    uint64_t found[RP_SESSIONS_ENDED + 1];
+    for (int k = 0; k <= RP_SESSIONS_ENDED; k++) {
+        rp_simulator *s = open_sessions(&t, 1000000000, (rp_simulate_sessions)k);
+        found[k] = hits(s, RP_POLICY_REPRISE, 4);
+        rp_simulator_free(s);
+    }
+    assert_true(found[RP_SESSIONS_IGNORED] < 13);
+    assert_int_equal(found[RP_SESSIONS_ENDED], 13);
+    assert_true(found[RP_SESSIONS_KNOWN] >= found[RP_SESSIONS_IGNORED]);
 }
 
 /* Ten blocks are used four times, then twenty once, then the ten again: all policies except LRU still have them. */
@@ -232,7 +254,7 @@ static const simulate_policy *const policies[] = {&simulate_lru, &simulate_lfu, 
 /* Chains of one to five of 200 blocks, each block always after the same one. */
 static simulate_chain random_chain(tiny_random *r, uint32_t *blocks, uint32_t *next, uint32_t number) {
     uint32_t first = 5 * (uint32_t)tiny_random_below(r, 1 + tiny_random_below(r, 40));
-    simulate_chain chain = {blocks, next, 1 + tiny_random_below(r, 5), number};
+    simulate_chain chain = {blocks, next, 1 + tiny_random_below(r, 5), number, 0, false};
     for (uint32_t i = 0; i < 5; i++) {
         blocks[i] = first + i;
         next[i] = tiny_random_below(r, 3) ? number + 1 + (uint32_t)tiny_random_below(r, 50) : SIMULATE_NEVER;
@@ -272,12 +294,12 @@ static void wrong_requests_are_refused(void **state) {
     rp_simulator *s;
     rp_error err = {0};
     uint64_t a[] = {1, 2}, b[] = {3, 2};
-    rp_simulate_request two[] = {{a, 2, 1000}, {b, 2, 1000}};
+    rp_simulate_request two[] = {{a, 2, 1000, 0}, {b, 2, 1000, 0}};
     assert_int_equal(rp_simulator_new(&s, two, 2, NULL, &err), RP_ERR_INVALID);
     assert_non_null(strstr(err.message, "request 1: block 2 follows another block"));
     assert_null(s);
     for (int i = 0; i < 3; i++) {
-        rp_simulate_request wrong = {a, i == 0 ? 0 : 2, i == 1 ? 512 : i == 2 ? 1025 : 0};
+        rp_simulate_request wrong = {a, i == 0 ? 0 : 2, i == 1 ? 512 : i == 2 ? 1025 : 0, 0};
         assert_int_equal(rp_simulator_new(&s, &wrong, 1, NULL, &err), RP_ERR_INVALID);
         assert_non_null(strstr(err.message, "request 0"));
     }
@@ -307,7 +329,7 @@ static void failing_allocations_are_said(void **state) {
     uint64_t n = 1;
     for (; rc != RP_OK; n++) {
         base_alloc_fail_at(n, 0);
-        rc = rp_simulator_new(&s, t.requests, t.n, &(rp_simulate_options){sizeof(rp_simulate_options), 10, 10}, NULL);
+        rc = rp_simulator_new(&s, t.requests, t.n, &(rp_simulate_options){sizeof(rp_simulate_options), 10, 10, RP_SESSIONS_ENDED}, NULL);
         base_alloc_fail_at(0, 0);
         assert_true(rc == RP_OK || (rc == RP_ERR_MEMORY && s == NULL));
     }
@@ -330,7 +352,7 @@ int main(void) {
         cmocka_unit_test(a_small_trace_worked_out_by_hand), cmocka_unit_test(costs_grow_with_the_position),
         cmocka_unit_test(scans),                            cmocka_unit_test(lru_and_lfu_agree_with_lists),
         cmocka_unit_test(nothing_beats_the_optimum),        cmocka_unit_test(no_cache_is_ever_too_full),
-        cmocka_unit_test(wrong_requests_are_refused),       cmocka_unit_test(failing_allocations_are_said),
+        cmocka_unit_test(sessions_that_end_make_room), cmocka_unit_test(wrong_requests_are_refused),       cmocka_unit_test(failing_allocations_are_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,6 +296,64 @@ static void a_tenant_over_its_quota_loses_its_own(void **state) {
     kv_pool_free(pool);
 }
 
+/* ---- kept entries ---- */
+
+static void ask_to_keep(span_store *s, int64_t keep_s) { span_store_set_reader(s, (span_reader){.keep_s = keep_s}); }
+
+/* The budget is 8 spans: of 6 that are kept 4 stay while others come, until their time is over; a use restarts it. */
+static void half_of_the_room_is_kept_for_a_time(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    open_store(&pool, &s, 16);
+    ask_to_keep(s, 300);
+    for (uint64_t i = 0; i < 6; i++) put(pool, s, i, 1, (span_terms){0});
+    ask_to_keep(s, 0);
+    for (uint64_t i = 100; i < 200; i++) put(pool, s, i, 1, (span_terms){0});
+    assert_int_equal(count(s, 0, 6), 4);
+    assert_int_equal(span_store_idle_bytes(s), kv_pool_get_stats(pool).used_bytes); /* a wish: memory that a request needs is given */
+    fake_now += 299;
+    uint64_t last = 6;
+    while (last-- > 0 && !has(s, last)) continue;
+    const base_key used = key_of(last);
+    span_store_use(s, &used, NULL);
+    fake_now += 2;
+    span_store_poll(s);
+    for (uint64_t i = 200; i < 300; i++) put(pool, s, i, 1, (span_terms){0});
+    assert_int_equal(count(s, 0, 6), 1);
+    assert_true(has(s, last));
+    fake_now += 300;
+    span_store_poll(s);
+    for (uint64_t i = 300; i < 400; i++) put(pool, s, i, 1, (span_terms){0});
+    assert_int_equal(count(s, 0, 6), 0);
+    ask_to_keep(s, 300);
+    for (uint64_t i = 0; i < 4; i++) put(pool, s, i, 1, (span_terms){0});
+    while (span_store_reclaim(s)) continue;
+    assert_int_equal(count(s, 0, 400), 0);
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
+/* Half of a tenant's quota of 8 spans; another tenant's are not counted. */
+static void a_tenant_keeps_half_of_its_quota(void **state) {
+    (void)state;
+    kv_pool *pool;
+    span_store *s;
+    open_store(&pool, &s, 80); /* 40 spans */
+    put(pool, s, 1000, 1, (span_terms){0});
+    const uint64_t span_bytes = kv_pool_get_stats(pool).used_bytes;
+    assert_int_equal(span_store_set_quota(s, 2, 8 * span_bytes, 0), RP_OK);
+    ask_to_keep(s, 300);
+    for (uint64_t i = 0; i < 8; i++) put(pool, s, i, 2, (span_terms){0});
+    for (uint64_t i = 50; i < 60; i++) put(pool, s, i, 1, (span_terms){0});
+    ask_to_keep(s, 0);
+    for (uint64_t i = 100; i < 200; i++) put(pool, s, i, 2, (span_terms){0});
+    assert_int_equal(count(s, 0, 8), 4);
+    assert_int_equal(count(s, 50, 60), 10);
+    span_store_free(s);
+    kv_pool_free(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_agree_with_a_naive_store),
@@ -304,6 +362,8 @@ int main(void) {
         cmocka_unit_test(what_outlives_its_time_goes),
         cmocka_unit_test(half_of_the_room_can_be_pinned),
         cmocka_unit_test(a_tenant_over_its_quota_loses_its_own),
+        cmocka_unit_test(half_of_the_room_is_kept_for_a_time),
+        cmocka_unit_test(a_tenant_keeps_half_of_its_quota),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

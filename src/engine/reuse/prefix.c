@@ -77,13 +77,16 @@ static void give_open(rp_engine *e, rp_job *c) {
     prefix_give(c, true);
 }
 
+/* Does what it computes enter the prefix cache? */
+static bool prefix_adds(const rp_job *c) { return c->shares && !c->request->options.adds_nothing; }
+
 /* The running job that computes, or has computed, most of the tokens that c missed; NULL: none. */
 static rp_job *find_ahead(rp_engine *e, const rp_job *c, int32_t *common) {
     rp_job *best = NULL;
     *common = c->n_found + LEAST_SHARED - 1;
     for (int32_t i = 0; i < e->n_running; i++) {
         rp_job *r = e->running[i];
-        if (!r->shares || !r->seq.keeps_windows || r->kind != JOB_REQUEST) continue;
+        if (!prefix_adds(r) || !r->seq.keeps_windows || r->kind != JOB_REQUEST) continue;
         int32_t n = common_tokens(c, r);
         if (n <= *common) continue;
         *common = n;
@@ -161,7 +164,7 @@ static bool prefix_cut(const rp_job *c) { return c->path.n_tokens != (size_t)c->
 
 void prefix_give(rp_job *c, bool all) {
     kv_context *context = &c->seq.context;
-    while (c->shares && c->first_own_view < context->n_views) {
+    while (prefix_adds(c) && c->first_own_view < context->n_views) {
         if (!moved_kv_turn(c) || c->first_own_view >= context->n_views) return;
         kv_span *span = context->views[c->first_own_view].span;
         bool last = c->first_own_view + 1 == context->n_views, kept;
@@ -171,7 +174,9 @@ void prefix_give(rp_job *c, bool all) {
         if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
         uint64_t cost_us = cost_model_tokens_us(&c->engine->cost, n, kv_span_position(span));
+        span_store_set_reader(c->engine->store, c->request->reader);
         if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;
+        span_store_set_reader(c->engine->store, (span_reader){0});
         c->first_own_view++;
         c->n_given += n;
     }

@@ -408,7 +408,8 @@ void segment_needs_use(rp_engine *e, const segment_needs *needs, const pml_layou
     for (int32_t k = 0; k < needs->n; k++) {
         const pml_segment *s = &l->segments[needs->items[k].view.segment];
         span_terms terms = terms_of(l, s);
-        for (int32_t i = 0; i < needs->items[k].n_spans && !needs->items[k].missed; i++) span_store_use(e->store, kv_span_key(needs->items[k].spans[i]), &terms);
+        for (int32_t i = 0; i < needs->items[k].n_spans; i++)
+            (needs->items[k].missed ? span_store_mark : span_store_use)(e->store, kv_span_key(needs->items[k].spans[i]), &terms);
     }
 }
 

@@ -38,9 +38,9 @@ static bool is_written(const char *reason) {
     return false;
 }
 
-/* Modules that missed, and text, unless it attends to KV that was moved, or blended. */
-static int64_t count_written(const rp_result *r) {
-    bool writes_text = r->quality.used.mode != RP_QUALITY_BLEND;
+/* Modules that missed, and text, unless it attends to KV that was moved, or blended, or the request adds none. */
+static int64_t count_written(const rp_result *r, bool adds_text) {
+    bool writes_text = adds_text && r->quality.used.mode != RP_QUALITY_BLEND;
     int64_t n = 0;
     for (int32_t i = 0; i < r->n_plan; i++) {
         const rp_plan_item *item = &r->plan[i];
@@ -60,7 +60,7 @@ server_usage report_usage(const server_request *x) {
         if (i % x->gen.n != 0) continue; /* the same prompt again */
         u.prompt += r->prompt_tokens;
         u.cached += r->cached_tokens;
-        u.written += count_written(r);
+        u.written += count_written(r, !x->gen.adds_nothing);
     }
     return u;
 }

@@ -200,7 +200,7 @@ int anthropic_parse(generation *gen, server_problem *p) {
 
 /* Computed tokens up to the last mark. With "reuse": "off" none is cached. */
 static int64_t count_created(const server_request *x, server_usage u, server_mark mark) {
-    if (x->gen.reuse == RP_REUSE_OFF) return 0;
+    if (x->gen.reuse == RP_REUSE_OFF || x->gen.adds_nothing) return 0;
     return BASE_MAX(BASE_MIN((int64_t)conversation_prompt_count_marked(x, mark), u.prompt) - u.cached, 0);
 }
 

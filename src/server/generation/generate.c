@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c: see generate.h. on_text, on_token and on_done come on the engine's thread. */
 #include "base/json_number.h"
+#include "server/generation/client_session.h"
 #include "server/generation/embedding_request.h"
 
 #include <math.h>
@@ -270,6 +271,11 @@ static rp_request generate_make_request(const server_request *x) {
     q.n_draft = a->n_draft;
     q.shifted_reuse = a->names_shifted || a->reuse != RP_REUSE_ON ? a->shifted_reuse : x->server->options.shifted_reuse;
     q.reuse = generate_reuse(x);
+    q.session = a->session;
+    q.parent_session = a->parent_session;
+    q.ends_session = a->ends_session;
+    q.adds_nothing = a->adds_nothing;
+    q.retain_s = a->retention_s;
     q.quality = a->quality;
     q.kv_keep = a->kv_keep;
     q.kv_method = a->kv_method;
@@ -449,6 +455,7 @@ static int choose_adapter(server_request *x) {
 }
 
 static int check_ask(server_request *x) {
+    client_session_read(x);
     if (generate_check_fields(x) || check_model(x)) return (int)x->problem.kind;
     if (!x->server->route && choose_adapter(x)) return (int)x->problem.kind; /* a router's nodes have them */
     if (x->gen.priority > 0 && !(x->key->rights & SERVER_PRIORITY))

@@ -611,9 +611,10 @@ static void parse_quality(generation *gen, const server_fields *f) {
 }
 
 #define MODULAR (RP_REUSE_AUTO + 1)
+#define READ (RP_REUSE_AUTO + 2)
 
 void generation_extras(generation *gen, const server_fields *f) {
-    static const char *const reuses[] = {"on", "off", "exact", "auto", "modular"}; /* in the order of rp_reuse, and one more */
+    static const char *const reuses[] = {"on", "off", "exact", "auto", "modular", "read"}; /* in the order of rp_reuse, and two more */
     const char *reuse = reuses[0], *truncation = "disabled";
     rp_sampling *s = &gen->sampling;
     generation_top_k(gen, f, "top_k");
@@ -642,9 +643,11 @@ void generation_extras(generation *gen, const server_fields *f) {
     parse_quality(gen, f);
     parse_thinking(gen, f);
     server_field_text(f, "reuse", &reuse);
-    for (gen->reuse = 0; gen->reuse <= MODULAR && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
-    if (gen->reuse > MODULAR) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact, auto or modular", reuse);
+    const int32_t n = (int32_t)BASE_ARRAY_LEN(reuses);
+    for (gen->reuse = 0; gen->reuse < n && strcmp(reuse, reuses[gen->reuse]) != 0;) gen->reuse++;
+    if (gen->reuse == n) server_fail(f->problem, SERVER_INVALID, "reuse", "'reuse' is '%.40s': give on, off, exact, auto, modular or read", reuse);
     gen->names_reuse = server_field(f, "reuse") != NULL;
     gen->modular = gen->reuse == MODULAR;
-    if (gen->modular) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
+    gen->adds_nothing = gen->reuse == READ;
+    if (gen->modular || gen->adds_nothing) gen->reuse = RP_REUSE_ON; /* of the modules that conversation_prompt.h makes */
 }

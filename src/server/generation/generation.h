@@ -46,6 +46,8 @@ typedef struct server_prompt {
 #define SERVER_GUIDED_FIELDS \
     "guided_json guided_regex guided_choice guided_grammar guided_whitespace_pattern guided_decoding_backend structured_outputs "
 
+#define SERVER_SESSION_NAME 33 /* 32 hexadecimal digits */
+
 #define SERVER_MAX_TOOLS 512
 #define SERVER_MAX_TOOL_NAME 128 /* bytes */
 #define SERVER_MAX_CALLS 4096    /* in a conversation */
@@ -242,6 +244,9 @@ typedef struct generation {
     bool is_diagnosed;          /* its fingerprint is kept for later requests (request_fingerprint.h) */
     const char *compared_id;    /* the answer whose request it is compared with; NULL: none */
     struct request_fingerprint *fingerprint; /* NULL: not made; owned */
+    char session[SERVER_SESSION_NAME], parent_session[SERVER_SESSION_NAME]; /* hashes of their names (client_session.h); "": none */
+    bool ends_session;
+    bool adds_nothing;      /* reuse: read */
     int32_t retention_s;    /* the longest time for which the request asks to keep its prompt in the cache; 0: none (generation_retain) */
     const json_t *lora;     /* an array of {"id", "scale"} (llama.cpp); NULL: none */
     int32_t max_tokens;     /* -1: the server's default, but at least default_tokens */

@@ -82,13 +82,10 @@ static uint64_t answers_hash(const char *domain, const char *text) {
     return value | 1; /* never 0 */
 }
 
-/* What a client calls its conversation, in one of several dialects. */
+/* What a client calls its conversation; of a subagent, its parent's: both begin with the same text. */
 static uint64_t session_of(const server_request *x) {
-    static const char *const names[] = {"session_id", "prompt_cache_key", "conversation_id", "user"};
-    const char *session = NULL;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !session; i++) session = json_string_value(json_object_get(x->gen.root, names[i]));
-    if (!session) session = json_string_value(json_object_get(json_object_get(x->gen.root, "metadata"), "user_id"));
-    return session && session[0] ? answers_hash("reprise session 1", session) : 0;
+    const char *session = x->gen.parent_session[0] ? x->gen.parent_session : x->gen.session;
+    return session[0] ? answers_hash("reprise session 1", session) : 0;
 }
 
 /* A stream of one answer has marks, if its tokens say all that a node needs to go on. */

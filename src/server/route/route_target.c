@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/generation/client_session.h"
 #include "server/http/http_stream.h"
 #include "server/route/route_internal.h"
 
@@ -62,6 +63,18 @@ struct curl_slist *route_add_header(struct curl_slist *list, const char *name, c
 
 /* Those that a node looks at; a key of the query (Gemini) as a header, for requests of the router with another query. Of its own, a client's
  * x-reprise-... are not among them. */
+typedef struct target_sessions {
+    const server_request *x;
+    struct curl_slist *list;
+} target_sessions;
+
+static bool add_session_header(void *user, const char *name) {
+    target_sessions *s = user;
+    const char *value = server_request_header(s->x, name);
+    if (value && value[0]) s->list = route_add_header(s->list, name, value);
+    return s->list != NULL;
+}
+
 struct curl_slist *route_headers_of(server_request *x, bool *failed) {
     static const char *const names[] = {"Authorization", "x-api-key", "x-goog-api-key", "Accept", "Content-Type", "anthropic-version",
                                         "anthropic-beta",
@@ -74,6 +87,9 @@ struct curl_slist *route_headers_of(server_request *x, bool *failed) {
             list = route_add_header(list, names[i], value);
         else if (strcmp(names[i], "Accept") == 0) list = route_add_line(list, "Accept:"); /* likewise */
     }
+    target_sessions sessions = {x, list};
+    if (list) client_session_each_header(add_session_header, &sessions);
+    list = sessions.list;
     *failed = list == NULL;
     return list;
 }
