@@ -1,38 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Codex and Claude Code, with their default settings but for the address and the key, in sessions of two turns: with a scripted model, with the
-// bundled model, and with a context that is too small for them.
+// Agents with their default settings but for the address and the key: in sessions of five turns, each a process of its own, with a model that answers
+// by a script and calls their tools; then with the bundled model, and with a context that is too small for them.
 import assert from "node:assert/strict";
-import {execFileSync, spawn} from "node:child_process";
+import {spawn} from "node:child_process";
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
-import {join} from "node:path";
+import {dirname, join} from "node:path";
 import {test} from "node:test";
 
-import {ANSWER, KEY, Server} from "./reprise_server.mjs";
+import {Recorder} from "./recorder.mjs";
+import {KEY, MARKS, Server} from "./reprise_server.mjs";
 
-const CODEX = join(process.env.REPRISE_AGENTS ?? "", "node_modules", "@openai", "codex", "bin", "codex.js");
-const CLAUDE = join(process.env.REPRISE_AGENTS ?? "", "node_modules", "@anthropic-ai", "claude-code", "cli-wrapper.cjs");
-const CODEX_TURNS = [["exec", "--skip-git-repo-check", "Say hello"], ["exec", "resume", "--last", "--skip-git-repo-check", "Say it again"]];
-const CLAUDE_TURNS = [["-p", "Say hello"], ["-p", "--continue", "Say it again"]];
-const skipped = (program) => existsSync(program) ? false : "npm has not installed it";
+const packages = join(process.env.REPRISE_AGENTS ?? "", "node_modules");
+const ALLOWED = 64; // computed tokens of a request beside its new ones: a block of the KV cache
 
-/** A user's home folder and a project in it. The agents know the server, and its key, and nothing else. */
+const call = (name, args) => `<tool_call>\n${JSON.stringify({name, arguments: args})}\n</tool_call>`;
+
+/** command: the program and its first arguments. turn(n, text): the arguments of turn n, from 0. read(path), shell(command): a call. fresh: of a new
+ * conversation. parallel: it runs two calls of an answer. */
+const AGENTS = [
+    {
+        name: "codex",
+        command: [process.execPath, join(packages, "@openai", "codex", "bin", "codex.js")],
+        turn: (n, text) => n === 0 ? ["exec", "--skip-git-repo-check", text] : ["exec", "resume", "--last", "--skip-git-repo-check", text],
+        read: (path) => call("exec", {input: `text(await tools.exec_command({cmd: 'head ${path}'}))`}),
+        shell: (command) => call("exec", {input: `text(await tools.exec_command({cmd: '${command}'}))`}),
+    },
+    {
+        name: "claude code",
+        command: [process.execPath, join(packages, "@anthropic-ai", "claude-code", "cli-wrapper.cjs")],
+        turn: (n, text) => n === 0 ? ["-p", text] : ["-p", "--continue", text],
+        read: (path) => call("Read", {file_path: path}),
+        shell: (command) => call("Bash", {command, description: "Show a file"}),
+        parallel: true,
+    },
+    {
+        name: "opencode",
+        command: [join(packages, `opencode-${process.platform}-${process.arch}`, "bin", "opencode")],
+        turn: (n, text) => n === 0 ? ["run", text] : ["run", "--continue", text],
+        read: (path) => call("read", {filePath: path}),
+        shell: (command) => call("bash", {command}),
+        parallel: true,
+    },
+    {
+        name: "qwen code",
+        command: [process.execPath, join(packages, "@qwen-code", "qwen-code", "cli-entry.js")],
+        turn: (n, text) => n === 0 ? ["--auth-type", "openai", "-p", text] : ["--auth-type", "openai", "--continue", "-p", text],
+        read: (path) => call("read_file", {file_path: path}),
+        parallel: true,
+    },
+    {
+        name: "gemini cli",
+        command: [process.execPath, join(packages, "@google", "gemini-cli", "bundle", "gemini.js")],
+        turn: (n, text) => n === 0 ? ["-p", text] : ["--resume", "latest", "-p", text],
+        read: (path) => call("read_file", {file_path: path}),
+        parallel: true,
+    },
+];
+
+/** A user's home folder and a project in it. The agents know the address, and its key, and nothing else. */
 class User {
-    constructor(server) {
-        this.server = server;
+    constructor(url) {
         this.home = mkdtempSync(join(tmpdir(), "reprise-agents-"));
-        mkdirSync(join(this.home, ".codex"));
-        mkdirSync(join(this.home, "work"));
+        this.work = join(this.home, "work");
+        for (const folder of [".codex", ".config/opencode", "work"]) mkdirSync(join(this.home, folder), {recursive: true});
         writeFileSync(join(this.home, ".codex", "config.toml"), `model_provider = "reprise"\n[model_providers.reprise]\nname = "Reprise"\n` +
-                      `base_url = "${server.url}/v1"\nenv_key = "REPRISE_KEY"\n`);
+                      `base_url = "${url}/v1"\nenv_key = "REPRISE_KEY"\n`);
+        const provider = {npm: "@ai-sdk/openai-compatible", options: {baseURL: url + "/v1", apiKey: KEY}, models: {default: {}}};
+        writeFileSync(join(this.home, ".config", "opencode", "opencode.json"), JSON.stringify({model: "reprise/default", provider: {reprise: provider}}));
         // IS_SANDBOX: Claude Code as root, in containers
-        this.env = {PATH: process.env.PATH, HOME: this.home, REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: server.url, ANTHROPIC_API_KEY: KEY, IS_SANDBOX: "1"};
+        this.env = {PATH: process.env.PATH, HOME: this.home, IS_SANDBOX: "1", REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY,
+                    OPENAI_BASE_URL: url + "/v1", OPENAI_API_KEY: KEY, OPENAI_MODEL: "default", GOOGLE_GEMINI_BASE_URL: url, GEMINI_API_KEY: KEY};
+    }
+
+    write(name, text) {
+        writeFileSync(join(this.work, name), text);
+        return join(this.work, name);
     }
 
     /** Exit status, standard output and standard error of a program. */
-    run(program, ...args) {
+    run([program, ...first], args) {
         return new Promise((resolve) => {
-            const child = spawn(process.execPath, [program, ...args], {cwd: join(this.home, "work"), env: this.env, stdio: ["ignore", "pipe", "pipe"]});
+            const child = spawn(program, [...first, ...args], {cwd: this.work, env: this.env, stdio: ["ignore", "pipe", "pipe"]});
             let out = "", errors = "";
             child.stdout.on("data", (bytes) => out += bytes);
             child.stderr.on("data", (bytes) => errors += bytes);
@@ -41,93 +90,80 @@ class User {
     }
 
     /** Standard output of a program that ends well. */
-    async answer(program, ...args) {
-        const {status, out, errors} = await this.run(program, ...args);
+    async answer(command, args) {
+        const {status, out, errors} = await this.run(command, args);
         assert.equal(status, 0, out + errors);
         return out;
     }
 
-    /** The requests of a route, the last one first. */
-    async requestsOf(route) {
-        const reply = await fetch(this.server.url + "/v1/requests", {headers: {Authorization: "Bearer " + KEY}});
-        return (await reply.json()).data.filter((r) => r.route === route);
-    }
-
-    async checkTurns(route) {
-        const [second, first, ...others] = await this.requestsOf(route);
-        assert.equal(others.length, 0, "a request a turn: none was repeated");
-        assert.ok(first.prompt_tokens > 10000, "the agent's tools and instructions are in the prompt");
-        assert.ok(second.prompt_tokens > first.prompt_tokens, "the second turn has the first one in it");
-        assert.ok(second.cached_tokens > 0.9 * second.prompt_tokens, `${second.cached_tokens} of ${second.prompt_tokens} tokens were cached`);
-        return `${second.cached_tokens} of ${second.prompt_tokens} prompt tokens of the second turn cached; TTFT ${first.first_token_ms.toFixed(0)} ms, ` +
-            `then ${second.first_token_ms.toFixed(0)} ms; answers of ${first.answer_tokens} and ${second.answer_tokens} tokens`;
-    }
-
-    async end() {
-        assert.equal(await this.server.stop(), 0);
+    remove() {
         rmSync(this.home, {recursive: true, force: true});
     }
 }
 
-/** A test whose user and server end with it. */
-function session(name, program, start, body) {
-    test(name, {skip: skipped(program)}, async (context) => {
-        const user = new User(await start());
+/** What the model says, and what the user asks in each turn: MARKS[i] in a prompt makes answer i due. */
+function scriptOf(agent, user) {
+    const notes = user.write("notes.txt", `Tom had a red ball. ${MARKS[1]}\n`), more = user.write("more.txt", `It was in the garden. ${MARKS[4]}\n`);
+    const town = user.write(`town${MARKS[6]}.txt`, "The town has a river.\n"), river = user.write("river.txt", `The river has a bridge. ${MARKS[7]}\n`);
+    const both = agent.parallel ? agent.read(town) + "\n" + agent.read(river) : agent.read(river);
+    return {
+        answers: [agent.read(notes), "Tom had a red ball.", "Yes, it was red.", agent.shell ? agent.shell("cat more.txt") : agent.read(more),
+                  "It was in the garden.", "I will look.\n" + both, "", "There is a bridge.", "That is all."],
+        questions: [["What did Tom have?", 0, 1], ["Was it red?", 2, 2], ["Where was it?", 3, 4], ["What is in the town?", 5, 7], ["What else?", 8, 8]],
+    };
+}
+
+/** Requests of a conversation and of those beside it (titles, memories), oldest first, each with the one of the same system text before it. */
+async function measured(server, recorder) {
+    const reply = await fetch(server.url + "/v1/requests?limit=512", {headers: {Authorization: "Bearer " + KEY}});
+    const reports = new Map((await reply.json()).data.map((r) => [r.id, r])), last = new Map(), found = [];
+    for (const {id, kind, turn} of recorder.requests) {
+        const report = reports.get(id), before = last.get(kind);
+        assert.ok(report, "each request has a report");
+        last.set(kind, report);
+        found.push({id, turn, kind, prompt: report.prompt_tokens, cached: report.cached_tokens, answer: report.answer_tokens,
+                    computed: report.prompt_tokens - report.cached_tokens,
+                    added: report.prompt_tokens - (before ? before.prompt_tokens + before.answer_tokens : 0)});
+    }
+    return found;
+}
+
+const row = (r) => `turn ${r.turn + 1}: prompt ${r.prompt}, cached ${r.cached}, computed ${r.computed}, new ${r.added}, answer ${r.answer} (${r.kind}, ${r.id})`;
+
+/** A test whose server and user end with it. */
+function session(agent, name, start, body) {
+    test(`${agent.name}: ${name}`, {skip: existsSync(agent.command.at(-1)) ? false : "npm has not installed it"}, async (context) => {
+        const recorder = await new Recorder().listen(), user = new User(recorder.url);
+        let server;
         try {
-            await body(user, context);
+            server = await start(agent, user);
+            recorder.target = server.url;
+            await body({agent, user, server, recorder, context});
         } finally {
-            await user.end();
+            await recorder.close();
+            const status = await server?.stop();
+            user.remove();
+            assert.equal(status, 0);
         }
     });
 }
 
-for (const [name, program, turns, route] of [["codex", CODEX, CODEX_TURNS, "/v1/responses"], ["claude code", CLAUDE, CLAUDE_TURNS, "/v1/messages"]]) {
-    session(name, program, () => Server.startScripted(), async (user) => {
-        for (const turn of turns) assert.equal(await user.answer(program, ...turn), ANSWER);
-        await user.checkTurns(route);
-    });
-
-    // 2,000 positions are what this model was trained for: what it says after tens of thousands is noise, of a random length.
-    session(name + ": the bundled model", program, () => Server.startDefault("--ctx", "131072"), async (user, context) => {
-        for (const turn of turns) await user.answer(program, ...turn);
-        context.diagnostic(await user.checkTurns(route));
-    });
-}
-
-/** A repository in the user's folder, and one more change of it. */
-function change(user, n) {
-    const git = (...args) => execFileSync("git", ["-c", "user.name=Ann", "-c", "user.email=ann@localhost", ...args], {cwd: join(user.home, "work"), env: user.env});
-    if (n === 0) git("init", "-q");
-    writeFileSync(join(user.home, "work", `committed-${n}.txt`), "x");
-    git("add", ".");
-    git("commit", "-q", "-m", `change ${n}`);
-    writeFileSync(join(user.home, "work", `new-${n}.txt`), "x");
-}
-
-// Each session has its own git status; Claude Code sends it before 2,000 constant tokens.
-for (const [name, program, turn, route] of [["codex", CODEX, CODEX_TURNS[0], "/v1/responses"], ["claude code", CLAUDE, CLAUDE_TURNS[0], "/v1/messages"]])
-    session(name + ": another session in the same project", program, () => Server.startScripted(), async (user, context) => {
-        for (const n of [0, 1, 2]) {
-            change(user, n);
-            assert.equal(await user.answer(program, ...turn), ANSWER);
+for (const agent of AGENTS) {
+    session(agent, "five turns compute what is new", (agent, user) => Server.startTurns(scriptOf(agent, user).answers), async ({agent, user, server, recorder,
+                                                                                                                               context}) => {
+        const {answers, questions} = scriptOf(agent, user);
+        for (const [n, [question, mark, last]] of questions.entries()) {
+            recorder.turn = n;
+            assert.ok((await user.answer(agent.command, agent.turn(n, `${question} ${MARKS[mark]}`))).includes(answers[last]), "the answer after its calls");
         }
-        const [third, second] = await user.requestsOf(route);
-        for (const {prompt_tokens, cached_tokens} of [second, third]) {
-            assert.ok(prompt_tokens - cached_tokens <= 600, `${prompt_tokens - cached_tokens} of ${prompt_tokens} tokens were computed`);
-            context.diagnostic(`${prompt_tokens - cached_tokens} of ${prompt_tokens} prompt tokens computed`);
+        const requests = await measured(server, recorder);
+        for (const r of requests) context.diagnostic(row(r));
+        const main = requests.filter((r) => r.kind === requests.at(-1).kind || r.prompt > 8000);
+        assert.ok(main.length >= 8, "five turns, three of them with calls");
+        const seen = new Set();
+        for (const r of requests) {
+            if (seen.has(r.kind)) assert.ok(r.computed <= r.added + ALLOWED, row(r));
+            seen.add(r.kind);
         }
     });
-
-session("codex: a context that is too small", CODEX, () => Server.startDefault(), async (user) => {
-    const first = await user.run(CODEX, ...CODEX_TURNS[0]);
-    assert.equal(first.status, 1);
-    assert.match(first.errors, /ran out of room in the model's context window/);
-    const second = await user.run(CODEX, ...CODEX_TURNS[1]);
-    assert.match(second.errors, /Context window exceeded while compacting/, "it compacts the conversation before the next turn");
-});
-
-session("claude code: a context that is too small", CLAUDE, () => Server.startDefault(), async (user) => {
-    const {status, out} = await user.run(CLAUDE, ...CLAUDE_TURNS[0]);
-    assert.equal(status, 1);
-    assert.match(out, /^Prompt is too long .* \(limit 2048\)/, "it has read both numbers of the error");
-});
+}
