@@ -13,11 +13,12 @@ import {KEY, MARKS, Server} from "./reprise_server.mjs";
 
 const packages = join(process.env.REPRISE_AGENTS ?? "", "node_modules");
 const ALLOWED = 64; // computed tokens of a request beside its new ones: a block of the KV cache
+const OF_ANOTHER = 512; // of the first request of another conversation: its question, and what names the conversation
 
 const call = (name, args) => `<tool_call>\n${JSON.stringify({name, arguments: args})}\n</tool_call>`;
 
-/** command: the program and its first arguments. turn(n, text): the arguments of turn n, from 0. read(path), shell(command): a call. fresh: of a new
- * conversation. parallel: it runs two calls of an answer. */
+/** command: the program and its first arguments. turn(n, text): the arguments of turn n, from 0. read(path), shell(command): a call. search(word): one that may
+ * stand beside another one in an answer. */
 const AGENTS = [
     {
         name: "codex",
@@ -32,7 +33,7 @@ const AGENTS = [
         turn: (n, text) => n === 0 ? ["-p", text] : ["-p", "--continue", text],
         read: (path) => call("Read", {file_path: path}),
         shell: (command) => call("Bash", {command, description: "Show a file"}),
-        parallel: true,
+        search: (word) => call("Bash", {command: "echo " + word, description: "Show a word"}),
     },
     {
         name: "opencode",
@@ -40,21 +41,21 @@ const AGENTS = [
         turn: (n, text) => n === 0 ? ["run", text] : ["run", "--continue", text],
         read: (path) => call("read", {filePath: path}),
         shell: (command) => call("bash", {command}),
-        parallel: true,
+        search: (word) => call("bash", {command: "echo " + word}),
     },
     {
         name: "qwen code",
         command: [process.execPath, join(packages, "@qwen-code", "qwen-code", "cli-entry.js")],
         turn: (n, text) => n === 0 ? ["--auth-type", "openai", "-p", text] : ["--auth-type", "openai", "--continue", "-p", text],
         read: (path) => call("read_file", {file_path: path}),
-        parallel: true,
+        search: (word) => call("grep_search", {pattern: word}),
     },
     {
         name: "gemini cli",
         command: [process.execPath, join(packages, "@google", "gemini-cli", "bundle", "gemini.js")],
         turn: (n, text) => n === 0 ? ["-p", text] : ["--resume", "latest", "-p", text],
         read: (path) => call("read_file", {file_path: path}),
-        parallel: true,
+        search: (word) => call("grep_search", {pattern: word}),
     },
 ];
 
@@ -63,13 +64,14 @@ class User {
     constructor(url) {
         this.home = mkdtempSync(join(tmpdir(), "reprise-agents-"));
         this.work = join(this.home, "work");
-        for (const folder of [".codex", ".config/opencode", "work"]) mkdirSync(join(this.home, folder), {recursive: true});
+        for (const folder of [".codex", ".config/opencode", ".gemini", "work"]) mkdirSync(join(this.home, folder), {recursive: true});
         writeFileSync(join(this.home, ".codex", "config.toml"), `model_provider = "reprise"\n[model_providers.reprise]\nname = "Reprise"\n` +
                       `base_url = "${url}/v1"\nenv_key = "REPRISE_KEY"\n`);
         const provider = {npm: "@ai-sdk/openai-compatible", options: {baseURL: url + "/v1", apiKey: KEY}, models: {default: {}}};
         writeFileSync(join(this.home, ".config", "opencode", "opencode.json"), JSON.stringify({model: "reprise/default", provider: {reprise: provider}}));
-        // IS_SANDBOX: Claude Code as root, in containers
-        this.env = {PATH: process.env.PATH, HOME: this.home, IS_SANDBOX: "1", REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY,
+        writeFileSync(join(this.home, ".gemini", "settings.json"), JSON.stringify({security: {auth: {selectedType: "gemini-api-key"}}}));
+        // IS_SANDBOX: Claude Code as root, in containers. Without the last two opencode waits for a list of other models, and Gemini asks a person.
+        this.env = {PATH: process.env.PATH, HOME: this.home, IS_SANDBOX: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", GEMINI_CLI_TRUST_WORKSPACE: "true", REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY,
                     OPENAI_BASE_URL: url + "/v1", OPENAI_API_KEY: KEY, OPENAI_MODEL: "default", GOOGLE_GEMINI_BASE_URL: url, GEMINI_API_KEY: KEY};
     }
 
@@ -104,8 +106,8 @@ class User {
 /** What the model says, and what the user asks in each turn: MARKS[i] in a prompt makes answer i due. */
 function scriptOf(agent, user) {
     const notes = user.write("notes.txt", `Tom had a red ball. ${MARKS[1]}\n`), more = user.write("more.txt", `It was in the garden. ${MARKS[4]}\n`);
-    const town = user.write(`town${MARKS[6]}.txt`, "The town has a river.\n"), river = user.write("river.txt", `The river has a bridge. ${MARKS[7]}\n`);
-    const both = agent.parallel ? agent.read(town) + "\n" + agent.read(river) : agent.read(river);
+    const river = user.write("river.txt", `The river has a bridge. ${MARKS[7]}\n`);
+    const both = (agent.search ? agent.search(MARKS[6]) + "\n" : "") + agent.read(river);
     return {
         answers: [agent.read(notes), "Tom had a red ball.", "Yes, it was red.", agent.shell ? agent.shell("cat more.txt") : agent.read(more),
                   "It was in the garden.", "I will look.\n" + both, "", "There is a bridge.", "That is all."],
@@ -113,7 +115,7 @@ function scriptOf(agent, user) {
     };
 }
 
-/** Requests of a conversation and of those beside it (titles, memories), oldest first, each with the one of the same system text before it. */
+/** Requests, oldest first, each compared with the one of the same system text before it. */
 async function measured(server, recorder) {
     const reply = await fetch(server.url + "/v1/requests?limit=512", {headers: {Authorization: "Bearer " + KEY}});
     const reports = new Map((await reply.json()).data.map((r) => [r.id, r])), last = new Map(), found = [];
@@ -128,7 +130,14 @@ async function measured(server, recorder) {
     return found;
 }
 
-const row = (r) => `turn ${r.turn + 1}: prompt ${r.prompt}, cached ${r.cached}, computed ${r.computed}, new ${r.added}, answer ${r.answer} (${r.kind}, ${r.id})`;
+/** Without requests beside the conversation, which have other system texts: for a title, a memory, a choice of the model. */
+function ofConversation(requests) {
+    const n = new Map();
+    for (const {kind} of requests) n.set(kind, (n.get(kind) ?? 0) + 1);
+    return requests.filter((r) => n.get(r.kind) === Math.max(...n.values()));
+}
+
+const row = (r) => `turn ${r.turn}: prompt ${r.prompt}, cached ${r.cached}, computed ${r.computed}, new ${r.added}, answer ${r.answer} (${r.kind}, ${r.id})`;
 
 /** A test whose server and user end with it. */
 function session(agent, name, start, body) {
@@ -149,21 +158,48 @@ function session(agent, name, start, body) {
 }
 
 for (const agent of AGENTS) {
-    session(agent, "five turns compute what is new", (agent, user) => Server.startTurns(scriptOf(agent, user).answers), async ({agent, user, server, recorder,
-                                                                                                                               context}) => {
+    const start = (agent, user) => Server.startTurns(scriptOf(agent, user).answers);
+    session(agent, "five turns compute what is new", start, async ({agent, user, server, recorder, context}) => {
         const {answers, questions} = scriptOf(agent, user);
         for (const [n, [question, mark, last]] of questions.entries()) {
-            recorder.turn = n;
-            assert.ok((await user.answer(agent.command, agent.turn(n, `${question} ${MARKS[mark]}`))).includes(answers[last]), "the answer after its calls");
+            recorder.turn = n + 1;
+            const out = await user.answer(agent.command, agent.turn(n, `${question} ${MARKS[mark]}`));
+            assert.ok(out.includes(answers[last]), `the answer after its calls, not ${out}`);
         }
-        const requests = await measured(server, recorder);
+        recorder.turn = "another conversation";
+        await user.answer(agent.command, agent.turn(0, `Was it red? ${MARKS[2]}`));
+        const requests = await measured(server, recorder), conversation = ofConversation(requests);
         for (const r of requests) context.diagnostic(row(r));
-        const main = requests.filter((r) => r.kind === requests.at(-1).kind || r.prompt > 8000);
-        assert.ok(main.length >= 8, "five turns, three of them with calls");
-        const seen = new Set();
-        for (const r of requests) {
-            if (seen.has(r.kind)) assert.ok(r.computed <= r.added + ALLOWED, row(r));
-            seen.add(r.kind);
-        }
+        assert.ok(conversation.length >= 9, "five turns, three of them with calls, and the first one of another conversation");
+        const other = conversation.pop();
+        for (const r of conversation.slice(1)) assert.ok(r.computed <= r.added + ALLOWED, row(r));
+        assert.equal(other.turn, recorder.turn);
+        assert.ok(other.computed <= OF_ANOTHER, row(other));
     });
 }
+
+// 2,000 positions are what this model was trained for: what it says after tens of thousands is noise, of a random length.
+for (const agent of AGENTS.slice(0, 2)) {
+    session(agent, "the bundled model", () => Server.startDefault("--ctx", "131072"), async ({agent, user, server, recorder, context}) => {
+        for (const n of [0, 1]) await user.answer(agent.command, agent.turn(n, "Say hello"));
+        const [first, second, ...others] = await measured(server, recorder);
+        assert.equal(others.length, 0, "a request a turn: none was repeated");
+        assert.ok(first.prompt > 10000, "the agent's tools and instructions are in the prompt");
+        assert.ok(second.computed <= second.added + ALLOWED, row(second));
+        context.diagnostic(row(second));
+    });
+}
+
+session(AGENTS[0], "a context that is too small", () => Server.startDefault(), async ({agent, user}) => {
+    const first = await user.run(agent.command, agent.turn(0, "Say hello"));
+    assert.equal(first.status, 1);
+    assert.match(first.errors, /ran out of room in the model's context window/);
+    const second = await user.run(agent.command, agent.turn(1, "Say it again"));
+    assert.match(second.errors, /Context window exceeded while compacting/, "it compacts the conversation before the next turn");
+});
+
+session(AGENTS[1], "a context that is too small", () => Server.startDefault(), async ({agent, user}) => {
+    const {status, out} = await user.run(agent.command, agent.turn(0, "Say hello"));
+    assert.equal(status, 1);
+    assert.match(out, /^Prompt is too long .* \(limit 2048\)/, "it has read both numbers of the error");
+});
