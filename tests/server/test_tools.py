@@ -310,6 +310,19 @@ class Gemini(Tools):
         self.assertEqual(self.generate("countTokens", contents=contents).json["totalTokens"], used["promptTokenCount"])
         self.assertEqual(self.generate(contents=contents, calling={"mode": "NONE"}).status, 200)
 
+    def test_repeated_parts(self):
+        """gemini-cli repeats responses when it resumes a session: with the same id and content they are one, with another content they are two."""
+
+        def tokens(*responses):
+            contents = [{"role": "user", "parts": [{"text": "What time is it?"}]},
+                        {"role": "model", "parts": [{"functionCall": {"id": i, "name": "time", "args": {"zone": "utc"}}} for i in ("1", "2")]},
+                        {"role": "user", "parts": [{"functionResponse": {"id": i, "name": "time", "response": {"now": now}}} for i, now in responses]}]
+            return self.generate("countTokens", contents=contents).json["totalTokens"]
+
+        once = tokens(("1", "noon"), ("2", "noon"))
+        self.assertEqual(tokens(("1", "noon"), ("2", "noon"), ("1", "noon"), ("2", "noon"), ("1", "noon")), once)
+        self.assertGreater(tokens(("1", "noon"), ("2", "noon"), ("1", "one")), once)
+
     def test_refused(self):
         for fields, says in (({"tools": [{"googleSearch": {}}]}, "googleSearch"), ({"calling": {"mode": "SOME"}}, "SOME"),
                              ({"calling": {"mode": "ANY", "allowedFunctionNames": ["x"]}}, "'x'"),

@@ -57,6 +57,18 @@ static void add_thoughts(generation *gen, const json_t *parts, server_problem *p
     }
 }
 
+/* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli (0.61) repeats them each time that it resumes a
+ * session; every copy would change the prompt before what is new. */
+static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key, const char *snake, const json_t *value) {
+    const char *id = json_string_value(json_object_get(value, "id"));
+    for (size_t j = i > 64 ? i - 64 : 0; id && j < i; j++) {
+        const json_t *other = gemini_tools_either(json_array_get(parts, j), key, snake);
+        const char *other_id = json_string_value(json_object_get(other, "id"));
+        if (other_id && strcmp(id, other_id) == 0 && json_equal(value, other)) return true;
+    }
+    return false;
+}
+
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
 static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
@@ -65,7 +77,7 @@ static void gemini_tools_each(generation *gen, const json_t *parts, const char *
         char prefix[96];
         const json_t *value = gemini_tools_either(json_array_get(parts, i), key, snake);
         snprintf(prefix, sizeof(prefix), "%.40s.parts[%zu].%.24s.", name, i, key);
-        if (!value) continue;
+        if (!value || gemini_tools_repeated(parts, i, key, snake, value)) continue;
         if (json_is_object(value)) add(gen, value, prefix, p);
         else server_fail(p, SERVER_INVALID, name, "'%s' is not an object", prefix);
     }
