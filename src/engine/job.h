@@ -77,9 +77,8 @@ typedef struct job_request {
     pml_document *document;
     int32_t raised;    /* quality steps by which the auditor raised its schema (audit.h) */
     base_key before;   /* of a conversation: a name of the tokens before its answer (pml_plan.opened); */
-    span_reader reader; /* who uses and adds KV: its session, and how long it asks to keep that */
-    base_key before;   /* of a conversation: a name of the messages before its answer; */
     bool remembers;    /* the answer is remembered as tokens (conversation.c) */
+    span_reader reader; /* who uses and adds KV: its session, and how long it asks to keep that */
     int32_t dropped;   /* messages that truncation left out */
     uint64_t submitted_us, planned_us; /* planned_us: duration of planning */
     uint64_t deadline_us;              /* 0: none */
