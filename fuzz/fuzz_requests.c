@@ -72,7 +72,7 @@ static void check_ask(const generation *a) {
         check(a->bias[i].token >= 0 && (fabsf(a->bias[i].bias) <= 1000 || a->bias[i].bias == -INFINITY));
     for (size_t i = 0; i < a->n_messages; i++)
         check((unsigned)a->messages[i].role < RP_N_ROLES && strlen(a->messages[i].text) == a->messages[i].n);
-    check(a->n_marked <= a->n_messages);
+    for (int k = 0; k < SERVER_N_MARKS; k++) check(a->marked[k].n_messages <= a->n_messages);
     for (size_t i = 0; i < a->n_parts; i++) {
         const server_part *part = &a->parts[i];
         check(part->message < a->n_messages && part->begin <= part->end && part->end <= a->messages[part->message].n);
@@ -96,7 +96,7 @@ static void check_prepared(const generation *a) {
         check(a->messages[a->reasonings[i].message].role == RP_ROLE_ASSISTANT);
         check(i == 0 || a->reasonings[i - 1].message <= a->reasonings[i].message);
     }
-    check(a->n_marked <= a->n_messages);
+    for (int k = 0; k < SERVER_N_MARKS; k++) check(a->marked[k].n_messages <= a->n_messages);
 }
 
 /* The request as an answer: the text found in it must add up to all of it. */

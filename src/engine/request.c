@@ -157,7 +157,8 @@ static uint64_t session_number(const base_key *salt, const char *name) {
 static span_reader request_reader(const rp_job *c, const rp_request *o) {
     const bool is_subagent = o->parent_session && o->parent_session[0];
     const uint64_t session = session_number(&c->salt, o->session);
-    const eviction_rank rank = session == 0 ? EVICTION_ONE_OFF : is_subagent ? EVICTION_SUBAGENT : EVICTION_RUNNING;
+    const eviction_rank rank = session == 0 ? EVICTION_ONE_OFF : is_subagent ? EVICTION_SUBAGENT
+                                                                             : EVICTION_RUNNING;
     return (span_reader){.who = {session, rank}, .keep_s = o->retain_s};
 }
 

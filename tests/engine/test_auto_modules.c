@@ -330,8 +330,10 @@ static void the_auditor_stops_them(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_passage_is_reused_from_its_third_use_on), cmocka_unit_test(plain_requests_neither_teach_nor_learn),
-        cmocka_unit_test(tenants_share_no_modules),                  cmocka_unit_test(modules_are_kept_on_disk),
+        cmocka_unit_test(a_passage_is_reused_from_its_third_use_on),
+        cmocka_unit_test(plain_requests_neither_teach_nor_learn),
+        cmocka_unit_test(tenants_share_no_modules),
+        cmocka_unit_test(modules_are_kept_on_disk),
         cmocka_unit_test(the_auditor_stops_them),
     };
     return cmocka_run_group_tests_name("auto modules", tests, open_model, close_model);

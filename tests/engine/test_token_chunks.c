@@ -114,7 +114,8 @@ static base_key key_of(uint32_t number) {
 }
 
 static void a_table_counts_and_forgets_the_oldest(void **state) {
-    enum { FEW = 1000, MANY = 4 * CHUNK_INDEX_SETS * CHUNK_INDEX_WAYS };
+    enum { FEW = 1000,
+           MANY = 4 * CHUNK_INDEX_SETS * CHUNK_INDEX_WAYS };
     chunk_index *x = chunk_index_new();
     (void)state;
     assert_non_null(x);

@@ -23,10 +23,10 @@
 #include "engine/observer.h"
 #include "engine/reuse/chunk_index.h"
 
-#define AUTO_LINK 32          /* first tokens of a chunk that are computed in their new context */
-#define AUTO_LEAST_REUSED 32  /* tokens of a run: below it, views cost more than they save */
-#define AUTO_USES 2           /* computations of a chunk until it is prefilled as a module */
-#define AUTO_TASKS 16         /* prefills of modules that wait or run; further ones are submitted when the chunk is computed again */
+#define AUTO_LINK 32         /* first tokens of a chunk that are computed in their new context */
+#define AUTO_LEAST_REUSED 32 /* tokens of a run: below it, views cost more than they save */
+#define AUTO_USES 2          /* computations of a chunk until it is prefilled as a module */
+#define AUTO_TASKS 16        /* prefills of modules that wait or run; further ones are submitted when the chunk is computed again */
 
 /* Of a job with RP_REUSE_AUTO. Zero-initialise. */
 typedef struct job_auto {

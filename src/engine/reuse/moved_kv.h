@@ -22,10 +22,10 @@
 typedef struct moved_run {
     span_path path; /* of the KV: its tokens [from, from + n) */
     int32_t from, n;
-    int32_t first;  /* index of the first one in the whole prompt's tokens; */
-    int32_t pos, shift; /* its position, and the shift of the views */
+    int32_t first;        /* index of the first one in the whole prompt's tokens; */
+    int32_t pos, shift;   /* its position, and the shift of the views */
     int32_t n_recomputed; /* tokens before it that are computed for its sake */
-    int32_t at;     /* index of the next token in the job's tokens, once they are removed */
+    int32_t at;           /* index of the next token in the job's tokens, once they are removed */
     bool has_key;
     base_key key;   /* of the root of what follows */
     size_t n_views; /* in the context, once they are added */
@@ -35,10 +35,10 @@ typedef struct moved_run {
 typedef struct job_moved {
     moved_run *runs;
     int32_t n_runs, cap_runs;
-    int32_t n;       /* tokens of all runs; 0: none */
-    int32_t n_added; /* runs with views in the context */
+    int32_t n;        /* tokens of all runs; 0: none */
+    int32_t n_added;  /* runs with views in the context */
     int32_t n_turned; /* runs after which the job's path goes on */
-    int32_t *tokens; /* [n] the removed tokens; NULL: none are removed */
+    int32_t *tokens;  /* [n] the removed tokens; NULL: none are removed */
 } job_moved;
 
 /* Adds a run, which takes the path over on success; later ones are further back in the prompt. NULL: no memory. */

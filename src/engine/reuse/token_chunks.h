@@ -16,13 +16,15 @@
 
 #include <stdint.h>
 
-#define TOKEN_CHUNK_LEAST 64  /* tokens; messages may be shorter */
-#define TOKEN_CHUNK_LONG 512  /* from here on any token may be a border */
+#define TOKEN_CHUNK_LEAST 64 /* tokens; messages may be shorter */
+#define TOKEN_CHUNK_LONG 512 /* from here on any token may be a border */
 #define TOKEN_CHUNK_MOST 2048
-#define TOKEN_CHUNK_HEADER 8  /* tokens of a message's header, at most; a longer one counts as text */
+#define TOKEN_CHUNK_HEADER 8 /* tokens of a message's header, at most; a longer one counts as text */
 
 /* What a token of the vocabulary is to the chunker. */
-typedef enum token_class { TOKEN_CLASS_TEXT, TOKEN_CLASS_LINE_END, TOKEN_CLASS_CONTROL } token_class;
+typedef enum token_class { TOKEN_CLASS_TEXT,
+                           TOKEN_CLASS_LINE_END,
+                           TOKEN_CLASS_CONTROL } token_class;
 
 /* Writes the ends (exclusive) of the chunks of tokens[0..n), ascending; the first chunk begins at 0. classes: a token_class for each id of
  * the vocabulary. ends has room for n numbers. Returns their number. O(n). */

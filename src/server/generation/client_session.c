@@ -18,16 +18,16 @@ typedef struct session_headers {
 #define FINAL_HEADER "x-dynamo-session-final"
 
 static const session_headers known[] = {
-    {"x-dynamo-session-id", NULL, "x-dynamo-parent-session-id"},                                  /* NVIDIA Dynamo, normalised */
-    {"x-claude-code-session-id", "x-claude-code-agent-id", "x-claude-code-parent-agent-id"},      /* Claude Code */
-    {"thread-id", NULL, "x-codex-parent-thread-id"},                                              /* Codex */
-    {"session_id", NULL, "x-codex-parent-thread-id"},                                             /* Codex, older */
+    {"x-dynamo-session-id", NULL, "x-dynamo-parent-session-id"},                             /* NVIDIA Dynamo, normalised */
+    {"x-claude-code-session-id", "x-claude-code-agent-id", "x-claude-code-parent-agent-id"}, /* Claude Code */
+    {"thread-id", NULL, "x-codex-parent-thread-id"},                                         /* Codex */
+    {"session_id", NULL, "x-codex-parent-thread-id"},                                        /* Codex, older */
     {"session-id", NULL, "x-codex-parent-thread-id"},
     {"conversation_id", NULL, NULL},
-    {"x-session-id", NULL, "x-parent-session-id"},                                                /* opencode */
+    {"x-session-id", NULL, "x-parent-session-id"}, /* opencode */
     {"x-opencode-session", NULL, "x-parent-session-id"},
     {"x-session-affinity", NULL, "x-parent-session-id"},
-    {"x-qwen-code-session-id", NULL, NULL},                                                       /* qwen-code */
+    {"x-qwen-code-session-id", NULL, NULL}, /* qwen-code */
 };
 
 /* The hash of a name; "": none, or one that is too long. */
@@ -53,7 +53,8 @@ static bool session_read_headers(server_request *x) {
         if (!session) continue;
         const char *parent = session_header(x, known[i].parent);
         session_name(x->gen.session, child ? child : session);
-        session_name(x->gen.parent_session, parent ? parent : child ? session : NULL);
+        session_name(x->gen.parent_session, parent ? parent : child ? session
+                                                                    : NULL);
         return true;
     }
     return false;
@@ -64,7 +65,8 @@ static const char *text_in(const json_t *object, const char *name) { return json
 /* Claude Code names its session at the end of metadata.user_id; other user ids name people. */
 static const char *session_in_user(const json_t *metadata) {
     const char *user = text_in(metadata, "user_id"), *session = user ? strstr(user, "session_") : NULL;
-    return session ? session : user && strstr(user, "\"session_id\"") ? user : NULL;
+    return session ? session : user && strstr(user, "\"session_id\"") ? user
+                                                                      : NULL;
 }
 
 static void session_read_fields(server_request *x) {
@@ -84,7 +86,8 @@ void client_session_read(server_request *x) {
 bool client_session_each_header(bool (*fn)(void *user, const char *name), void *user) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(known); i++)
         for (int k = 0; k < 3; k++) {
-            const char *name = k == 0 ? known[i].session : k == 1 ? known[i].child : known[i].parent;
+            const char *name = k == 0 ? known[i].session : k == 1 ? known[i].child
+                                                                  : known[i].parent;
             bool again = !name;
             for (size_t j = 0; j < i && !again; j++) again = known[j].parent && k == 2 && strcmp(known[j].parent, name) == 0;
             if (!again && !fn(user, name)) return false;

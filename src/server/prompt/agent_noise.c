@@ -10,9 +10,9 @@
 #include "server/generation/tools.h"
 #include "server/prompt/volatile_text.h"
 
-#define MAX_LINE_BYTES 400     /* a longer line is a paragraph and is not moved */
-#define MAX_PIECE_BYTES 65536  /* of several lines: a git status, a list of memories */
-#define MAX_SYSTEMS 16         /* leading system messages that are examined */
+#define MAX_LINE_BYTES 400      /* a longer line is a paragraph and is not moved */
+#define MAX_PIECE_BYTES 65536   /* of several lines: a git status, a list of memories */
+#define MAX_SYSTEMS 16          /* leading system messages that are examined */
 #define MAX_SEARCHED_BYTES 1024 /* of a piece, for hints */
 
 /* ---- the rules ---- */
@@ -27,9 +27,9 @@ typedef enum noise_shape {
 typedef struct noise_rule {
     const char *name; /* the agent, and what it is */
     noise_shape shape;
-    bool is_dropped;    /* else it moves */
-    bool begins_block;  /* only at the beginning of a block */
-    const char *within; /* only in the lines after one that begins so, up to an empty one */
+    bool is_dropped;                /* else it moves */
+    bool begins_block;              /* only at the beginning of a block */
+    const char *within;             /* only in the lines after one that begins so, up to an empty one */
     const char *begin, *next, *end; /* next and end: without the spaces around a line; NULL: any */
 } noise_rule;
 
@@ -67,14 +67,13 @@ static const noise_rule any_line = {"volatile line", NOISE_LINE, .begin = ""};
 
 /* Blocks that agents put before the first question: each is a part of its own, or the whole message. */
 typedef struct noise_block {
-    const char *name;  /* of a rule: the block moves after the constant ones; NULL: it is constant */
-    const char *begin, *end; /* of the block */
+    const char *name;             /* of a rule: the block moves after the constant ones; NULL: it is constant */
+    const char *begin, *end;      /* of the block */
     const char *line_name, *line; /* a line in it that moves; NULL: none */
 } noise_block;
 
 static const noise_block blocks[] = {
-    {.name = "claude-code: git status", .end = "</system-reminder>",
-     .begin = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
+    {.name = "claude-code: git status", .end = "</system-reminder>", .begin = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
     {.begin = "<system-reminder>\n", .end = "</system-reminder>"},
     {.name = "codex: environment", .begin = "<environment_context>\n", .end = "</environment_context>"},
     {.begin = "# AGENTS.md instructions for ", .end = "</INSTRUCTIONS>"},
@@ -299,9 +298,9 @@ static bool is_blank(const char *s, size_t n) {
 typedef struct noise_moves {
     generation *gen;
     rp_agent_noise mode;
-    size_t n_systems;   /* leading ones */
-    base_buffer facts;  /* of agents */
-    base_buffer lines;  /* of any client */
+    size_t n_systems;  /* leading ones */
+    base_buffer facts; /* of agents */
+    base_buffer lines; /* of any client */
     server_problem *p;
 } noise_moves;
 
