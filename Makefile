@@ -49,7 +49,7 @@ test-python: all ## run the tests of the Python package, 10,000 random programs 
 test-arm: ## build the kernels for AArch64 and test them under qemu (about five minutes)
 	@tools/test_arm
 
-test-clients: all ## test the server with the official OpenAI, Anthropic, Gemini and Ollama clients, Codex and Claude Code (LATEST=1: the newest of each; node and npm; downloads from npm's registry on first use)
+test-clients: all ## test the server with the official OpenAI, Anthropic, Gemini and Ollama clients and five agents (LATEST=1: the newest of each; node and npm; downloads from npm's registry on first use)
 	@LATEST=$(LATEST) tests/clients/run
 
 test-clients-python: all ## test the server with Debian's python3-openai and python3-anthropic, in the lab if they are not installed

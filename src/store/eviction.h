@@ -100,8 +100,8 @@ void eviction_expire(eviction *e, uint32_t item);
 /* May the item be evicted now? For instance, not while it is referenced. */
 typedef bool (*eviction_may_go)(void *user, uint32_t item);
 /* The item of a group, or of all (EVICTION_NONE), with the lowest priority that has no children, is not pinned, and
- * that may_go permits (NULL: all); a kept one only if there is no other. EVICTION_NONE: there is none. Does not evict it. An item that may_go refuses gets
- * the priority of a use now, without a count: referenced items are not offered each time. */
+ * that may_go permits (NULL: all); a kept one only if there is no other. EVICTION_NONE: there is none. Does not evict
+ * it. An item that may_go refuses gets the priority of a use now, without a count: referenced items are not offered each time. */
 uint32_t eviction_victim(eviction *e, uint32_t group, eviction_may_go may_go, void *user);
 
 /* Would an absent item, added now, be kept longer than a present one (eviction_victim)? An item in the ghost list

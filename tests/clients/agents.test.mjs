@@ -2,7 +2,7 @@
 // Agents with their default settings but for the address and the key: in sessions of five turns, each a process of its own, with a model that answers
 // by a script and calls their tools; then with the bundled model, and with a context that is too small for them.
 import assert from "node:assert/strict";
-import {spawn} from "node:child_process";
+import {execFileSync, spawn} from "node:child_process";
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
 import {dirname, join} from "node:path";
@@ -17,8 +17,8 @@ const OF_ANOTHER = 512; // of the first request of another conversation: its que
 
 const call = (name, args) => `<tool_call>\n${JSON.stringify({name, arguments: args})}\n</tool_call>`;
 
-/** command: the program and its first arguments. turn(n, text): the arguments of turn n, from 0. read(path), shell(command): a call. search(word): one that may
- * stand beside another one in an answer. */
+/** command: the program and its first arguments. turn(n, text): the arguments of turn n, from 0. read(path), shell(command): a call. search(word):
+ * one that may be beside another one in an answer. */
 const AGENTS = [
     {
         name: "codex",
@@ -68,10 +68,12 @@ class User {
         writeFileSync(join(this.home, ".codex", "config.toml"), `model_provider = "reprise"\n[model_providers.reprise]\nname = "Reprise"\n` +
                       `base_url = "${url}/v1"\nenv_key = "REPRISE_KEY"\n`);
         const provider = {npm: "@ai-sdk/openai-compatible", options: {baseURL: url + "/v1", apiKey: KEY}, models: {default: {}}};
-        writeFileSync(join(this.home, ".config", "opencode", "opencode.json"), JSON.stringify({model: "reprise/default", provider: {reprise: provider}}));
+        const opencode = {model: "reprise/default", provider: {reprise: provider}};
+        writeFileSync(join(this.home, ".config", "opencode", "opencode.json"), JSON.stringify(opencode));
         writeFileSync(join(this.home, ".gemini", "settings.json"), JSON.stringify({security: {auth: {selectedType: "gemini-api-key"}}}));
-        // IS_SANDBOX: Claude Code as root, in containers. Without the last two opencode waits for a list of other models, and Gemini asks a person.
-        this.env = {PATH: process.env.PATH, HOME: this.home, IS_SANDBOX: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", GEMINI_CLI_TRUST_WORKSPACE: "true", REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY,
+        // Claude Code as root, in containers; opencode waits for a list of other models; gemini-cli asks a person.
+        const unattended = {IS_SANDBOX: "1", OPENCODE_DISABLE_MODELS_FETCH: "1", GEMINI_CLI_TRUST_WORKSPACE: "true"};
+        this.env = {...unattended, PATH: process.env.PATH, HOME: this.home, REPRISE_KEY: KEY, ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY,
                     OPENAI_BASE_URL: url + "/v1", OPENAI_API_KEY: KEY, OPENAI_MODEL: "default", GOOGLE_GEMINI_BASE_URL: url, GEMINI_API_KEY: KEY};
     }
 
@@ -111,7 +113,8 @@ function scriptOf(agent, user) {
     return {
         answers: [agent.read(notes), "Tom had a red ball.", "Yes, it was red.", agent.shell ? agent.shell("cat more.txt") : agent.read(more),
                   "It was in the garden.", "I will look.\n" + both, "", "There is a bridge.", "That is all."],
-        questions: [["What did Tom have?", 0, 1], ["Was it red?", 2, 2], ["Where was it?", 3, 4], ["What is in the town?", 5, 7], ["What else?", 8, 8]],
+        questions: [["What did Tom have?", 0, 1], ["Was it red?", 2, 2], ["Where was it?", 3, 4], ["What is in the town?", 5, 7],
+                    ["What else?", 8, 8]], // with its mark, and which answer ends the turn
     };
 }
 
@@ -137,11 +140,12 @@ function ofConversation(requests) {
     return requests.filter((r) => n.get(r.kind) === Math.max(...n.values()));
 }
 
-const row = (r) => `turn ${r.turn}: prompt ${r.prompt}, cached ${r.cached}, computed ${r.computed}, new ${r.added}, answer ${r.answer} (${r.kind}, ${r.id})`;
+const row = (r) => `turn ${r.turn}: prompt ${r.prompt}, cached ${r.cached}, computed ${r.computed}, new ${r.added}, answer ${r.answer} ` +
+    `(${r.kind}, ${r.id})`;
 
 /** A test whose server and user end with it. */
 function session(agent, name, start, body) {
-    test(`${agent.name}: ${name}`, {skip: existsSync(agent.command.at(-1)) ? false : "npm has not installed it"}, async (context) => {
+    test(`${agent.name}: ${name}`, {skip: agent.command.every((part) => existsSync(part)) ? false : "npm has not installed it"}, async (context) => {
         const recorder = await new Recorder().listen(), user = new User(recorder.url);
         let server;
         try {
@@ -175,6 +179,31 @@ for (const agent of AGENTS) {
         for (const r of conversation.slice(1)) assert.ok(r.computed <= r.added + ALLOWED, row(r));
         assert.equal(other.turn, recorder.turn);
         assert.ok(other.computed <= OF_ANOTHER, row(other));
+    });
+}
+
+/** A repository in the user's folder, and one more change of it. */
+function change(user, n) {
+    const who = ["-c", "user.name=Ann", "-c", "user.email=ann@localhost"];
+    const git = (...args) => execFileSync("git", [...who, ...args], {cwd: user.work, env: user.env});
+    if (n === 0) git("init", "-q");
+    user.write(`committed-${n}.txt`, "x");
+    git("add", ".");
+    git("commit", "-q", "-m", `change ${n}`);
+    user.write(`new-${n}.txt`, "x");
+}
+
+// Each conversation has its own git status; Claude Code sends it before 2,000 constant tokens.
+for (const agent of AGENTS.slice(0, 2)) {
+    session(agent, "other conversations in the same project", () => Server.startTurns(["Hello."]), async ({agent, user, server, recorder, context}) => {
+        for (const n of [0, 1, 2]) {
+            change(user, n);
+            assert.equal(await user.answer(agent.command, agent.turn(0, "Say hello " + MARKS[0])), "Hello.");
+        }
+        for (const r of (await measured(server, recorder)).slice(1)) {
+            assert.ok(r.computed <= 600, row(r));
+            context.diagnostic(row(r));
+        }
     });
 }
 

@@ -14,7 +14,6 @@ const INSTALLED = process.env.REPRISE_CLIENTS ?? join(SOURCE, "build", "clients"
 
 export const MODEL = "reprise-mini";
 export const QUESTION = "Tom had a red ball. What did Tom have?";
-export const ANSWER = "This town is known."; // of scripted models
 /** As in tests/server/scripted_turns.py. */
 export const MARKS = "\u0221\u0263\u0292\u0398\u03c9\u0416\u044e\u04a8\u04dc\u051a\u0554\u05e9";
 export const KEY = "the-key-of-these-tests-0001"; // may do everything
@@ -38,20 +37,12 @@ export class Server {
         return new Server().spawn("-m", join(SOURCE, "models", MODEL + ".gguf"), ...options);
     }
 
-    /** One with a long context whose answers are always ANSWER. */
-    static startScripted(...options) {
-        const server = new Server(), model = join(server.folder, "scripted.gguf");
-        execFileSync("python3", [join(SOURCE, "tests", "server", "scripted_model.py"), join(SOURCE, "models", MODEL + ".gguf"), model, "\u0120This",
-                                 "\u0120town", "\u0120is", "\u0120known", "."]);
-        return server.run(model, ...options);
-    }
-
     /** One with a long context that answers by a script: MARKS[i] in a prompt makes answers[i] due. No keys, every thread, as a user starts it. */
     static startTurns(answers, ...options) {
         const server = new Server(), model = join(server.folder, "turns.gguf"), script = join(server.folder, "script.json");
         writeFileSync(script, JSON.stringify(answers));
         execFileSync("python3", [join(SOURCE, "tests", "server", "scripted_turns.py"), PROGRAM, join(SOURCE, "models", MODEL + ".gguf"), model, script,
-                                 ...(process.env.REPRISE_TEMPLATE ? [process.env.REPRISE_TEMPLATE] : [])]);
+                                 ...(process.env.REPRISE_TEMPLATE ? [process.env.REPRISE_TEMPLATE] : [])]); // another chat template, by hand
         return server.spawn("-m", model, ...options);
     }
 

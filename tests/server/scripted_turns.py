@@ -4,8 +4,9 @@
 
     scripted_turns.py PROGRAM SOURCE OUT SCRIPT [TEMPLATE]
 
-SCRIPT is a JSON list of answers. MARKS[i], a letter that no prompt of an agent has, makes answer i due: the last of them that a prompt contains counts.
-So the user's question has a mark, and so has the file that a tool reads; one within an answer tells apart what looks the same before and after it.
+SCRIPT is a JSON list of answers. MARKS[i], a letter that no prompt of an agent has, makes answer i due; of those in a prompt the last in MARKS
+counts. So the user's question has a mark, and so has the file that a tool reads; one within an answer tells apart what looks the same before and
+after it.
 Without a mark the answer is empty. PROGRAM (build/reprise) tokenizes the
 answers: their tokens are those of their text. SOURCE gives the tokenizer, TEMPLATE the chat template.
 
@@ -13,7 +14,8 @@ One layer, residual dimensions in order: code of the token | 1 | strength of a m
 
     heads 0-2   attend each to the token so many positions before: constant queries, turned back by them, and constant keys
     head 3      attends to the strongest mark; its rotation is too slow to count
-    FFN         one unit for each token of the script: it is on if the mark and the tokens (the last one, three before it) are its own, and writes the code of its token
+    FFN         one unit for each token of the script: it is on if the mark and the tokens (the last one, three before it) are its own, and writes the
+                code of the next one
 """
 import itertools
 import json

@@ -208,6 +208,27 @@ class Rules(NoiseCase):
             self.assertEqual(self.rules(self.check_sessions("/v1beta/models/default:generateContent", first, second, "Today's date is Friday, October 2, 2026.")),
                              {rule})
 
+    def test_qwen_code(self):
+        """qwen-code 0.24.4 says the date before the last question, and only there: a copy of what its context says is left out, another date stays."""
+        def body(questions, context="Saturday, November 28, 2026", now="Saturday, November 28, 2026"):
+            attached = [reminder(RULES).rstrip(), reminder("This is the Qwen Code. We are setting up the context for our chat.\n"
+                                                           f"Today's date is {context}.\nMy operating system is: linux").rstrip()]
+            date = reminder(f"The current date is: {now}. Note: This is the authoritative current date \u2014 it may differ from the \"Today's date\" "
+                            "mentioned earlier in the conversation startup context.").rstrip()
+            messages = [{"role": "system", "content": SKILLS}]
+            for i, question in enumerate(questions):
+                last = [date] if i + 1 == len(questions) else []
+                messages += [{"role": "user", "content": text_blocks(*(attached if i == 0 else []), *last, question)}, {"role": "assistant", "content": "Yes."}]
+            return {"messages": messages[:-1], "max_tokens": 9}
+
+        questions = ["Is it " + "very " * 30 + "red?", "Is it blue?", "Is it green?"]
+        for n in (1, 2, 3):
+            report = self.ask("/v1/chat/completions", body(questions[:n]))
+            self.assertLess(report["fresh_tokens"], 40 if n > 1 else 10000, report)
+            self.assertEqual(self.rules(report), {"qwen-code: date reminder", "qwen-code: date"})
+        report = self.ask("/v1/chat/completions", body(questions, now="Sunday, November 29, 2026"))
+        self.assertEqual(self.rules(report), {"qwen-code: date"})
+
     def test_blocks_stay_modules(self):
         """With reuse modular, blocks of the system text are modules; what was moved is text between them."""
         first, second = ({**claude_code(n), "reuse": "modular"} for n in (3, 4))

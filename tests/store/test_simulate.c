@@ -352,7 +352,8 @@ int main(void) {
         cmocka_unit_test(a_small_trace_worked_out_by_hand), cmocka_unit_test(costs_grow_with_the_position),
         cmocka_unit_test(scans),                            cmocka_unit_test(lru_and_lfu_agree_with_lists),
         cmocka_unit_test(nothing_beats_the_optimum),        cmocka_unit_test(no_cache_is_ever_too_full),
-        cmocka_unit_test(sessions_that_end_make_room), cmocka_unit_test(wrong_requests_are_refused),       cmocka_unit_test(failing_allocations_are_said),
+        cmocka_unit_test(sessions_that_end_make_room),      cmocka_unit_test(wrong_requests_are_refused),
+        cmocka_unit_test(failing_allocations_are_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,8 @@ static void add_thoughts(generation *gen, const json_t *parts, server_problem *p
     }
 }
 
-/* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli (0.61) repeats them each time that it resumes a
- * session; every copy would change the prompt before what is new. */
+/* Whether one of the 64 parts before part i is the same call or response: its id, and all else. gemini-cli 0.61 repeats responses each time that it
+ * resumes a session; every copy would change the prompt before what is new. */
 static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key, const char *snake, const json_t *value) {
     const char *id = json_string_value(json_object_get(value, "id"));
     for (size_t j = i > 64 ? i - 64 : 0; id && j < i; j++) {
@@ -72,7 +72,7 @@ static bool gemini_tools_repeated(const json_t *parts, size_t i, const char *key
 typedef void (*add_part)(generation *gen, const json_t *value, const char *prefix, server_problem *p);
 
 static void gemini_tools_each(generation *gen, const json_t *parts, const char *key, const char *snake, const char *name, add_part add,
-                 server_problem *p) {
+                              server_problem *p) {
     for (size_t i = 0; i < json_array_size(parts) && !p->kind; i++) {
         char prefix[96];
         const json_t *value = gemini_tools_either(json_array_get(parts, i), key, snake);

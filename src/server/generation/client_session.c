@@ -70,9 +70,10 @@ static const char *session_in_user(const json_t *metadata) {
 }
 
 static void session_read_fields(server_request *x) {
-    const json_t *root = x->gen.root, *metadata = json_object_get(root, "metadata"), *client = json_object_get(root, "client_metadata");
-    const char *const names[] = {text_in(root, "session_id"), text_in(metadata, "session_id"), session_in_user(metadata), text_in(client, "thread_id"),
-                                 text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
+    const json_t *root = x->gen.root, *metadata = json_object_get(root, "metadata");
+    const json_t *client = json_object_get(root, "client_metadata");
+    const char *const names[] = {text_in(root, "session_id"), text_in(metadata, "session_id"), session_in_user(metadata),
+                                 text_in(client, "thread_id"), text_in(root, "conversation_id"), text_in(root, "prompt_cache_key")};
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !x->gen.session[0]; i++) session_name(x->gen.session, names[i]);
     session_name(x->gen.parent_session, text_in(metadata, "parent_session_id"));
 }

@@ -14,6 +14,7 @@
 #define MAX_PIECE_BYTES 65536   /* of several lines: a git status, a list of memories */
 #define MAX_SYSTEMS 16          /* leading system messages that are examined */
 #define MAX_SEARCHED_BYTES 1024 /* of a piece, for hints */
+#define MAX_REMINDERS 4         /* of the date: clients send one */
 
 /* ---- the rules ---- */
 
@@ -73,7 +74,13 @@ typedef struct noise_block {
 } noise_block;
 
 static const noise_block blocks[] = {
-    {.name = "claude-code: git status", .end = "</system-reminder>", .begin = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
+    {.name = "claude-code: git status",
+     .end = "</system-reminder>",
+     .begin = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# gitStatus\n"},
+    {.begin = "<system-reminder>\nThis is the Qwen Code. We are setting up the context for our chat.\n",
+     .end = "</system-reminder>",
+     .line_name = "qwen-code: date",
+     .line = "Today's date is "},
     {.begin = "<system-reminder>\n", .end = "</system-reminder>"},
     {.name = "codex: environment", .begin = "<environment_context>\n", .end = "</environment_context>"},
     {.begin = "# AGENTS.md instructions for ", .end = "</INSTRUCTIONS>"},
@@ -409,6 +416,52 @@ static int settle_user(noise_moves *a, size_t m, const noise_opening *o) {
     return a->facts.len > 0 ? insert_lines(a->gen, m, at, &a->facts, a->p) : SERVER_FINE;
 }
 
+/* ---- reminders of the date ---- */
+
+/* qwen-code 0.24 puts the date before the last question of a conversation, and only there. The context that begins the conversation has it already. */
+#define DATE_RULE "qwen-code: date reminder"
+static const char date_reminder[] = "<system-reminder>\nThe current date is: ";
+static const char date_reminder_rest[] = ". Note: This is the authoritative current date";
+static const char date_reminder_end[] = "</system-reminder>";
+static const char date_line[] = "Today's date is ";
+
+/* The date in user message m, of the context of Qwen Code. NULL: it has none. */
+static const char *date_of_context(const rp_message *m, size_t *n) {
+    for (size_t at = 0; at < BASE_MIN(m->n, (size_t)MAX_PIECE_BYTES); at += line_bytes(m->text + at, m->n - at) + 1) {
+        const char *line = m->text + at;
+        *n = line_bytes(line, m->n - at);
+        if (*n > MAX_LINE_BYTES || !begins_with(line, *n, date_line) || line[*n - 1] != '.') continue;
+        *n -= strlen(date_line) + 1;
+        return line + strlen(date_line);
+    }
+    return NULL;
+}
+
+static bool is_date_reminder(const char *s, size_t n, const char *date, size_t n_date) {
+    const size_t head = strlen(date_reminder), tail = strlen(date_reminder_end);
+    return n <= head + n_date + MAX_LINE_BYTES && begins_with(s, n, date_reminder) && n > head + n_date && memcmp(s + head, date, n_date) == 0 &&
+           begins_with(s + head + n_date, n - head - n_date, date_reminder_rest) && memcmp(s + n - tail, date_reminder_end, tail) == 0;
+}
+
+/* Leaves out the parts of user messages that say what the first one, u, says. */
+static int drop_date_reminders(noise_moves *a, size_t u) {
+    generation *gen = a->gen;
+    size_t n_date = 0, n_dropped = 0;
+    const char *date = date_of_context(&gen->messages[u], &n_date);
+    for (size_t i = 0; date && i < gen->n_parts && n_dropped < MAX_REMINDERS && !a->p->kind;) {
+        const server_part part = gen->parts[i++];
+        const char *text = gen->messages[part.message].text;
+        noise_pieces found = {.most = 1};
+        if (gen->messages[part.message].role != RP_ROLE_USER || !is_date_reminder(text + part.begin, part.end - part.begin, date, n_date)) continue;
+        add_piece(&found, text, part.begin, part.end - part.begin, gen->messages[part.message].n, NULL, DATE_RULE);
+        note_piece(gen, DATE_RULE, part.message, text + part.begin, part.end - part.begin, true);
+        cut_pieces(gen, part.message, &found, a->p);
+        i--; /* the part is no more */
+        n_dropped++;
+    }
+    return (int)a->p->kind;
+}
+
 /* ---- all of it ---- */
 
 static size_t count_systems(const generation *gen) {
@@ -483,6 +536,7 @@ static int settle_conversation(noise_moves *a, bool template_tools) {
         if (u > 0 && join_systems(gen, u - 1, a->p)) return (int)a->p->kind;
     }
     a->n_systems = count_systems(gen);
+    if (has_user && drop_date_reminders(a, a->n_systems)) return (int)a->p->kind;
     for (size_t m = 0; m < BASE_MIN(a->n_systems, (size_t)MAX_SYSTEMS) && !a->p->kind; m++) settle_system(a, m);
     opening.pieces.most = SERVER_MAX_NOISE - gen->n_noise;
     if (a->p->kind) return (int)a->p->kind;
