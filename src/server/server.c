@@ -151,7 +151,8 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     if ((rc = api_keys_new(&s->keys, o->api_keys, err)) ||
         (rc = api_keys_limit_memory(s->keys, s->memory, request_memory_of_tenant(s->options.request_ram_bytes), err)) ||
         (rc = content_registry_new(&s->contents, err)) ||
-        (rc = response_registry_new(&s->responses, err)) || (rc = response_registry_new(&s->fingerprints, err)) || (rc = report_ring_new(&s->reports, err)) ||
+        (rc = response_registry_new(&s->responses, err)) || (rc = response_registry_new(&s->fingerprints, err)) ||
+        (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
         (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;

@@ -13,7 +13,8 @@
 /* Does the job's kind of request allow runs? */
 static bool may_use_runs(const rp_job *c) {
     const rp_request *o = &c->request->options;
-    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) && !c->adapter.adapter &&
+    return c->shares && c->plan->n_cached == 0 && !c->exact && model_is_movable(c->engine->model) && !model_is_encoder(c->engine->model) &&
+           !c->adapter.adapter &&
            !c->reduction.asked && !c->shift.asked && c->focus.most == 0 && o->shifted_reuse < 0 && o->pooling == RP_POOLING_OFF &&
            c->n_resumed == 0 && !prompt_logprobs_wanted(&c->prompt_logprobs) && c->n_runs == 1;
 }

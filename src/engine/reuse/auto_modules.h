@@ -7,7 +7,8 @@
  *   reused    at another place: the chunk's first AUTO_LINK tokens are computed, the others are views with a shift (moved_kv.h)
  *
  * The KV of a chunk depends on its tokens and the prompt's first token alone, not on the prompt that it was first seen in: a chunk has the same
- * bytes after eviction and in another engine. The first token gets the attention that a model gives to the beginning of any text (StreamingLLM; Xiao et al., 2024); link
+ * bytes after eviction and in another engine. The first token gets the attention that a model gives to the beginning of any text (StreamingLLM; Xiao
+ * et al., 2024); link
  * tokens get what it gives to the beginning of a passage (EPIC; Hu et al., 2024).
  *
  * The longest cached prefix is used first. What is computed after a run has a root that names all that is before it, so that the next turn of a

@@ -230,7 +230,8 @@ static json_t *counts_of(const rp_result *r) {
     const rp_timings *t = &r->timings;
     return json_pack("{s:s, s:I, s:I, s:i, s:i, s:I, s:i, s:I}", "done_reason", report_finish(r) == SERVER_FINISH_STOP ? "stop" : "length",
                      "total_duration", nanoseconds(t->ttft_ms + t->decode_ms), "load_duration", (json_int_t)0, "prompt_eval_count",
-                     (int)r->prompt_tokens, "prompt_eval_cached_count", (int)r->cached_tokens, "prompt_eval_duration", nanoseconds(t->ttft_ms - t->queue_ms), "eval_count", (int)r->n_tokens,
+                     (int)r->prompt_tokens, "prompt_eval_cached_count", (int)r->cached_tokens, "prompt_eval_duration",
+                     nanoseconds(t->ttft_ms - t->queue_ms), "eval_count", (int)r->n_tokens,
                      "eval_duration", nanoseconds(t->decode_ms));
 }
 

@@ -22,7 +22,8 @@ typedef enum noise_shape {
     NOISE_LINE,    /* a line that begins with `begin` */
     NOISE_EQUAL,   /* a line that is `begin` */
     NOISE_TAGGED,  /* lines from one that begins with `begin`, the next one with `next`, to one that is `end` */
-    NOISE_SECTION, /* lines from one that begins with `begin`, the next one with `next`, to the empty line after a line that is `end`, or to the end */
+    NOISE_SECTION, /* lines from one that begins with `begin`, the next one with `next`, to the empty line after a line that is `end`,
+        or to the end */
 } noise_shape;
 
 typedef struct noise_rule {
@@ -34,19 +35,22 @@ typedef struct noise_rule {
     const char *begin, *next, *end; /* next and end: without the spaces around a line; NULL: any */
 } noise_rule;
 
-/* Of system messages. Captured: claude-code 2.1.332 and older (2.0), opencode 1, openclaw, Open WebUI 0.6; tests/server/test_agent_noise.py has each. */
+/* Of system messages. Captured: claude-code 2.1.332 and older (2.0), opencode 1, openclaw,
+    Open WebUI 0.6; tests/server/test_agent_noise.py has each. */
 static const noise_rule system_rules[] = {
     {"claude-code: billing header", NOISE_LINE, .is_dropped = true, .begins_block = true, .begin = "x-anthropic-billing-header:"},
     {"claude-code: identity", NOISE_EQUAL, .begins_block = true, .begin = "You are Claude Code, Anthropic's official CLI for Claude."},
     {"claude-code: identity", NOISE_EQUAL, .begins_block = true,
      .begin = "You are Claude Code, Anthropic's official CLI for Claude, running within the Claude Agent SDK."},
     {"claude-code: identity", NOISE_EQUAL, .begins_block = true, .begin = "You are a Claude agent, built on Anthropic's Claude Agent SDK."},
-    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Primary working directory: "},
+    {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:",
+     .begin = " - Primary working directory: "},
     {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Is a git repository: "},
     {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Platform: "},
     {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - Shell: "},
     {"claude-code: environment", NOISE_LINE, .within = "You have been invoked in the following environment:", .begin = " - OS Version: "},
-    {"claude-code: git status", NOISE_SECTION, .begin = "gitStatus: This is the git status at the start of the conversation.", .end = "Recent commits:"},
+    {"claude-code: git status", NOISE_SECTION, .begin = "gitStatus: This is the git status at the start of the conversation.",
+     .end = "Recent commits:"},
     {"claude-code: date", NOISE_LINE, .begin = "Today's date is "},
     {"claude-code: environment", NOISE_TAGGED, .begin = "Here is useful information about the environment you are running in:", .next = "<env>",
      .end = "</env>"},
@@ -61,7 +65,8 @@ static const noise_rule system_rules[] = {
 };
 
 /* A system message of Claude Code's after the first user message: it moves to the end of the system messages, where it is constant text. */
-static const noise_rule system_message = {"claude-code: system message", .begin = "# Environment\nYou have been invoked in the following environment:"};
+static const noise_rule system_message = {"claude-code: system message",
+                                          .begin = "# Environment\nYou have been invoked in the following environment:"};
 
 /* With RP_AGENT_NOISE_ALL: lines of any client's. They stay in the system message. */
 static const noise_rule any_line = {"volatile line", NOISE_LINE, .begin = ""};
@@ -186,11 +191,13 @@ static size_t scan_line(noise_scan *s, size_t at, size_t begin, size_t end, cons
         if ((r->begins_block && at != begin) || (r->within && strcmp(r->within, heading) != 0) || (s->missed >> i & 1)) continue;
         const size_t n = noise_match(r, line, end - at);
         if (n > 0 && add_piece(s->found, s->text, at, n, end, r, r->name)) return n;
-        if (n == 0 && r->shape >= NOISE_TAGGED && begins_with(line, end - at, r->begin) && next_is(line, end - at, r->next)) s->missed |= UINT32_C(1) << i;
+        if (n == 0 && r->shape >= NOISE_TAGGED && begins_with(line, end - at, r->begin) && next_is(line, end - at, r->next))
+            s->missed |= UINT32_C(1) << i;
     }
     const size_t n = line_bytes(line, end - at);
     volatile_piece piece;
-    if (s->takes_lines && n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece)) add_piece(s->found, s->text, at, n, end, &any_line, any_line.name);
+    if (s->takes_lines && n <= MAX_LINE_BYTES && volatile_find(line, n, 0, &piece)) add_piece(s->found, s->text, at, n, end, &any_line,
+                                                                                              any_line.name);
     return n;
 }
 
@@ -418,7 +425,8 @@ static int settle_user(noise_moves *a, size_t m, const noise_opening *o) {
 
 /* ---- reminders of the date ---- */
 
-/* qwen-code 0.24 puts the date before the last question of a conversation, and only there. The context that begins the conversation has it already. */
+/* qwen-code 0.24 puts the date before the last question of a conversation,
+    and only there. The context that begins the conversation has it already. */
 #define DATE_RULE "qwen-code: date reminder"
 static const char date_reminder[] = "<system-reminder>\nThe current date is: ";
 static const char date_reminder_rest[] = ". Note: This is the authoritative current date";
@@ -505,7 +513,8 @@ static int join_systems(generation *gen, size_t m, server_problem *p) {
     base_buffer out = BASE_BUFFER(SERVER_MAX_JOINED_BYTES);
     const rp_message a = gen->messages[m], b = gen->messages[m + 1];
     const char *between = a.n > 0 ? "\n\n" : "";
-    if (base_buffer_append(&out, a.text, a.n) || base_buffer_append_str(&out, between) || base_buffer_append(&out, b.text, b.n)) server_fail_memory(p);
+    if (base_buffer_append(&out, a.text, a.n) || base_buffer_append_str(&out, between) || base_buffer_append(&out, b.text, b.n))
+        server_fail_memory(p);
     else take_text(gen, m, &out, p);
     base_buffer_free(&out);
     if (p->kind) return (int)p->kind;
@@ -564,7 +573,8 @@ json_t *agent_noise_report(const generation *gen) {
     for (size_t i = 0; i < gen->n_noise && list; i++) {
         const generation_noise *one = &gen->noise[i];
         json_t *message = json_sprintf("%s %d", generation_role_name(one->role), one->number);
-        if (json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:s}", "rule", one->rule, "message", message, "bytes", (json_int_t)one->n, "action",
+        if (json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:s}", "rule", one->rule, "message", message, "bytes", (json_int_t)one->n,
+                                                  "action",
                                                   one->dropped ? "left out" : "moved"))) {
             json_decref(list);
             return NULL;
