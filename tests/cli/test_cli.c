@@ -366,7 +366,7 @@ static void test_llama_options(void **state) {
         {"run", "-b", "512", "use --chunk"},
         {"run", "-s", "1", "use --seed"},
         {"run", "-bf", "prompt.txt", "use --file"},
-        {"run", "-hf", "someone/some-model", "'reprise pull URL' downloads it"},
+        {"run", "-hf", "someone/some-model", "'reprise pull URL' downloads"},
         {"serve", "-a", "m", "use --name"},
         {"serve", "--api-key", "secret", "use --api-keys"},
         {"run", "--mirostat", "2", "this sampler is not supported"},

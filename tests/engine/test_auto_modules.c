@@ -159,7 +159,8 @@ static void expect_by_hand(const char *text, const oracle_run *run, int least_mo
     float *expected = malloc(sizeof(float) * (size_t)run->n_vocab);
     const int n_modules = compose_by_hand(text, run->result, expected);
     if (memcmp(expected, oracle_run_logits(run, 0), sizeof(float) * (size_t)run->n_vocab) != 0)
-        fail_msg("REPRISE_TEST_SEED=%llu: deviation %g", (unsigned long long)seed, oracle_deviation(expected, oracle_run_logits(run, 0), run->n_vocab));
+        fail_msg("REPRISE_TEST_SEED=%llu: deviation %g", (unsigned long long)seed,
+                 oracle_deviation(expected, oracle_run_logits(run, 0), run->n_vocab));
     assert_true(n_modules >= least_modules);
     free(expected);
 }

@@ -488,7 +488,8 @@ static int append_to_system(generation *gen, size_t m, const base_buffer *lines,
 }
 
 static bool has_system_message(const generation *gen, size_t m) {
-    return m < gen->n_messages && gen->messages[m].role == RP_ROLE_SYSTEM && begins_with(gen->messages[m].text, gen->messages[m].n, system_message.begin);
+    return m < gen->n_messages && gen->messages[m].role == RP_ROLE_SYSTEM &&
+           begins_with(gen->messages[m].text, gen->messages[m].n, system_message.begin);
 }
 
 /* Exchanges message u of the user with the system message after it. */
