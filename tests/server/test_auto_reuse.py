@@ -58,7 +58,7 @@ class AutoReuse(unittest.TestCase):
         self.expect(False, server, "auto")
         reply = server.post("/v1/completions", {"prompt": "a", "reuse": "automatic"})
         self.assertEqual(reply.status, 400)
-        self.assertIn("on, off, exact, auto or modular", reply.json["error"]["message"])
+        self.assertIn("on, off, exact, auto, modular or read", reply.json["error"]["message"])
 
     def test_it_is_on(self):
         server = self.serve("--auto-reuse", "on")
