@@ -31,7 +31,9 @@ void llamacpp_parse_cache(generation *gen, const server_fields *f) {
     int32_t n = 0;
     server_field_bool(f, "return_progress", &gen->returns_progress);
     server_field_int(f, "n_cache_reuse", 0, INT32_MAX, &n);
-    if (n > 0 && !server_field(f, "shifted_reuse")) gen->shifted_reuse = RECOMPUTED_AFTER_EDIT;
+    if (n <= 0 || server_field(f, "shifted_reuse")) return;
+    gen->shifted_reuse = RECOMPUTED_AFTER_EDIT;
+    gen->names_shifted = true;
 }
 
 /* All fields but the prompt. */
