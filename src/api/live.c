@@ -127,7 +127,7 @@ static int live_command_change(rp_engine *e, live_command *r) {
         if (r->action == LIVE_TTL) entry->expires = r->ttl_s ? (int64_t)time(NULL) + r->ttl_s : 0;
     }
     if (r->n > 0 && r->n_changed == 0 && r->action == LIVE_PIN && r->pinned) return store_fail_pin_texts(&r->err);
-    span_store_sync(e->store, &r->sync);
+    span_store_sync(e->store, &r->sync, r->action == LIVE_PIN && r->pinned);
     e->budget_epoch++; /* jobs that wait for memory try again */
     return RP_OK;
 }

@@ -179,12 +179,13 @@ bool span_store_is_kept(const span_store *s, const base_key *key);
  * certain. Owned by the caller, which does not move it until then. */
 typedef struct span_sync {
     struct span_sync *next;
-    uint64_t serial; /* 0: not started, because pinned entries wait to be written */
+    uint64_t serial; /* 0: not started */
+    bool after_pins; /* starts when no pinned entry waits to be written */
     bool done;
     int rc;
     rp_error err;
 } span_sync;
-void span_store_sync(span_store *s, span_sync *sync);
+void span_store_sync(span_store *s, span_sync *sync, bool after_pins);
 
 /* For tests: seconds since 1970. */
 void span_store_set_clock(span_store *s, int64_t (*now)(void));

@@ -86,8 +86,13 @@ static bool has_pins_to_write(const span_store *s) {
 }
 
 void span_store_start_syncs(span_store *s) {
-    if (!s->syncs || has_pins_to_write(s)) return;
+    if (!s->syncs) return;
+    const bool pins_wait = has_pins_to_write(s);
     for (span_sync **link = &s->syncs, *sync; (sync = *link) != NULL;) {
+        if (sync->after_pins && pins_wait) {
+            link = &sync->next;
+            continue;
+        }
         if (sync->serial == 0) sync->rc = disk_tier_sync(s->tier, &sync->serial);
         if (sync->rc) base_fail_memory(&sync->err, sizeof(*sync), "a sync of records");
         sync->done = sync->rc != RP_OK;
@@ -96,8 +101,8 @@ void span_store_start_syncs(span_store *s) {
     }
 }
 
-void span_store_sync(span_store *s, span_sync *sync) {
-    *sync = (span_sync){.done = true};
+void span_store_sync(span_store *s, span_sync *sync, bool after_pins) {
+    *sync = (span_sync){.done = true, .after_pins = after_pins};
     if (!s->tier || s->read_only) return;
     sync->done = false;
     sync->next = s->syncs;
