@@ -34,7 +34,7 @@ static const cli_option options[] = {
     {.name = "count", .kind = CLI_INT, .value = "N", .offset = AT(count), .min = 0, .max = INT32_MAX,
      .help = "number of requests to take from the trace; 0: all (0)"},
     {.name = "block", .kind = CLI_INT, .value = "TOKENS", .offset = AT(block), .min = 1, .max = 1 << 20,
-     .help = "tokens that an id of the trace stands for (512)"},
+     .help = "tokens in a block of the trace (512)"},
     {.name = "attention", .kind = CLI_INT, .value = "TOKENS", .offset = AT(attention_tokens), .min = 1, .max = 1 << 30,
      .help = "context length at which attention costs as much as the rest of a token's computation (16384)"},
     {.name = "sessions", .kind = CLI_TEXT, .value = "WHAT", .offset = AT(sessions),

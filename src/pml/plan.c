@@ -333,7 +333,7 @@ static int append_message(const rp_model *m, const rp_message *message, int *pre
     return rc || open ? rc : pml_append_role_text(m, around.after, out, err);
 }
 
-/* p: gets the turns, and where the answer begins; NULL: nobody asks. */
+/* p: gets the turns, and where the answer begins; NULL: not wanted. */
 static int append_messages(const rp_model *m, const rp_message *messages, size_t n, bool continues, const pml_recall *recall, token_list *out,
                            pml_plan *p, rp_error *err) {
     int previous = CHAT_ROLE_NONE, rc;

@@ -318,6 +318,7 @@ typedef struct arguments {
 #define STEP_COPIED 64  /* copied, compared, cleared */
 #define STEP_SEARCHED 4 /* searched for a text: memmem takes up to 4 ns a byte */
 #define STEP_HASHED 8
+#define STEP_FRESH 4    /* of pages that are new to the process, as those of large chunks: up to 4 ns a byte */
 #define STEP_COUNTED 16 /* of which characters are counted */
 #define STEP_SCANNED 4  /* decoded, character by character */
 #define STEP_CLASSED 2  /* decoded, and looked up in tables of Unicode */

@@ -93,8 +93,11 @@ bool state_look(state *s) {
 }
 
 void *state_alloc(state *s, size_t bytes) {
+    const size_t before = s->memory.total;
     void *p = state_step(s, bytes / STEP_COPIED) ? arena_alloc(&s->memory, bytes) : NULL;
+    const size_t fresh = s->memory.total - before;
     if (!p) state_fail_memory(s);
+    else if (fresh >= MAX_CHUNK_BYTES && !state_step(s, fresh / STEP_FRESH)) p = NULL;
     return p;
 }
 

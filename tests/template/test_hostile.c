@@ -24,7 +24,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 #define MOST_SECONDS 40.0
 #else
-#define MOST_SECONDS 8.0 /* 1.6 s on the fastest machine tried, 4.8 s on the slowest */
+#define MOST_SECONDS 2.0
 #endif
 #define ENDLESS_SECONDS 60
 #define MOST_UNASKED_SECONDS (MOST_SECONDS / 4) /* between two questions whether the rendering is cancelled */

@@ -27,7 +27,7 @@ typedef enum noise_shape {
 } noise_shape;
 
 typedef struct noise_rule {
-    const char *name; /* the agent, and what it is */
+    const char *name; /* the agent and the kind of text, as in "codex: environment" */
     noise_shape shape;
     bool is_dropped;                /* else it moves */
     bool begins_block;              /* only at the beginning of a block */
