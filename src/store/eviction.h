@@ -61,7 +61,7 @@ void eviction_free(eviction *e);
 
 /* Adds an item and counts its first use. item: a free index. RP_ERR_MEMORY, RP_ERR_LIMIT: it was not added. */
 int eviction_add(eviction *e, uint32_t item, const eviction_item *about) BASE_NODISCARD;
-/* How likely a reader's text is read again: an item stays as many times as long as the likeliest of its readers. A
+/* How likely a reader's text is read again: the most likely of its readers multiplies the time for which an item stays. A
  * factor moves nothing where all readers are alike. */
 typedef enum eviction_rank {
     EVICTION_ONE_OFF,  /* unknown: 1 */

@@ -108,9 +108,10 @@ class TemplateHints(unittest.TestCase):
 
     def test_generation_prompt(self):
         server = self.serve(OPENS)
-        self.ask(server, TURNS[:1], grammar='root ::= "It is 4."')
+        first = self.ask(server, TURNS[:1], grammar='root ::= "It is 4."')
         answer = self.ask(server, TURNS)  # the answer is the sampled tokens, with what the generation prompt began
         self.assertEqual(self.hints(answer), [])
+        self.assertGreaterEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], first["usage"]["total_tokens"] - 1)
 
     def test_date(self):
         server = self.serve(DATED)
