@@ -246,7 +246,8 @@ static void module_submit(rp_job *c, int32_t begin, int32_t end) {
         module_text_free(&m);
         return;
     }
-    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true, .done = module_done};
+    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true};
+    task.done = module_done;
     if (background_submit(e, &task)) background_task_free(&task);
     else e->auto_modules.n_tasks++;
 }
@@ -255,7 +256,7 @@ static void module_submit(rp_job *c, int32_t begin, int32_t end) {
 static void auto_modules_learn(rp_job *c, int rc) {
     const job_auto *a = &c->automatic;
     auto_modules *m = &c->engine->auto_modules;
-    if (rc || a->n == 0) return;
+    if (rc || a->n == 0 || c->request->options.adds_nothing) return;
     if (!m->index && !(m->index = chunk_index_new())) return;
     for (int32_t i = 1; i < a->n; i++) {
         const int32_t begin = a->ends[i - 1], end = a->ends[i];

@@ -91,8 +91,14 @@ static const noise_block blocks[] = {
     {.begin = "# AGENTS.md instructions for ", .end = "</INSTRUCTIONS>"},
     {.begin = "<user_instructions>\n", .end = "</user_instructions>"},
     {.begin = "<session_context>\nThis is the Gemini CLI.", .end = "</session_context>", .line_name = "gemini-cli: date", .line = "Today's date is "},
-    {.begin = "This is the Gemini CLI. We are setting up the context for our chat.\n", .end = "", .line_name = "gemini-cli: date", .line = "Today's date is "},
-    {.begin = "This is the Qwen Code. We are setting up the context for our chat.\n", .end = "", .line_name = "qwen-code: date", .line = "Today's date is "},
+    {.begin = "This is the Gemini CLI. We are setting up the context for our chat.\n",
+     .end = "",
+     .line_name = "gemini-cli: date",
+     .line = "Today's date is "},
+    {.begin = "This is the Qwen Code. We are setting up the context for our chat.\n",
+     .end = "",
+     .line_name = "qwen-code: date",
+     .line = "Today's date is "},
 };
 
 /* ---- lines ---- */
