@@ -281,7 +281,7 @@ class InPipe(unittest.TestCase):
             path = os.path.join(folder, "saved.json")
             with open(path, "w", encoding="utf-8") as f:
                 f.write("an older file, longer than what comes, " * 99)
-            os.chmod(path, 0o644)  # issue 46: a file that was there stayed readable
+            os.chmod(path, 0o644)  # a file that was there stayed readable
             first = self.answers(f"/system You are a guide.\n{QUESTION}\n/save {path}\n")
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
             with open(path, encoding="utf-8") as f:

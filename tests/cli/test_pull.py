@@ -389,7 +389,7 @@ class Pull(unittest.TestCase):
         self.server.RequestHandlerClass = Endless
         self.fails("not enough space on its file system")
 
-    # ---- names that others made in the folder (issue 46: FILE.part as a link to a file of the caller)
+    # ---- names that others made in the folder (FILE.part as a link to a file of the caller)
 
     def test_links_are_not_followed(self):
         victim = os.path.join(self.folder, "victim")
@@ -435,7 +435,7 @@ class Pull(unittest.TestCase):
         self.assertEqual((process.returncode, os.path.exists(self.file)), (1, False), err)
         self.assertIn("was replaced during the download", err)
 
-    # ---- sizes (issue 46: a server without Content-Length that sends for ever)
+    # ---- sizes (a server without Content-Length that sends for ever)
 
     def serve_unsized(self, body, more, length=None):
         """body, then `more` again and again until the client leaves, without Content-Length."""

@@ -303,7 +303,7 @@ class Gemini(Dialects):
         self.assertEqual(self.server.get("/v1beta/models/reprise-mini").json, model)
 
     def test_versions(self):
-        """google-genai 3 says v1, older ones v1beta, LiteLLM with an address of its own no version: the first call of the first was 405 (issue 46)."""
+        """google-genai 3 says v1, older ones v1beta, LiteLLM with an address of its own no version: the first call of the first was 405."""
         whole, key = self.generate().json["candidates"], {"x-goog-api-key": "none", "x-goog-api-client": "google-genai-sdk/3.6.0 gl-python/3.13"}
         body = {"contents": [{"parts": [{"text": TEXT}], "role": "user"}], "generationConfig": {"temperature": 0.0, "maxOutputTokens": 8}}
         counted, openai = set(), self.server.get("/v1/models").json

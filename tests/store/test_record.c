@@ -209,7 +209,7 @@ static void keys_come_from_files_or_the_environment(void **state) {
     forge_save(w.other, (const uint8_t *)DIGITS, 32); /* raw: any bytes are a valid key */
     expect_key(w.other, NULL, RP_OK);
     expect_key(NULL, "0123456789abcdef0123456789abcdef", RP_ERR_INVALID);
-    /* issue 46: a key that others may read was accepted without a word; a group may read it, as that of a secret in a container */
+    /* a key that others may read was accepted without a word; a group may read it, as that of a secret in a container */
     static const struct {
         mode_t mode;
         int rc;
