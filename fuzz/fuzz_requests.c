@@ -120,6 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     json_t *root = server_json_parse((const char *)data + 1, n - 1, &p);
     if (root) generation_parse(&ask, root, parser_of(data[0]), &p);
     json_decref(root);
+    if (!p.kind) generation_settle_sampling(&ask, NULL);
     if (!p.kind) check_ask(&ask);
     if (!p.kind && !tools_check(&ask, &p) && !tools_write(&ask, n % 2 ? "chatml" : "plain", &p) && !tools_constrain(&ask, &p)) check_prepared(&ask);
     if (p.kind) check_problem(&p);

@@ -531,7 +531,7 @@ void generation_top_k(generation *gen, const server_fields *f, const char *name)
 
 void generation_settle_sampling(generation *gen, const rp_model *model) {
     rp_sampling *s = &gen->sampling, *otherwise = &gen->otherwise;
-    rp_model_sampling(model, otherwise);
+    if (model) rp_model_sampling(model, otherwise);
     if (isnan(s->temperature)) s->temperature = otherwise->temperature;
     if (isnan(s->top_p)) s->top_p = otherwise->top_p;
     if (isnan(s->min_p)) s->min_p = otherwise->min_p;

@@ -330,12 +330,12 @@ void generation_parts(generation *gen, const server_fields *f);
 void generation_known(generation *gen, const server_fields *f, const char *known);
 /* A string or an array of strings. */
 void generation_stops(generation *gen, const server_fields *f, const char *name);
-/* 0 or less is off, as in vLLM, SGLang and llama.cpp. */
 /* Values of fields that a request leaves open: temperature, top_p, min_p and repeat_penalty; top_k and repeat_last. */
 #define GENERATION_OPEN_REAL NAN
 #define GENERATION_OPEN_INT INT32_MIN
-/* Sets them: from the advice of the model's file, or else the dialect's defaults. */
+/* Sets them: from the advice of the model's file, or else the dialect's defaults. model: NULL for the latter alone. */
 void generation_settle_sampling(generation *gen, const rp_model *model);
+/* 0 or less is off, as in vLLM, SGLang and llama.cpp. */
 void generation_top_k(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
