@@ -339,11 +339,11 @@ void generation_settle_sampling(generation *gen, const rp_model *model);
 void generation_top_k(generation *gen, const server_fields *f, const char *name);
 /* {"15043": -100, ...} or [[15043, -100], ...]; false for the weight means never. */
 void generation_bias(generation *gen, const server_fields *f, const char *name);
-/* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the longest time counts. */
 typedef struct generation_ttl {
     const char *name; /* "5m" */
     int32_t seconds;  /* 0: as long as without it */
 } generation_ttl;
+/* A field that asks to keep the prompt in the cache: one of the names in a list that ends with NULL. Of several, the longest time counts. */
 void generation_retain(generation *gen, const server_fields *f, const char *name, const generation_ttl *ttls);
 /* Fields that Reprise adds to every dialect: top_k, min_p, typical_p, repeat_penalty, repeat_last_n, ignore_eos, priority, deadline_ms,
  * n_draft, shifted_reuse, reuse, quality, kv_keep, kv_method, kept_shares, truncation, context_shift, cache_salt, lora, grammar, grammar_trigger,
