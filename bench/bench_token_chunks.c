@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "engine/reuse/chunk_index.h"
+#include "engine/background/chunk_index.h"
 #include "engine/reuse/token_chunks.h"
 #include "support/tiny_random.h"
 

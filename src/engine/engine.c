@@ -285,7 +285,7 @@ static int open_plans(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     return RP_OK;
 }
 
-static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &auto_modules_observer, &reductions_observer, NULL};
+static const job_observer *const observers[] = {&audit_observer, &scaffolds_observer, &auto_prefills_observer, &reductions_observer, NULL};
 
 static void take_options(rp_engine *e, const rp_engine_options *o) {
     rp_engine_options defaults = rp_engine_options_defaults();
@@ -350,7 +350,8 @@ size_t rp_engine_close(rp_engine *e, int64_t timeout_ms) {
     if (e->has_thread) stop_thread(e);
     if (e->store) span_store_set_on_change(e->store, NULL, NULL);
     scaffolds_free(e);
-    auto_modules_free(e);
+    auto_prefills_free(e);
+    base_free(e->token_classes);
     reduced_modules_free(e);
     engine_schemas_free(e);
     audit_close(e);

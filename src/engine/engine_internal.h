@@ -7,6 +7,7 @@
 #define ENGINE_ENGINE_INTERNAL_H
 
 #include "engine/background/audit.h"
+#include "engine/background/auto_prefills.h"
 #include "engine/background/reductions.h"
 #include "engine/job.h"
 #include "engine/reuse/reduced_modules.h"
@@ -162,7 +163,7 @@ struct rp_engine {
     background_work background_tasks;
     auditor *auditor;
     scaffolds scaffolds;
-    auto_modules auto_modules;
+    auto_prefills auto_prefills;
     reductions reductions;
     reduced_modules reduced_modules; /* guarded by the lock */
     cost_model cost;

@@ -399,7 +399,9 @@ int job_plan_prompt(rp_job *c, const rp_request *o, rp_error *err) {
     if (!embedding_is_cacheable(c)) c->shares = false;
     /* cached prefixes may lack KV that a token inside them would attend to through a window */
     if (c->focus.most > 0 && c->engine->states.shape.windows) c->shares = false;
-    return auto_modules_plan(c, err);
+    rc = auto_modules_plan(c, err);
+    if (!rc) c->automatic.allowed = audit_allows_auto(c);
+    return rc;
 }
 
 int job_plan(rp_job *c, const rp_request *o, rp_error *err) {

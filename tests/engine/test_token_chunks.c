@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "engine/reuse/chunk_index.h"
+#include "engine/background/chunk_index.h"
 #include "engine/reuse/token_chunks.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -74,12 +74,7 @@ void job_auto_close(job_auto *a) {
 
 /* ---- modules ---- */
 
-/* The text of a module: the prompt's first token, and the chunk, at positions from 0 on. */
-typedef struct module_text {
-    int32_t *tokens, *positions, n; /* tokens and positions: one allocation each */
-} module_text;
-
-static bool module_text_make(const rp_job *c, int32_t begin, int32_t end, module_text *out) {
+bool auto_module_text(const rp_job *c, int32_t begin, int32_t end, module_text *out) {
     out->n = end - begin + 1;
     out->tokens = base_alloc((size_t)out->n * sizeof(*out->tokens));
     out->positions = base_alloc((size_t)out->n * sizeof(*out->positions));
@@ -90,14 +85,13 @@ static bool module_text_make(const rp_job *c, int32_t begin, int32_t end, module
     return true;
 }
 
-static void module_text_free(module_text *m) {
+void module_text_free(module_text *m) {
     base_free(m->tokens);
     base_free(m->positions);
     *m = (module_text){0};
 }
 
-/* Has the cache the KV of all of its tokens? It does not read any. */
-static bool module_is_there(const rp_job *c, const module_text *m) {
+bool module_is_cached(const rp_job *c, const module_text *m) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
     return span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL) == (size_t)m->n;
 }
@@ -114,7 +108,7 @@ static bool module_find(const rp_job *c, int32_t begin, int32_t end, span_path *
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
     module_text m = {0};
     *out = (span_path){0};
-    bool found = module_text_make(c, begin, end, &m) && module_is_there(c, &m) &&
+    bool found = auto_module_text(c, begin, end, &m) && module_is_cached(c, &m) &&
                  span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
                  out->n_tokens == (size_t)m.n && span_path_is_movable(out);
     module_text_free(&m);
@@ -205,7 +199,7 @@ void auto_modules_find(rp_job *c) {
     job_auto *a = &c->automatic;
     if (a->n == 0 || !may_use_runs(c)) return;
     memset(a->misses, 0, (size_t)a->n * sizeof(*a->misses));
-    if (!audit_allows_auto(c)) return;
+    if (!a->allowed) return;
     choose_runs(c);
     if (c->moved.n_runs == 0) return;
     c->n_found = (int32_t)c->path.n_tokens;
@@ -218,57 +212,4 @@ void auto_modules_find(rp_job *c) {
         return;
     }
     BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number, c->moved.n_runs, c->moved.n);
-}
-
-/* ---- admission ---- */
-
-static base_key name_chunk(const rp_job *c, int32_t begin, int32_t end) {
-    base_key key;
-    base_hash h;
-    base_hash_init(&h, "reprise chunk 1");
-    base_hash_key(&h, &c->scopes[0].root);
-    base_hash_u64(&h, (uint64_t)c->tokens[0]);
-    base_hash_bytes(&h, c->tokens + begin, (size_t)(end - begin) * sizeof(*c->tokens));
-    base_hash_final(&h, &key);
-    return key;
-}
-
-/* A background_done_fn. */
-static void module_done(rp_engine *e, void *user, int rc, const background_result *result) {
-    (void)user, (void)rc, (void)result;
-    e->auto_modules.n_tasks--;
-}
-
-static void module_submit(rp_job *c, int32_t begin, int32_t end) {
-    rp_engine *e = c->engine;
-    module_text m = {0};
-    if (e->auto_modules.n_tasks >= AUTO_TASKS || !module_text_make(c, begin, end, &m) || module_is_there(c, &m)) {
-        module_text_free(&m);
-        return;
-    }
-    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true};
-    task.done = module_done;
-    if (background_submit(e, &task)) background_task_free(&task);
-    else e->auto_modules.n_tasks++;
-}
-
-/* The job's tokens are those of the whole prompt again. */
-static void auto_modules_learn(rp_job *c, int rc) {
-    const job_auto *a = &c->automatic;
-    auto_modules *m = &c->engine->auto_modules;
-    if (rc || a->n == 0 || c->request->options.adds_nothing) return;
-    if (!m->index && !(m->index = chunk_index_new())) return;
-    for (int32_t i = 1; i < a->n; i++) {
-        const int32_t begin = a->ends[i - 1], end = a->ends[i];
-        if (!a->misses[i] || end - begin < TOKEN_CHUNK_LEAST) continue;
-        const base_key key = name_chunk(c, begin, end);
-        if (chunk_index_count(m->index, &key) >= AUTO_USES) module_submit(c, begin, end);
-    }
-}
-
-const job_observer auto_modules_observer = {.ended = auto_modules_learn};
-
-void auto_modules_free(rp_engine *e) {
-    chunk_index_free(e->auto_modules.index);
-    base_free(e->token_classes);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chunk_index.c: see chunk_index.h. */
-#include "engine/reuse/chunk_index.h"
+#include "engine/background/chunk_index.h"
 
 #include <string.h>
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auto_prefills.c: see auto_prefills.h. */
+#include "base/memory.h"
+#include "engine/engine_internal.h"
+#include "engine/reuse/token_chunks.h"
+
+static base_key name_chunk(const rp_job *c, int32_t begin, int32_t end) {
+    base_key key;
+    base_hash h;
+    base_hash_init(&h, "reprise chunk 1");
+    base_hash_key(&h, &c->scopes[0].root);
+    base_hash_u64(&h, (uint64_t)c->tokens[0]);
+    base_hash_bytes(&h, c->tokens + begin, (size_t)(end - begin) * sizeof(*c->tokens));
+    base_hash_final(&h, &key);
+    return key;
+}
+
+/* A background_done_fn. */
+static void module_done(rp_engine *e, void *user, int rc, const background_result *result) {
+    (void)user, (void)rc, (void)result;
+    e->auto_prefills.n_tasks--;
+}
+
+static void module_submit(rp_job *c, int32_t begin, int32_t end) {
+    rp_engine *e = c->engine;
+    module_text m = {0};
+    if (e->auto_prefills.n_tasks >= AUTO_TASKS || !auto_module_text(c, begin, end, &m) || module_is_cached(c, &m)) {
+        module_text_free(&m);
+        return;
+    }
+    background_task task = {.salt = c->salt, .format = c->format, .tokens = m.tokens, .positions = m.positions, .n = m.n, .keeps = true};
+    task.done = module_done;
+    if (background_submit(e, &task)) background_task_free(&task);
+    else e->auto_prefills.n_tasks++;
+}
+
+/* The job's tokens are those of the whole prompt again. */
+static void chunks_learn(rp_job *c, int rc) {
+    const job_auto *a = &c->automatic;
+    auto_prefills *p = &c->engine->auto_prefills;
+    if (rc || a->n == 0 || c->request->options.adds_nothing) return;
+    if (!p->index && !(p->index = chunk_index_new())) return;
+    for (int32_t i = 1; i < a->n; i++) {
+        const int32_t begin = a->ends[i - 1], end = a->ends[i];
+        if (!a->misses[i] || end - begin < TOKEN_CHUNK_LEAST) continue;
+        const base_key key = name_chunk(c, begin, end);
+        if (chunk_index_count(p->index, &key) >= AUTO_USES) module_submit(c, begin, end);
+    }
+}
+
+const job_observer auto_prefills_observer = {.ended = chunks_learn};
+
+void auto_prefills_free(rp_engine *e) { chunk_index_free(e->auto_prefills.index); }
