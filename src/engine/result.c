@@ -91,7 +91,7 @@ static void list_between(const rp_job *c, const moved_run *r, int32_t first, int
     }
     const int32_t link = r ? BASE_MAX(hits_end, end - r->n_recomputed) : end;
     push_stretch(list, hits_end, &(stretch){.end = link, .exact = exact});
-    push_stretch(list, link, &(stretch){.end = end, .exact = exact, .reason = r && r->has_key ? "link" : "shifted"});
+    push_stretch(list, link, &(stretch){.end = end, .exact = exact, .reason = c->automatic.n > 0 ? "link" : "shifted"});
 }
 
 /* In position order. RP_ERR_MEMORY. */

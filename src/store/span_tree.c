@@ -355,12 +355,12 @@ bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *to
     return false;
 }
 
-/* The newest child after the first `at` tokens of a present node, other than `but`; or NULL. */
-static span_node *newest_child(const span_node *n, int32_t at, const span_node *but) {
+/* The newest child after the first `at` tokens of a present node, other than `but` and with a number below that; or NULL. */
+static span_node *newest_child(const span_node *n, int32_t at, const span_node *but, uint64_t below) {
     span_node *best = NULL;
     for (size_t i = child_index(n, (place){.at = at, .pos = INT32_MIN, .token = INT32_MIN}); i < n->n_children && n->children[i]->at == at; i++) {
         span_node *child = n->children[i];
-        if (child->present && child != but && (!best || child->number > best->number)) best = child;
+        if (child->present && child != but && child->number < below && (!best || child->number > best->number)) best = child;
     }
     return best;
 }
@@ -375,15 +375,16 @@ static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
     return rc;
 }
 
-int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err) {
+int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path *other, rp_error *err) {
     const span_step *s = &path->steps[i];
     const span_node *next = i + 1 < path->n_steps ? path->steps[i + 1].node : NULL;
-    span_node *n = s->node;
+    span_node *child = newest_child(s->node, s->n_tokens, next, *below), *n = child;
     int rc = RP_OK;
     *other = (span_path){.tree = path->tree};
-    if (s->n_tokens < n->n_tokens) rc = push_part(other, n, s->n_tokens, err);
-    else if ((n = newest_child(n, s->n_tokens, next))) rc = push_part(other, n, 0, err);
-    while (!rc && n && (n = newest_child(n, n->n_tokens, NULL))) rc = push_part(other, n, 0, err);
+    if (child) rc = push_part(other, child, 0, err);
+    else if (s->n_tokens < s->node->n_tokens && s->node->number < *below) rc = push_part(other, n = s->node, s->n_tokens, err);
+    *below = n ? n->number : 0;
+    while (!rc && n && (n = newest_child(n, n->n_tokens, NULL, UINT64_MAX))) rc = push_part(other, n, 0, err);
     return rc;
 }
 

@@ -93,10 +93,10 @@ int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
 /* Was a text that begins with these n tokens cached from another root of the same salt? Compares as many tokens as
  * the text's first span has, at least SPAN_TREE_ALIKE. */
 bool span_tree_knows(const span_tree *t, const span_root *but, const int32_t *tokens, size_t n);
-/* The alternative continuation after step i of a path: the rest of its node after the step's tokens, if any, else its
- * newest other child there; then the newest child of each. *other: without a root, may be empty; span_path_release.
- * RP_ERR_MEMORY. */
-int span_path_other(const span_path *path, size_t i, span_path *other, rp_error *err);
+/* An alternative continuation after step i of a path: a child there, or the rest of its node after the step's tokens; then the newest child
+ * of each. The newest one with a number below *below, which becomes its number: UINT64_MAX for the first; 0 afterwards: there was none. *other:
+ * without a root, may be empty; span_path_release. RP_ERR_MEMORY. */
+int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path *other, rp_error *err);
 /* The tokens of a step, and in *pos the position of the first. Valid while the step is referenced. */
 const int32_t *span_step_tokens(const span_step *step, int32_t *pos);
 /* Extends a path by the tokens of an open span, which were computed after it: along existing nodes as far as they

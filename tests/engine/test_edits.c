@@ -109,8 +109,9 @@ static void compose_by_hand(const edit *x, const rp_result *r, float *logits) {
         if (r->plan[i].is_view && !r->plan[i].exact) moved = &r->plan[i];
     int32_t begin = found->n_tokens, piece = moved->position - begin, behind = moved->position + moved->n_tokens;
     add_views(&run.context, &old, 0, begin, 0);
-    add_views(&run.context, &old, moved->position - moved->shift, behind - moved->shift, moved->shift);
     forward_run_feed(&run, x->new_tokens + begin, begin, piece, 0, NULL);
+    kv_context_close(&run.context);
+    add_views(&run.context, &old, moved->position - moved->shift, behind - moved->shift, moved->shift);
     forward_run_feed(&run, x->new_tokens + behind, behind, (int32_t)x->n_new - behind, 1, logits);
     kv_context_clear(&old);
     forward_run_close(&run);
@@ -154,11 +155,22 @@ static int32_t moved_tokens(const rp_result *r) {
     return n;
 }
 
+/* How many tokens before the moved ones, and after the found ones, both texts have in common. */
+static int32_t same_before(const edit *x, const rp_result *r) {
+    const rp_plan_item *moved = NULL;
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_plan; i++)
+        if (r->plan[i].is_view && !r->plan[i].exact) moved = &r->plan[i];
+    const int32_t new = moved->position, old = moved->position - moved->shift, least = r->plan[0].n_tokens;
+    while (old - n > least && x->new_tokens[new - 1 - n] == x->old_tokens[old - 1 - n]) n++;
+    return n;
+}
+
 static void check_edit(tiny_random *r, int32_t *n_moved) {
     static const int32_t limits[] = {0, 1, 8, 40};
     int32_t shifted_reuse = limits[tiny_random_below(r, BASE_ARRAY_LEN(limits))];
     edit x = {0};
-    oracle_run first, run, all, off;
+    oracle_run first, run, again, all, off;
     rp_engine *e = new_engine();
     make_edit(&x, r);
     ask(&first, e, x.old_text, -1);
@@ -172,14 +184,19 @@ static void check_edit(tiny_random *r, int32_t *n_moved) {
         if (memcmp(expected, oracle_run_logits(&run, 0), sizeof(float) * (size_t)run.n_vocab) != 0)
             fail_msg("REPRISE_TEST_SEED=%llu: deviation %g", (unsigned long long)seed,
                      oracle_deviation(expected, oracle_run_logits(&run, 0), run.n_vocab));
-        assert_int_equal(tokens_with(run.result, "shifted"), shifted_reuse);
+        assert_true(tokens_with(run.result, "shifted") <= shifted_reuse);
+        assert_true(same_before(&x, run.result) >= shifted_reuse);
+        ask(&again, e, x.new_text, shifted_reuse); /* what was computed after them is a hit */
+        assert_true(oracle_run_same(&run, &again));
+        assert_int_equal(again.result->fresh_tokens, 1);
+        oracle_run_free(&again);
         free(expected);
     }
     *n_moved += moved > 0;
     ask(&all, e, x.new_text, INT32_MAX); /* all of it recomputed: nothing is shifted */
     assert_int_equal(moved_tokens(all.result), 0);
     oracle_run_free(&all);
-    /* KV computed after shifted KV is never a hit: a plain run gets the plain bytes */
+    /* KV computed after shifted KV is never a hit of a plain run: it gets the plain bytes */
     ask(&off, e, x.new_text, -1);
     rp_engine *fresh = new_engine();
     oracle_run plain;

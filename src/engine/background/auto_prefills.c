@@ -2,7 +2,6 @@
 /* auto_prefills.c: see auto_prefills.h. */
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/token_chunks.h"
 
 static base_key name_chunk(const rp_job *c, int32_t begin, int32_t end) {
     base_key key;
@@ -24,7 +23,7 @@ static void module_done(rp_engine *e, void *user, int rc, const background_resul
 static void module_submit(rp_job *c, int32_t begin, int32_t end) {
     rp_engine *e = c->engine;
     module_text m = {0};
-    if (e->auto_prefills.n_tasks >= AUTO_TASKS || !auto_module_text(c, begin, end, &m) || module_is_cached(c, &m)) {
+    if (e->auto_prefills.n_tasks >= AUTO_TASKS || !auto_module_text(c, begin, end, &m) || module_cached_tokens(c, &m) == m.n) {
         module_text_free(&m);
         return;
     }
@@ -34,7 +33,23 @@ static void module_submit(rp_job *c, int32_t begin, int32_t end) {
     else e->auto_prefills.n_tasks++;
 }
 
-/* The job's tokens are those of the whole prompt again. */
+/* Counts a computation of the text. Returns whether it recurs, and submits it then. */
+static bool count_text(rp_job *c, int32_t begin, int32_t end) {
+    if (end - begin < AUTO_LEAST) return false;
+    const base_key key = name_chunk(c, begin, end);
+    if (chunk_index_count(c->engine->auto_prefills.index, &key) < AUTO_USES) return false;
+    module_submit(c, begin, end);
+    return true;
+}
+
+/* The end of the last line before the last one of a chunk; its beginning if it has one line. */
+static int32_t last_line(const rp_job *c, int32_t begin, int32_t end) {
+    for (end--; end > begin && c->engine->token_classes[c->tokens[end - 1]] != TOKEN_CLASS_LINE_END;) end--;
+    return end;
+}
+
+/* The job's tokens are those of the whole prompt again. The last line of a message is often another one where the text recurs: a question
+ * after a document. */
 static void chunks_learn(rp_job *c, int rc) {
     const job_auto *a = &c->automatic;
     auto_prefills *p = &c->engine->auto_prefills;
@@ -42,9 +57,9 @@ static void chunks_learn(rp_job *c, int rc) {
     if (!p->index && !(p->index = chunk_index_new())) return;
     for (int32_t i = 1; i < a->n; i++) {
         const int32_t begin = a->ends[i - 1], end = a->ends[i];
-        if (!a->misses[i] || end - begin < TOKEN_CHUNK_LEAST) continue;
-        const base_key key = name_chunk(c, begin, end);
-        if (chunk_index_count(p->index, &key) >= AUTO_USES) module_submit(c, begin, end);
+        if (!a->misses[i] || count_text(c, begin, end)) continue;
+        const bool ends_message = end < c->n_prompt && c->engine->token_classes[c->tokens[end]] == TOKEN_CLASS_CONTROL;
+        if (ends_message) count_text(c, begin, last_line(c, begin, end));
     }
 }
 

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "engine/reuse/token_chunks.h"
 
 /* ---- planning ---- */
 
@@ -91,9 +90,9 @@ void module_text_free(module_text *m) {
     *m = (module_text){0};
 }
 
-bool module_is_cached(const rp_job *c, const module_text *m) {
+int32_t module_cached_tokens(const rp_job *c, const module_text *m) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
-    return span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL) == (size_t)m->n;
+    return (int32_t)span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL);
 }
 
 /* KV with blocks evicted from layers with windows cannot be reused elsewhere. */
@@ -103,17 +102,17 @@ static bool span_path_is_movable(const span_path *p) {
     return true;
 }
 
-/* The path of a module that the cache has. */
-static bool module_find(const rp_job *c, int32_t begin, int32_t end, span_path *out) {
+/* The path of a module that the cache has, or of its first tokens: returns the number of the chunk's tokens in it, 0 or at least AUTO_LEAST. */
+static int32_t module_find(const rp_job *c, int32_t begin, int32_t end, span_path *out) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
     module_text m = {0};
     *out = (span_path){0};
-    bool found = auto_module_text(c, begin, end, &m) && module_is_cached(c, &m) &&
-                 span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
-                 out->n_tokens == (size_t)m.n && span_path_is_movable(out);
+    const bool found = auto_module_text(c, begin, end, &m) && module_cached_tokens(c, &m) > AUTO_LEAST &&
+                       span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
+                       out->n_tokens > AUTO_LEAST && span_path_is_movable(out);
     module_text_free(&m);
     if (!found) span_path_release(out);
-    return found;
+    return found ? (int32_t)out->n_tokens - 1 : 0;
 }
 
 /* ---- choosing runs ---- */
@@ -144,16 +143,6 @@ static base_key run_names_next(run_names *n, const rp_job *c, int32_t begin, int
     return key;
 }
 
-/* The path goes on after the last run: returns the number of tokens found there. */
-static int32_t auto_modules_turn(rp_job *c, int32_t removed) {
-    const moved_run *r = &c->moved.runs[c->moved.n_runs - 1];
-    const span_root root = {.salt = c->salt, .key = r->key};
-    const size_t before = c->path.n_tokens;
-    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(job_most_found(c) - removed), NULL)) return -1;
-    c->moved.n_turned++;
-    return (int32_t)(c->path.n_tokens - before);
-}
-
 /* Adds the run of a chunk, from token `first` of the prompt on. */
 static bool push_run(rp_job *c, span_path *path, int32_t begin, int32_t first, int32_t end, int32_t at, const base_key *key) {
     moved_run *r = moved_kv_push(&c->moved, path);
@@ -180,16 +169,21 @@ static void choose_runs(rp_job *c) {
     run_names names;
     run_names_open(&names, c);
     for (int32_t i = 0; i < a->n && a->ends[i] <= most; i++) {
-        const int32_t begin = i > 0 ? a->ends[i - 1] : 0, end = a->ends[i], first = BASE_MAX(begin + AUTO_LINK, at);
+        const int32_t begin = i > 0 ? a->ends[i - 1] : 0, first = BASE_MAX(begin + AUTO_LINK, at);
         span_path path;
-        a->misses[i] = end > at;
-        if (begin == 0 || end - begin < TOKEN_CHUNK_LEAST || end - first < AUTO_LEAST_REUSED || !module_find(c, begin, end, &path)) continue;
+        a->misses[i] = a->ends[i] > at;
+        if (begin == 0 || a->ends[i] - begin < AUTO_LEAST || a->ends[i] - first < AUTO_LEAST_REUSED) continue;
+        const int32_t end = begin + module_find(c, begin, a->ends[i], &path);
+        if (end - first < AUTO_LEAST_REUSED) {
+            span_path_release(&path);
+            continue;
+        }
         const base_key key = run_names_next(&names, c, begin, first, end);
         if (!push_run(c, &path, begin, first, end, at, &key)) return;
         removed += end - first;
-        a->misses[i] = false;
+        a->misses[i] = end < a->ends[i];
         follows = follows && first == at;
-        const int32_t found = follows ? auto_modules_turn(c, removed) : 0;
+        const int32_t found = follows ? moved_kv_follow(c, removed, most) : 0;
         if (found < 0) follows = false;
         at = end + BASE_MAX(found, 0);
     }
@@ -202,14 +196,7 @@ void auto_modules_find(rp_job *c) {
     if (!a->allowed) return;
     choose_runs(c);
     if (c->moved.n_runs == 0) return;
-    c->n_found = (int32_t)c->path.n_tokens;
-    c->n_found_steps = c->path.n_steps;
-    c->found_end = c->path.end;
-    c->n_known = c->found_end != SPAN_END_ALL ? span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS) : 0;
-    if (moved_kv_take(c)) {
-        moved_kv_put_back(c);
-        c->shares = false; /* out of memory: without a cache */
-        return;
-    }
-    BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number, c->moved.n_runs, c->moved.n);
+    if (moved_kv_settle(c))
+        BASE_TRACE(ENGINE, "job %llu: %d automatic modules, %d tokens", (unsigned long long)c->request->number, c->moved.n_runs,
+                   c->moved.n);
 }

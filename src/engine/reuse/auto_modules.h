@@ -4,7 +4,8 @@
  *   prompt    [ first token | ... | chunk | chunk | ... ]         cut by content (token_chunks.h)
  *   prefilled [ first token | chunk ]  as a prompt of its own, once it was computed twice (background/auto_prefills.h); kept in the prefix tree
  *             like any text
- *   reused    at another place: the chunk's first AUTO_LINK tokens are computed, the others are views with a shift (moved_kv.h)
+ *   reused    at another place: the chunk's first AUTO_LINK tokens are computed, the others are views with a shift (moved_kv.h); likewise the
+ *             first tokens of a module, where a chunk continues in another way
  *
  * The KV of a chunk depends on its tokens and the prompt's first token alone, not on the prompt that it was first seen in: a chunk has the same
  * bytes after eviction and in another engine. The first token gets the attention that a model gives to the beginning of any text (StreamingLLM; Xiao
@@ -23,9 +24,11 @@
 
 #include "base/hash.h"
 #include "engine/observer.h"
+#include "engine/reuse/token_chunks.h"
 
-#define AUTO_LINK 32         /* first tokens of a chunk that are computed in their new context */
-#define AUTO_LEAST_REUSED 32 /* tokens of a run: below it, views cost more than they save */
+#define AUTO_LEAST TOKEN_CHUNK_LEAST /* tokens of a module, and of the part of one that is reused */
+#define AUTO_LINK 32                 /* first tokens of a chunk that are computed in their new context */
+#define AUTO_LEAST_REUSED 32         /* tokens of a run: below it, views cost more than they save */
 
 /* Of a job with RP_REUSE_AUTO. Zero-initialise. */
 typedef struct job_auto {
@@ -49,7 +52,7 @@ void auto_modules_find(rp_job *c);
 /* The text of the chunk [begin, end) of the job's prompt as a module, freed with module_text_free in any case. false: no memory. */
 bool auto_module_text(const rp_job *c, int32_t begin, int32_t end, module_text *out);
 void module_text_free(module_text *m);
-/* Has the cache the KV of all of its tokens? It does not read any. */
-bool module_is_cached(const rp_job *c, const module_text *m);
+/* How many of its first tokens the cache has. It does not read any. */
+int32_t module_cached_tokens(const rp_job *c, const module_text *m);
 
 #endif

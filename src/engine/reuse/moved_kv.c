@@ -31,7 +31,8 @@ static void move_tokens(rp_job *c, int32_t to, int32_t from, int32_t n) {
     memmove(c->positions + to, c->positions + from, (size_t)n * sizeof(*c->positions));
 }
 
-int moved_kv_take(rp_job *c) {
+/* Removes the tokens of all runs from the job's. RP_ERR_MEMORY: nothing was removed. */
+static int take_tokens(rp_job *c) {
     job_moved *m = &c->moved;
     int32_t n = 0, done = 0; /* removed, and those of the runs before */
     for (int32_t i = 0; i < m->n_runs; i++) n += m->runs[i].n;
@@ -72,8 +73,31 @@ void moved_kv_put_back(rp_job *c) {
     *m = (job_moved){0};
 }
 
+bool moved_kv_settle(rp_job *c) {
+    if (take_tokens(c)) {
+        moved_kv_put_back(c);
+        c->shares = false;
+        return false;
+    }
+    c->n_found = (int32_t)c->path.n_tokens;
+    c->n_found_steps = c->path.n_steps;
+    c->found_end = c->path.end;
+    c->n_known = c->found_end != SPAN_END_ALL ? span_path_known(&c->path, c->known, RP_MISMATCH_TOKENS) : 0;
+    return true;
+}
+
 void moved_kv_release_paths(job_moved *m) {
     for (int32_t i = 0; i < m->n_runs; i++) span_path_release(&m->runs[i].path);
+}
+
+/* ---- the path ---- */
+
+int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most) {
+    const span_root root = {.salt = c->salt, .key = c->moved.runs[c->moved.n_runs - 1].key};
+    const size_t before = c->path.n_tokens;
+    if (span_path_turn(&c->path, &root, c->tokens + removed, c->positions + removed, (size_t)(most - removed), NULL)) return -1;
+    c->moved.n_turned++;
+    return (int32_t)(c->path.n_tokens - before);
 }
 
 /* ---- the context ---- */

@@ -43,8 +43,12 @@ typedef struct job_moved {
 
 /* Adds a run, which takes the path over on success; later ones are further back in the prompt. NULL: no memory. */
 moved_run *moved_kv_push(job_moved *m, const span_path *path);
-/* Removes the tokens of all runs from the job's. RP_ERR_MEMORY: nothing was removed. */
-int moved_kv_take(rp_job *c);
+/* The job's path is complete up to the last run, which has a key; `removed`: tokens of all runs. Continues it after the run, as far as tokens
+ * before index `most` of the whole prompt are cached: returns their number; -1: no memory. */
+int32_t moved_kv_follow(rp_job *c, int32_t removed, int32_t most);
+/* All runs are chosen: the job's hits are those of its path, and its tokens those outside the runs. false: no memory; the job has no runs, and
+ * does without a cache. */
+bool moved_kv_settle(rp_job *c);
 /* Puts them back, and forgets the runs. */
 void moved_kv_put_back(rp_job *c);
 /* Releases the KV, not the tokens: the context has no views of it any more. */

@@ -131,8 +131,7 @@ int prefix_compose(rp_job *c, rp_error *err) {
         kv_mask_range(mask, s->first_slot, s->first_slot + s->n_tokens);
         rc = kv_context_add(&c->seq.context, s->span, 0, mask, err);
     }
-    if (!rc && c->moved.n > 0 && !c->moved.runs[0].has_key) rc = moved_kv_add_views(c, err); /* after an edit: before all that is computed */
-    BASE_ASSERT(c->n_found < job_n_given(c));                                                /* the last token is computed, for its logits */
+    BASE_ASSERT(c->n_found < job_n_given(c)); /* the last token is computed, for its logits */
     c->seq.context.format = c->format;
     c->first_own_view = c->seq.context.n_views;
     c->n_given = c->n_found;

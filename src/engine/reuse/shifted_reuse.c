@@ -7,44 +7,72 @@
  *                  hit     computed    k recomputed, then shifted  computed
  *
  * The reused KV never attended to the new piece. This is therefore never exact, and off unless a request enables it.
- * The first k tokens of the rest are recomputed at their new positions: they get most of the attention of later tokens
- * (EPIC; Hu et al., 2024). The longest piece of the old text that the new one contains is searched by hashes of WINDOW
- * tokens (Karp and Rabin, 1987).
+ * The first k tokens of the rest are computed at their new positions: they get most of the attention of later tokens
+ * (EPIC; Hu et al., 2024). Of the texts that leave the prompt's path near its end, the newest OTHERS are searched for the longest piece that
+ * the prompt contains, by hashes of WINDOW tokens of the prompt (Karp and Rabin, 1987).
  *
- * KV computed after shifted KV is not kept for other requests. The engine's thread.
+ * What is computed after shifted KV is kept under a root that names it (moved_kv.h): the next turn, with the same cached text before and after the
+ * edit, finds the same run, and hits what follows it. In a scope before the last one (span_tree.h) it is not kept. The engine's thread.
  */
 #include <string.h>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
 
 #define WINDOW 16
-#define LEAST_MOVED 64  /* tokens: below it, computing is cheaper than searching */
-#define LOOK_UP 8       /* last steps of the path with other branches to try */
-#define PROBES 8        /* tries per hash */
-#define MAX_OLD (1 << 20) /* tokens of another branch */
+#define LEAST_MOVED 64    /* tokens: below it, computing is cheaper than searching */
+#define LOOK_UP 8         /* last steps of the path with other branches to try */
+#define OTHERS 32         /* branches, of all steps */
+#define PROBES 8          /* tries per hash */
+#define WORK 32
+#define MAX_OLD (1 << 20) /* tokens of all branches */
+#define HASH_FACTOR UINT64_C(0x9e3779b97f4a7c15)
+
+/* The windows of the missed tokens of a scope. */
+typedef struct new_text {
+    const int32_t *tokens, *positions; /* the job's */
+    int32_t begin, end;                /* indices of missed tokens */
+    uint32_t *table;                   /* [n_table] index + 1 of a window, by its hash; linear probing */
+    uint32_t n_table;
+    uint64_t first_factor;             /* of the first token of a window in its hash */
+} new_text;
 
 /* A cached text. */
 typedef struct old_text {
     span_path path;
     int32_t *tokens; /* [n] */
     int32_t n;
-    uint32_t *table; /* [n_table] index + 1 of a window, by its hash; linear probing */
-    uint32_t n_table;
 } old_text;
 
-static uint32_t shifted_reuse_hash_window(const int32_t *tokens) {
+static uint64_t add_token(uint64_t h, int32_t token) { return h * HASH_FACTOR + (uint32_t)token + 1; }
+
+static uint64_t hash_window(const int32_t *tokens) {
     uint64_t h = 0;
-    for (int32_t i = 0; i < WINDOW; i++) h = (h ^ (uint32_t)tokens[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(h >> 32);
+    for (int32_t i = 0; i < WINDOW; i++) h = add_token(h, tokens[i]);
+    return h;
+}
+
+static uint32_t place_of(const new_text *x, uint64_t h) { return (uint32_t)((h ^ h >> 29) * HASH_FACTOR >> 32) & (x->n_table - 1); }
+
+static bool new_text_open(new_text *x, const rp_job *c) {
+    const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
+    *x = (new_text){.tokens = c->tokens, .positions = c->positions, .begin = c->n_found, .end = end, .n_table = 1, .first_factor = 1};
+    if (end - x->begin < LEAST_MOVED) return false;
+    while (x->n_table < 2 * (uint32_t)(end - x->begin)) x->n_table *= 2;
+    if (!(x->table = base_calloc(x->n_table, sizeof(*x->table)))) return false; /* a miss */
+    for (int32_t i = 0; i < WINDOW; i++) x->first_factor *= HASH_FACTOR;
+    for (int32_t i = x->begin; i + WINDOW <= end; i++) {
+        uint32_t at = place_of(x, hash_window(x->tokens + i));
+        for (int probe = 0; probe < PROBES && x->table[at]; probe++) at = (at + 1) & (x->n_table - 1);
+        if (!x->table[at]) x->table[at] = (uint32_t)i + 1;
+    }
+    return true;
 }
 
 static void old_text_free(old_text *o) {
     span_path_release(&o->path);
     base_free(o->tokens);
-    base_free(o->table);
     *o = (old_text){0};
 }
 
@@ -55,36 +83,34 @@ static bool span_path_is_whole(const span_path *p) {
     return true;
 }
 
-static bool old_text_read(old_text *o, const span_path *path, size_t step) {
-    if (span_path_other(path, step, &o->path, NULL) || o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > MAX_OLD || !span_path_is_whole(&o->path))
-        return false;
-    o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens));
-    for (o->n_table = 1; o->n_table < 2 * o->path.n_tokens; o->n_table *= 2) {}
-    o->table = base_calloc(o->n_table, sizeof(*o->table));
-    if (!o->tokens || !o->table) return false; /* a miss */
+/* The tokens of o's path. false: it is too short, too long, or cannot be moved. */
+static bool old_text_read(old_text *o, size_t most) {
+    if (o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > most || !span_path_is_whole(&o->path)) return false;
+    if (!(o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens)))) return false; /* a miss */
     for (size_t i = 0; i < o->path.n_steps; i++) {
         int32_t pos;
         memcpy(o->tokens + o->n, span_step_tokens(&o->path.steps[i], &pos), (size_t)o->path.steps[i].n_tokens * sizeof(*o->tokens));
         o->n += o->path.steps[i].n_tokens;
     }
-    for (int32_t i = 0; i + WINDOW <= o->n; i++) {
-        uint32_t at = shifted_reuse_hash_window(o->tokens + i) & (o->n_table - 1);
-        for (int probe = 0; probe < PROBES && o->table[at]; probe++) at = (at + 1) & (o->n_table - 1);
-        if (!o->table[at]) o->table[at] = (uint32_t)i + 1;
-    }
     return true;
 }
 
-/* The longest prefix of new[i..n) in the old text: returns its length, *from: its index there. */
-static int32_t longest_at(const old_text *o, const int32_t *new, int32_t i, int32_t n, int32_t *from) {
-    int32_t best = 0;
-    uint32_t at = shifted_reuse_hash_window(new + i) & (o->n_table - 1);
-    for (int probe = 0; probe < PROBES && o->table[at]; probe++, at = (at + 1) & (o->n_table - 1)) {
-        int32_t begin = (int32_t)o->table[at] - 1, len = 0;
-        while (i + len < n && begin + len < o->n && new[i + len] == o->tokens[begin + len]) len++;
-        if (len <= best) continue;
-        best = len;
-        *from = begin;
+/* Tokens that both texts have in common, from index first of the new one and index from of the old one on. */
+typedef struct common_piece {
+    int32_t first, from, n;
+} common_piece;
+
+/* The longest common piece from an old token on, whose window has the hash h; of pieces that overlap `last`, none that is part of it. Compared
+ * tokens are taken from *work. */
+static common_piece longest_at(const new_text *x, uint64_t h, const old_text *o, int32_t from, const common_piece *last, int64_t *work) {
+    common_piece best = {.from = from};
+    uint32_t at = place_of(x, h);
+    for (int probe = 0; probe < PROBES && x->table[at]; probe++, at = (at + 1) & (x->n_table - 1)) {
+        int32_t first = (int32_t)x->table[at] - 1, n = 0;
+        if (from < last->from + last->n && first - from == last->first - last->from) continue;
+        while (first + n < x->end && from + n < o->n && x->tokens[first + n] == o->tokens[from + n]) n++;
+        *work -= n;
+        if (n > best.n) best = (common_piece){.first = first, .from = from, .n = n};
     }
     return best;
 }
@@ -104,43 +130,101 @@ static bool moves_as_one(const span_path *p, int32_t from, int32_t n) {
     return position_in(p, from + n - 1) - position_in(p, from) == n - 1;
 }
 
-/* Takes the longest common piece of an old text and the missed tokens of the scope in which the job's path ended. */
-static void find_in(rp_job *c, old_text *o) {
-    const int32_t *new = c->tokens + c->n_found, *positions = c->positions + c->n_found;
-    const int32_t end = BASE_MIN(job_most_found(c), job_scope_end(c, job_scope_of(c, c->n_found)));
-    int32_t n = end - c->n_found, shifted_reuse = c->request->options.shifted_reuse, from = 0, len;
-    moved_run best = {.n = 0};
-    for (int32_t i = 0; i + WINDOW <= n; i += BASE_MAX(len, 1)) {
-        len = longest_at(o, new, i, n, &from);
-        if (len - shifted_reuse < LEAST_MOVED || len - shifted_reuse <= best.n) continue;
-        if (!moves_as_one(&o->path, from, len) || positions[i + len - 1] - positions[i] != len - 1) continue;
-        best.n = len - shifted_reuse;
-        best.n_recomputed = shifted_reuse;
-        best.from = from + shifted_reuse;
-        best.first = c->n_found + i + shifted_reuse;
-        best.pos = positions[i + shifted_reuse];
-        best.shift = best.pos - position_in(&o->path, from + shifted_reuse);
+/* How many tokens before index `first` of the new text, up to `most`, are those before index `from` of the old one. */
+static int32_t same_before(const new_text *x, const old_text *o, int32_t first, int32_t from, int32_t most) {
+    int32_t n = 0;
+    while (n < most && n < first && n < from && x->tokens[first - 1 - n] == o->tokens[from - 1 - n]) n++;
+    return n;
+}
+
+/* Takes the piece, less its first `links` tokens, if it is longer than *best. */
+static bool take_piece(const new_text *x, const old_text *o, const common_piece *p, int32_t links, moved_run *best) {
+    const int32_t skipped = links - same_before(x, o, p->first, p->from, links), n = p->n - skipped;
+    if (n < LEAST_MOVED || n <= best->n || !moves_as_one(&o->path, p->from, p->n)) return false;
+    if (x->positions[p->first + p->n - 1] - x->positions[p->first] != p->n - 1) return false;
+    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .pos = x->positions[p->first + skipped], .n_recomputed = skipped};
+    best->shift = best->pos - position_in(&o->path, best->from);
+    return true;
+}
+
+/* Looks for a longer run than *best in an old text. Returns whether it found one. In text that repeats itself, pieces within a piece are passed by
+ * once WORK tokens were compared for each of the old text's. */
+static bool find_in(const new_text *x, const old_text *o, int32_t links, moved_run *best) {
+    bool found = false;
+    int64_t work = (int64_t)WORK * o->n;
+    common_piece last = {0};
+    uint64_t h = 0;
+    for (int32_t from = 0, next = 0; from + WINDOW <= o->n;) {
+        if (from == next && from > 0) h = add_token(h, o->tokens[from + WINDOW - 1]) - x->first_factor * ((uint64_t)(uint32_t)o->tokens[from - 1] + 1);
+        else h = hash_window(o->tokens + from);
+        const common_piece p = longest_at(x, h, o, from, &last, &work);
+        if (p.n >= LEAST_MOVED && take_piece(x, o, &p, links, best)) found = true;
+        if (p.n > last.from + last.n - from) last = p;
+        next = from + 1;
+        from = work > 0 ? next : from + BASE_MAX(p.n, 1);
     }
-    moved_run *run = best.n > 0 ? moved_kv_push(&c->moved, &o->path) : NULL;
-    if (!run) return;
-    best.path = o->path;
-    *run = best;
-    o->path = (span_path){0};
+    return found;
+}
+
+/* The step of a path with its token of that index. */
+static const span_step *step_with(const span_path *p, int32_t index) {
+    size_t i = 0;
+    while (index >= p->steps[i].n_tokens) index -= p->steps[i++].n_tokens;
+    return &p->steps[i];
+}
+
+/* Names the root after a run: all tokens before it, and the text that it was computed in. */
+static void name_root(const rp_job *c, moved_run *r) {
+    base_hash h;
+    base_hash_init(&h, "reprise shifted 1");
+    base_hash_key(&h, &c->scopes[c->n_scopes - 1].root);
+    base_hash_bytes(&h, c->tokens, (size_t)r->first * sizeof(*c->tokens));
+    base_hash_bytes(&h, c->positions, (size_t)r->first * sizeof(*c->positions));
+    base_hash_key(&h, kv_span_key(step_with(&r->path, r->from + r->n - 1)->span));
+    base_hash_u64(&h, (uint64_t)r->first);
+    base_hash_u64(&h, (uint64_t)r->n);
+    base_hash_u64(&h, (uint64_t)(int64_t)r->shift);
+    base_hash_final(&h, &r->key);
+    r->has_key = true;
+}
+
+/* Searches the branches beside the last steps of the path; *best owns its path. */
+static void search(rp_job *c, const new_text *x, moved_run *best) {
+    const int32_t links = c->request->options.shifted_reuse;
+    size_t most = MAX_OLD;
+    int others = 0;
+    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps; k++)
+        for (uint64_t below = UINT64_MAX; others < OTHERS; others++) {
+            old_text o = {0};
+            const bool failed = span_path_other(&c->path, c->path.n_steps - 1 - k, &below, &o.path, NULL) != RP_OK; /* no memory: a miss */
+            if (!failed && below > 0 && old_text_read(&o, most) && find_in(x, &o, links, best)) {
+                span_path_release(&best->path);
+                best->path = o.path;
+                o.path = (span_path){0};
+            }
+            most -= (size_t)o.n;
+            old_text_free(&o);
+            if (failed || below == 0) break;
+        }
 }
 
 void shifted_reuse_find(rp_job *c) {
     if (c->n_resumed > 0) return; /* its answer goes on as one without an edit */
     if (c->request->options.shifted_reuse < 0 || c->request->options.reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
-    for (size_t k = 0; k < LOOK_UP && k < c->path.n_steps && c->moved.n_runs == 0; k++) {
-        old_text o = {0};
-        if (old_text_read(&o, &c->path, c->path.n_steps - 1 - k)) find_in(c, &o);
-        old_text_free(&o);
-    }
-    if (c->moved.n_runs == 0) return;
-    if (moved_kv_take(c)) {
-        moved_kv_put_back(c); /* a miss */
+    new_text x;
+    moved_run best = {0};
+    if (!new_text_open(&x, c)) return;
+    search(c, &x, &best);
+    base_free(x.table);
+    if (best.n == 0) return;
+    if (job_scope_of(c, c->n_found) == c->n_scopes - 1) name_root(c, &best);
+    moved_run *run = moved_kv_push(&c->moved, &best.path);
+    if (!run) {
+        span_path_release(&best.path);
         return;
     }
-    BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n,
-               c->moved.runs[0].shift);
+    *run = best;
+    if (run->has_key && run->first == c->n_found) moved_kv_follow(c, run->n, job_most_found(c));
+    if (moved_kv_settle(c))
+        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n, c->moved.runs[0].shift);
 }
