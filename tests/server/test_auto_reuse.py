@@ -3,6 +3,7 @@
 """Automatic modules over HTTP: --auto-reuse and `auto=` of keys allow them, the field `reuse` asks for them or forbids them, and the report counts
 what is not exact."""
 import random
+import re
 import tempfile
 import time
 import unittest
@@ -49,9 +50,14 @@ class AutoReuse(unittest.TestCase):
     def test_requests_ask(self):
         server = self.serve("--auto-reuse", "ask")
         self.expect(False, server)
+        counted = lambda: int(re.search(r"^reprise_inexact_tokens_total (\d+)", server.get("/metrics").body.decode(), re.M)[1])
+        self.assertEqual(counted(), 0)
         self.expect(True, server, "auto")
+        n = counted()
+        self.assertGreater(n, 100)
         for reuse in (None, "on", "exact", "off"):
             self.expect(False, server, reuse)
+        self.assertEqual(counted(), n)
 
     def test_it_is_off(self):
         server = self.serve()

@@ -134,6 +134,8 @@ static int append_server(base_buffer *b, rp_server *s) {
         {"answers_total", "counter", "Answers generated.", atomic_load(&c->answers)},
         {"prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", atomic_load(&c->prompt_tokens)},
         {"cached_tokens_total", "counter", "Prompt tokens with reused KV (cache hits).", atomic_load(&c->cached_tokens)},
+        {"inexact_tokens_total", "counter", "Prompt tokens, cached or computed, whose KV differs from that of a full prefill.",
+         atomic_load(&c->inexact_tokens)},
         {"answer_tokens_total", "counter", "Generated tokens.", atomic_load(&c->answer_tokens)},
     };
     int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));

@@ -91,6 +91,7 @@ void report_count(server_request *x, const server_choice *c) {
     if (c->index % x->gen.n != 0) return;
     atomic_fetch_add(&n->prompt_tokens, (uint64_t)r->prompt_tokens);
     atomic_fetch_add(&n->cached_tokens, (uint64_t)r->cached_tokens);
+    atomic_fetch_add(&n->inexact_tokens, (uint64_t)r->inexact_tokens);
     count_tiers(n, r);
 }
 
