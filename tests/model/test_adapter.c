@@ -347,7 +347,7 @@ static void test_random_damage(void **state) {
     gguf_writer_free(w);
     uint8_t *copy = malloc(n);
     assert_non_null(copy);
-    for (int i = 0; i < test_rounds(600); i++) {
+    for (int i = 0; i < 10 * test_rounds(60); i++) {
         gguf_file *f = NULL;
         rp_adapter *a = NULL;
         memcpy(copy, data, n);
