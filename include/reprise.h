@@ -269,7 +269,7 @@ typedef struct rp_rendered_turn {
 typedef bool (*rp_on_look)(void *user);
 
 /* Steps of a rendering: the evaluation of a node, an item, some bytes of text; 10 ns each, 20 at most. A template that takes more fails. */
-#define RP_TEMPLATE_MAX_STEPS ((uint64_t)100000000)
+#define RP_TEMPLATE_MAX_STEPS ((uint64_t)50000000)
 
 typedef struct rp_template_options {
     uint32_t struct_size;
