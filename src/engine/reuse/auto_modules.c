@@ -95,13 +95,6 @@ int32_t module_cached_tokens(const rp_job *c, const module_text *m) {
     return (int32_t)span_tree_peek(c->engine->tree, &root, m->tokens, m->positions, (size_t)m->n, NULL, NULL);
 }
 
-/* KV with blocks evicted from layers with windows cannot be reused elsewhere. */
-static bool span_path_is_movable(const span_path *p) {
-    for (size_t i = 0; i < p->n_steps; i++)
-        if (p->steps[i].span && kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
-    return true;
-}
-
 /* The path of a module that the cache has, or of its first tokens: returns the number of the chunk's tokens in it, 0 or at least AUTO_LEAST. */
 static int32_t module_find(const rp_job *c, int32_t begin, int32_t end, span_path *out) {
     const span_root root = {.salt = c->salt, .key = job_text_root(c->engine, &c->salt, c->format)};
@@ -109,7 +102,7 @@ static int32_t module_find(const rp_job *c, int32_t begin, int32_t end, span_pat
     *out = (span_path){0};
     const bool found = auto_module_text(c, begin, end, &m) && module_cached_tokens(c, &m) > AUTO_LEAST &&
                        span_tree_match(c->engine->tree, &root, m.tokens, m.positions, (size_t)m.n, out, NULL) == RP_OK &&
-                       out->n_tokens > AUTO_LEAST && span_path_is_movable(out);
+                       out->n_tokens > AUTO_LEAST && moved_kv_can_move(out);
     module_text_free(&m);
     if (!found) span_path_release(out);
     return found ? (int32_t)out->n_tokens - 1 : 0;

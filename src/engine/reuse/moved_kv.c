@@ -8,6 +8,12 @@
 
 #define MOST_RUNS ((size_t)1 << 16)
 
+bool moved_kv_can_move(const span_path *p) {
+    for (size_t i = 0; i < p->n_steps; i++)
+        if (p->steps[i].span && kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
+    return true;
+}
+
 moved_run *moved_kv_push(job_moved *m, const span_path *path) {
     size_t cap = (size_t)m->cap_runs;
     if (base_grow((void **)&m->runs, &cap, (size_t)m->n_runs + 1, MOST_RUNS, sizeof(*m->runs))) return NULL;

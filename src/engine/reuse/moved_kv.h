@@ -41,6 +41,8 @@ typedef struct job_moved {
     int32_t *tokens;  /* [n] the removed tokens; NULL: none are removed */
 } job_moved;
 
+/* Can the KV of a path be reused elsewhere? Not with blocks that layers with windows have evicted. */
+bool moved_kv_can_move(const span_path *p);
 /* Adds a run, which takes the path over on success; later ones are further back in the prompt. NULL: no memory. */
 moved_run *moved_kv_push(job_moved *m, const span_path *path);
 /* The job's path is complete up to the last run, which has a key; `removed`: tokens of all runs. Continues it after the run, as far as tokens

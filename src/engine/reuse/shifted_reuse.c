@@ -25,7 +25,7 @@
 #define LOOK_UP 8         /* last steps of the path with other branches to try */
 #define OTHERS 32         /* branches, of all steps */
 #define PROBES 8          /* tries per hash */
-#define WORK 32
+#define WORK 32           /* tokens compared for each token of a branch */
 #define MAX_OLD (1 << 20) /* tokens of all branches */
 #define HASH_FACTOR UINT64_C(0x9e3779b97f4a7c15)
 
@@ -35,7 +35,7 @@ typedef struct new_text {
     int32_t begin, end;                /* indices of missed tokens */
     uint32_t *table;                   /* [n_table] index + 1 of a window, by its hash; linear probing */
     uint32_t n_table;
-    uint64_t first_factor;             /* of the first token of a window in its hash */
+    uint64_t first_factor; /* of the first token of a window in its hash */
 } new_text;
 
 /* A cached text. */
@@ -76,16 +76,9 @@ static void old_text_free(old_text *o) {
     *o = (old_text){0};
 }
 
-/* KV with blocks evicted from layers with windows cannot be reused elsewhere. */
-static bool span_path_is_whole(const span_path *p) {
-    for (size_t i = 0; i < p->n_steps; i++)
-        if (kv_span_readable_from(p->steps[i].span) != INT32_MIN) return false;
-    return true;
-}
-
 /* The tokens of o's path. false: it is too short, too long, or cannot be moved. */
 static bool old_text_read(old_text *o, size_t most) {
-    if (o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > most || !span_path_is_whole(&o->path)) return false;
+    if (o->path.n_tokens < LEAST_MOVED || o->path.n_tokens > most || !moved_kv_can_move(&o->path)) return false;
     if (!(o->tokens = base_alloc(o->path.n_tokens * sizeof(*o->tokens)))) return false; /* a miss */
     for (size_t i = 0; i < o->path.n_steps; i++) {
         int32_t pos;
