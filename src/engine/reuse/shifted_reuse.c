@@ -135,7 +135,8 @@ static bool take_piece(const new_text *x, const old_text *o, const common_piece 
     const int32_t skipped = links - same_before(x, o, p->first, p->from, links), n = p->n - skipped;
     if (n < LEAST_MOVED || n <= best->n || !moves_as_one(&o->path, p->from, p->n)) return false;
     if (x->positions[p->first + p->n - 1] - x->positions[p->first] != p->n - 1) return false;
-    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .pos = x->positions[p->first + skipped], .n_recomputed = skipped};
+    *best = (moved_run){.from = p->from + skipped, .n = n, .first = p->first + skipped, .n_recomputed = skipped};
+    best->pos = x->positions[best->first];
     best->shift = best->pos - position_in(&o->path, best->from);
     return true;
 }
@@ -148,7 +149,7 @@ static bool find_in(const new_text *x, const old_text *o, int32_t links, moved_r
     common_piece last = {0};
     uint64_t h = 0;
     for (int32_t from = 0, next = 0; from + WINDOW <= o->n;) {
-        if (from == next && from > 0) h = add_token(h, o->tokens[from + WINDOW - 1]) - x->first_factor * ((uint64_t)(uint32_t)o->tokens[from - 1] + 1);
+        if (from == next && from > 0) h = add_token(h, o->tokens[from + WINDOW - 1]) - x->first_factor * add_token(0, o->tokens[from - 1]);
         else h = hash_window(o->tokens + from);
         const common_piece p = longest_at(x, h, o, from, &last, &work);
         if (p.n >= LEAST_MOVED && take_piece(x, o, &p, links, best)) found = true;
@@ -202,8 +203,9 @@ static void search(rp_job *c, const new_text *x, moved_run *best) {
 }
 
 void shifted_reuse_find(rp_job *c) {
-    if (c->n_resumed > 0) return; /* its answer goes on as one without an edit */
-    if (c->request->options.shifted_reuse < 0 || c->request->options.reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
+    const rp_request *q = &c->request->options;
+    if (c->n_resumed > 0) return; /* its answer continues as one without an edit */
+    if (q->shifted_reuse < 0 || q->reuse == RP_REUSE_EXACT || !c->shares || !model_is_movable(c->engine->model) || c->switch_at > 0) return;
     new_text x;
     moved_run best = {0};
     if (!new_text_open(&x, c)) return;
@@ -219,5 +221,6 @@ void shifted_reuse_find(rp_job *c) {
     *run = best;
     if (run->has_key && run->first == c->n_found) moved_kv_follow(c, run->n, job_most_found(c));
     if (moved_kv_settle(c))
-        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n, c->moved.runs[0].shift);
+        BASE_TRACE(ENGINE, "job %llu: reuses %d tokens at a shift of %d positions", (unsigned long long)c->request->number, c->moved.n,
+                   c->moved.runs[0].shift);
 }
