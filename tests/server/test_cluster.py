@@ -212,6 +212,7 @@ class Stream(unittest.TestCase):
         self.assertIn(CHANGES, kinds)
         other = self.open()  # a snapshot has the same
         self.assertIn(SNAPSHOT, self.until_digest_agrees(other, len(stream.names)))
+        self.until_digest_agrees(stream, len(other.names))  # what was kept after its last digest
         self.assertEqual(set(other.names), set(stream.names))
 
     def test_going_on(self):
