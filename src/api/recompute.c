@@ -36,7 +36,7 @@ typedef struct recomputation {
     record_reader *reader;
     const base_key *key;
     int64_t n_way; /* tokens from the root to its end */
-    kv_format format; /* of these */
+    rp_kv_format format; /* of these */
     verdict verdict;
 } recomputation;
 
@@ -209,7 +209,7 @@ static verdict find_way(recomputation *r, way *w) {
         else if (way_add(w, rec, at)) v = NO_MEMORY;
         else if (w->n > (size_t)r->e->n_ctx) v = NO_MEMORY; /* a circle of parents ends here, too */
     }
-    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : KV_F16;
+    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : RP_KV_F16;
     record_reader_close(above);
     turn_round(w->tokens, w->n);
     turn_round(w->positions, w->n);
@@ -308,7 +308,7 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
     rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
     r.roots[0] = job_text_root(e, &r.salt, e->formats.text);
-    r.roots[1] = job_text_root(e, &r.salt, KV_F16);
+    r.roots[1] = job_text_root(e, &r.salt, RP_KV_F16);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
     own.candidates = r.n;

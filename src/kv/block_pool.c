@@ -47,32 +47,7 @@ static void cpu_release(void *user, void *p) {
     base_free(p);
 }
 
-/* ---- formats and sizes ---- */
-
-static const struct {
-    const char *name;
-    kv_element keys, values;
-} formats[KV_N_FORMATS] = {
-#define X(NAME, number, name, keys, values) [number] = {name, KV_ELEMENT_##keys, KV_ELEMENT_##values},
-    KV_FORMATS(X)
-#undef X
-};
-
-kv_element kv_format_keys(kv_format f) { return formats[f].keys; }
-kv_element kv_format_values(kv_format f) { return formats[f].values; }
-/* Keys of int8 without the Hadamard transform had the number alone. */
-uint64_t kv_format_identity(kv_format f) { return (uint64_t)f | (kv_format_keys(f) == KV_ELEMENT_INT8 ? 0x100 : 0); }
-
-const char *kv_format_name(kv_format f) { return formats[f].name; }
-
-bool kv_format_parse(const char *name, kv_format *out) {
-    for (int i = 0; i < KV_N_FORMATS; i++) {
-        if (strcmp(name, formats[i].name) != 0) continue;
-        *out = (kv_format)i;
-        return true;
-    }
-    return false;
-}
+/* ---- sizes ---- */
 
 static size_t side_bytes(const kv_shape *s, bool is_key) {
     const kv_element e = kv_format_side(s->format, is_key);
@@ -95,7 +70,7 @@ bool kv_shape_mixes(const kv_shape *s) {
 }
 
 size_t kv_shape_most_block_bytes(const kv_shape *s) {
-    const kv_shape f16 = kv_shape_in(s, KV_F16);
+    const kv_shape f16 = kv_shape_in(s, RP_KV_F16);
     return kv_shape_block_bytes(kv_shape_mixes(s) ? &f16 : s);
 }
 
@@ -114,20 +89,20 @@ bool kv_shape_is_supported(const kv_shape *s) {
     return !kv_format_is_int(s->format) || (s->key_dim % 2 == 0 && s->value_dim % 2 == 0 && s->key_dim <= INT8_MAX_DIM);
 }
 
-kv_packing kv_shape_packing(const kv_shape *s, kv_format format) {
+kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format) {
     const kv_shape shape = kv_shape_in(s, format);
     kv_packing packing = {.per_cell = 1};
     if (!kv_shape_is_supported(&shape)) return packing;
     const size_t block = kv_shape_block_bytes(s), apart = BASE_MAX(kv_shape_key_bytes(&shape), kv_shape_value_bytes(&shape));
     packing.part_bytes = kv_shape_cell_bytes(&shape);
-    if (format == KV_F16 && block / apart > 2 * (block / packing.part_bytes)) packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
+    if (format == RP_KV_F16 && block / apart > 2 * (block / packing.part_bytes)) packing = (kv_packing){.per_cell = 2, .part_bytes = apart};
     const size_t n = block / packing.part_bytes;
     packing.per_block = n > INT32_MAX ? INT32_MAX : (int32_t)n;
     return packing;
 }
 
 int32_t kv_shape_f16_blocks(const kv_shape *s) {
-    const kv_packing packing = kv_shape_packing(s, KV_F16);
+    const kv_packing packing = kv_shape_packing(s, RP_KV_F16);
     return packing.per_block > 0 ? (s->n_kv_heads * packing.per_cell + packing.per_block - 1) / packing.per_block : 0;
 }
 

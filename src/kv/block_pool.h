@@ -31,64 +31,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "reprise.h"
+#include "kv/kv_format.h"
 
 #define KV_BLOCK_SLOTS 64
-
-/* How elements of keys or values are stored, and computed with. The first three are floats: attention adds them in
- * order; the others are integers (kernels.h). Those of 4 and 2 bits have ranges over several elements and are encoded from
- * complete blocks. */
-typedef enum kv_element {
-    KV_ELEMENT_F32,
-    KV_ELEMENT_F16,
-    KV_ELEMENT_FP8,
-    KV_ELEMENT_INT8,
-    KV_ELEMENT_4BIT,
-    KV_ELEMENT_2BIT
-} kv_element;
-
-static inline bool kv_element_is_int(kv_element e) { return e >= KV_ELEMENT_INT8; }
-static inline bool kv_element_is_encoded(kv_element e) { return e >= KV_ELEMENT_4BIT; }
-static inline int kv_element_bits(kv_element e) { return e >= KV_ELEMENT_INT8 ? 8 >> (e - KV_ELEMENT_INT8) : 32 >> e; }
-
-/* X(NAME, number in records, name, element of keys, element of values) */
-#define KV_FORMATS(X) \
-    X(F16, 0, "f16", F16, F16) \
-    X(F32, 1, "f32", F32, F32) \
-    X(INT8, 2, "int8", INT8, INT8) \
-    X(K8V4, 3, "k8v4", INT8, 4BIT) \
-    X(KIVI4, 4, "kivi4", 4BIT, 4BIT) \
-    X(K4V2, 5, "k4v2", 4BIT, 2BIT) \
-    X(KIVI2, 6, "kivi2", 2BIT, 2BIT) \
-    X(FP8, 7, "fp8", FP8, FP8)
-
-typedef enum kv_format {
-#define X(NAME, number, name, keys, values) KV_##NAME = number,
-    KV_FORMATS(X)
-#undef X
-    KV_N_FORMATS
-} kv_format;
-
-kv_element kv_format_keys(kv_format f);
-kv_element kv_format_values(kv_format f);
-static inline kv_element kv_format_side(kv_format f, bool is_key) { return is_key ? kv_format_keys(f) : kv_format_values(f); }
-/* Is KV encoded from complete blocks, or else stored token by token? Formats with encoded keys have encoded values. */
-static inline bool kv_format_is_encoded(kv_format f) { return kv_element_is_encoded(kv_format_values(f)); }
-static inline bool kv_format_is_int(kv_format f) { return kv_element_is_int(kv_format_values(f)); }
-/* A number for keys: it changes with the meaning of a format's bytes. */
-uint64_t kv_format_identity(kv_format f);
-/* Have elements less than 16 bits? */
-static inline bool kv_format_is_small(kv_format f) { return kv_element_bits(kv_format_keys(f)) < 16; }
-const char *kv_format_name(kv_format f); /* "f16", ... */
-bool kv_format_parse(const char *name, kv_format *out);
-#define KV_FORMAT_NAMES "f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2" /* for messages */
 
 typedef struct kv_shape {
     int32_t n_layers, n_kv_heads, key_dim, value_dim;
     /* [n_layers], borrowed: sliding windows: a token attends to tokens less than this before it; 0: all. NULL: no
      * windows */
     const int32_t *windows;
-    kv_format format;
+    rp_kv_format format;
     /* [n_layers], borrowed: layers with KV in f16 if the format is small; NULL: none */
     const bool *f16_layers;
 } kv_shape;
@@ -121,14 +73,14 @@ uint64_t kv_shape_token_bytes(const kv_shape *s);
 /* Does the format support the shape? Integers: an even number of dimensions, at most 16384. */
 bool kv_shape_is_supported(const kv_shape *s);
 /* The shape with another format. */
-static inline kv_shape kv_shape_in(const kv_shape *s, kv_format format) {
+static inline kv_shape kv_shape_in(const kv_shape *s, rp_kv_format format) {
     kv_shape other = *s;
     other.format = format;
     return other;
 }
 /* The format of a layer's KV. */
-static inline kv_format kv_shape_layer_format(const kv_shape *s, int32_t layer) {
-    return s->f16_layers && s->f16_layers[layer] && kv_format_is_small(s->format) ? KV_F16 : s->format;
+static inline rp_kv_format kv_shape_layer_format(const kv_shape *s, int32_t layer) {
+    return s->f16_layers && s->f16_layers[layer] && kv_format_is_small(s->format) ? RP_KV_F16 : s->format;
 }
 /* The shape with the format of a layer: what the functions of heads and blocks below take. */
 static inline kv_shape kv_shape_of_layer(const kv_shape *s, int32_t layer) { return kv_shape_in(s, kv_shape_layer_format(s, layer)); }
@@ -147,12 +99,12 @@ typedef struct kv_packing {
     size_t part_bytes;
 } kv_packing;
 /* s: of the pool. */
-kv_packing kv_shape_packing(const kv_shape *s, kv_format format);
+kv_packing kv_shape_packing(const kv_shape *s, rp_kv_format format);
 /* Blocks of a pool of this shape that 64 slots of a layer in f16 take, if no other layer is packed with it; 0: f16 does
  * not fit. */
 int32_t kv_shape_f16_blocks(const kv_shape *s);
 /* Can spans be in this format? */
-static inline bool kv_pool_takes(const kv_pool *p, kv_format format) {
+static inline bool kv_pool_takes(const kv_pool *p, rp_kv_format format) {
     return format == kv_pool_shape(p)->format || kv_shape_packing(kv_pool_shape(p), format).per_block > 0;
 }
 

@@ -17,7 +17,7 @@ struct kv_span {
     kv_pool *pool;
     base_key key;
     bool sealed;
-    kv_format format;
+    rp_kv_format format;
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
     int32_t n_trimmed; /* blocks freed before the span itself */
@@ -54,13 +54,13 @@ static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
 static bool is_in_f16(const kv_span *s, int32_t layer) { return s->f16_blocks > 0 && s->shape.f16_layers[layer]; }
 
 /* Of a packed span. n, n_f16: blocks of its own in the span's format, and of layers in f16. */
-static int64_t packed_blocks(const kv_shape *pool, kv_format format, int64_t n, int64_t n_f16) {
+static int64_t packed_blocks(const kv_shape *pool, rp_kv_format format, int64_t n, int64_t n_f16) {
     const kv_packing packing = kv_shape_packing(pool, format);
     BASE_ASSERT(packing.per_block > 0);
     return blocks_of_cells(&packing, n * pool->n_kv_heads) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
 }
 
-int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
+int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format) {
     const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
     int32_t n_f16 = 0;
     if (format == shape->format) return kv_pool_column(pool)[shape->n_layers];
@@ -68,7 +68,7 @@ int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
     return (int32_t)packed_blocks(shape, format, shape->n_layers - n_f16, n_f16);
 }
 
-static void init_span(kv_span *s, kv_pool *pool, kv_format format, int32_t first_pos) {
+static void init_span(kv_span *s, kv_pool *pool, rp_kv_format format, int32_t first_pos) {
     const kv_shape *shape = kv_pool_shape(pool);
     atomic_init(&s->refs, 1);
     atomic_init(&s->ready, shape->n_layers);
@@ -81,10 +81,10 @@ static void init_span(kv_span *s, kv_pool *pool, kv_format format, int32_t first
     s->column = kv_pool_column(pool);
     if (!kv_shape_mixes(&s->shape)) return;
     s->f16_blocks = kv_shape_f16_blocks(shape);
-    s->f16_packing = kv_shape_packing(shape, KV_F16);
+    s->f16_packing = kv_shape_packing(shape, RP_KV_F16);
 }
 
-static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+static int new_span(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool);
     const bool packs = format != shape->format;
     size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
@@ -104,7 +104,7 @@ static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1)
 
 /* Blocks of the pool that a reduced span takes. *first_f16: of these, those of layers that are not in f16, which come first. */
 static int64_t reduced_blocks(const kv_shape *pool, const kv_span_form *form, int64_t *first_f16) {
-    const kv_packing packing = kv_shape_packing(pool, form->format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const kv_packing packing = kv_shape_packing(pool, form->format), f16_packing = kv_shape_packing(pool, RP_KV_F16);
     const kv_shape own = kv_shape_in(pool, form->format);
     int64_t n_cells = 0, n_f16 = 0;
     for (int32_t i = 0; i < pool->n_layers * pool->n_kv_heads; i++)
@@ -162,11 +162,11 @@ int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) 
     return new_span(out, pool, kv_pool_shape(pool)->format, first_pos, false, err);
 }
 
-int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+int kv_span_new_in(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err) {
     return new_span(out, pool, format, first_pos, false, err);
 }
 
-int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err) {
     return new_span(out, pool, format, first_pos, true, err);
 }
 
@@ -412,7 +412,7 @@ static int new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, r
     return RP_OK;
 }
 
-int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp_error *err) {
     void *arrays = base_alloc(kv_span_form_bytes(from));
     *out = NULL;
     BASE_ASSERT(!from->positions);
@@ -501,9 +501,9 @@ int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, con
     return rc;
 }
 
-int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans) {
+int64_t kv_reduced_blocks(const kv_shape *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans) {
     const kv_shape own = kv_shape_in(pool, format);
-    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, RP_KV_F16);
     const int64_t blocks = blocks_of_cells(&packing, n_cells) + n_spans;
     if (!kv_shape_mixes(&own)) return blocks;
     return BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells) + n_spans) + n_spans; /* at worst all are in f16 */
@@ -588,10 +588,10 @@ int32_t kv_span_slot_position(const kv_span *s, int32_t slot) {
 
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
-kv_format kv_span_format(const kv_span *s) { return s->format; }
+rp_kv_format kv_span_format(const kv_span *s) { return s->format; }
 const kv_shape *kv_span_shape(const kv_span *s) { return &s->shape; }
 bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
-kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return is_in_f16(s, layer) ? KV_F16 : s->format; }
+rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return is_in_f16(s, layer) ? RP_KV_F16 : s->format; }
 bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !is_packed(s) && !is_in_f16(s, layer); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
@@ -634,7 +634,7 @@ static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t
     const uint16_t place = is_packed(s) ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
     BASE_DCHECK(place != NO_PLACE);
     if (is_in_f16(s, layer)) {
-        const kv_shape f16 = kv_shape_in(&s->shape, KV_F16);
+        const kv_shape f16 = kv_shape_in(&s->shape, RP_KV_F16);
         const size_t first = is_packed(s) ? (size_t)(s->first_f16[block] + place * s->f16_blocks) : index_of(s, layer, block);
         return part_of(&f16, &s->f16_packing, s->blocks + first, kv_head, part);
     }

@@ -66,7 +66,7 @@ uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form
 /* ---- reduced spans ---- */
 
 size_t record_reduced_space(const kv_shape *shape, const kv_span_form *form) {
-    const kv_shape largest = kv_shape_in(shape, kv_shape_mixes(shape) ? KV_F16 : shape->format);
+    const kv_shape largest = kv_shape_in(shape, kv_shape_mixes(shape) ? RP_KV_F16 : shape->format);
     return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + kv_shape_cell_bytes(&largest);
 }
 

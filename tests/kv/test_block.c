@@ -42,9 +42,9 @@ static void used_slots_are_packed(void **state) {
     tiny_random r = {test_seed("block", 20261124)};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(shapes); i++)
-        for (int format = 0; format < KV_N_FORMATS; format++)
+        for (int format = 0; format < RP_N_KV_FORMATS; format++)
             for (int n = 1; n <= KV_BLOCK_SLOTS; n++) {
-                const kv_shape shape = kv_shape_in(&shapes[i], (kv_format)format);
+                const kv_shape shape = kv_shape_in(&shapes[i], (rp_kv_format)format);
                 check_block(&shape, n, &r);
             }
 }
@@ -53,7 +53,7 @@ static void used_slots_are_packed(void **state) {
 static void packing_is_in_order(void **state) {
     enum { DIM = 4,
            N = 3 };
-    const kv_shape shape = {.n_layers = 1, .n_kv_heads = 1, .key_dim = DIM, .value_dim = DIM, .format = KV_F16};
+    const kv_shape shape = {.n_layers = 1, .n_kv_heads = 1, .key_dim = DIM, .value_dim = DIM, .format = RP_KV_F16};
     uint16_t block[2 * DIM * KV_BLOCK_SLOTS] = {0};
     (void)state;
     for (int d = 0; d < DIM; d++)
@@ -71,8 +71,8 @@ static void packing_is_in_order(void **state) {
 /* Bytes of a token in a short span: 10 of 64 slots take about 10 of 64 bytes. */
 static void short_spans_are_small(void **state) {
     (void)state;
-    for (int format = 0; format < KV_N_FORMATS; format++) {
-        const kv_shape shape = kv_shape_in(&shapes[2], (kv_format)format);
+    for (int format = 0; format < RP_N_KV_FORMATS; format++) {
+        const kv_shape shape = kv_shape_in(&shapes[2], (rp_kv_format)format);
         const size_t all = kv_block_used_bytes(&shape, 64), ten = kv_block_used_bytes(&shape, 10);
         const size_t ranges = kv_element_is_encoded(kv_format_keys(shape.format)) ? 4 * 64 * 2 : 0; /* of keys: for each dimension */
         assert_in_range(ten - ranges, (all - ranges) * 10 / 64, (all - ranges) * (kv_format_keys(shape.format) == KV_ELEMENT_2BIT ? 22 : 14) / 64);

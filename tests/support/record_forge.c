@@ -41,14 +41,14 @@ static size_t element_bytes(const kv_shape *s) { return (size_t)kv_element_bits(
 /* Bytes of one slot of a head's keys or values. */
 static size_t slot_bytes(const kv_shape *s, bool is_key) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim);
-    return s->format == KV_INT8 ? dim + 2 : dim * element_bytes(s);
+    return s->format == RP_KV_INT8 ? dim + 2 : dim * element_bytes(s);
 }
 
 /* The place of byte i of a slot in a head's keys or values. */
 static size_t slot_byte_at(const kv_shape *s, bool is_key, size_t slot, size_t i) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = element_bytes(s);
-    if (s->format == KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
-    if (s->format == KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
+    if (s->format == RP_KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
+    if (s->format == RP_KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
     return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;
 }
 
@@ -343,8 +343,8 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
     const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
     k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
-    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= KV_N_FORMATS) return false;
-    k.shape.format = (kv_format)format;
+    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= RP_N_KV_FORMATS) return false;
+    k.shape.format = (rp_kv_format)format;
     if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
         k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
         label < 0 || label > RECORD_MAX_LABEL || !kv_shape_is_supported(&k.shape))

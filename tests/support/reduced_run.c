@@ -46,7 +46,7 @@ void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     }
 }
 
-void reduced_run_make(tiny_random *r, kv_pool *pool, kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
+void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
     const int32_t n_layers = kv_pool_shape(pool)->n_layers, n_kv_heads = kv_pool_shape(pool)->n_kv_heads;
     rp_error err = {0};
     for (int i = 0; i < REDUCED_RUN_SPANS; i++) {

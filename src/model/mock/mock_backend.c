@@ -71,7 +71,7 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
     (void)values;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const model_row *row = &b->step->rows[r];
-        const kv_format format = kv_span_layer_format(row->span, layer);
+        const rp_kv_format format = kv_span_layer_format(row->span, layer);
         const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
@@ -128,7 +128,7 @@ static uint64_t hash_slot(const seen_block *s, int slot) {
 }
 
 static uint64_t sum_block(const kv_view *v, int32_t block, uint64_t visible) {
-    const kv_format format = kv_span_layer_format(v->span, 0);
+    const rp_kv_format format = kv_span_layer_format(v->span, 0);
     const int32_t *positions = kv_span_positions(v->span, 0, 0);
     const seen_block s = {.keys = kv_span_keys(v->span, 0, block, 0),
                           .values = kv_span_values(v->span, 0, block, 0),
