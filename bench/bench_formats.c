@@ -82,16 +82,16 @@ static void timed_attend(backend *b, int32_t layer, const backend_buffer *querie
 /* ---- KV ---- */
 
 /* Elements of a normal distribution, stored by the format's kernels. */
-static void fill_block(bench *b, const kv_shape *shape, const kernel_table *k, void *block) {
+static void fill_block(bench *b, const kv_layer *l, const kernel_table *k, void *block) {
     float x[1024];
-    for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
+    for (int32_t i = 0; i < 2 * l->n_heads * KV_BLOCK_SLOTS; i++) {
         int32_t slot = i % KV_BLOCK_SLOTS, head = i / (2 * KV_BLOCK_SLOTS);
         bool is_key = i / KV_BLOCK_SLOTS % 2 == 0;
-        int32_t dim = is_key ? shape->key_dim : shape->value_dim;
+        int32_t dim = is_key ? l->key_dim : l->value_dim;
         if (dim > 1024) bench_die("heads of more than 1,024 dimensions", NULL);
         for (int32_t d = 0; d < dim; d++) x[d] = 0.3f * tiny_random_normal(&b->random);
-        void *to = is_key ? kv_block_keys(shape, block, head) : kv_block_values(shape, block, head);
-        switch (shape->format) {
+        void *to = is_key ? kv_block_keys(l, block, head) : kv_block_values(l, block, head);
+        switch (l->format) {
         case RP_KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
         case RP_KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
         case RP_KV_INT8: (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot); break;
@@ -119,7 +119,8 @@ static void make_cached(bench *b, subject *s) {
     char *samples = base_alloc(SAMPLES * bytes);
     rp_error err;
     if (!samples) bench_die("out of memory", NULL);
-    for (int i = 0; i < SAMPLES; i++) fill_block(b, shape, &((cpu_backend *)s->backend)->kernels, samples + i * bytes);
+    const kv_layer *layer = &kv_pool_plan(s->pool, shape->format)->layers[0];
+    for (int i = 0; i < SAMPLES; i++) fill_block(b, layer, &((cpu_backend *)s->backend)->kernels, samples + i * bytes);
     kv_context_init(&s->cached, s->pool);
     for (int32_t i = 0; i < MAX_CACHED; i++) {
         kv_span *span;

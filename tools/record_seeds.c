@@ -77,8 +77,8 @@ static kv_span *pack_span(const record_world *w, rp_kv_format format) {
     if (!block || kv_span_new_like(&s, w->span, format, NULL)) abort();
     for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
-            const kv_shape shape = kv_shape_of_layer(&own, l);
-            const size_t bytes = kv_shape_block_bytes(&shape);
+            const kv_layer shape = kv_shape_layer(&own, l);
+            const size_t bytes = shape.block_bytes;
             const int used = kv_span_tokens(s) - b * KV_BLOCK_SLOTS;
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)(i * 7 + (size_t)b);

@@ -10,7 +10,7 @@ static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1)
 /* The format is the pool's. */
 static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(pool);
-    const int32_t *column = kv_pool_column(pool);
+    const int32_t *column = kv_pool_plan(pool, shape->format)->column;
     int64_t whole = blocks_for(n) + runs, sum = 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;

@@ -7,7 +7,7 @@
  *     ...
  *
  * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
- * the span is one cell (block_pool.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
+ * the span is one cell (kv_layer.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
  * begins each column of 64 tokens with a new block of the pool:
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
@@ -155,6 +155,7 @@ uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
 rp_kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
 const kv_shape *kv_span_shape(const kv_span *s); /* in its format */
+const kv_layer *kv_span_layer(const kv_span *s, int32_t layer); /* its row; borrowed from the pool */
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);   /* reduced: slots of the head that has most */
 int32_t kv_span_position(const kv_span *s); /* of slot 0; reduced: the lowest of a slot */
@@ -183,17 +184,9 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
 /* Is the span of the pool's format, and not reduced? */
 bool kv_span_has_pool_format(const kv_span *s);
-/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed), and one head's keys and
- * values in one. */
+/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed). */
 bool kv_span_is_whole(const kv_span *s, int32_t layer);
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
-static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
-    return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);
-}
-static inline void *kv_block_values(const kv_shape *shape, void *block, int32_t kv_head) {
-    return (char *)block + (size_t)shape->n_kv_heads * kv_shape_key_bytes(shape) +
-           (size_t)kv_head * kv_shape_value_bytes(shape);
-}
 
 /* A span as one prompt sees it. Holds no reference; the context does. */
 typedef struct kv_view {

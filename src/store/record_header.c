@@ -253,9 +253,9 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
     if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
-    if (!kv_shape_is_supported(shape)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
-    const kv_shape largest = kv_shape_in(shape, p->mixes ? RP_KV_F16 : shape->format);
-    uint64_t block = kv_shape_block_bytes(&largest);
+    const kv_layer l = kv_shape_layer_in(shape, 0, shape->format), largest = p->mixes ? kv_shape_layer_in(shape, 0, RP_KV_F16) : l;
+    if (!kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
+    uint64_t block = largest.block_bytes;
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 

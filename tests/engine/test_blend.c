@@ -109,7 +109,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
         void *block = kv_span_block(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;
         for (int32_t h = 0; h < s.n_kv_heads; h++) {
-            const float *keys = kv_block_keys(&s, block, h), *values = kv_block_values(&s, block, h);
+            const float *keys = kv_block_keys(kv_span_layer(rows[i].span, layer), block, h), *values = kv_block_values(kv_span_layer(rows[i].span, layer), block, h);
             for (int32_t d = 0; d < s.key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
             for (int32_t d = 0; d < s.value_dim; d++) *out++ = values[slot * s.value_dim + d];
         }

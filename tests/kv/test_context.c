@@ -235,8 +235,8 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
         int missing = 0;
         for (int32_t i = 0; i < own->n_layers * n_blocks * own->n_kv_heads; i++) {
             const int32_t layer = i / n_blocks / own->n_kv_heads, block = i / own->n_kv_heads % n_blocks, head = i % own->n_kv_heads;
-            const kv_shape of_layer = kv_shape_of_layer(own, layer);
-            const size_t key_bytes = kv_shape_key_bytes(&of_layer), value_bytes = kv_shape_value_bytes(&of_layer);
+            const kv_layer of_layer = kv_shape_layer(own, layer);
+            const size_t key_bytes = of_layer.key_bytes, value_bytes = of_layer.value_bytes;
             assert_int_equal(kv_span_layer_format(s, layer), of_layer.format);
             if (!kv_span_has(s, layer, block)) {
                 missing += head == 0;
@@ -273,8 +273,9 @@ static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
             const int32_t cells = packing.per_block;
             assert_true((size_t)cells * packing.part_bytes <= kv_pool_block_bytes(pool) &&
                         (size_t)(cells + 1) * packing.part_bytes > kv_pool_block_bytes(pool));
-            const size_t whole = kv_pool_block_bytes(pool) / kv_shape_cell_bytes(&own);
-            const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(kv_shape_key_bytes(&own), kv_shape_value_bytes(&own));
+            const kv_layer row = kv_shape_layer(&own, 0);
+            const size_t whole = kv_pool_block_bytes(pool) / row.cell_bytes;
+            const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(row.key_bytes, row.value_bytes);
             assert_int_equal(packing.per_cell, format == RP_KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
             assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
             for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);

@@ -88,15 +88,14 @@ static void the_highest_scores_are_selected(void **state) {
 static int32_t random_tokens(tiny_random *r) { return (N_RUN_SPANS - 1) * KV_SPAN_TOKENS + 1 + below(r, KV_SPAN_TOKENS); }
 
 /* One head's keys or values as the only ones of a block: for kv_block_same_slot. */
-static bool same_slot(const kv_shape *shape, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
+static bool same_slot(const kv_layer *l, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
                       int slot_b) {
-    kv_shape one = *shape;
-    one.n_kv_heads = 1;
-    uint8_t *a = base_alloc(2 * kv_shape_cell_bytes(&one)), *b = a + kv_shape_cell_bytes(&one);
-    memcpy(a, keys_a, kv_shape_key_bytes(&one));
-    memcpy(a + kv_shape_key_bytes(&one), values_a, kv_shape_value_bytes(&one));
-    memcpy(b, keys_b, kv_shape_key_bytes(&one));
-    memcpy(b + kv_shape_key_bytes(&one), values_b, kv_shape_value_bytes(&one));
+    const kv_layer one = kv_layer_cell(l);
+    uint8_t *a = base_alloc(2 * one.cell_bytes), *b = a + one.cell_bytes;
+    memcpy(a, keys_a, one.key_bytes);
+    memcpy(a + one.key_bytes, values_a, one.value_bytes);
+    memcpy(b, keys_b, one.key_bytes);
+    memcpy(b + one.key_bytes, values_b, one.value_bytes);
     const bool same = kv_block_same_slot(&one, a, slot_a, b, slot_b);
     base_free(a);
     return same;
@@ -115,13 +114,13 @@ static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, 
                           int32_t layer, int32_t head) {
     static int32_t slots[N_RUN_SPANS * KV_SPAN_TOKENS];
     const int32_t all = list_head(s, layer, head, slots), first = part * KV_SPAN_TOKENS, n = BASE_MIN(BASE_MAX(all - first, 0), KV_SPAN_TOKENS);
-    const kv_shape shape = kv_shape_of_layer(own, layer);
+    const kv_layer l = kv_shape_layer(own, layer);
     assert_int_equal(kv_span_slots(to, layer, head), n);
     for (int32_t i = 0; i < n; i++) {
         const int32_t slot = slots[first + i], block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
         const kv_span *from = run[slot / KV_SPAN_TOKENS];
         assert_int_equal(kv_span_positions(to, layer, head)[i], kv_span_position(run[0]) + slot);
-        assert_true(same_slot(&shape, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
+        assert_true(same_slot(&l, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
                               kv_span_keys(to, layer, i / 64, head), kv_span_values(to, layer, i / 64, head), i % 64));
     }
     return (n + 63) / 64;

@@ -382,8 +382,8 @@ static void run_step(world *w, mix kind) {
 
 /* The blocks of a layer of two spans: the same ones, and in them the same slots. */
 static void check_layer(const kv_span *s, const kv_span *t, const kv_shape *own, int32_t layer) {
-    const kv_shape shape = kv_shape_of_layer(own, layer);
-    const size_t bytes = kv_shape_block_bytes(&shape);
+    const kv_layer shape = kv_shape_layer(own, layer);
+    const size_t bytes = shape.block_bytes;
     char *copies = base_alloc(2 * bytes);
     assert_non_null(copies);
     for (int32_t slot = 0; slot < kv_span_tokens(s); slot++) {
@@ -537,7 +537,7 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     for (int32_t i = 0; i < own.n_layers * own.n_kv_heads * kv_span_tokens(s); i++) {
         const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % own.n_kv_heads;
         const int32_t layer = i / kv_span_tokens(s) / own.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
-        const kv_shape shape = kv_shape_of_layer(&own, layer);
+        const kv_layer shape = kv_shape_layer(&own, layer);
         float x[64];
         if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
         cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);

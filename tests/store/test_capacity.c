@@ -81,7 +81,7 @@ static void fill_ram(rp_kv_format format, capacity *c) {
 
 static kv_span *filled_span(kv_pool *pool, rp_kv_format format) {
     const kv_shape s = kv_shape_in(&shape, format);
-    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&s);
+    const size_t bytes = kv_shape_block_bytes(&s);
     char *block = malloc(bytes);
     kv_span *span = new_span(pool, format, 0);
     assert_true(block && span);

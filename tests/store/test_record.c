@@ -363,8 +363,8 @@ static kv_span *packed_span(const record_world *w, rp_kv_format format, tiny_ran
     assert_int_equal(kv_span_new_like(&s, w->span, format, NULL), RP_OK);
     for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
-            const kv_shape shape = kv_shape_of_layer(&own, l);
-            const size_t bytes = kv_shape_block_bytes(&shape);
+            const kv_layer shape = kv_shape_layer(&own, l);
+            const size_t bytes = shape.block_bytes;
             assert_int_equal(kv_span_has(s, l, b), kv_span_has(w->span, l, b));
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(random);
@@ -386,7 +386,7 @@ static void expect_same_blocks(const kv_shape *own, const kv_span *a, const kv_s
     assert_true(x && y && kv_span_format(a) == kv_span_format(b) && kv_span_tokens(a) == kv_span_tokens(b));
     for (int32_t l = 0; l < own->n_layers; l++)
         for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a); i++) {
-            const kv_shape shape = kv_shape_of_layer(own, l);
+            const kv_layer shape = kv_shape_layer(own, l);
             const int used = kv_span_tokens(a) - i * KV_BLOCK_SLOTS;
             assert_int_equal(kv_span_has(a, l, i), kv_span_has(b, l, i));
             if (!kv_span_has(a, l, i)) continue;
@@ -394,7 +394,7 @@ static void expect_same_blocks(const kv_shape *own, const kv_span *a, const kv_s
             kv_span_get_block(b, l, i, y);
             if (used < KV_BLOCK_SLOTS) kv_block_clear_slots(&shape, x, used);
             assert_int_equal(kv_span_layer_format(b, l), shape.format);
-            assert_memory_equal(x, y, kv_shape_block_bytes(&shape));
+            assert_memory_equal(x, y, shape.block_bytes);
         }
     free(x);
     free(y);
@@ -546,8 +546,8 @@ static void positions_take_2_or_4_bytes(void **state) {
         assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
         for (int32_t l = 0; l < 2; l++) {
             kv_span_put_positions(wide, l, 0, l ? others : positions);
-            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_shape_key_bytes(&shape));
-            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_shape_value_bytes(&shape));
+            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_span_layer(wide, l)->key_bytes);
+            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_span_layer(wide, l)->value_bytes);
             kv_span_set_ready(wide, l + 1);
         }
         kv_span *narrow = w.span;

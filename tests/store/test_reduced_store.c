@@ -57,9 +57,9 @@ static module make_module(const kv_shape *shape, rp_kv_format encoded, uint64_t 
         for (int32_t l = 0; l < shape->n_layers; l++)
             for (int32_t h = 0; h < shape->n_kv_heads; h++)
                 for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(s, l, h); b++) {
-                    const kv_shape of_layer = kv_shape_of_layer(kv_span_shape(s), l);
-                    memcpy(kv_span_keys(own, l, b, h), kv_span_keys(s, l, b, h), kv_shape_key_bytes(&of_layer));
-                    memcpy(kv_span_values(own, l, b, h), kv_span_values(s, l, b, h), kv_shape_value_bytes(&of_layer));
+                    const kv_layer of_layer = kv_shape_layer(kv_span_shape(s), l);
+                    memcpy(kv_span_keys(own, l, b, h), kv_span_keys(s, l, b, h), of_layer.key_bytes);
+                    memcpy(kv_span_values(own, l, b, h), kv_span_values(s, l, b, h), of_layer.value_bytes);
                 }
         kv_span_seal(own, &key);
         kv_span_unref(s);

@@ -84,12 +84,12 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
 static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     const mock_backend *b = mock(self);
     const int n_slots = kv_span_slots(from, 0, 0);
-    const kv_shape a = kv_shape_of_layer(kv_span_shape(from), 0), z = kv_shape_of_layer(kv_span_shape(to), 0);
+    const kv_layer *a = kv_span_layer(from, 0), *z = kv_span_layer(to, 0);
     (void)err;
     for (int32_t block = 0; block * KV_BLOCK_SLOTS < n_slots; block++) {
         const int n = BASE_MIN(n_slots - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
-        cpu_encode_head(&b->kernels, &a, kv_span_keys(from, 0, block, 0), true, n, b->slots, &z, kv_span_keys(to, 0, block, 0));
-        cpu_encode_head(&b->kernels, &a, kv_span_values(from, 0, block, 0), false, n, b->slots, &z, kv_span_values(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, kv_span_keys(from, 0, block, 0), true, n, b->slots, z, kv_span_keys(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, kv_span_values(from, 0, block, 0), false, n, b->slots, z, kv_span_values(to, 0, block, 0));
     }
     return RP_OK;
 }
