@@ -42,7 +42,7 @@ static const cell cells[] = {
 
 /* A format under test. */
 typedef struct subject {
-    kv_format format;
+    rp_kv_format format;
     backend *backend;
     backend_ops ops; /* the backend's, with attention timed */
     void (*attend)(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst);
@@ -56,7 +56,7 @@ typedef struct subject {
 
 typedef struct bench {
     rp_model *model;
-    subject subjects[KV_N_FORMATS];
+    subject subjects[RP_N_KV_FORMATS];
     int n_subjects, threads, rounds;
     float *logits;
     tiny_random random;
@@ -68,11 +68,11 @@ static void must(int rc, const rp_error *err) {
 
 /* ---- attention's share ---- */
 
-static subject *timed[KV_N_FORMATS];
+static subject *timed[RP_N_KV_FORMATS];
 
 static void timed_attend(backend *b, int32_t layer, const backend_buffer *queries, backend_buffer *dst) {
     subject *s = NULL;
-    for (int i = 0; i < KV_N_FORMATS; i++)
+    for (int i = 0; i < RP_N_KV_FORMATS; i++)
         if (timed[i] && timed[i]->backend == b) s = timed[i];
     double begin = bench_now_s();
     s->attend(b, layer, queries, dst);
@@ -82,19 +82,19 @@ static void timed_attend(backend *b, int32_t layer, const backend_buffer *querie
 /* ---- KV ---- */
 
 /* Elements of a normal distribution, stored by the format's kernels. */
-static void fill_block(bench *b, const kv_shape *shape, const kernel_table *k, void *block) {
+static void fill_block(bench *b, const kv_layer *l, const kernel_table *k, void *block) {
     float x[1024];
-    for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
+    for (int32_t i = 0; i < 2 * l->n_heads * KV_BLOCK_SLOTS; i++) {
         int32_t slot = i % KV_BLOCK_SLOTS, head = i / (2 * KV_BLOCK_SLOTS);
         bool is_key = i / KV_BLOCK_SLOTS % 2 == 0;
-        int32_t dim = is_key ? shape->key_dim : shape->value_dim;
+        int32_t dim = is_key ? l->key_dim : l->value_dim;
         if (dim > 1024) bench_die("heads of more than 1,024 dimensions", NULL);
         for (int32_t d = 0; d < dim; d++) x[d] = 0.3f * tiny_random_normal(&b->random);
-        void *to = is_key ? kv_block_keys(shape, block, head) : kv_block_values(shape, block, head);
-        switch (shape->format) {
-        case KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
-        case KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
-        case KV_INT8: (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot); break;
+        void *to = is_key ? kv_block_keys(l, block, head) : kv_block_values(l, block, head);
+        switch (l->format) {
+        case RP_KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
+        case RP_KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
+        case RP_KV_INT8: (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot); break;
         default: (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
         }
     }
@@ -119,7 +119,8 @@ static void make_cached(bench *b, subject *s) {
     char *samples = base_alloc(SAMPLES * bytes);
     rp_error err;
     if (!samples) bench_die("out of memory", NULL);
-    for (int i = 0; i < SAMPLES; i++) fill_block(b, shape, &((cpu_backend *)s->backend)->kernels, samples + i * bytes);
+    const kv_layer *layer = &kv_pool_plan(s->pool, shape->format)->layers[0];
+    for (int i = 0; i < SAMPLES; i++) fill_block(b, layer, &((cpu_backend *)s->backend)->kernels, samples + i * bytes);
     kv_context_init(&s->cached, s->pool);
     for (int32_t i = 0; i < MAX_CACHED; i++) {
         kv_span *span;
@@ -138,9 +139,9 @@ static void make_cached(bench *b, subject *s) {
     base_free(samples);
 }
 
-static void open_subject(bench *b, subject *s, kv_format format) {
+static void open_subject(bench *b, subject *s, rp_kv_format format) {
     rp_error err;
-    const kv_format text = kv_format_is_encoded(format) ? KV_INT8 : format;
+    const rp_kv_format text = kv_format_is_encoded(format) ? RP_KV_INT8 : format;
     kv_shape shape = model_kv_shape(b->model, text);
     base_cpu_level level;
     s->format = format;
@@ -219,7 +220,7 @@ static double median_of_ratios(const double *base, const double *x, int n) {
 static void run_cell(bench *b, const cell *c) {
     for (int round = -1; round < b->rounds; round++) /* the first is a warm-up */
         for (int i = 0; i < b->n_subjects; i++) run_round(b, &b->subjects[(i + BASE_MAX(round, 0)) % b->n_subjects], c, round);
-    double ratio[KV_N_FORMATS], attend_ratio[KV_N_FORMATS];
+    double ratio[RP_N_KV_FORMATS], attend_ratio[RP_N_KV_FORMATS];
     for (int i = 0; i < b->n_subjects; i++) {
         ratio[i] = median_of_ratios(b->subjects[0].step_ms, b->subjects[i].step_ms, b->rounds);
         attend_ratio[i] = median_of_ratios(b->subjects[0].attend_ms, b->subjects[i].attend_ms, b->rounds);
@@ -239,7 +240,7 @@ static void usage(void) {
     exit(2);
 }
 
-static bool is_named(kv_format format, const char *name, size_t n) {
+static bool is_named(rp_kv_format format, const char *name, size_t n) {
     return strlen(kv_format_name(format)) == n && memcmp(kv_format_name(format), name, n) == 0;
 }
 
@@ -247,9 +248,9 @@ static void open_formats(bench *b, const char *list) {
     while (*list) {
         size_t n = strcspn(list, ",");
         int format = 0;
-        while (format < KV_N_FORMATS && !is_named((kv_format)format, list, n)) format++;
-        if (format == KV_N_FORMATS || b->n_subjects == KV_N_FORMATS) usage();
-        open_subject(b, &b->subjects[b->n_subjects++], (kv_format)format);
+        while (format < RP_N_KV_FORMATS && !is_named((rp_kv_format)format, list, n)) format++;
+        if (format == RP_N_KV_FORMATS || b->n_subjects == RP_N_KV_FORMATS) usage();
+        open_subject(b, &b->subjects[b->n_subjects++], (rp_kv_format)format);
         list += n + (list[n] == ',');
     }
     if (b->n_subjects == 0) usage();

@@ -18,7 +18,7 @@
 
 #define MAX_ROUNDS 1000
 
-static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16};
+static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16};
 
 typedef struct bench {
     record_world w;

@@ -191,10 +191,10 @@ static void report(bench *b, const limits *l, subject *shared, subject *copies, 
 static void open_bench(bench *b, const char *path) {
     rp_error err;
     must(model_open(&b->model, path, NULL, &err), &err);
-    kv_shape shape = model_kv_shape(b->model, KV_F16);
+    kv_shape shape = model_kv_shape(b->model, RP_KV_F16);
     base_cpu_level level;
     must(base_cpu_detect(&level, &err), &err);
-    cpu_backend_options o = {.format = KV_F16, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
+    cpu_backend_options o = {.format = RP_KV_F16, .level = level, .n_ctx = b->tokens + OWN_TOKENS, .n_threads = b->threads,
                              .max_rows = MAX_SEQUENCES};
     must(cpu_backend_new(&b->backend, b->model, &o, &err), &err);
     must(b->backend->ops->prepare(b->backend, NULL, NULL, &err), &err);

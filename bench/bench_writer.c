@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
     rp_model_info info = {.struct_size = sizeof(info)};
     rp_model_describe(b.model, &info);
     kv_shape shape = {.n_layers = info.n_layers, .n_kv_heads = info.n_kv_heads, .key_dim = info.head_dim, .value_dim = info.head_dim,
-                      .format = KV_F16};
+                      .format = RP_KV_F16};
     open_engine(&b);
     for (int s = BUSY; s < SUBJECTS; s++) open_writer(&b.writers[s], dir, names[s], &shape, s == BUSY);
     for (int i = 0; i < b.rounds; i++)

@@ -368,21 +368,29 @@ RP_API void rp_free(void *p); /* frees memory that the library allocated for the
 
 typedef struct rp_engine rp_engine;
 
-/* Elements of keys and values. RP_KV_F16, RP_KV_F32, RP_KV_INT8 and RP_KV_FP8 are for every token. The others are for
- * modules: they are encoded once all of a module's tokens are computed, and the other tokens have RP_KV_INT8. */
-typedef enum rp_kv_format {
-    RP_KV_F16 = 0,
-    RP_KV_F32 = 1,
-    RP_KV_INT8 = 2,  /* 8 bits, a scale for each token and head */
-    RP_KV_K8V4 = 3,  /* keys as RP_KV_INT8, values in 4 bits */
-    RP_KV_KIVI4 = 4, /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */
-    RP_KV_K4V2 = 5,  /* the same, keys in 4 bits, values in 2 */
-    RP_KV_KIVI2 = 6, /* the same, both in 2 bits */
-    RP_KV_FP8 = 7    /* FP8 E4M3 without scales, as in vLLM: as small as int8, and less exact */
-} rp_kv_format;
-#define RP_N_KV_FORMATS 8
-/* Their names in options, PML and reports, in their order: X(name) */
-#define RP_KV_FORMAT_NAMES(X) X("f16") X("f32") X("int8") X("k8v4") X("kivi4") X("k4v2") X("kivi2") X("fp8")
+/* Formats of KV: X(NAME, number, name, elements of keys, elements of values). The number is that of records and of Python's
+ * constants, the name that of options, PML and reports.
+ *
+ * The formats with elements of 8 bits or more are for every token. The others are for modules: they are encoded once all of a
+ * module's tokens are computed, and the other tokens have RP_KV_INT8. */
+#define RP_KV_FORMATS(X) \
+    X(F16, 0, "f16", F16, F16) \
+    X(F32, 1, "f32", F32, F32) \
+    X(INT8, 2, "int8", INT8, INT8)    /* 8 bits, a scale for each token and head */ \
+    X(K8V4, 3, "k8v4", INT8, 4BIT)    /* keys as RP_KV_INT8, values as RP_KV_KIVI4 */ \
+    X(KIVI4, 4, "kivi4", 4BIT, 4BIT)  /* KIVI: keys in 4 bits with ranges by dimension, values in 4 bits with ranges by token */ \
+    X(K4V2, 5, "k4v2", 4BIT, 2BIT)    /* the same, keys in 4 bits, values in 2 */ \
+    X(KIVI2, 6, "kivi2", 2BIT, 2BIT)  /* the same, both in 2 bits */ \
+    X(FP8, 7, "fp8", FP8, FP8)        /* FP8 E4M3 without scales, as in vLLM: as small as int8, and less exact */
+
+#define RP_KV_FORMAT_VALUE(NAME, number, name, keys, values) RP_KV_##NAME = number,
+typedef enum rp_kv_format { RP_KV_FORMATS(RP_KV_FORMAT_VALUE) RP_N_KV_FORMATS } rp_kv_format;
+
+#define RP_KV_FORMAT_WORD(NAME, number, name, keys, values) " " name
+#define RP_KV_FORMAT_NAMES RP_KV_FORMATS(RP_KV_FORMAT_WORD) /* all names, for messages: " f16 f32 ..." */
+
+/* The name of format i, "f16", ...; NULL if there is none. Static. */
+RP_API const char *rp_kv_format_name(int32_t i);
 
 /* Names of the methods that choose the slots of reduced modules (keep_method) and of requests (rp_request.kv_method), from i = 0, the
  * default; NULL after the last one. Static. */

@@ -20,37 +20,37 @@ static const struct {
     kv_shape shape;
     int32_t n_slots, from;
     bool is_encrypted;
-    int packed;  /* the span is in this format, modulo KV_N_FORMATS; 0: in the shape's */
+    int packed;  /* the span is in this format, modulo RP_N_KV_FORMATS; 0: in the shape's */
     int reduced; /* a reduced span: its part + 1; 0: not */
 } seeds[] = {
-    {"plain", 0, {1, 1, 1, 1, NULL, KV_F16, NULL}, 3, 0, false, 0, 0},
-    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, KV_F16, NULL}, 65, 0, false, 0, 0},
-    {"windows", 7, {2, 1, 1, 2, windows, KV_F32, NULL}, 200, 260, false, 0, 0},
-    {"wrong-layers", 3, {3, 1, 1, 1, NULL, KV_F32, NULL}, 64, 0, false, 0, 0},
-    {"made-encrypted", 31, {2, 1, 2, 1, windows, KV_F16, NULL}, 130, 150, false, 0, 0},
-    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, KV_F16, NULL}, 1, 0, false, 0, 0},
-    {"encrypted", 16, {1, 1, 1, 1, NULL, KV_F16, NULL}, 3, 0, true, 0, 0},
-    {"int8", 7, {2, 2, 4, 2, windows, KV_INT8, NULL}, 70, 90, false, 0, 0},
-    {"int8-last-block", 6, {1, 2, 4, 2, NULL, KV_INT8, NULL}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
-    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, KV_F32, NULL}, 65, 0, false, 0, 0},
-    {"k8v4", 7, {1, 2, 4, 2, NULL, KV_F16, NULL}, 67, 0, false, KV_K8V4, 0},
-    {"kivi4", 7, {1, 2, 4, 2, NULL, KV_INT8, NULL}, 5, 0, false, KV_KIVI4, 0},
-    {"k4v2", 6, {1, 1, 4, 4, NULL, KV_F16, NULL}, 66, 0, false, KV_K4V2, 0},
-    {"kivi2-windows", 7, {2, 1, 4, 4, windows, KV_F16, NULL}, 70, 90, false, KV_KIVI2, 0},
-    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, KV_F16, NULL}, 65, 0, true, KV_KIVI2, 0},
-    {"f16-apart", 7, {2, 1, 4, 4, NULL, KV_INT8, NULL}, 65, 0, false, KV_F16 + KV_N_FORMATS, 0}, /* keys and values in different blocks */
-    {"int8-f16-layer", 7, {2, 2, 4, 2, windows, KV_INT8, second}, 70, 90, false, 0, 0},
-    {"kivi4-f16-layer", 6, {2, 1, 4, 4, NULL, KV_INT8, second}, 66, 0, false, KV_KIVI4, 0},
-    {"int8-f16-layer-encrypted", 16, {2, 1, 2, 2, NULL, KV_INT8, second}, 65, 0, true, 0, 0},
-    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, KV_F16, NULL}, 64, 0, true, 0, 0},
-    {"reduced", 7, {2, 2, 4, 2, NULL, KV_F16, NULL}, 70, 0, false, 0, 1},
-    {"reduced-last-part", 7, {1, 2, 1, 1, NULL, KV_F32, NULL}, 300, 0, false, 0, 2},
-    {"reduced-wrong-layers", 3, {2, 1, 2, 2, windows, KV_INT8, NULL}, 66, 0, false, 0, 1},
-    {"reduced-int8-f16-layer", 6, {2, 2, 4, 2, windows, KV_INT8, second}, 90, 0, false, 0, 1},
-    {"reduced-kivi4", 7, {2, 1, 4, 4, NULL, KV_INT8, NULL}, 67, 0, false, KV_KIVI4, 1},
-    {"reduced-kivi2-f16-layer", 7, {2, 2, 4, 4, NULL, KV_INT8, second}, 65, 0, false, KV_KIVI2, 1},
-    {"reduced-made-encrypted", 31, {2, 2, 2, 1, NULL, KV_F16, NULL}, 130, 0, false, 0, 1},
-    {"reduced-encrypted", 16, {1, 2, 4, 4, NULL, KV_F16, NULL}, 20, 0, true, KV_K8V4, 1},
+    {"plain", 0, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 3, 0, false, 0, 0},
+    {"sizes-and-checksums", 7, {2, 2, 3, 5, NULL, RP_KV_F16, NULL}, 65, 0, false, 0, 0},
+    {"windows", 7, {2, 1, 1, 2, windows, RP_KV_F32, NULL}, 200, 260, false, 0, 0},
+    {"wrong-layers", 3, {3, 1, 1, 1, NULL, RP_KV_F32, NULL}, 64, 0, false, 0, 0},
+    {"made-encrypted", 31, {2, 1, 2, 1, windows, RP_KV_F16, NULL}, 130, 150, false, 0, 0},
+    {"without-its-cipher", 15, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 1, 0, false, 0, 0},
+    {"encrypted", 16, {1, 1, 1, 1, NULL, RP_KV_F16, NULL}, 3, 0, true, 0, 0},
+    {"int8", 7, {2, 2, 4, 2, windows, RP_KV_INT8, NULL}, 70, 90, false, 0, 0},
+    {"int8-last-block", 6, {1, 2, 4, 2, NULL, RP_KV_INT8, NULL}, 130, 0, false, 0, 0}, /* two whole blocks, two slots */
+    {"f32-one-slot", 6, {1, 1, 2, 1, NULL, RP_KV_F32, NULL}, 65, 0, false, 0, 0},
+    {"k8v4", 7, {1, 2, 4, 2, NULL, RP_KV_F16, NULL}, 67, 0, false, RP_KV_K8V4, 0},
+    {"kivi4", 7, {1, 2, 4, 2, NULL, RP_KV_INT8, NULL}, 5, 0, false, RP_KV_KIVI4, 0},
+    {"k4v2", 6, {1, 1, 4, 4, NULL, RP_KV_F16, NULL}, 66, 0, false, RP_KV_K4V2, 0},
+    {"kivi2-windows", 7, {2, 1, 4, 4, windows, RP_KV_F16, NULL}, 70, 90, false, RP_KV_KIVI2, 0},
+    {"kivi2-encrypted", 16, {1, 1, 4, 4, NULL, RP_KV_F16, NULL}, 65, 0, true, RP_KV_KIVI2, 0},
+    {"f16-apart", 7, {2, 1, 4, 4, NULL, RP_KV_INT8, NULL}, 65, 0, false, RP_KV_F16 + RP_N_KV_FORMATS, 0}, /* keys and values in different blocks */
+    {"int8-f16-layer", 7, {2, 2, 4, 2, windows, RP_KV_INT8, second}, 70, 90, false, 0, 0},
+    {"kivi4-f16-layer", 6, {2, 1, 4, 4, NULL, RP_KV_INT8, second}, 66, 0, false, RP_KV_KIVI4, 0},
+    {"int8-f16-layer-encrypted", 16, {2, 1, 2, 2, NULL, RP_KV_INT8, second}, 65, 0, true, 0, 0},
+    {"encrypted-checksum", 18, {2, 1, 1, 1, NULL, RP_KV_F16, NULL}, 64, 0, true, 0, 0},
+    {"reduced", 7, {2, 2, 4, 2, NULL, RP_KV_F16, NULL}, 70, 0, false, 0, 1},
+    {"reduced-last-part", 7, {1, 2, 1, 1, NULL, RP_KV_F32, NULL}, 300, 0, false, 0, 2},
+    {"reduced-wrong-layers", 3, {2, 1, 2, 2, windows, RP_KV_INT8, NULL}, 66, 0, false, 0, 1},
+    {"reduced-int8-f16-layer", 6, {2, 2, 4, 2, windows, RP_KV_INT8, second}, 90, 0, false, 0, 1},
+    {"reduced-kivi4", 7, {2, 1, 4, 4, NULL, RP_KV_INT8, NULL}, 67, 0, false, RP_KV_KIVI4, 1},
+    {"reduced-kivi2-f16-layer", 7, {2, 2, 4, 4, NULL, RP_KV_INT8, second}, 65, 0, false, RP_KV_KIVI2, 1},
+    {"reduced-made-encrypted", 31, {2, 2, 2, 1, NULL, RP_KV_F16, NULL}, 130, 0, false, 0, 1},
+    {"reduced-encrypted", 16, {1, 2, 4, 4, NULL, RP_KV_F16, NULL}, 20, 0, true, RP_KV_K8V4, 1},
 };
 
 static void save_seed(const char *path, uint8_t mode, const forged *f) {
@@ -70,15 +70,15 @@ static void save_seed(const char *path, uint8_t mode, const forged *f) {
 }
 
 /* The world's span in another format, with bytes that depend on their places. */
-static kv_span *pack_span(const record_world *w, kv_format format) {
+static kv_span *pack_span(const record_world *w, rp_kv_format format) {
     const kv_shape own = kv_shape_in(&w->format.shape, format);
     uint8_t *block = malloc(kv_shape_most_block_bytes(&own));
     kv_span *s;
     if (!block || kv_span_new_like(&s, w->span, format, NULL)) abort();
     for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
-            const kv_shape shape = kv_shape_of_layer(&own, l);
-            const size_t bytes = kv_shape_block_bytes(&shape);
+            const kv_layer shape = kv_shape_layer(&own, l);
+            const size_t bytes = shape.block_bytes;
             const int used = kv_span_tokens(s) - b * KV_BLOCK_SLOTS;
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)(i * 7 + (size_t)b);
@@ -103,10 +103,10 @@ int main(int argc, char **argv) {
         record_plan plan = {.shape = &seeds[i].shape, .n_slots = seeds[i].n_slots, .from = seeds[i].from, .seed = i};
         plan.is_reduced = seeds[i].reduced > 0;
         plan.part = plan.is_reduced ? seeds[i].reduced - 1 : 0;
-        plan.encoded = (kv_format)(seeds[i].packed % KV_N_FORMATS);
+        plan.encoded = (rp_kv_format)(seeds[i].packed % RP_N_KV_FORMATS);
         record_world_open(&w, &plan);
         rp_error err;
-        kv_span *span = seeds[i].packed && !seeds[i].reduced ? pack_span(&w, (kv_format)(seeds[i].packed % KV_N_FORMATS)) : kv_span_ref(w.span);
+        kv_span *span = seeds[i].packed && !seeds[i].reduced ? pack_span(&w, (rp_kv_format)(seeds[i].packed % RP_N_KV_FORMATS)) : kv_span_ref(w.span);
         if (record_write(w.path, &w.format, &w.record, span, seeds[i].is_encrypted ? cipher : NULL, NULL, &err))
             return fprintf(stderr, "%s\n", err.message), 1;
         forged f = forge_load(w.path);

@@ -16,8 +16,8 @@ int bench_number_after(int argc, char **argv, const char *name, int fallback) {
     return text ? atoi(text) : fallback;
 }
 
-#define X(name) name,
-const char *const bench_kv_formats[RP_N_KV_FORMATS] = {RP_KV_FORMAT_NAMES(X)};
+#define X(NAME, number, name, keys, values) [number] = name,
+const char *const bench_kv_formats[RP_N_KV_FORMATS] = {RP_KV_FORMATS(X)};
 #undef X
 
 bool bench_kv_format_parse(const char *name, size_t n, rp_kv_format *out) {

@@ -16,8 +16,8 @@
 #include "common/text.h"
 #include "models/model_path.h"
 
-#define X(name) name,
-const char *const cli_kv_formats[] = {RP_KV_FORMAT_NAMES(X) NULL};
+#define X(NAME, number, name, keys, values) [number] = name,
+const char *const cli_kv_formats[RP_N_KV_FORMATS + 1] = {RP_KV_FORMATS(X)};
 #undef X
 const char *const cli_write_names[] = {"back", "through", "off", NULL};
 

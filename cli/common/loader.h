@@ -29,7 +29,8 @@ typedef struct cli_engine_args {
 #define CLI_WEIGHTS_BYTES ((uint64_t)8 << 30)
 #define CLI_WEIGHTS_MIN_BYTES ((uint64_t)64 << 20)
 
-#define CLI_KV_FORMATS "f16|f32|int8|k8v4|kivi4|k4v2|kivi2|fp8"
+#define CLI_KV_FORMAT(NAME, number, name, keys, values) "|" name
+#define CLI_KV_FORMATS &(RP_KV_FORMATS(CLI_KV_FORMAT))[1] /* "f16|f32|..." */
 #define CLI_KV_F16_HELP "layers that keep their KV in f16 in a smaller --kv-format: 0,1,27, 0-2, or windows, all layers with a sliding window (none)"
 #define CLI_KEEP_HELP \
     "share of their KV that modules keep once it is reduced in the background: 25%, or auto; keep=\"...\" in a schema overrides it (100%)"

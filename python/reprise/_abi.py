@@ -13,7 +13,6 @@ VERSION = "0.2.0"
 
 RP_N_ROLES = 4
 RP_MAX_MESSAGES = 65536
-RP_N_KV_FORMATS = 8
 RP_N_STEP_KINDS = 4
 RP_MAX_TENANT_BYTES = 256
 RP_MAX_LINK_TOKENS = 4096
@@ -30,6 +29,8 @@ RP_MAX_KEPT_SHARES = 4096
 RP_N_POOLINGS = 6
 RP_MAX_SESSION_BYTES = 1024
 RP_N_STORE_STATES = 5
+
+KV_FORMATS = ("f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8")
 
 RP_OK = 0
 RP_ERR_INVALID = -1
@@ -62,6 +63,7 @@ RP_KV_KIVI4 = 4
 RP_KV_K4V2 = 5
 RP_KV_KIVI2 = 6
 RP_KV_FP8 = 7
+RP_N_KV_FORMATS = 8
 
 RP_STEP_MODULE = 0
 RP_STEP_PREFILL = 1
@@ -2025,6 +2027,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_tokenize_infill": (c_int, [c_void_p, POINTER(rp_infill), POINTER(POINTER(c_int32)), POINTER(c_size_t), POINTER(rp_error)]),
     "rp_token_bytes": (POINTER(c_char), [c_void_p, c_int32, c_bool, POINTER(c_size_t)]),
     "rp_free": (None, [c_void_p]),
+    "rp_kv_format_name": (c_char_p, [c_int32]),
     "rp_keep_method_name": (c_char_p, [c_int32]),
     "rp_kv_method_name": (c_char_p, [c_int32]),
     "rp_engine_options_init": (None, [POINTER(rp_engine_options), c_uint32]),

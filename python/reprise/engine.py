@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from .store import Store
 
-KV_FORMATS = ("f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8")
 _SLICE_MS = 100  # a waiting thread looks for signals so often
 _MOST_SECONDS = 10**9
 _WRITES = ("back", "through", "off")
@@ -422,7 +421,7 @@ class Engine:
     def info(self) -> EngineInfo:
         with self.handle as pointer:
             c = reported(_abi.rp_engine_info, lib.rp_engine_describe, pointer)
-        info: EngineInfo = copied(EngineInfo, c, kv_format=KV_FORMATS[c.kv_format])
+        info: EngineInfo = copied(EngineInfo, c, kv_format=_abi.KV_FORMATS[c.kv_format])
         return info
 
     @property
@@ -476,7 +475,7 @@ class Engine:
 
 
 def _set_option(options: Any, name: str, value: Any) -> None:
-    names: Sequence[str] | None = KV_FORMATS if name == "kv_format" else _WRITES if name == "store_write" else None
+    names: Sequence[str] | None = _abi.KV_FORMATS if name == "kv_format" else _WRITES if name == "store_write" else None
     if names is not None:
         if value not in names:
             raise InvalidError(f"{name}={value!r}: use one of {', '.join(names)}")

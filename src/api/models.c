@@ -80,7 +80,7 @@ static rp_model_info describe_vocabulary(const rp_model *m) {
 }
 
 static rp_model_info describe_model(const rp_model *m) {
-    kv_shape f16 = model_kv_shape(m, KV_F16);
+    kv_shape f16 = model_kv_shape(m, RP_KV_F16);
     rp_model_info info = {
         .name = m->name,
         .architecture = m->arch->name,
@@ -257,6 +257,8 @@ int rp_quality_parse(const char *text, rp_quality *out, rp_error *err) {
     if (pml_quality_read(text, out)) return RP_OK;
     return base_fail(err, RP_ERR_INVALID, "quality '%.32s': " PML_QUALITY_ADVICE, text);
 }
+
+const char *rp_kv_format_name(int32_t i) { return i >= 0 && i < RP_N_KV_FORMATS ? kv_format_name((rp_kv_format)i) : NULL; }
 
 const char *rp_keep_method_name(int32_t i) { return i >= 0 && i < REDUCTION_N_METHODS ? reduction_method_name((reduction_method)i) : NULL; }
 const char *rp_kv_method_name(int32_t i) { return i >= 0 && i < SEQUENCE_N_METHODS ? sequence_method_name((sequence_method)i) : NULL; }

@@ -36,7 +36,7 @@ typedef struct recomputation {
     record_reader *reader;
     const base_key *key;
     int64_t n_way; /* tokens from the root to its end */
-    kv_format format; /* of these */
+    rp_kv_format format; /* of these */
     verdict verdict;
 } recomputation;
 
@@ -51,17 +51,15 @@ static const void *whole_block(const kv_span *s, int32_t layer, int32_t block, v
 
 /* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
  * window may have been freed. Both have the same format. */
-static bool same_slots(const kv_shape *engine_shape, const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
-    const kv_shape span = kv_shape_in(engine_shape, kv_span_format(a));
-    const size_t bytes = kv_shape_most_block_bytes(&span);
+static bool same_slots(const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
+    const size_t bytes = kv_shape_most_block_bytes(kv_span_shape(a));
     uint8_t *copies = base_alloc(2 * bytes);
     bool same = copies && kv_span_format(a) == kv_span_format(b);
-    for (int32_t l = 0; l < span.n_layers && same; l++)
+    for (int32_t l = 0; l < kv_span_shape(a)->n_layers && same; l++)
         for (int32_t i = 0; i < n && same; i++) {
-            const kv_shape shape = kv_shape_of_layer(&span, l);
             const int32_t i_a = at_a + i, i_b = at_b + i, block_a = i_a / KV_BLOCK_SLOTS, block_b = i_b / KV_BLOCK_SLOTS;
             if (!kv_span_has(a, l, block_a) || !kv_span_has(b, l, block_b)) continue;
-            same = kv_block_same_slot(&shape, whole_block(a, l, block_a, copies), i_a % KV_BLOCK_SLOTS, whole_block(b, l, block_b, copies + bytes),
+            same = kv_block_same_slot(kv_span_layer(a, l), whole_block(a, l, block_a, copies), i_a % KV_BLOCK_SLOTS, whole_block(b, l, block_b, copies + bytes),
                                       i_b % KV_BLOCK_SLOTS);
         }
     base_free(copies);
@@ -69,20 +67,19 @@ static bool same_slots(const kv_shape *engine_shape, const kv_span *a, int32_t a
 }
 
 /* Two spans of the same tokens, whole, in any format. */
-static bool same_spans(const kv_shape *engine_shape, const kv_span *a, const kv_span *b) {
-    const kv_shape span = kv_shape_in(engine_shape, kv_span_format(a));
-    const size_t most = kv_shape_most_block_bytes(&span);
+static bool same_spans(const kv_span *a, const kv_span *b) {
+    const size_t most = kv_shape_most_block_bytes(kv_span_shape(a));
     uint8_t *copies = base_alloc(2 * most);
     bool same = copies && kv_span_format(a) == kv_span_format(b);
     for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a) && same; i++)
-        for (int32_t l = 0; l < span.n_layers && same; l++) {
-            const kv_shape shape = kv_shape_of_layer(&span, l);
-            const size_t bytes = kv_shape_block_bytes(&shape);
+        for (int32_t l = 0; l < kv_span_shape(a)->n_layers && same; l++) {
+            const kv_layer *layer = kv_span_layer(a, l);
+            const size_t bytes = layer->block_bytes;
             if (!kv_span_has(a, l, i) || !kv_span_has(b, l, i)) continue;
             const kv_span *spans[] = {a, b};
             for (int k = 0; k < 2; k++) {
                 kv_span_get_block(spans[k], l, i, copies + (size_t)k * bytes);
-                kv_block_clear_slots(&shape, copies + (size_t)k * bytes, BASE_MIN(kv_span_tokens(a) - i * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS));
+                kv_block_clear_slots(layer, copies + (size_t)k * bytes, BASE_MIN(kv_span_tokens(a) - i * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS));
             }
             same = memcmp(copies, copies + bytes, bytes) == 0;
         }
@@ -130,7 +127,7 @@ static void check_module(rp_engine *e, void *arg) {
     r->verdict = own ? load_record(r, &kept) : UNKNOWN_MODULE;
     const kv_span_form *form = &record_reader_record(r->reader)->form;
     bool same = !kept || kv_span_is_reduced(own) == kv_span_is_reduced(kept);
-    if (kept && same) same = form->slots ? same_reduced(own, kept, form) : same_spans(&e->states.shape, own, kept);
+    if (kept && same) same = form->slots ? same_reduced(own, kept, form) : same_spans(own, kept);
     if (!same) r->verdict = DIFFERENT;
     kv_span_unref(own);
     kv_span_unref(kept);
@@ -141,6 +138,7 @@ static void check_module(rp_engine *e, void *arg) {
 /* A background_done_fn. */
 static void compare_text(rp_engine *e, void *user, int rc, const background_result *result) {
     recomputation *r = user;
+    (void)e;
     const record *rec = record_reader_record(r->reader);
     kv_span *kept = NULL;
     r->verdict = rc ? NO_MEMORY : load_record(r, &kept);
@@ -150,7 +148,7 @@ static void compare_text(rp_engine *e, void *user, int rc, const background_resu
     for (size_t i = 1; i < result->path->n_steps && r->verdict == SAME; i++) {
         const span_step *s = &result->path->steps[i];
         int64_t from = BASE_MAX(begin, first), end = BASE_MIN(begin + s->n_tokens, r->n_way);
-        if (from < end && !same_slots(&e->states.shape, s->span, s->first_slot + (int32_t)(from - begin), kept,
+        if (from < end && !same_slots(s->span, s->first_slot + (int32_t)(from - begin), kept,
                                       rec->first_slot + (int32_t)(from - first), (int32_t)(end - from)))
             r->verdict = DIFFERENT;
         begin += s->n_tokens;
@@ -209,7 +207,7 @@ static verdict find_way(recomputation *r, way *w) {
         else if (way_add(w, rec, at)) v = NO_MEMORY;
         else if (w->n > (size_t)r->e->n_ctx) v = NO_MEMORY; /* a circle of parents ends here, too */
     }
-    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : KV_F16;
+    if (v == SAME) r->format = base_key_equal(&rec->parent, &r->roots[0]) ? r->e->formats.text : RP_KV_F16;
     record_reader_close(above);
     turn_round(w->tokens, w->n);
     turn_round(w->positions, w->n);
@@ -308,7 +306,7 @@ int rp_store_recompute(rp_store *s, rp_engine *e, const rp_store_recompute_optio
     rc = check_engine(e, err);
     if (!rc) rc = engine_salt(e, o.tenant, &r.salt, err);
     r.roots[0] = job_text_root(e, &r.salt, e->formats.text);
-    r.roots[1] = job_text_root(e, &r.salt, KV_F16);
+    r.roots[1] = job_text_root(e, &r.salt, RP_KV_F16);
     if (!rc) rc = rp_engine_prepare(e, NULL, NULL, err); /* the background waits for it */
     if (!rc) rc = store_admin_peek(r.admin, recompute_gather, NULL, &r, err);
     own.candidates = r.n;

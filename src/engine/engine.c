@@ -61,9 +61,9 @@ static int engine_check_options(const rp_engine_options *o, rp_error *err) {
         return base_fail(err, RP_ERR_INVALID, "unknown store_write value %d", (int)o->store_write);
     if ((unsigned)o->kv_format >= RP_N_KV_FORMATS)
         return base_fail(err, RP_ERR_INVALID, "unknown kv_format %d", (int)o->kv_format);
-    if (o->kv_f16_layers && !kv_format_is_small((kv_format)o->kv_format))
+    if (o->kv_f16_layers && !kv_format_is_small(o->kv_format))
         return base_fail(err, RP_ERR_INVALID, "kv_f16_layers is for KV of less than 16 bits, but the KV format is %s: choose int8, or leave it out",
-                         kv_format_name((kv_format)o->kv_format));
+                         kv_format_name(o->kv_format));
     return check_cluster_options(o, err);
 }
 
@@ -207,8 +207,8 @@ static int open_weights(rp_engine *e, const rp_engine_options *o, rp_error *err)
 /* The shape of the engine's KV. */
 static int open_shape(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     /* an encoder's KV lives for one step, and nothing is kept of it: it costs nothing to be exact */
-    const kv_format modules = model_is_encoder(e->model) ? KV_F32 : (kv_format)o->kv_format;
-    const kv_format format = kv_format_is_encoded(modules) ? KV_INT8 : modules;
+    const rp_kv_format modules = model_is_encoder(e->model) ? RP_KV_F32 : o->kv_format;
+    const rp_kv_format format = kv_format_is_encoded(modules) ? RP_KV_INT8 : modules;
     e->formats = (pml_formats){.text = format, .modules = modules, .method = REDUCTION_KVZIP};
     int rc = reduction_options_read(o->keep_share, o->keep_method, &e->formats.keep, &e->formats.method, err);
     if (!rc) rc = reduction_read(&e->reduction, NULL, o->kv_keep, o->kv_method, err);

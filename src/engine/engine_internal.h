@@ -188,7 +188,7 @@ struct rp_engine {
 int engine_salt(const rp_engine *e, const char *tenant, base_key *out, rp_error *err);
 
 /* KV format of the text of requests that are planned now. Any thread. */
-static inline kv_format engine_text_format(const rp_engine *e) { return atomic_load(&e->falls_back) ? KV_F16 : e->formats.text; }
+static inline rp_kv_format engine_text_format(const rp_engine *e) { return atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats.text; }
 
 /* ---- status.c ---- */
 

@@ -27,8 +27,8 @@ static void free_form(rp_schema *f) {
 
 /* *s, which has a reference, in the form for a fallback. */
 static int use_fallback(rp_engine *e, rp_schema **s, engine_fallback fallback, rp_error *err) {
-    const kv_format text = fallback == FALLBACK_ALL ? KV_F16 : e->formats.text;
-    const pml_formats formats = {.text = text, .modules = KV_F16, .falls_back = true, .named = e->formats.text};
+    const rp_kv_format text = fallback == FALLBACK_ALL ? RP_KV_F16 : e->formats.text;
+    const pml_formats formats = {.text = text, .modules = RP_KV_F16, .falls_back = true, .named = e->formats.text};
     rp_schema *own = NULL, *of = *s;
     pthread_mutex_lock(&e->lock);
     rp_schema *known = of->fallbacks[fallback];

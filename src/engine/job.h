@@ -100,7 +100,7 @@ struct rp_job {
     /* Plan and tokens. */
     pml_plan *plan;
     bool exact;        /* the plan runs flat: scopes are ignored */
-    kv_format format;  /* of its own tokens: the engine's for text when it was planned */
+    rp_kv_format format;  /* of its own tokens: the engine's for text when it was planned */
     scaffold_form other; /* the form of the prompt that is not in use */
     base_key salt;     /* of its tenant */
     job_scope *scopes; /* [cap_scopes] of the tokens below; the first one is that of token 0 */
@@ -190,7 +190,7 @@ void job_list_resumed(rp_job *c);
 /* Tokens that are known, and computed or found, before the first one is sampled. */
 static inline int32_t job_n_given(const rp_job *c) { return c->n_prompt + c->n_resumed; }
 /* The root of plain text of a salt, in a format: the salt itself for the engine's own format. */
-base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format);
+base_key job_text_root(const rp_engine *e, const base_key *salt, rp_kv_format format);
 /* The root of its k-th scope, and the end of the scope's tokens: that of the last one is open. */
 static inline span_root job_scope_root(const rp_job *c, int32_t k) { return (span_root){.salt = c->salt, .key = c->scopes[k].root}; }
 static inline int32_t job_scope_end(const rp_job *c, int32_t k) { return k + 1 < c->n_scopes ? c->scopes[k + 1].first : INT32_MAX; }

@@ -35,7 +35,7 @@ int32_t job_count_runs(const int32_t *positions, int32_t n) {
     return runs;
 }
 
-base_key job_text_root(const rp_engine *e, const base_key *salt, kv_format format) {
+base_key job_text_root(const rp_engine *e, const base_key *salt, rp_kv_format format) {
     base_hash h;
     base_key key;
     if (format == e->formats.text) return *salt; /* which covers it */

@@ -86,7 +86,7 @@ static uint64_t gap_p95(float *us, uint64_t n) {
 
 int rp_engine_get_load(rp_engine *e, rp_engine_load *out) {
     if (!e || base_sized_check(out, "rp_engine_load", NULL)) return RP_ERR_INVALID;
-    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? KV_F16 : e->formats.modules);
+    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats.modules);
     float us[ENGINE_GAPS];
     pthread_mutex_lock(&e->lock);
     rp_engine_load load = e->status.load;

@@ -25,7 +25,7 @@ static int names_add(names_owner *o, const rp_named_kv *about, rp_error *err) {
     return RP_OK;
 }
 
-static uint64_t names_token_bytes(const rp_engine *e, kv_format format) {
+static uint64_t names_token_bytes(const rp_engine *e, rp_kv_format format) {
     const kv_shape shape = kv_shape_in(&e->states.shape, format);
     return kv_shape_token_bytes(&shape);
 }

@@ -10,7 +10,7 @@ static int64_t blocks_for(int64_t tokens) { return (tokens + KV_BLOCK_SLOTS - 1)
 /* The format is the pool's. */
 static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
     const kv_shape *shape = kv_pool_shape(pool);
-    const int32_t *column = kv_pool_column(pool);
+    const int32_t *column = kv_pool_plan(pool, shape->format)->column;
     int64_t whole = blocks_for(n) + runs, sum = 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         int32_t window = shape->windows && !keeps_windows ? shape->windows[l] : 0;
@@ -21,12 +21,12 @@ static int64_t pool_blocks(const kv_pool *pool, int32_t n, int32_t runs, int32_t
     return sum;
 }
 
-int64_t sequence_blocks_in(const kv_pool *pool, kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
+int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows) {
     if (format == kv_pool_shape(pool)->format) return pool_blocks(pool, n, runs, max_piece, keeps_windows);
     return (blocks_for(n) + runs) * kv_column_blocks(pool, format); /* spans of another format free no blocks */
 }
 
-int64_t sequence_held_blocks(const kv_pool *pool, kv_format format, int32_t n) { return blocks_for(n) * kv_column_blocks(pool, format); }
+int64_t sequence_held_blocks(const kv_pool *pool, rp_kv_format format, int32_t n) { return blocks_for(n) * kv_column_blocks(pool, format); }
 
 void sequence_reserve(sequence *s, int64_t blocks) {
     BASE_ASSERT(blocks >= 0);

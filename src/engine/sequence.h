@@ -27,10 +27,10 @@ static inline int32_t sequence_position(const sequence *s, int32_t i) { return s
 
 /* Upper bound of the blocks that n tokens in `runs` runs of consecutive positions take, in all layers, in a format that the
  * pool takes. max_piece: tokens per step. */
-int64_t sequence_blocks_in(const kv_pool *pool, kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
+int64_t sequence_blocks_in(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t runs, int32_t max_piece, bool keeps_windows);
 
 /* Blocks that the spans of n tokens of a module take in a format. */
-int64_t sequence_held_blocks(const kv_pool *pool, kv_format format, int32_t n);
+int64_t sequence_held_blocks(const kv_pool *pool, rp_kv_format format, int32_t n);
 
 /* Sets the number of reserved blocks. */
 void sequence_reserve(sequence *s, int64_t blocks);

@@ -26,7 +26,7 @@ void engine_publish(rp_engine *e) {
 
 int rp_engine_describe(rp_engine *e, rp_engine_info *out) {
     if (!e || base_sized_check(out, "rp_engine_info", NULL)) return RP_ERR_INVALID;
-    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? KV_F16 : e->formats.modules);
+    const kv_shape shape = kv_shape_in(&e->states.shape, atomic_load(&e->falls_back) ? RP_KV_F16 : e->formats.modules);
     rp_engine_info info = {.n_threads = e->n_threads,
                            .n_ctx = e->n_ctx,
                            .chunk_tokens = e->chunk_tokens,

@@ -22,7 +22,7 @@ typedef struct kv_context {
     kv_view *views; /* each holds one reference to its span */
     size_t n_views, cap_views;
     bool open;      /* the last view's span takes appended tokens */
-    kv_format format; /* of spans that tokens are appended to: the pool's, unless set before the first append */
+    rp_kv_format format; /* of spans that tokens are appended to: the pool's, unless set before the first append */
     /* set before the first append: an open span takes any token at a higher position than its last; none is ever
      * sealed */
     bool scatters;

@@ -17,25 +17,20 @@ struct kv_span {
     kv_pool *pool;
     base_key key;
     bool sealed;
-    kv_format format;
+    const kv_plan *plan;                   /* of its format, in the pool */
     int32_t first_pos, n_tokens, n_blocks; /* n_blocks: blocks in each layer */
     int32_t n_layers;
     int32_t n_trimmed; /* blocks freed before the span itself */
     int32_t readable_from;
-    int32_t *positions;    /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
-    kv_shape shape;        /* in the span's format */
-    const int32_t *column; /* kv_pool_column */
-    /* layers in f16, else f16_blocks is 0: blocks of the pool that a block of such a layer takes, and cells in these */
-    int32_t f16_blocks;
-    kv_packing f16_packing;
+    int32_t *positions; /* scattered: [KV_SPAN_TOKENS], stored after blocks[]; else NULL */
     /* reduced, else NULL: of each (layer, KV head) and one more: index of its first slot in head_positions; of each: its
      * first cell, among those of layers in f16 or the others. All stored after blocks[] */
     int32_t *first_slots, *first_cells, *head_positions;
     int32_t end, n_parts; /* reduced: the highest position + 1; parts of the run */
-    /* packed spans, else packing.per_block is 0: cells of (block, layer) follow those of place[block][layer] others, from
-     * blocks[first_block[block]] on; those of a layer in f16 from blocks[first_f16[block]] on. NO_PLACE: the layer does not
-     * have the block */
-    kv_packing packing;
+    /* packed spans, those of another format than the pool's and reduced ones: cells of (block, layer) follow those of
+     * place[block][layer] others, from blocks[first_block[block]] on; those of a layer in f16 from blocks[first_f16[block]] on.
+     * NO_PLACE: the layer does not have the block */
+    bool is_packed;
     int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS], first_f16[KV_SPAN_BLOCKS];
     uint16_t *place;
     /* [block][column], so that one block of every layer is taken at once; NULL: freed. Packed or reduced: of the pool, without gaps */
@@ -44,47 +39,26 @@ struct kv_span {
 
 #define NO_PLACE UINT16_MAX
 
-/* Blocks of the pool for n cells. */
-static int32_t blocks_of_cells(const kv_packing *packing, int64_t n) {
-    return (int32_t)((n * packing->per_cell + packing->per_block - 1) / packing->per_block);
+static bool is_in_f16(const kv_span *s, int32_t layer) { return kv_plan_is_in_f16(s->plan, layer); }
+static int32_t n_heads_of(const kv_span *s) { return s->plan->shape.n_kv_heads; } /* in each layer */
+
+int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format) {
+    BASE_ASSERT(kv_pool_takes(pool, format));
+    return kv_pool_plan(pool, format)->column_blocks;
 }
 
-/* Reduced spans are packed in the pool's format, too. */
-static bool is_packed(const kv_span *s) { return s->packing.per_block > 0; }
-static bool is_in_f16(const kv_span *s, int32_t layer) { return s->f16_blocks > 0 && s->shape.f16_layers[layer]; }
-
-/* Of a packed span. n, n_f16: blocks of its own in the span's format, and of layers in f16. */
-static int64_t packed_blocks(const kv_shape *pool, kv_format format, int64_t n, int64_t n_f16) {
-    const kv_packing packing = kv_shape_packing(pool, format);
-    BASE_ASSERT(packing.per_block > 0);
-    return blocks_of_cells(&packing, n * pool->n_kv_heads) + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
-}
-
-int32_t kv_column_blocks(const kv_pool *pool, kv_format format) {
-    const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, format);
-    int32_t n_f16 = 0;
-    if (format == shape->format) return kv_pool_column(pool)[shape->n_layers];
-    for (int32_t i = 0; i < shape->n_layers; i++) n_f16 += kv_shape_layer_format(&own, i) != format;
-    return (int32_t)packed_blocks(shape, format, shape->n_layers - n_f16, n_f16);
-}
-
-static void init_span(kv_span *s, kv_pool *pool, kv_format format, int32_t first_pos) {
-    const kv_shape *shape = kv_pool_shape(pool);
+static void init_span(kv_span *s, kv_pool *pool, rp_kv_format format, int32_t first_pos) {
+    const kv_plan *plan = kv_pool_plan(pool, format);
     atomic_init(&s->refs, 1);
-    atomic_init(&s->ready, shape->n_layers);
+    atomic_init(&s->ready, plan->shape.n_layers);
     s->pool = pool;
-    s->format = format;
-    s->shape = kv_shape_in(shape, format);
+    s->plan = plan;
     s->first_pos = first_pos;
     s->readable_from = INT32_MIN;
-    s->n_layers = shape->n_layers;
-    s->column = kv_pool_column(pool);
-    if (!kv_shape_mixes(&s->shape)) return;
-    s->f16_blocks = kv_shape_f16_blocks(shape);
-    s->f16_packing = kv_shape_packing(shape, KV_F16);
+    s->n_layers = plan->shape.n_layers;
 }
 
-static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
+static int new_span(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, bool scattered, rp_error *err) {
     const kv_shape *shape = kv_pool_shape(pool);
     const bool packs = format != shape->format;
     size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
@@ -95,7 +69,7 @@ static int new_span(kv_span **out, kv_pool *pool, kv_format format, int32_t firs
     init_span(s, pool, format, first_pos);
     if (scattered) s->positions = (int32_t *)(s->blocks + n_blocks);
     if (!packs) return RP_OK;
-    s->packing = kv_shape_packing(shape, format);
+    s->is_packed = true;
     s->place = (uint16_t *)((int32_t *)(s->blocks + n_blocks) + (scattered ? KV_SPAN_TOKENS : 0));
     return RP_OK;
 }
@@ -104,20 +78,20 @@ static int32_t cells_of(int32_t n_slots) { return (n_slots + KV_BLOCK_SLOTS - 1)
 
 /* Blocks of the pool that a reduced span takes. *first_f16: of these, those of layers that are not in f16, which come first. */
 static int64_t reduced_blocks(const kv_shape *pool, const kv_span_form *form, int64_t *first_f16) {
-    const kv_packing packing = kv_shape_packing(pool, form->format), f16_packing = kv_shape_packing(pool, KV_F16);
+    const kv_packing packing = kv_shape_packing(pool, form->format), f16_packing = kv_shape_packing(pool, RP_KV_F16);
     const kv_shape own = kv_shape_in(pool, form->format);
     int64_t n_cells = 0, n_f16 = 0;
     for (int32_t i = 0; i < pool->n_layers * pool->n_kv_heads; i++)
         *(kv_shape_layer_format(&own, i / pool->n_kv_heads) == form->format ? &n_cells : &n_f16) += cells_of(form->slots[i]);
     BASE_ASSERT(packing.per_block > 0 && form->n_kv_heads == pool->n_kv_heads);
-    *first_f16 = blocks_of_cells(&packing, n_cells);
-    return *first_f16 + (n_f16 > 0 ? blocks_of_cells(&f16_packing, n_f16) : 0);
+    *first_f16 = kv_packing_blocks(&packing, n_cells);
+    return *first_f16 + (n_f16 > 0 ? kv_packing_blocks(&f16_packing, n_f16) : 0);
 }
 
 /* The places of the slots and cells of each head. */
 static void place_heads(kv_span *s, const uint16_t *slots) {
-    for (int32_t i = 0, cell = 0, f16_cell = 0; i < s->n_layers * s->shape.n_kv_heads; i++) {
-        int32_t *next = is_in_f16(s, i / s->shape.n_kv_heads) ? &f16_cell : &cell;
+    for (int32_t i = 0, cell = 0, f16_cell = 0; i < s->n_layers * n_heads_of(s); i++) {
+        int32_t *next = is_in_f16(s, i / n_heads_of(s)) ? &f16_cell : &cell;
         s->first_slots[i + 1] = s->first_slots[i] + slots[i];
         s->first_cells[i] = *next;
         *next += cells_of(slots[i]);
@@ -137,7 +111,7 @@ static int new_reduced(kv_span **out, kv_pool *pool, const kv_span_form *form, r
     *out = NULL;
     if (!s) return base_fail_memory(err, bytes, "a span");
     init_span(s, pool, form->format, form->first_pos);
-    s->packing = kv_shape_packing(shape, form->format);
+    s->is_packed = true;
     s->first_f16[0] = (int32_t)first_f16;
     s->first_slots = (int32_t *)(s->blocks + n_blocks);
     s->first_cells = s->first_slots + n_heads + 1;
@@ -162,26 +136,26 @@ int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err) 
     return new_span(out, pool, kv_pool_shape(pool)->format, first_pos, false, err);
 }
 
-int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+int kv_span_new_in(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err) {
     return new_span(out, pool, format, first_pos, false, err);
 }
 
-int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err) {
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err) {
     return new_span(out, pool, format, first_pos, true, err);
 }
 
 /* Of spans that are not packed: blocks of the pool in a column, and the first one of a layer's block. */
-static int32_t column_blocks(const kv_span *s) { return s->column[s->n_layers]; }
-static int32_t layer_blocks(const kv_span *s, int32_t layer) { return s->column[layer + 1] - s->column[layer]; }
+static int32_t column_blocks(const kv_span *s) { return s->plan->column[s->n_layers]; }
+static int32_t layer_blocks(const kv_span *s, int32_t layer) { return s->plan->column[layer + 1] - s->plan->column[layer]; }
 static size_t index_of(const kv_span *s, int32_t layer, int32_t block) {
-    return (size_t)block * (size_t)column_blocks(s) + (size_t)s->column[layer];
+    return (size_t)block * (size_t)column_blocks(s) + (size_t)s->plan->column[layer];
 }
 
 /* Takes the blocks of one more column: of the layers that have it (kept: bit `block` of each layer; NULL: all). */
 static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
     const int32_t block = s->n_blocks;
     int rc = RP_OK;
-    if (!is_packed(s)) {
+    if (!s->is_packed) {
         if (!kept) rc = kv_pool_take(s->pool, s->blocks + index_of(s, 0, block), (size_t)column_blocks(s), err);
         for (int32_t i = 0; i < s->n_layers && kept && !rc; i++) {
             if (kept[i] >> block & 1) rc = kv_pool_take(s->pool, s->blocks + index_of(s, i, block), (size_t)layer_blocks(s, i), err);
@@ -190,14 +164,14 @@ static int take_column(kv_span *s, const uint8_t *kept, rp_error *err) {
         s->n_blocks += !rc || kept; /* of one that is incomplete, the blocks that were taken are freed with the span */
         return rc;
     }
-    const int32_t n_blocks = kv_column_blocks(s->pool, s->format);
+    const int32_t n_blocks = kv_column_blocks(s->pool, s->plan->shape.format);
     int32_t n = 0, n_f16 = 0;
     BASE_ASSERT(!kept);
     if ((rc = kv_pool_take(s->pool, s->blocks + s->n_pool_blocks, (size_t)n_blocks, err))) return rc;
     for (int32_t i = 0; i < s->n_layers; i++)
         s->place[(size_t)block * (size_t)s->n_layers + (size_t)i] = (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
     s->first_block[block] = s->n_pool_blocks;
-    s->first_f16[block] = s->n_pool_blocks + blocks_of_cells(&s->packing, (int64_t)n * s->shape.n_kv_heads);
+    s->first_f16[block] = s->n_pool_blocks + kv_packing_blocks(&s->plan->packing, (int64_t)n * n_heads_of(s));
     s->n_pool_blocks += n_blocks;
     s->n_blocks++;
     return RP_OK;
@@ -210,7 +184,7 @@ kv_span *kv_span_ref(kv_span *s) {
 
 void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
-    size_t n = is_packed(s) ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)column_blocks(s), kept = 0;
+    size_t n = s->is_packed ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)column_blocks(s), kept = 0;
     for (size_t i = 0; i < n; i++)
         if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
     kv_pool_give(s->pool, s->blocks, kept);
@@ -222,7 +196,7 @@ bool kv_span_is_unshared(const kv_span *s) { return atomic_load_explicit(&s->ref
 int kv_span_append(kv_span *s, int32_t *slot, rp_error *err) {
     BASE_ASSERT(!s->sealed && s->n_tokens < KV_SPAN_TOKENS); /* invariant 2 */
     BASE_ASSERT(kv_span_is_unshared(s));                     /* invariant 1 */
-    BASE_ASSERT(!kv_format_is_encoded(s->format));
+    BASE_ASSERT(!kv_format_is_encoded(s->plan->shape.format));
     if (s->n_tokens == s->n_blocks * KV_BLOCK_SLOTS) {
         int rc = take_column(s, NULL, err);
         if (rc) return rc;
@@ -258,7 +232,7 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     int32_t trimmed = s->n_trimmed;
     const int32_t *windows = kv_pool_shape(s->pool)->windows;
     BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
-    for (int32_t i = 0; windows && !s->positions && !is_packed(s) && i < s->n_blocks * s->n_layers; i++) {
+    for (int32_t i = 0; windows && !s->positions && !s->is_packed && i < s->n_blocks * s->n_layers; i++) {
         int32_t layer = i % s->n_layers, block = i / s->n_layers, n = layer_blocks(s, layer);
         void **blocks = s->blocks + index_of(s, layer, block);
         if (!*blocks || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, windows[layer], from, later, n_later)) continue;
@@ -331,31 +305,31 @@ kv_span_form kv_form_copy(const kv_span_form *form, int32_t n_layers, void *arra
 }
 
 size_t kv_span_form_bytes(const kv_span *s) {
-    return (size_t)s->n_layers + (s->first_slots ? sizeof(uint16_t) * (size_t)s->n_layers * (size_t)s->shape.n_kv_heads : 0);
+    return (size_t)s->n_layers + (s->first_slots ? sizeof(uint16_t) * (size_t)s->n_layers * (size_t)n_heads_of(s) : 0);
 }
 
 kv_span_form kv_span_describe(const kv_span *s, void *arrays) {
-    const int32_t n_heads = s->first_slots ? s->n_layers * s->shape.n_kv_heads : 0;
+    const int32_t n_heads = s->first_slots ? s->n_layers * n_heads_of(s) : 0;
     uint16_t *slots = arrays;
     uint8_t *kept = (uint8_t *)(slots + n_heads);
     for (int32_t i = 0; i < n_heads; i++) slots[i] = (uint16_t)(s->first_slots[i + 1] - s->first_slots[i]);
     /* blocks after the last token, which an open span may have kept, are not the span's */
     for (int32_t i = 0; i < s->n_layers; i++) kept[i] = kv_span_kept(s, i) & all_blocks(s->n_tokens);
-    return (kv_span_form){.format = s->format,
+    return (kv_span_form){.format = s->plan->shape.format,
                           .first_pos = s->first_pos,
                           .n_tokens = s->n_tokens,
                           .readable_from = s->readable_from,
                           .kept = kept,
                           .slots = s->first_slots ? slots : NULL,
-                          .n_kv_heads = s->first_slots ? s->shape.n_kv_heads : 0,
+                          .n_kv_heads = s->first_slots ? n_heads_of(s) : 0,
                           .end = s->end,
                           .n_parts = s->n_parts};
 }
 
 bool kv_span_has_form(const kv_span *s, const kv_span_form *form) {
-    bool same = form->format == s->format && form->first_pos == s->first_pos && form->n_tokens == s->n_tokens &&
+    bool same = form->format == s->plan->shape.format && form->first_pos == s->first_pos && form->n_tokens == s->n_tokens &&
                 form->readable_from == s->readable_from && !form->slots == !s->first_slots;
-    if (same && form->slots) same = form->n_kv_heads == s->shape.n_kv_heads && form->end == s->end && form->n_parts == s->n_parts;
+    if (same && form->slots) same = form->n_kv_heads == n_heads_of(s) && form->end == s->end && form->n_parts == s->n_parts;
     for (int32_t i = 0; same && i < s->n_layers; i++) {
         same = form->kept[i] == (kv_span_kept(s, i) & all_blocks(s->n_tokens));
         for (int32_t h = 0; same && form->slots && h < form->n_kv_heads; h++)
@@ -370,7 +344,7 @@ int64_t kv_form_blocks(const kv_shape *pool, const kv_span_form *form) {
     if (form->slots) return kv_shape_packing(pool, form->format).per_block > 0 ? reduced_blocks(pool, form, &first_f16) : 0;
     for (int32_t i = 0; i < pool->n_layers; i++)
         *(kv_shape_layer_format(&own, i) == form->format ? &n : &n_f16) += base_popcount64(form->kept[i]);
-    if (form->format != pool->format && kv_shape_packing(pool, form->format).per_block > 0) return packed_blocks(pool, form->format, n, n_f16);
+    if (form->format != pool->format && kv_shape_packing(pool, form->format).per_block > 0) return kv_shape_packed_blocks(pool, form->format, n, n_f16);
     return n + (n_f16 > 0 ? n_f16 * kv_shape_f16_blocks(pool) : 0);
 }
 
@@ -381,7 +355,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
     for (int32_t b = 0; b < s->n_blocks; b++)
         for (int32_t i = 0; i < s->n_layers; i++)
             s->place[(size_t)b * (size_t)s->n_layers + (size_t)i] = !(kept[i] >> b & 1) ? NO_PLACE : (uint16_t)(is_in_f16(s, i) ? n_f16++ : n++);
-    const int32_t first_f16 = blocks_of_cells(&s->packing, (int64_t)n * s->shape.n_kv_heads), n_blocks = first_f16 + n_f16 * s->f16_blocks;
+    const int32_t first_f16 = kv_packing_blocks(&s->plan->packing, (int64_t)n * n_heads_of(s)), n_blocks = first_f16 + n_f16 * s->plan->f16_blocks;
     for (int32_t b = 0; b < s->n_blocks; b++) s->first_f16[b] = first_f16;
     int rc = kv_pool_take(s->pool, s->blocks, (size_t)n_blocks, err);
     if (!rc) s->n_pool_blocks = n_blocks;
@@ -392,7 +366,7 @@ static int take_cells(kv_span *s, const uint8_t *kept, rp_error *err) {
 static int take_columns(kv_span *s, int32_t n_tokens, const uint8_t *kept, rp_error *err) {
     int rc = RP_OK;
     s->n_tokens = n_tokens;
-    if (is_packed(s)) return take_cells(s, kept, err);
+    if (s->is_packed) return take_cells(s, kept, err);
     while (s->n_blocks * KV_BLOCK_SLOTS < n_tokens && !rc) rc = take_column(s, kept, err);
     return rc;
 }
@@ -412,7 +386,7 @@ static int new_of_form(kv_span **out, kv_pool *pool, const kv_span_form *form, r
     return RP_OK;
 }
 
-int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err) {
+int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp_error *err) {
     void *arrays = base_alloc(kv_span_form_bytes(from));
     *out = NULL;
     BASE_ASSERT(!from->positions);
@@ -422,7 +396,7 @@ int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_er
     const int rc = new_of_form(out, from->pool, &form, err);
     base_free(arrays);
     if (!rc && from->first_slots)
-        memcpy((*out)->head_positions, from->head_positions, sizeof(int32_t) * (size_t)from->first_slots[from->n_layers * from->shape.n_kv_heads]);
+        memcpy((*out)->head_positions, from->head_positions, sizeof(int32_t) * (size_t)from->first_slots[from->n_layers * n_heads_of(from)]);
     return rc;
 }
 
@@ -442,21 +416,21 @@ static int32_t list_selected(const kv_selection *selection, int32_t layer, int32
 
 /* indices: of the head's slots, in from. */
 static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head) {
-    const kv_shape shape = kv_shape_of_layer(&to->shape, layer);
+    const kv_layer *l = &to->plan->layers[layer];
     for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
         const kv_span *s = from[indices[slot]].span;
         const int32_t slot_from = from[indices[slot]].slot, block = slot_from / KV_BLOCK_SLOTS;
         BASE_ASSERT(kv_span_has(s, layer, block));
-        kv_copy_slot(&shape, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
+        kv_copy_slot(l, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
-        kv_copy_slot(&shape, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
+        kv_copy_slot(l, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
     }
 }
 
 /* The slots of each head, and the lowest and highest position. */
 static kv_span_form form_of_lists(const kv_span *from, const kv_selection *selection, const uint16_t *slots, const int32_t *positions) {
-    kv_span_form f = {.format = from->format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
+    kv_span_form f = {.format = from->plan->shape.format, .first_pos = INT32_MAX, .readable_from = INT32_MIN, .slots = slots, .n_kv_heads = selection->n_kv_heads, .n_parts = kv_reduced_spans(selection)};
     for (int32_t i = 0; i < selection->n_layers * selection->n_kv_heads; positions += slots[i++]) {
         if (slots[i] == 0) continue;
         f.n_tokens = BASE_MAX(f.n_tokens, slots[i]);
@@ -475,8 +449,8 @@ int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *se
     int32_t *positions = base_alloc(bytes), *indices = positions ? positions + n_most : NULL, n = 0;
     if (!positions) return base_fail_memory(err, bytes, "a span");
     uint16_t *slots = (uint16_t *)(indices + n_most);
-    BASE_ASSERT(any->n_layers == selection->n_layers && any->shape.n_kv_heads == n_kv_heads);
-    BASE_ASSERT(!kv_format_is_encoded(any->format) && i < kv_reduced_spans(selection));
+    BASE_ASSERT(any->n_layers == selection->n_layers && n_heads_of(any) == n_kv_heads);
+    BASE_ASSERT(!kv_format_is_encoded(any->plan->shape.format) && i < kv_reduced_spans(selection));
     for (int32_t head = 0; head < n_heads; n += slots[head++])
         slots[head] = (uint16_t)list_selected(selection, head / n_kv_heads, head % n_kv_heads, i * KV_SPAN_TOKENS, (i + 1) * KV_SPAN_TOKENS, indices + n);
     for (int32_t k = 0; k < n; k++) positions[k] = kv_span_slot_position(from[indices[k]].span, from[indices[k]].slot);
@@ -501,12 +475,12 @@ int kv_span_reduce(kv_span **out, const kv_span *const *from, size_t n_from, con
     return rc;
 }
 
-int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans) {
+int64_t kv_reduced_blocks(const kv_shape *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans) {
     const kv_shape own = kv_shape_in(pool, format);
-    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, KV_F16);
-    const int64_t blocks = blocks_of_cells(&packing, n_cells) + n_spans;
+    const kv_packing packing = kv_shape_packing(pool, format), f16_packing = kv_shape_packing(pool, RP_KV_F16);
+    const int64_t blocks = kv_packing_blocks(&packing, n_cells) + n_spans;
     if (!kv_shape_mixes(&own)) return blocks;
-    return BASE_MAX(blocks, blocks_of_cells(&f16_packing, n_cells) + n_spans) + n_spans; /* at worst all are in f16 */
+    return BASE_MAX(blocks, kv_packing_blocks(&f16_packing, n_cells) + n_spans) + n_spans; /* at worst all are in f16 */
 }
 
 int32_t kv_span_parts(const kv_span *s) { return s->n_parts; }
@@ -529,7 +503,7 @@ int kv_span_restore(kv_span **out, kv_pool *pool, const kv_span_form *form, cons
 
 void kv_span_put_positions(kv_span *s, int32_t layer, int32_t kv_head, const int32_t *positions) {
     BASE_ASSERT(s->first_slots && layer >= kv_span_layers_ready(s)); /* else the span is shared: invariant 2 */
-    const int32_t i = layer * s->shape.n_kv_heads + kv_head;
+    const int32_t i = layer * n_heads_of(s) + kv_head;
     memcpy(s->head_positions + s->first_slots[i], positions, sizeof(*positions) * (size_t)kv_span_slots(s, layer, kv_head));
 }
 
@@ -553,7 +527,7 @@ void kv_span_wait(const kv_span *s, int32_t n) {
 uint8_t kv_span_kept(const kv_span *s, int32_t layer) {
     uint8_t kept = 0;
     if (s->first_slots) {
-        for (int32_t h = 0; h < s->shape.n_kv_heads; h++) kept |= all_blocks(kv_span_slots(s, layer, h));
+        for (int32_t h = 0; h < n_heads_of(s); h++) kept |= all_blocks(kv_span_slots(s, layer, h));
         return kept;
     }
     for (int32_t b = 0; b < s->n_blocks; b++) kept |= (uint8_t)(kv_span_has(s, layer, b) << b);
@@ -570,7 +544,7 @@ int32_t kv_span_end(const kv_span *s) {
 bool kv_span_is_scattered(const kv_span *s) { return s->positions != NULL; }
 bool kv_span_is_reduced(const kv_span *s) { return s->first_slots != NULL; }
 
-static int32_t head_index(const kv_span *s, int32_t layer, int32_t kv_head) { return layer * s->shape.n_kv_heads + kv_head; }
+static int32_t head_index(const kv_span *s, int32_t layer, int32_t kv_head) { return layer * n_heads_of(s) + kv_head; }
 
 int32_t kv_span_slots(const kv_span *s, int32_t layer, int32_t kv_head) {
     const int32_t i = head_index(s, layer, kv_head);
@@ -588,14 +562,15 @@ int32_t kv_span_slot_position(const kv_span *s, int32_t slot) {
 
 const base_key *kv_span_key(const kv_span *s) { return &s->key; }
 
-kv_format kv_span_format(const kv_span *s) { return s->format; }
-const kv_shape *kv_span_shape(const kv_span *s) { return &s->shape; }
-bool kv_span_has_pool_format(const kv_span *s) { return !is_packed(s); }
-kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return is_in_f16(s, layer) ? KV_F16 : s->format; }
-bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !is_packed(s) && !is_in_f16(s, layer); }
+rp_kv_format kv_span_format(const kv_span *s) { return s->plan->shape.format; }
+const kv_shape *kv_span_shape(const kv_span *s) { return &s->plan->shape; }
+const kv_layer *kv_span_layer(const kv_span *s, int32_t layer) { return &s->plan->layers[layer]; }
+bool kv_span_has_pool_format(const kv_span *s) { return !s->is_packed; }
+rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return s->plan->layers[layer].format; }
+bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !s->is_packed && !is_in_f16(s, layer); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
-    const int64_t blocks = is_packed(s) ? s->n_pool_blocks : (int64_t)s->n_blocks * column_blocks(s) - s->n_trimmed;
+    const int64_t blocks = s->is_packed ? s->n_pool_blocks : (int64_t)s->n_blocks * column_blocks(s) - s->n_trimmed;
     return (uint64_t)blocks * kv_pool_block_bytes(s->pool);
 }
 
@@ -609,64 +584,64 @@ bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     const size_t place = (size_t)block * (size_t)s->n_layers + (size_t)layer;
     BASE_ASSERT(!s->first_slots);
-    return is_packed(s) ? s->place[place] != NO_PLACE : s->blocks[index_of(s, layer, block)] != NULL;
+    return s->is_packed ? s->place[place] != NO_PLACE : s->blocks[index_of(s, layer, block)] != NULL;
 }
 
-/* The keys (part 0) or values (part 1) of a cell that is packed into blocks of the pool. s: in the cell's format. */
-static char *part_of(const kv_shape *s, const kv_packing *p, void *const *blocks, int64_t cell, int part) {
+/* The keys (part 0) or values (part 1) of a cell of a layer that is packed into blocks of the pool. */
+static char *part_of(const kv_layer *l, const kv_packing *p, void *const *blocks, int64_t cell, int part) {
     const bool apart = p->per_cell == 2;
     const int64_t i = cell * p->per_cell + (apart ? part : 0);
-    return (char *)blocks[i / p->per_block] + (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : kv_shape_key_bytes(s));
+    return (char *)blocks[i / p->per_block] + (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->key_bytes);
 }
 
 /* A head's keys or values in a block of a reduced span: cells of layers in f16 follow the others. */
 static char *reduced_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
-    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
+    const kv_layer *l = &s->plan->layers[layer];
     const int64_t cell = s->first_cells[head_index(s, layer, kv_head)] + block;
     BASE_DCHECK(block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, kv_head));
-    if (is_in_f16(s, layer)) return part_of(&shape, &s->f16_packing, s->blocks + s->first_f16[0], cell, part);
-    return part_of(&shape, &s->packing, s->blocks, cell, part);
+    if (is_in_f16(s, layer)) return part_of(l, &s->plan->f16_packing, s->blocks + s->first_f16[0], cell, part);
+    return part_of(l, &s->plan->packing, s->blocks, cell, part);
 }
 
 /* A head's keys or values in a block that is not whole. */
 static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
     if (s->first_slots) return reduced_part(s, layer, block, kv_head, part);
-    const uint16_t place = is_packed(s) ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
+    const kv_layer *l = &s->plan->layers[layer];
+    const uint16_t place = s->is_packed ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
     BASE_DCHECK(place != NO_PLACE);
     if (is_in_f16(s, layer)) {
-        const kv_shape f16 = kv_shape_in(&s->shape, KV_F16);
-        const size_t first = is_packed(s) ? (size_t)(s->first_f16[block] + place * s->f16_blocks) : index_of(s, layer, block);
-        return part_of(&f16, &s->f16_packing, s->blocks + first, kv_head, part);
+        const size_t first = s->is_packed ? (size_t)(s->first_f16[block] + place * s->plan->f16_blocks) : index_of(s, layer, block);
+        return part_of(l, &s->plan->f16_packing, s->blocks + first, kv_head, part);
     }
-    return part_of(&s->shape, &s->packing, s->blocks + s->first_block[block], (int64_t)place * s->shape.n_kv_heads + kv_head, part);
+    return part_of(l, &s->plan->packing, s->blocks + s->first_block[block], (int64_t)place * n_heads_of(s) + kv_head, part);
 }
 
 void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
     if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 0);
-    return kv_block_keys(&s->shape, kv_span_block(s, layer, block), kv_head);
+    return kv_block_keys(&s->plan->layers[layer], kv_span_block(s, layer, block), kv_head);
 }
 
 void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
     if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 1);
-    return kv_block_values(&s->shape, kv_span_block(s, layer, block), kv_head);
+    return kv_block_values(&s->plan->layers[layer], kv_span_block(s, layer, block), kv_head);
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
+    const kv_layer *l = &s->plan->layers[layer];
     BASE_ASSERT(!s->first_slots);
-    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
-    for (int32_t h = 0; h < shape.n_kv_heads; h++) {
-        memcpy(kv_block_keys(&shape, to, h), kv_span_keys(s, layer, block, h), kv_shape_key_bytes(&shape));
-        memcpy(kv_block_values(&shape, to, h), kv_span_values(s, layer, block, h), kv_shape_value_bytes(&shape));
+    for (int32_t h = 0; h < l->n_heads; h++) {
+        memcpy(kv_block_keys(l, to, h), kv_span_keys(s, layer, block, h), l->key_bytes);
+        memcpy(kv_block_values(l, to, h), kv_span_values(s, layer, block, h), l->value_bytes);
     }
 }
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
-    const kv_shape shape = kv_shape_of_layer(&s->shape, layer);
+    const kv_layer *l = &s->plan->layers[layer];
     void *block_bytes = (void *)(uintptr_t)from; /* only read */
     BASE_ASSERT(!s->first_slots);
-    for (int32_t h = 0; h < shape.n_kv_heads; h++) {
-        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(&shape, block_bytes, h), kv_shape_key_bytes(&shape));
-        memcpy(kv_span_values(s, layer, block, h), kv_block_values(&shape, block_bytes, h), kv_shape_value_bytes(&shape));
+    for (int32_t h = 0; h < l->n_heads; h++) {
+        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(l, block_bytes, h), l->key_bytes);
+        memcpy(kv_span_values(s, layer, block, h), kv_block_values(l, block_bytes, h), l->value_bytes);
     }
 }
 

@@ -7,7 +7,7 @@
  *     ...
  *
  * The blocks of a span in the pool's format are blocks of the pool. A span of another format is packed: each block of
- * the span is one cell (block_pool.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
+ * the span is one cell (kv_layer.h) for each head, and cells, or their parts, fill blocks of the pool, layer by layer. A span that grows
  * begins each column of 64 tokens with a new block of the pool:
  *
  *   block 0   [layer 0: head 0][layer 0: head 1] ... | [layer 1: head 0] ...
@@ -47,19 +47,19 @@
 #define KV_SPAN_TOKENS (KV_SPAN_BLOCKS * KV_BLOCK_SLOTS)
 
 /* Blocks of the pool that 64 tokens of a span take in all layers. */
-int32_t kv_column_blocks(const kv_pool *pool, kv_format format);
+int32_t kv_column_blocks(const kv_pool *pool, rp_kv_format format);
 
 typedef struct kv_span kv_span;
 
 /* Creates an open, empty span with one reference; its first token will be at first_pos. RP_ERR_MEMORY. */
 int kv_span_new(kv_span **out, kv_pool *pool, int32_t first_pos, rp_error *err);
 /* The same in another format, which the pool must take (kv_pool_takes). */
-int kv_span_new_in(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
+int kv_span_new_in(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err);
 /* An unsealed span with the tokens, or the slots of each head, and the blocks of `from`, in another format. Its KV is undefined until it is
  * encoded. */
-int kv_span_new_like(kv_span **out, const kv_span *from, kv_format format, rp_error *err);
+int kv_span_new_like(kv_span **out, const kv_span *from, rp_kv_format format, rp_error *err);
 /* The same as kv_span_new_in, but scattered: its tokens may skip positions. It belongs to one context: never sealed, never trimmed. */
-int kv_span_new_scattered(kv_span **out, kv_pool *pool, kv_format format, int32_t first_pos, rp_error *err);
+int kv_span_new_scattered(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t first_pos, rp_error *err);
 /* An unsealed reduced span: selected slots [256 i, 256 i + 256) of each head, i < kv_reduced_spans, copied byte by byte from a run of
  * n_from complete spans, all but the last of 256 tokens, in a format that is not encoded. The selection is of the run's
  * slots, and of blocks that the run has. RP_ERR_LIMIT (more than KV_REDUCED_MAX_HEADS heads), RP_ERR_BUDGET, RP_ERR_MEMORY. */
@@ -74,7 +74,7 @@ typedef struct kv_source {
 /* The same as kv_span_reduce, of the slots of any spans of one format, open ones too: from[selection->n_slots], by rising position. */
 int kv_span_collect(kv_span **out, const kv_source *from, const kv_selection *selection, int32_t i, rp_error *err);
 /* Upper bound of the blocks of a pool of this shape that n_spans reduced spans with n_cells times 64 slots of a head take. */
-int64_t kv_reduced_blocks(const kv_shape *pool, kv_format format, int64_t n_cells, int64_t n_spans);
+int64_t kv_reduced_blocks(const kv_shape *pool, rp_kv_format format, int64_t n_cells, int64_t n_spans);
 /* Parts of the run that a reduced span is a part of: kv_span_reduce sets them. 0: the span is not reduced. */
 int32_t kv_span_parts(const kv_span *s);
 kv_span *kv_span_ref(kv_span *s);
@@ -109,7 +109,7 @@ void kv_span_seal(kv_span *s, const base_key *key);
 
 /* Description of a span without its blocks: enough to allocate blocks for KV that is loaded from a store. */
 typedef struct kv_span_form {
-    kv_format format;
+    rp_kv_format format;
     int32_t first_pos, n_tokens, readable_from;
     const uint8_t *kept; /* [n_layers], borrowed: bit b: the layer, in a reduced span any head of it, has block b (the others were freed) */
     /* reduced spans, else slots is NULL; first_pos: the lowest position, n_tokens: slots of the head that has most */
@@ -153,8 +153,9 @@ void kv_span_wait(const kv_span *s, int32_t n);
 /* Bit b: the layer, in a reduced span any head of it, has block b. */
 uint8_t kv_span_kept(const kv_span *s, int32_t layer);
 
-kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
+rp_kv_format kv_span_format(const kv_span *s); /* layers may be in f16: kv_span_layer_format */
 const kv_shape *kv_span_shape(const kv_span *s); /* in its format */
+const kv_layer *kv_span_layer(const kv_span *s, int32_t layer); /* its row; borrowed from the pool */
 bool kv_span_is_sealed(const kv_span *s);
 int32_t kv_span_tokens(const kv_span *s);   /* reduced: slots of the head that has most */
 int32_t kv_span_position(const kv_span *s); /* of slot 0; reduced: the lowest of a slot */
@@ -171,7 +172,7 @@ const base_key *kv_span_key(const kv_span *s);
 uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones */
 
 /* The format of a layer's KV: kv_shape_layer_format. */
-kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
+rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
 /* Returns true if a block (0..3) of a layer was not freed. Not for reduced spans: kv_span_slots. */
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block);
 /* One head's keys or values in a block that the span has. */
@@ -183,17 +184,9 @@ void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to)
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
 /* Is the span of the pool's format, and not reduced? */
 bool kv_span_has_pool_format(const kv_span *s);
-/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed), and one head's keys and
- * values in one. */
+/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed). */
 bool kv_span_is_whole(const kv_span *s, int32_t layer);
 void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
-static inline void *kv_block_keys(const kv_shape *shape, void *block, int32_t kv_head) {
-    return (char *)block + (size_t)kv_head * kv_shape_key_bytes(shape);
-}
-static inline void *kv_block_values(const kv_shape *shape, void *block, int32_t kv_head) {
-    return (char *)block + (size_t)shape->n_kv_heads * kv_shape_key_bytes(shape) +
-           (size_t)kv_head * kv_shape_value_bytes(shape);
-}
 
 /* A span as one prompt sees it. Holds no reference; the context does. */
 typedef struct kv_view {

@@ -142,7 +142,7 @@ typedef struct backend_weights {
 /* n_ctx: maximum context length, which selects the frequencies of long-rope models; level: kernels; n_threads >= 1;
  * max_rows: rows of one step; weights: borrowed, or NULL. */
 typedef struct cpu_backend_options {
-    kv_format format; /* of the pool; spans may have any other */
+    rp_kv_format format; /* of the pool; spans may have any other */
     base_cpu_level level;
     int32_t n_ctx, n_threads, max_rows;
     const backend_weights *weights;

@@ -251,7 +251,7 @@ static inline bool model_is_movable(const rp_model *m) {
  * model has no such layer; name: of the list, for the message. */
 int model_read_layers(const rp_model *m, const char *name, const char *list, bool *kv_layers, rp_error *err);
 /* The result borrows from the model. */
-kv_shape model_kv_shape(const rp_model *m, kv_format format);
+kv_shape model_kv_shape(const rp_model *m, rp_kv_format format);
 
 /* The frequencies of a kind of layer (MODEL_ROPE_GLOBAL or MODEL_ROPE_LOCAL_BASE) in a context of n_ctx positions.
  * Models with long-context factors (long-rope) use them if n_ctx exceeds the original context length. */

@@ -142,7 +142,7 @@ int model_read_layers(const rp_model *m, const char *name, const char *list, boo
     }
 }
 
-kv_shape model_kv_shape(const rp_model *m, kv_format format) {
+kv_shape model_kv_shape(const rp_model *m, rp_kv_format format) {
     return (kv_shape){.n_layers = m->n_kv_layers,
                       .n_kv_heads = m->hp.n_kv_heads,
                       .key_dim = m->hp.key_dim,

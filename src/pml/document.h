@@ -67,7 +67,7 @@ typedef struct pml_node {
     bool cache;          /* MODULE */
     bool pin;            /* MODULE */
     bool has_kv;         /* SCHEMA, MODULE: it names a KV format, kv, for itself and the modules inside */
-    kv_format kv;
+    rp_kv_format kv;
     int32_t keep;        /* SCHEMA, MODULE: share of the slots of its reduced KV, in 1/1000, and of the modules inside; 0: none named */
     int64_t ttl_seconds; /* MODULE; 0: none */
     int32_t param_len;   /* PARAM: tokens */

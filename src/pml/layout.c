@@ -42,7 +42,7 @@ int pml_append_value(const rp_model *m, const pml_node *param, const char *value
 /* ---- growing ---- */
 
 /* That of the innermost module that names one, or of the schema. */
-static kv_format format_of(const pml_layout *l, int32_t holder) {
+static rp_kv_format format_of(const pml_layout *l, int32_t holder) {
     const pml_node *nodes = l->schema->nodes;
     for (; holder > 0 && !nodes[holder].has_kv; holder = nodes[holder].parent) {}
     const bool has_kv = nodes[holder].has_kv && (!l->formats.falls_back || !kv_format_is_small(nodes[holder].kv));

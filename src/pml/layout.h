@@ -37,14 +37,14 @@ typedef struct pml_hole {
 
 /* KV formats: of the tokens that prompts compute; of modules whose schema names none; and the reduction of modules. */
 typedef struct pml_formats {
-    kv_format text, modules;
+    rp_kv_format text, modules;
     int32_t keep;            /* share of the slots of modules whose schema names none, in 1/1000; 0: all; */
     reduction_method method; /* that selects them */
     bool falls_back; /* kv attributes are ignored, except f16 and f32: all other modules are in `modules`; no module is reduced; */
-    kv_format named; /* the salt covers this format; without falls_back that of text */
+    rp_kv_format named; /* the salt covers this format; without falls_back that of text */
 } pml_formats;
 
-static inline kv_format pml_formats_named(const pml_formats *f) { return f->falls_back ? f->named : f->text; }
+static inline rp_kv_format pml_formats_named(const pml_formats *f) { return f->falls_back ? f->named : f->text; }
 
 typedef struct pml_segment {
     int32_t holder;      /* node: the schema or module that owns the text */
@@ -55,7 +55,7 @@ typedef struct pml_segment {
     bool at_edge;        /* a role begins or ends directly before its first text */
     int32_t last_role;   /* role of the last of its tokens that is in a role, or CHAT_ROLE_NONE */
     int32_t pos;         /* canonical position */
-    kv_format format;    /* of its spans */
+    rp_kv_format format;    /* of its spans */
     int32_t n_tokens;
     int32_t n_scope, n_holes, n_spans;
     size_t first_token, first_scope, first_hole, first_key; /* into the layout's arrays */

@@ -68,7 +68,7 @@ static bool keeps_block(const pml_segment *s, const kv_shape *shape, int32_t lay
 }
 
 bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, const kv_span *span) {
-    kv_shape shape = model_kv_shape(l->model, KV_F16);
+    kv_shape shape = model_kv_shape(l->model, RP_KV_F16);
     kv_positions *readers;
     bool has = true;
     if (!shape.windows) return true;
@@ -84,7 +84,7 @@ bool pml_segment_has_kept(const pml_layout *l, const pml_segment *s, int32_t i, 
 
 /* A bit for each block of n tokens at pos, layer by layer, that its segment keeps. */
 static void hash_kept_blocks(const pml_layout *l, const pml_segment *s, int32_t pos, int32_t n, const kv_positions *readers, base_hash *h) {
-    kv_shape shape = model_kv_shape(l->model, KV_F16);
+    kv_shape shape = model_kv_shape(l->model, RP_KV_F16);
     for (int32_t layer = 0; shape.windows && layer < shape.n_layers; layer++) {
         uint64_t kept = 0;
         for (int32_t slot = 0; slot < n; slot += KV_BLOCK_SLOTS)

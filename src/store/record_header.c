@@ -246,16 +246,16 @@ static record_fault check_shape(parse *p, record_format *f, uint32_t number) {
     uint32_t format = number & ~(uint32_t)(0xff00 | RECORD_MIXES);
     f->arithmetic = (uint8_t)(number >> 8);
     p->mixes = number & RECORD_MIXES;
-    if (format >= KV_N_FORMATS || (p->mixes && !kv_format_is_small((kv_format)format)))
+    if (format >= RP_N_KV_FORMATS || (p->mixes && !kv_format_is_small((rp_kv_format)format)))
         return record_fail(p->err, RECORD_FAULT_FORMAT, p->where, "unknown number %u", number & ~(uint32_t)0xff00);
-    shape->format = (kv_format)format;
+    shape->format = (rp_kv_format)format;
     if (shape->n_layers < 1 || shape->n_layers > RECORD_MAX_LAYERS) return parse_damaged(p, "a number of layers", shape->n_layers);
     if (shape->n_kv_heads < 1 || shape->n_kv_heads > 65536) return parse_damaged(p, "a number of heads", shape->n_kv_heads);
     if (shape->key_dim < 1 || shape->key_dim > 65536) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
     if (shape->value_dim < 1 || shape->value_dim > 65536) return parse_damaged(p, "a number of value dimensions", shape->value_dim);
-    if (!kv_shape_is_supported(shape)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
-    const kv_shape largest = kv_shape_in(shape, p->mixes ? KV_F16 : shape->format);
-    uint64_t block = kv_shape_block_bytes(&largest);
+    const kv_layer l = kv_shape_layer_in(shape, 0, shape->format), largest = p->mixes ? kv_shape_layer_in(shape, 0, RP_KV_F16) : l;
+    if (!kv_layer_is_supported(&l)) return parse_damaged(p, "a number of key dimensions", shape->key_dim);
+    uint64_t block = largest.block_bytes;
     return block > RECORD_MAX_BLOCK_BYTES ? parse_damaged(p, "a block's size of", (long long)block) : RECORD_FAULT_NONE;
 }
 

@@ -659,9 +659,9 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&
               get_int(s, POS, 0, INT32_MAX - KV_SPAN_TOKENS, &r->form.first_pos) &&
               get_int(s, SLOTS, 1, KV_SPAN_TOKENS, &r->form.n_tokens) &&
-              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, KV_N_FORMATS - 1, &format);
+              get_int(s, READABLE_FROM, INT32_MIN, INT32_MAX, &r->form.readable_from) && get_int(s, FORMAT, 0, RP_N_KV_FORMATS - 1, &format);
     r->kind = (record_kind)kind;
-    r->form.format = (kv_format)format;
+    r->form.format = (rp_kv_format)format;
     r->n_tokens = n_token_bytes / (int32_t)sizeof(*r->tokens);
     r->tokens = sqlite3_column_blob(s, TOKENS);
     r->form.kept = sqlite3_column_blob(s, KEPT);

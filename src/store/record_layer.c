@@ -11,16 +11,9 @@
 static bool layer_has(const kv_span_form *form, int32_t layer, int32_t block) { return form->kept[layer] >> block & 1; }
 
 size_t record_block_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer, uint32_t version, int32_t block) {
-    const kv_shape own = kv_shape_of_layer(shape, layer);
+    const kv_layer l = kv_shape_layer(shape, layer);
     const int32_t used = form->n_tokens - block * KV_BLOCK_SLOTS;
-    return version == 1 || used >= KV_BLOCK_SLOTS ? kv_shape_block_bytes(&own) : kv_block_used_bytes(&own, used);
-}
-
-/* A layer's cells: blocks of one head. */
-static kv_shape cell_shape(const kv_shape *shape, int32_t layer) {
-    kv_shape one = kv_shape_of_layer(shape, layer);
-    one.n_kv_heads = 1;
-    return one;
+    return version == 1 || used >= KV_BLOCK_SLOTS ? l.block_bytes : kv_block_used_bytes(&l, used);
 }
 
 static int32_t slots_of(const kv_span_form *form, int32_t layer, int32_t head) { return form->slots[(int64_t)layer * form->n_kv_heads + head]; }
@@ -28,11 +21,11 @@ static size_t position_bytes(int32_t first_pos, int32_t end) { return end - firs
 
 /* Of a reduced span's layer. */
 static uint64_t reduced_bytes(const kv_shape *shape, const kv_span_form *form, int32_t layer) {
-    const kv_shape one = cell_shape(shape, layer);
+    const kv_layer l = kv_shape_layer(shape, layer), one = kv_layer_cell(&l);
     uint64_t bytes = 0;
     for (int32_t h = 0; h < form->n_kv_heads; h++) {
         const int32_t n = slots_of(form, layer, h), rest = n % KV_BLOCK_SLOTS;
-        bytes += (uint64_t)n * position_bytes(form->first_pos, form->end) + (uint64_t)(n / KV_BLOCK_SLOTS) * kv_shape_cell_bytes(&one);
+        bytes += (uint64_t)n * position_bytes(form->first_pos, form->end) + (uint64_t)(n / KV_BLOCK_SLOTS) * one.cell_bytes;
         if (rest > 0) bytes += kv_block_used_bytes(&one, rest);
     }
     return bytes;
@@ -66,8 +59,8 @@ uint64_t record_most_layer_bytes(const kv_shape *shape, const kv_span_form *form
 /* ---- reduced spans ---- */
 
 size_t record_reduced_space(const kv_shape *shape, const kv_span_form *form) {
-    const kv_shape largest = kv_shape_in(shape, kv_shape_mixes(shape) ? KV_F16 : shape->format);
-    return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + kv_shape_cell_bytes(&largest);
+    const kv_layer largest = kv_shape_layer_in(shape, 0, kv_shape_mixes(shape) ? RP_KV_F16 : shape->format);
+    return (size_t)record_most_layer_bytes(shape, form, RECORD_FILE_VERSION) + largest.cell_bytes;
 }
 
 static uint8_t *put_position(uint8_t *out, uint32_t v, size_t n) {
@@ -83,22 +76,22 @@ static uint32_t get_position(const uint8_t *in, size_t n) {
 
 /* The used slots of a cell. out has space for all of its slots. */
 static uint8_t *get_cell(const kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used, uint8_t *out) {
-    const kv_shape one = cell_shape(kv_span_shape(span), layer);
-    memcpy(out, kv_span_keys(span, layer, block, head), kv_shape_key_bytes(&one));
-    memcpy(out + kv_shape_key_bytes(&one), kv_span_values(span, layer, block, head), kv_shape_value_bytes(&one));
-    if (n_used >= KV_BLOCK_SLOTS) return out + kv_shape_cell_bytes(&one);
+    const kv_layer one = kv_layer_cell(kv_span_layer(span, layer));
+    memcpy(out, kv_span_keys(span, layer, block, head), one.key_bytes);
+    memcpy(out + one.key_bytes, kv_span_values(span, layer, block, head), one.value_bytes);
+    if (n_used >= KV_BLOCK_SLOTS) return out + one.cell_bytes;
     kv_block_clear_slots(&one, out, n_used);
     return out + kv_block_pack(&one, out, n_used);
 }
 
 /* cell: scratch memory of a cell. */
 static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used, const uint8_t *in, uint8_t *cell) {
-    const kv_shape one = cell_shape(kv_span_shape(span), layer);
-    const size_t bytes = n_used >= KV_BLOCK_SLOTS ? kv_shape_cell_bytes(&one) : kv_block_used_bytes(&one, n_used);
+    const kv_layer one = kv_layer_cell(kv_span_layer(span, layer));
+    const size_t bytes = n_used >= KV_BLOCK_SLOTS ? one.cell_bytes : kv_block_used_bytes(&one, n_used);
     memcpy(cell, in, bytes);
     if (n_used < KV_BLOCK_SLOTS) kv_block_unpack(&one, cell, n_used);
-    memcpy(kv_span_keys(span, layer, block, head), cell, kv_shape_key_bytes(&one));
-    memcpy(kv_span_values(span, layer, block, head), cell + kv_shape_key_bytes(&one), kv_shape_value_bytes(&one));
+    memcpy(kv_span_keys(span, layer, block, head), cell, one.key_bytes);
+    memcpy(kv_span_values(span, layer, block, head), cell + one.key_bytes, one.value_bytes);
     return in + bytes;
 }
 

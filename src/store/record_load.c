@@ -17,7 +17,7 @@ record_fault record_place_open(record_reader **out, const record_place *place, c
 }
 
 /* Layers in f16 may not fit into blocks of a smaller format; the other layers are packed into blocks of f16. */
-kv_shape record_pool_shape(const kv_shape *s) { return kv_shape_in(s, kv_shape_mixes(s) ? KV_F16 : s->format); }
+kv_shape record_pool_shape(const kv_shape *s) { return kv_shape_in(s, kv_shape_mixes(s) ? RP_KV_F16 : s->format); }
 
 /* Makes a pool for its blocks: the file has at least one slot of 64 of each. */
 static int record_loaded_make_space(record_loaded *l, rp_error *err) {

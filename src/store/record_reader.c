@@ -242,8 +242,8 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     struct iovec blocks[KV_SPAN_BLOCKS];
     BASE_ASSERT(r->is_checked && layer == r->next_layer && layer < r->head.format.shape.n_layers);
     BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
-    const kv_shape shape = kv_shape_of_layer(&r->head.format.shape, layer);
-    const size_t bytes = kv_shape_block_bytes(&shape), most = kv_shape_most_block_bytes(&r->head.format.shape);
+    const kv_layer l = kv_shape_layer(&r->head.format.shape, layer);
+    const size_t most = kv_shape_most_block_bytes(&r->head.format.shape);
     const bool is_whole = kv_span_is_whole(span, layer);
     int n = 0;
     if (r->head.record.form.slots) return read_reduced(r, layer, span, err);
@@ -257,7 +257,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
         if (!(r->head.record.form.kept[layer] >> b & 1)) continue;
         void *block = blocks[n++].iov_base;
         const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
-        if (stored_bytes(r, layer, b) < bytes) kv_block_unpack(&shape, block, used);
+        if (stored_bytes(r, layer, b) < l.block_bytes) kv_block_unpack(&l, block, used);
         if (!is_whole) kv_span_put_block(span, layer, b, block);
     }
     return fault;

@@ -127,12 +127,12 @@ static int writer_describe(writer *w, const record *r, rp_error *err) {
 
 /* A copy of a block's used slots. */
 static void *copy_block(writer *w, int32_t layer, int32_t block, int n_used) {
-    const kv_shape shape = kv_shape_of_layer(&w->format.shape, layer);
+    const kv_layer l = kv_shape_layer(&w->format.shape, layer);
     void *copy = w->copies + (size_t)block * w->block_bytes;
     kv_span_get_block(w->span, layer, block, copy);
     if (n_used >= KV_BLOCK_SLOTS) return copy;
-    kv_block_clear_slots(&shape, copy, n_used);
-    kv_block_pack(&shape, copy, n_used);
+    kv_block_clear_slots(&l, copy, n_used);
+    kv_block_pack(&l, copy, n_used);
     return copy;
 }
 

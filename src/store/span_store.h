@@ -149,7 +149,7 @@ typedef struct span_about {
     base_key key;
     record_kind kind;
     const char *label; /* of a module; "" for text, and for encrypted records from disk */
-    kv_format format;
+    rp_kv_format format;
     int32_t n_tokens;
     uint64_t ram_bytes, disk_bytes; /* 0: not in this tier */
     uint64_t cost_us, uses;

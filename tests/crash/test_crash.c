@@ -227,7 +227,7 @@ static void kill_at_calls(rp_store_write write, uint64_t budget, uint64_t first,
         kills += killed;
         n += step;
     } while (killed);
-    printf("%s: killed at %llu calls, %llu evictions\n", kv_format_name((kv_format)format), (unsigned long long)kills, (unsigned long long)evictions);
+    printf("%s: killed at %llu calls, %llu evictions\n", kv_format_name((rp_kv_format)format), (unsigned long long)kills, (unsigned long long)evictions);
     assert_true(kills >= 40 / step);
     assert_true(budget == LOOSE || evictions > 0);
 }

@@ -456,17 +456,17 @@ static void a_format_falls_back_once_with_leave(void **state) {
     (void)state;
     static const audit_bound bounds[] = {{0, true}, {0.1, false}, {0.1, true}};
     for (size_t k = 0; k < sizeof(bounds) / sizeof(bounds[0]); k++) {
-        audit_format f = {.format = KV_F16};
+        audit_format f = {.format = RP_KV_F16};
         const audit_distance far = {false, 0.2, 1}, near = {true, 0, 0};
-        for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++) assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), AUDIT_FINE);
-        assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS : AUDIT_RAISED);
+        for (int i = 0; i < AUDIT_LEAST_SAMPLES - 1; i++) assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE);
+        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), k == 0 ? AUDIT_FINE : k == 1 ? AUDIT_EXCEEDS : AUDIT_RAISED);
         assert_int_equal(f.exceeds, k == 1);
         assert_int_equal(f.falls_back, k == 2);
-        assert_int_equal(audit_format_add(&f, KV_INT8, &far, &bounds[k]), AUDIT_FINE); /* logged once; planned before */
-        for (int i = 0; i < 20; i++) assert_int_equal(audit_format_add(&f, KV_INT8, &near, &bounds[k]), AUDIT_FINE);
+        assert_int_equal(audit_format_add(&f, RP_KV_INT8, &far, &bounds[k]), AUDIT_FINE); /* logged once; planned before */
+        for (int i = 0; i < 20; i++) assert_int_equal(audit_format_add(&f, RP_KV_INT8, &near, &bounds[k]), AUDIT_FINE);
         assert_false(f.exceeds);
         assert_int_equal(f.falls_back, k == 2);
-        assert_int_equal(f.format, KV_INT8);
+        assert_int_equal(f.format, RP_KV_INT8);
         assert_int_equal(f.figures.samples, AUDIT_LEAST_SAMPLES + 21);
         assert_int_equal(f.figures.agreed, 20);
     }
@@ -479,11 +479,11 @@ static void formats_are_kept_and_reported(void **state) {
     base_buffer text = BASE_BUFFER(AUDIT_MAX_FILE);
     const audit_distance d = {false, 0.25, 0.5};
     rp_audit *report;
-    t->text = (audit_format){.format = KV_INT8, .falls_back = true, .figures = {9, 3, 4.5, 1.5, 2}};
-    for (size_t i = 0; i < t->n_schemas; i += 2) audit_format_add(&t->schemas[i].kv, KV_K4V2, &d, &NONE);
+    t->text = (audit_format){.format = RP_KV_INT8, .falls_back = true, .figures = {9, 3, 4.5, 1.5, 2}};
+    for (size_t i = 0; i < t->n_schemas; i += 2) audit_format_add(&t->schemas[i].kv, RP_KV_K4V2, &d, &NONE);
     assert_int_equal(audit_table_write(t, &model, &text), RP_OK); /* the fullest table fits */
     assert_int_equal(audit_table_read(&again, &whose, text.data, text.len), RP_OK);
-    assert_true(same_figures(&again->text.figures, &t->text.figures) && again->text.falls_back && again->text.format == KV_INT8);
+    assert_true(same_figures(&again->text.figures, &t->text.figures) && again->text.falls_back && again->text.format == RP_KV_INT8);
     for (size_t i = 0; i < t->n_schemas; i++) {
         const audit_schema *a = &t->schemas[i], *b = audit_table_find(again, a->tenant, &a->version, a->name);
         assert_true(same_figures(&a->kv.figures, &b->kv.figures) && a->kv.format == b->kv.format && !b->kv.falls_back);

@@ -92,11 +92,11 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     model_forward *f;
     kv_pool *pool;
     kv_context c;
-    kv_shape s = model_kv_shape(m, KV_F32);
+    kv_shape s = model_kv_shape(m, RP_KV_F32);
     int32_t layer = m->layers[model_probe_layer(m)].states, width = s.n_kv_heads * (s.key_dim + s.value_dim);
     assert_true(n <= ROWS);
     must(base_cpu_detect(&level, &err), &err);
-    must(cpu_backend_new(&b, m, &(cpu_backend_options){.format = KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
+    must(cpu_backend_new(&b, m, &(cpu_backend_options){.format = RP_KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = ROWS}, &err), &err);
     must(model_forward_new(&f, m, b, ROWS, 1, &err), &err);
     must(kv_pool_new(&pool, &s, (uint64_t)64 << 20, NULL, &err), &err);
     kv_context_init(&c, pool);
@@ -109,7 +109,7 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
         void *block = kv_span_block(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;
         for (int32_t h = 0; h < s.n_kv_heads; h++) {
-            const float *keys = kv_block_keys(&s, block, h), *values = kv_block_values(&s, block, h);
+            const float *keys = kv_block_keys(kv_span_layer(rows[i].span, layer), block, h), *values = kv_block_values(kv_span_layer(rows[i].span, layer), block, h);
             for (int32_t d = 0; d < s.key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
             for (int32_t d = 0; d < s.value_dim; d++) *out++ = values[slot * s.value_dim + d];
         }

@@ -121,11 +121,11 @@ enum { ITEMS = 16 }; /* of its plan, at most; modules have one span each */
 static void slow_open(slow *s, const rp_model *m, const char *pml, const char *prompt) {
     rp_error err = {0};
     base_cpu_level level;
-    const kv_shape shape = model_kv_shape(m, KV_F32);
+    const kv_shape shape = model_kv_shape(m, RP_KV_F32);
     const base_key salt = {{0}};
     *s = (slow){.model = m, .logits = malloc(sizeof(float) * (size_t)m->hp.n_vocab)};
     must(base_cpu_detect(&level, &err), &err);
-    const cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
+    const cpu_backend_options o = {.format = RP_KV_F32, .level = level, .n_ctx = N_CTX, .n_threads = 1, .max_rows = 1};
     must(cpu_backend_new(&s->backend, m, &o, &err), &err);
     must(model_forward_new(&s->forward, m, s->backend, 1, 1, &err), &err);
     must(kv_pool_new(&s->pool, &shape, (uint64_t)64 << 20, NULL, &err), &err);
@@ -644,7 +644,7 @@ static void what_it_may_take_is_reserved(void **state) {
     rp_engine *e = open_with(m, &o, schema);
     run(e, prinfield, (rp_quality){RP_QUALITY_FOCUS, 100}, &wide);
     rp_engine_free(e);
-    const kv_shape shape = model_kv_shape(m, KV_F32);
+    const kv_shape shape = model_kv_shape(m, RP_KV_F32);
     int n_run = 0, n_short = 0;
     for (uint64_t blocks = 4; n_run < 3; blocks += 2) {
         o.kv_budget_bytes = blocks * kv_shape_block_bytes(&shape);

@@ -232,7 +232,7 @@ static void print_stream(const char *name, const stream *s) {
 
 /* The share of attention that the last rows of the first context give its first tokens. */
 static double attention_of_first(void) {
-    const kv_shape shape = model_kv_shape(model, KV_F32);
+    const kv_shape shape = model_kv_shape(model, RP_KV_F32);
     const int32_t group = model->hp.n_heads / model->hp.n_kv_heads;
     rp_error err = {0};
     stream s;

@@ -76,7 +76,7 @@ static void check_long_sequence(formats in) {
     char *text = words(LONG_TOKENS);
     rp_request req = rp_request_defaults();
     oracle_run r;
-    kv_shape shape = model_kv_shape(o.model, in == ALL_F16 ? KV_F16 : KV_INT8);
+    kv_shape shape = model_kv_shape(o.model, in == ALL_F16 ? RP_KV_F16 : RP_KV_INT8);
     uint64_t expected = 0, whole = 0;
     req.text = text;
     req.max_tokens = 1;

@@ -118,10 +118,10 @@ static rp_engine *random_engine(const world *w, const char *dir) {
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static void check_result(const world *w, const request *q, const oracle_run *run, const char *where) {
-    if (run->rc) fail_msg("%s, %s: %s", kv_format_name((kv_format)w->format), where, run->err.message);
+    if (run->rc) fail_msg("%s, %s: %s", kv_format_name((rp_kv_format)w->format), where, run->err.message);
     if (!oracle_run_same(run, &q->alone)) {
         printf("%s\n%s\n", w->schema.data ? w->schema.data : "", q->prompt);
-        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)", kv_format_name((kv_format)w->format), where, q->n_cut);
+        fail_msg("%s, %s: not the bytes of a request alone (cut after %d tokens)", kv_format_name((rp_kv_format)w->format), where, q->n_cut);
     }
     if (q->n_cut && run->result->cached_tokens != q->n_cut) fail_msg("%s: %d tokens cached, of %d", where, run->result->cached_tokens, q->n_cut);
     if (q->n_cut) residues[0] |= UINT64_C(1) << q->n_cut % RESIDUES;
@@ -209,7 +209,7 @@ static void make_cut(request *q, const int32_t *prompt, int i) {
 
 /* Of every second world in a format below 16 bits: one of its two layers. */
 static const char *some_f16_layer(rp_kv_format format) {
-    return kv_format_is_small((kv_format)format) && below(2) == 0 ? below(2) ? "0" : "1" : NULL;
+    return kv_format_is_small((rp_kv_format)format) && below(2) == 0 ? below(2) ? "0" : "1" : NULL;
 }
 
 static void cut_text(const rp_model *m, rp_kv_format format) {
@@ -258,7 +258,7 @@ static void make_schema(world *w, bool is_mixed) {
     put_tokens(b, 1 + below(20));
     for (int i = 0; i < MODULES; i++) {
         if (base_buffer_printf(b, "<module name=\"m%d\"", i)) abort();
-        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", kv_format_name((kv_format)below(RP_N_KV_FORMATS)))) abort();
+        if (is_mixed && base_buffer_printf(b, " kv=\"%s\"", kv_format_name((rp_kv_format)below(RP_N_KV_FORMATS)))) abort();
         if (base_buffer_append_str(b, ">")) abort();
         put_tokens(b, 1 + i + (i % 4 == 0 ? RESIDUES : 0));
         if (base_buffer_append_str(b, "</module>")) abort();

@@ -8,30 +8,32 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "kv/block_pool.h"
+#include "kv/kv_layer.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const kv_shape shapes[] = {
-    {.n_layers = 1, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2},
-    {.n_layers = 1, .n_kv_heads = 3, .key_dim = 10, .value_dim = 34},
-    {.n_layers = 1, .n_kv_heads = 2, .key_dim = 64, .value_dim = 64},
-};
+static const struct {
+    int32_t n_heads, key_dim, value_dim;
+} shapes[] = {{1, 2, 2}, {3, 10, 34}, {2, 64, 64}};
 
-static void check_block(const kv_shape *shape, int n, tiny_random *r) {
-    const size_t bytes = (size_t)shape->n_kv_heads * kv_shape_cell_bytes(shape), used = kv_block_used_bytes(shape, n);
+static kv_layer layer_of(size_t shape, int format) {
+    return kv_layer_make(shapes[shape].n_heads, shapes[shape].key_dim, shapes[shape].value_dim, 0, (rp_kv_format)format);
+}
+
+static void check_block(const kv_layer *l, int n, tiny_random *r) {
+    const size_t bytes = l->block_bytes, used = kv_block_used_bytes(l, n);
     uint8_t *first = malloc(bytes), *block = malloc(bytes), *packed = malloc(bytes);
     assert_true(first && block && packed && used <= bytes && (n < KV_BLOCK_SLOTS || used == bytes));
     for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(r);
-    kv_block_clear_slots(shape, block, n);
-    assert_int_equal(kv_block_pack(shape, block, n), used);
+    kv_block_clear_slots(l, block, n);
+    assert_int_equal(kv_block_pack(l, block, n), used);
     memcpy(packed, block, used);
     memset(block + used, 0xff, bytes - used); /* what stands after the packed bytes does not matter */
-    kv_block_unpack(shape, block, n);
+    kv_block_unpack(l, block, n);
     memcpy(first, block, bytes);
-    kv_block_clear_slots(shape, block, n);
+    kv_block_clear_slots(l, block, n);
     assert_memory_equal(block, first, bytes); /* unused slots are zeros */
-    kv_block_pack(shape, block, n);
+    kv_block_pack(l, block, n);
     assert_memory_equal(block, packed, used); /* and used ones are what they were */
     free(first);
     free(block);
@@ -42,10 +44,10 @@ static void used_slots_are_packed(void **state) {
     tiny_random r = {test_seed("block", 20261124)};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(shapes); i++)
-        for (int format = 0; format < KV_N_FORMATS; format++)
+        for (int format = 0; format < RP_N_KV_FORMATS; format++)
             for (int n = 1; n <= KV_BLOCK_SLOTS; n++) {
-                const kv_shape shape = kv_shape_in(&shapes[i], (kv_format)format);
-                check_block(&shape, n, &r);
+                const kv_layer l = layer_of(i, format);
+                check_block(&l, n, &r);
             }
 }
 
@@ -53,7 +55,7 @@ static void used_slots_are_packed(void **state) {
 static void packing_is_in_order(void **state) {
     enum { DIM = 4,
            N = 3 };
-    const kv_shape shape = {.n_layers = 1, .n_kv_heads = 1, .key_dim = DIM, .value_dim = DIM, .format = KV_F16};
+    const kv_layer l = kv_layer_make(1, DIM, DIM, 0, RP_KV_F16);
     uint16_t block[2 * DIM * KV_BLOCK_SLOTS] = {0};
     (void)state;
     for (int d = 0; d < DIM; d++)
@@ -61,7 +63,7 @@ static void packing_is_in_order(void **state) {
             block[d * KV_BLOCK_SLOTS + slot] = (uint16_t)(1000 + 10 * d + slot);
             block[DIM * KV_BLOCK_SLOTS + slot * DIM + d] = (uint16_t)(2000 + 10 * slot + d);
         }
-    assert_int_equal(kv_block_pack(&shape, block, N), 2 * 2 * DIM * N);
+    assert_int_equal(kv_block_pack(&l, block, N), 2 * 2 * DIM * N);
     for (int i = 0; i < DIM * N; i++) {
         assert_int_equal(block[i], 1000 + 10 * (i / N) + i % N);
         assert_int_equal(block[DIM * N + i], 2000 + 10 * (i / DIM) + i % DIM);
@@ -71,11 +73,11 @@ static void packing_is_in_order(void **state) {
 /* Bytes of a token in a short span: 10 of 64 slots take about 10 of 64 bytes. */
 static void short_spans_are_small(void **state) {
     (void)state;
-    for (int format = 0; format < KV_N_FORMATS; format++) {
-        const kv_shape shape = kv_shape_in(&shapes[2], (kv_format)format);
-        const size_t all = kv_block_used_bytes(&shape, 64), ten = kv_block_used_bytes(&shape, 10);
-        const size_t ranges = kv_element_is_encoded(kv_format_keys(shape.format)) ? 4 * 64 * 2 : 0; /* of keys: for each dimension */
-        assert_in_range(ten - ranges, (all - ranges) * 10 / 64, (all - ranges) * (kv_format_keys(shape.format) == KV_ELEMENT_2BIT ? 22 : 14) / 64);
+    for (int format = 0; format < RP_N_KV_FORMATS; format++) {
+        const kv_layer l = layer_of(2, format);
+        const size_t all = kv_block_used_bytes(&l, 64), ten = kv_block_used_bytes(&l, 10);
+        const size_t ranges = kv_element_is_encoded(kv_format_keys(l.format)) ? 4 * 64 * 2 : 0; /* of keys: for each dimension */
+        assert_in_range(ten - ranges, (all - ranges) * 10 / 64, (all - ranges) * (kv_format_keys(l.format) == KV_ELEMENT_2BIT ? 22 : 14) / 64);
     }
 }
 

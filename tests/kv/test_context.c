@@ -15,7 +15,7 @@
 #include "support/seed.h"
 #include "support/tiny_random.h"
 
-static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F32};
+static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F32};
 
 static kv_pool *new_pool(uint64_t bytes) {
     kv_pool *pool = NULL;
@@ -235,8 +235,8 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
         int missing = 0;
         for (int32_t i = 0; i < own->n_layers * n_blocks * own->n_kv_heads; i++) {
             const int32_t layer = i / n_blocks / own->n_kv_heads, block = i / own->n_kv_heads % n_blocks, head = i % own->n_kv_heads;
-            const kv_shape of_layer = kv_shape_of_layer(own, layer);
-            const size_t key_bytes = kv_shape_key_bytes(&of_layer), value_bytes = kv_shape_value_bytes(&of_layer);
+            const kv_layer of_layer = kv_shape_layer(own, layer);
+            const size_t key_bytes = of_layer.key_bytes, value_bytes = of_layer.value_bytes;
             assert_int_equal(kv_span_layer_format(s, layer), of_layer.format);
             if (!kv_span_has(s, layer, block)) {
                 missing += head == 0;
@@ -255,27 +255,28 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
 
 static void a_span_of_another_format_fills_blocks_with_cells(void **state) {
     static const kv_shape shapes[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
-        {.n_layers = 5, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .format = KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 6, .value_dim = 2, .format = KV_F32},
-        {.n_layers = 3, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = KV_INT8}, /* f16: keys and values apart */
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16},
+        {.n_layers = 5, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .format = RP_KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 6, .value_dim = 2, .format = RP_KV_F32},
+        {.n_layers = 3, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8}, /* f16: keys and values apart */
     };
     int n_packed = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-        for (int format = 0; format < KV_N_FORMATS; format++) {
+        for (int format = 0; format < RP_N_KV_FORMATS; format++) {
             kv_pool *pool;
             kv_span *span, *like;
             int32_t slot;
-            const kv_shape own = kv_shape_in(&shapes[i], (kv_format)format);
+            const kv_shape own = kv_shape_in(&shapes[i], (rp_kv_format)format);
             assert_int_equal(kv_pool_new(&pool, &shapes[i], 1 << 26, NULL, NULL), RP_OK);
-            const kv_packing packing = kv_shape_packing(&shapes[i], (kv_format)format);
+            const kv_packing packing = kv_shape_packing(&shapes[i], (rp_kv_format)format);
             const int32_t cells = packing.per_block;
             assert_true((size_t)cells * packing.part_bytes <= kv_pool_block_bytes(pool) &&
                         (size_t)(cells + 1) * packing.part_bytes > kv_pool_block_bytes(pool));
-            const size_t whole = kv_pool_block_bytes(pool) / kv_shape_cell_bytes(&own);
-            const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(kv_shape_key_bytes(&own), kv_shape_value_bytes(&own));
-            assert_int_equal(packing.per_cell, format == KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
+            const kv_layer row = kv_shape_layer(&own, 0);
+            const size_t whole = kv_pool_block_bytes(pool) / row.cell_bytes;
+            const size_t apart = kv_pool_block_bytes(pool) / BASE_MAX(row.key_bytes, row.value_bytes);
+            assert_int_equal(packing.per_cell, format == RP_KV_F16 && apart > 2 * whole ? 2 : 1); /* more cells fit if they are apart */
             assert_int_equal(kv_span_new(&span, pool, 7, NULL), RP_OK);
             for (int n = 0; n < 150; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
             const uint64_t before = kv_pool_get_stats(pool).used_bytes;
@@ -312,7 +313,7 @@ static const int32_t windows[] = {0, 100, 0, 70, 0};
     { .n_layers = 5, .n_kv_heads = heads, .key_dim = keys, .value_dim = values, .windows = windows, .format = f, .f16_layers = f16_layers }
 
 /* 150 tokens from position 7 on, of which a reader at 210 does not reach the first block of layer 1, and two of layer 3. */
-static kv_span *trimmed_span(kv_pool *pool, kv_format format, int32_t *n_freed) {
+static kv_span *trimmed_span(kv_pool *pool, rp_kv_format format, int32_t *n_freed) {
     kv_span *s;
     int32_t slot;
     assert_int_equal(kv_span_new_in(&s, pool, format, 7, NULL), RP_OK);
@@ -340,18 +341,18 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
         kv_shape shape;
         int32_t f16_blocks; /* of the pool, for 64 tokens */
     } pools[] = {
-        {MIXED(4, 64, 64, KV_INT8), 2},
-        {MIXED(1, 16, 16, KV_INT8), 2},
-        {MIXED(3, 64, 64, KV_INT8), 2},
-        {MIXED(3, 16, 8, KV_INT8), 3},
-        {MIXED(2, 32, 32, KV_FP8), 2},
-        {MIXED(4, 64, 64, KV_F16), 1},
+        {MIXED(4, 64, 64, RP_KV_INT8), 2},
+        {MIXED(1, 16, 16, RP_KV_INT8), 2},
+        {MIXED(3, 64, 64, RP_KV_INT8), 2},
+        {MIXED(3, 16, 8, RP_KV_INT8), 3},
+        {MIXED(2, 32, 32, RP_KV_FP8), 2},
+        {MIXED(4, 64, 64, RP_KV_F16), 1},
     };
     int n_mixed = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]) * KV_N_FORMATS; i++) {
-        const kv_shape *of_pool = &pools[i / KV_N_FORMATS].shape, own = kv_shape_in(of_pool, (kv_format)(i % KV_N_FORMATS));
-        const int32_t f16_blocks = pools[i / KV_N_FORMATS].f16_blocks, n_f16 = own.format == KV_F16 || own.format == KV_F32 ? 0 : 2;
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]) * RP_N_KV_FORMATS; i++) {
+        const kv_shape *of_pool = &pools[i / RP_N_KV_FORMATS].shape, own = kv_shape_in(of_pool, (rp_kv_format)(i % RP_N_KV_FORMATS));
+        const int32_t f16_blocks = pools[i / RP_N_KV_FORMATS].f16_blocks, n_f16 = own.format == RP_KV_F16 || own.format == RP_KV_F32 ? 0 : 2;
         kv_pool *pool;
         kv_span *span, *like;
         int32_t n_freed;
@@ -394,8 +395,8 @@ static void layers_in_f16_have_blocks_of_their_own(void **state) {
 }
 
 static void a_token_in_mixed_formats_has_the_bytes_of_its_layers(void **state) {
-    static const kv_shape mixed = MIXED(4, 64, 64, KV_INT8);
-    const kv_shape f16 = kv_shape_in(&mixed, KV_F16), kivi2 = kv_shape_in(&mixed, KV_KIVI2);
+    static const kv_shape mixed = MIXED(4, 64, 64, RP_KV_INT8);
+    const kv_shape f16 = kv_shape_in(&mixed, RP_KV_F16), kivi2 = kv_shape_in(&mixed, RP_KV_KIVI2);
     (void)state;
     assert_int_equal(kv_shape_token_bytes(&f16), 5 * 4 * 128 * 2);
     assert_int_equal(kv_shape_token_bytes(&mixed), 4 * (2 * 128 * 2 + 3 * (128 + 4)));
@@ -404,7 +405,7 @@ static void a_token_in_mixed_formats_has_the_bytes_of_its_layers(void **state) {
 }
 
 static void f16_that_does_not_fit_is_refused(void **state) {
-    static const kv_shape mixed = MIXED(1, 64, 2, KV_INT8); /* one head's keys in f16 exceed a block */
+    static const kv_shape mixed = MIXED(1, 64, 2, RP_KV_INT8); /* one head's keys in f16 exceed a block */
     kv_shape plain = mixed;
     kv_pool *pool;
     rp_error err;
@@ -417,7 +418,7 @@ static void f16_that_does_not_fit_is_refused(void **state) {
 }
 
 static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
-    static const kv_shape small = {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_F16};
+    static const kv_shape small = {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F16};
     kv_pool *pool;
     kv_span *span, *like;
     rp_error err;
@@ -428,7 +429,7 @@ static void a_pool_used_up_leaves_packed_spans_whole(void **state) {
     assert_int_equal(kv_span_new(&span, pool, 0, NULL), RP_OK);
     for (int n = 0; n < 256; n++) assert_int_equal(kv_span_append(span, &slot, NULL), RP_OK);
     const uint64_t used = kv_pool_get_stats(pool).used_bytes;
-    assert_int_equal(kv_span_new_like(&like, span, KV_INT8, &err), RP_ERR_BUDGET);
+    assert_int_equal(kv_span_new_like(&like, span, RP_KV_INT8, &err), RP_ERR_BUDGET);
     assert_null(like);
     assert_int_equal(kv_pool_get_stats(pool).used_bytes, used);
     kv_span_unref(span);

@@ -88,15 +88,14 @@ static void the_highest_scores_are_selected(void **state) {
 static int32_t random_tokens(tiny_random *r) { return (N_RUN_SPANS - 1) * KV_SPAN_TOKENS + 1 + below(r, KV_SPAN_TOKENS); }
 
 /* One head's keys or values as the only ones of a block: for kv_block_same_slot. */
-static bool same_slot(const kv_shape *shape, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
+static bool same_slot(const kv_layer *l, const void *keys_a, const void *values_a, int slot_a, const void *keys_b, const void *values_b,
                       int slot_b) {
-    kv_shape one = *shape;
-    one.n_kv_heads = 1;
-    uint8_t *a = base_alloc(2 * kv_shape_cell_bytes(&one)), *b = a + kv_shape_cell_bytes(&one);
-    memcpy(a, keys_a, kv_shape_key_bytes(&one));
-    memcpy(a + kv_shape_key_bytes(&one), values_a, kv_shape_value_bytes(&one));
-    memcpy(b, keys_b, kv_shape_key_bytes(&one));
-    memcpy(b + kv_shape_key_bytes(&one), values_b, kv_shape_value_bytes(&one));
+    const kv_layer one = kv_layer_cell(l);
+    uint8_t *a = base_alloc(2 * one.cell_bytes), *b = a + one.cell_bytes;
+    memcpy(a, keys_a, one.key_bytes);
+    memcpy(a + one.key_bytes, values_a, one.value_bytes);
+    memcpy(b, keys_b, one.key_bytes);
+    memcpy(b + one.key_bytes, values_b, one.value_bytes);
     const bool same = kv_block_same_slot(&one, a, slot_a, b, slot_b);
     base_free(a);
     return same;
@@ -115,13 +114,13 @@ static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, 
                           int32_t layer, int32_t head) {
     static int32_t slots[N_RUN_SPANS * KV_SPAN_TOKENS];
     const int32_t all = list_head(s, layer, head, slots), first = part * KV_SPAN_TOKENS, n = BASE_MIN(BASE_MAX(all - first, 0), KV_SPAN_TOKENS);
-    const kv_shape shape = kv_shape_of_layer(own, layer);
+    const kv_layer l = kv_shape_layer(own, layer);
     assert_int_equal(kv_span_slots(to, layer, head), n);
     for (int32_t i = 0; i < n; i++) {
         const int32_t slot = slots[first + i], block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
         const kv_span *from = run[slot / KV_SPAN_TOKENS];
         assert_int_equal(kv_span_positions(to, layer, head)[i], kv_span_position(run[0]) + slot);
-        assert_true(same_slot(&shape, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
+        assert_true(same_slot(&l, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
                               kv_span_keys(to, layer, i / 64, head), kv_span_values(to, layer, i / 64, head), i % 64));
     }
     return (n + 63) / 64;
@@ -160,7 +159,7 @@ static uint64_t packed_blocks(const kv_packing *packing, int32_t n_cells) {
 /* All spans of a reduced run. */
 static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const kv_selection *s, tiny_random *r) {
     const kv_shape *shape = kv_pool_shape(pool), own = kv_shape_in(shape, kv_span_format(run[0]));
-    const kv_packing packing = kv_shape_packing(shape, own.format), f16_packing = kv_shape_packing(shape, KV_F16);
+    const kv_packing packing = kv_shape_packing(shape, own.format), f16_packing = kv_shape_packing(shape, RP_KV_F16);
     int32_t most = 0;
     for (int32_t part = 0; part < kv_reduced_spans(s); part++) {
         const uint64_t used = kv_pool_get_stats(pool).used_bytes;
@@ -187,17 +186,17 @@ static void check_reduced(kv_pool *pool, kv_span *const run[N_RUN_SPANS], const 
 static void reduced_spans_have_the_selected_slots(void **state) {
     static const bool f16_layers[] = {false, true, false};
     static const kv_shape shapes[] = {
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F32},
-        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = KV_INT8}, /* f16: keys and values apart */
-        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_FP8},
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = KV_INT8},
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F32},
+        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 1, .key_dim = 16, .value_dim = 16, .format = RP_KV_INT8}, /* f16: keys and values apart */
+        {.n_layers = 2, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8},
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(40); round++) {
         const kv_shape *shape = &shapes[round % (int)BASE_ARRAY_LEN(shapes)];
-        const kv_format format = round % 2 ? shape->format : KV_F16;
+        const rp_kv_format format = round % 2 ? shape->format : RP_KV_F16;
         kv_pool *pool;
         kv_span *run[N_RUN_SPANS];
         kv_selection *s;
@@ -219,7 +218,7 @@ static void reduced_spans_have_the_selected_slots(void **state) {
 
 /* Another format of the same slots; failures leave nothing. */
 static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
     tiny_random *r = *state;
     kv_pool *pool;
     kv_span *run[N_RUN_SPANS], *to, *other;
@@ -227,14 +226,14 @@ static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
     rp_error err;
     assert_int_equal(kv_pool_new(&pool, &shape, 32 * 64 * 2 * 2 * 16 * 2, NULL, NULL), RP_OK); /* 32 blocks */
     const int32_t n = random_tokens(r);
-    reduced_run_make(r, pool, KV_F16, 7, n, run);
+    reduced_run_make(r, pool, RP_KV_F16, 7, n, run);
     assert_int_equal(kv_selection_new(&s, 2, 2, n, NULL), RP_OK);
     for (int32_t slot = 3; slot < 80; slot++) kv_selection_add(s, 1, slot % 2, slot); /* none in layer 0 */
     assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, N_RUN_SPANS, s, 0, NULL), RP_OK);
     assert_int_equal(kv_span_position(to), 10);
     assert_int_equal(kv_span_end(to), 87);
     assert_int_equal(kv_span_readable_from(to), INT32_MIN); /* nothing was freed before */
-    assert_int_equal(kv_span_new_like(&other, to, KV_KIVI4, NULL), RP_OK);
+    assert_int_equal(kv_span_new_like(&other, to, RP_KV_KIVI4, NULL), RP_OK);
     for (int32_t head = 0; head < 4; head++) {
         assert_int_equal(kv_span_slots(other, head / 2, head % 2), kv_span_slots(to, head / 2, head % 2));
         const size_t bytes = sizeof(int32_t) * (size_t)kv_span_slots(to, head / 2, head % 2);
@@ -296,7 +295,7 @@ static void check_restored(kv_pool *pool, const kv_span *s) {
     for (int32_t i = 0; i < 5; i++) { /* another part of it is another form */
         kv_span_form other = copy;
         if (i < 4) ++*(int32_t *[]){&other.first_pos, &other.end, &other.n_parts, &other.readable_from}[i];
-        else other.format = other.format == KV_F16 ? KV_FP8 : KV_F16;
+        else other.format = other.format == RP_KV_F16 ? RP_KV_FP8 : RP_KV_F16;
         assert_false(kv_span_has_form(restored, &other));
     }
     copied[shape->n_kv_heads] ^= 1;
@@ -321,8 +320,8 @@ static void check_parts(kv_pool *pool, const kv_span *s, int32_t n_parts) {
 static void a_form_gives_the_same_span(void **state) {
     static const bool f16_layers[] = {false, true, false};
     static const kv_shape shapes[] = {
-        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
-        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
+        {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .f16_layers = f16_layers, .format = RP_KV_INT8},
     };
     tiny_random *r = *state;
     for (int round = 0; round < test_rounds(16); round++) {
@@ -338,7 +337,7 @@ static void a_form_gives_the_same_span(void **state) {
             kv_span *to, *encoded;
             assert_int_equal(kv_span_reduce(&to, (const kv_span *const *)run, reduced_run_spans(run), s, part, NULL), RP_OK);
             assert_int_equal(kv_span_parts(to), kv_reduced_spans(s));
-            assert_int_equal(kv_span_new_like(&encoded, to, KV_KIVI4, NULL), RP_OK);
+            assert_int_equal(kv_span_new_like(&encoded, to, RP_KV_KIVI4, NULL), RP_OK);
             assert_int_equal(kv_span_parts(encoded), kv_span_parts(to));
             kv_span_seal(to, &key);
             kv_span_seal(encoded, &key);
@@ -355,7 +354,7 @@ static void a_form_gives_the_same_span(void **state) {
 }
 
 static void impossible_forms_are_refused(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
     static const uint16_t slots[] = {65, 0, 0, 256}, too_many[] = {65, 0, 0, 257}, fewer[] = {65, 0, 0, 255};
     static const uint8_t kept[] = {3, 15}, other_kept[] = {1, 15};
     const kv_span_form good = {.first_pos = 9, .n_tokens = 256, .kept = kept, .slots = slots, .n_kv_heads = 2, .end = 9 + 256, .n_parts = 65536};

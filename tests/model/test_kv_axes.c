@@ -134,7 +134,7 @@ static void quantize_head(float *x, int n, int64_t dim, axis a, int bits, bool i
         for (int slot = 0; slot < n; slot++) round_range(x + slot * by_slot, dim, by_dim, bits);
 }
 
-typedef void (*block_fn)(void *arg, const kv_shape *shape, void *block, int n_slots);
+typedef void (*block_fn)(void *arg, const kv_layer *l, void *block, int n_slots);
 
 static void each_block(const kv_context *c, block_fn fn, void *arg) {
     const kv_shape *shape = kv_pool_shape(c->pool);
@@ -142,15 +142,15 @@ static void each_block(const kv_context *c, block_fn fn, void *arg) {
         const kv_span *span = c->views[v].span;
         for (int32_t at = 0; at < kv_span_tokens(span); at += KV_BLOCK_SLOTS)
             for (int32_t l = 0; l < shape->n_layers; l++)
-                fn(arg, shape, kv_span_block(span, l, at / KV_BLOCK_SLOTS), BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
+                fn(arg, kv_span_layer(span, l), kv_span_block(span, l, at / KV_BLOCK_SLOTS), BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
     }
 }
 
-static void quantize_block(void *arg, const kv_shape *shape, void *block, int n_slots) {
+static void quantize_block(void *arg, const kv_layer *l, void *block, int n_slots) {
     const scheme *s = arg;
-    for (int32_t h = 0; h < shape->n_kv_heads; h++) {
-        quantize_head(kv_block_keys(shape, block, h), n_slots, shape->key_dim, s->keys, s->bits, true);
-        quantize_head(kv_block_values(shape, block, h), n_slots, shape->value_dim, s->values, s->bits, false);
+    for (int32_t h = 0; h < l->n_heads; h++) {
+        quantize_head(kv_block_keys(l, block, h), n_slots, l->key_dim, s->keys, s->bits, true);
+        quantize_head(kv_block_values(l, block, h), n_slots, l->value_dim, s->values, s->bits, false);
     }
 }
 
@@ -160,19 +160,19 @@ typedef struct copier {
     bool is_saved;
 } copier;
 
-static void copy_block(void *arg, const kv_shape *shape, void *block, int n_slots) {
+static void copy_block(void *arg, const kv_layer *l, void *block, int n_slots) {
     copier *c = arg;
-    (void)shape;
+    (void)l;
     (void)n_slots;
     memcpy(c->is_saved ? block : c->at, c->is_saved ? c->at : block, c->bytes);
     c->at += c->bytes;
 }
 
 /* arg: bool: multiply. */
-static void plant_values(void *arg, const kv_shape *shape, void *block, int n_slots) {
-    for (int32_t h = 0; h < shape->n_kv_heads && *(const bool *)arg && n_slots == KV_BLOCK_SLOTS; h++) {
-        float *x = (float *)kv_block_values(shape, block, h) + UNSEEN_SLOT * shape->value_dim;
-        for (int32_t d = 0; d < shape->value_dim; d++) x[d] *= OUTLIER;
+static void plant_values(void *arg, const kv_layer *l, void *block, int n_slots) {
+    for (int32_t h = 0; h < l->n_heads && *(const bool *)arg && n_slots == KV_BLOCK_SLOTS; h++) {
+        float *x = (float *)kv_block_values(l, block, h) + UNSEEN_SLOT * l->value_dim;
+        for (int32_t d = 0; d < l->value_dim; d++) x[d] *= OUTLIER;
     }
 }
 

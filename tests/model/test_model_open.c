@@ -101,7 +101,7 @@ static void windows_follow_the_architecture(void **state) {
     } rows[] = {{"llama", "..."}, {"mistral", "ww"}, {"phi3", "ww"}, {"gemma2", "w.w."}, {"gemma3", "wwwww.w"}, {"olmo3", "www.w"}, {"gpt-oss", "w."}};
     for (size_t i = 0; i < BASE_ARRAY_LEN(rows); i++) {
         rp_model *m = open_golden(rows[i].name);
-        kv_shape shape = model_kv_shape(m, KV_F16);
+        kv_shape shape = model_kv_shape(m, RP_KV_F16);
         assert_int_equal(m->hp.n_layers, strlen(rows[i].windows));
         assert_int_equal(shape.windows != NULL, strchr(rows[i].windows, 'w') != NULL);
         for (int32_t l = 0; l < m->hp.n_layers; l++) {

@@ -36,7 +36,7 @@ static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "blo
 typedef struct world {
     const rp_model *model;
     const char *name;
-    kv_format format;
+    rp_kv_format format;
     bool f16_layers[64]; /* of the pool's shape, where it has any: every second one, the probe's among them */
     backend *backend;
     model_forward *forward;
@@ -67,7 +67,7 @@ static void close_forward(world *w) {
     w->backend->ops->free(w->backend);
 }
 
-static void open_world(world *w, const rp_model *m, const char *name, kv_format format, bool mixes, tiny_random *random) {
+static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, tiny_random *random) {
     rp_error err = {0};
     *w = (world){.model = m, .name = name, .format = format, .random = random};
     kv_shape shape = model_kv_shape(m, format);
@@ -93,9 +93,9 @@ static void with_every_kind(void (*check)(world *w), tiny_random *random) {
         const golden_model *file = golden_find(g, names[i]);
         assert_non_null(file);
         must(model_open(&m, file->path, NULL, &err), &err);
-        for (int k = 0; k < 2 * KV_N_FORMATS; k++) {
+        for (int k = 0; k < 2 * RP_N_KV_FORMATS; k++) {
             world w;
-            const kv_format format = (kv_format)(k / 2);
+            const rp_kv_format format = (rp_kv_format)(k / 2);
             if (kv_format_is_encoded(format) || (k % 2 == 1 && !kv_format_is_small(format))) continue;
             open_world(&w, m, names[i], format, k % 2, random);
             check(&w);
@@ -176,12 +176,12 @@ static void scattered_tokens_see_what_others_see(void **state) { with_every_kind
 /* ---- the probe ---- */
 
 /* An element of a head's keys or values, of dim elements a slot. Keys of int8: of the orthonormal Hadamard transform, which keeps distances. */
-static float element(kv_format format, const void *p, bool is_key, int64_t dim, int slot, int64_t d) {
+static float element(rp_kv_format format, const void *p, bool is_key, int64_t dim, int slot, int64_t d) {
     int64_t i = is_key ? d * KV_BLOCK_SLOTS + slot : slot * dim + d;
     switch (format) {
-    case KV_F32: return ((const float *)p)[i];
-    case KV_FP8: return kernel_fp8_to_f32(((const uint8_t *)p)[i]);
-    case KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim)) : kernel_int8_value(p, dim, slot, d);
+    case RP_KV_F32: return ((const float *)p)[i];
+    case RP_KV_FP8: return kernel_fp8_to_f32(((const uint8_t *)p)[i]);
+    case RP_KV_INT8: return is_key ? kernel_int8_key(p, dim, slot, d) / sqrtf((float)kernel_hadamard_size(dim)) : kernel_int8_value(p, dim, slot, d);
     default: return kernel_f16_to_f32(((const uint16_t *)p)[i]);
     }
 }
@@ -190,7 +190,7 @@ static float element(kv_format format, const void *p, bool is_key, int64_t dim, 
 static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t i, float *out) {
     const kv_shape *s = kv_pool_shape(w->pool);
     const kv_span *span = c->views[i / KV_SPAN_TOKENS].span;
-    const kv_format format = kv_shape_layer_format(s, layer);
+    const rp_kv_format format = kv_shape_layer_format(s, layer);
     int32_t block = i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS, slot = i % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < s->n_kv_heads; h++) {
         const void *keys = kv_span_keys(span, layer, block, h), *values = kv_span_values(span, layer, block, h);
@@ -274,8 +274,8 @@ static void check_probe_of(world *w, int32_t home, double limit) {
 static void check_probe(world *w) {
     check_probe_of(w, N_FIRST, 1e-4);
     if (!model_is_movable(w->model)) return;
-    if (w->format == KV_F32) check_probe_of(w, 5, 1e-4);
-    else if (w->format == KV_F16 && w->model->hp.n_experts == 0) check_probe_of(w, 5, 2e-2);
+    if (w->format == RP_KV_F32) check_probe_of(w, 5, 1e-4);
+    else if (w->format == RP_KV_F16 && w->model->hp.n_experts == 0) check_probe_of(w, 5, 2e-2);
 }
 
 static void a_probe_tells_how_far_states_are_from_a_plain_run(void **state) { with_every_kind(check_probe, *state); }

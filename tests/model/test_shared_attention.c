@@ -75,7 +75,7 @@ static bool one_in(world *w, int32_t n) { return below(w, n) == 0; }
 
 /* ---- a world ---- */
 
-static engine open_engine(world *w, kv_format format, base_cpu_level level, int32_t threads) {
+static engine open_engine(world *w, rp_kv_format format, base_cpu_level level, int32_t threads) {
     rp_error err = {0};
     engine e;
     cpu_backend_options o = {.format = format, .level = level, .n_ctx = 2048, .n_threads = threads, .max_rows = MAX_ROWS};
@@ -91,7 +91,7 @@ static void close_engine(engine *e) {
 
 static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
     const kv_shape *shape = kv_pool_shape(w->pool);
-    const kv_format format = kv_span_layer_format(s, layer);
+    const rp_kv_format format = kv_span_layer_format(s, layer);
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
     float x[64];
     for (int32_t i = 0; i < 2 * shape->n_kv_heads * KV_BLOCK_SLOTS; i++) {
@@ -101,20 +101,20 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
         void *to = is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head);
-        if (format == KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
-        else if (format == KV_FP8) (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot);
-        else if (format == KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
+        if (format == RP_KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
+        else if (format == RP_KV_FP8) (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot);
+        else if (format == RP_KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
         else (is_key ? k->store_key_f16 : k->store_value_f16)(x, dim, to, slot);
     }
 }
 
 /* The pool's format, or any other that it can hold. */
-static kv_format random_format(world *w) {
-    const kv_format own = kv_pool_shape(w->pool)->format, f = (kv_format)below(w, KV_N_FORMATS);
+static rp_kv_format random_format(world *w) {
+    const rp_kv_format own = kv_pool_shape(w->pool)->format, f = (rp_kv_format)below(w, RP_N_KV_FORMATS);
     return w->mixes && kv_pool_takes(w->pool, f) ? f : own;
 }
 
-static kv_span *encoded(const world *w, kv_span *s, kv_format format) {
+static kv_span *encoded(const world *w, kv_span *s, rp_kv_format format) {
     rp_error err = {0};
     kv_span *to;
     if (!kv_format_is_encoded(format)) return s;
@@ -152,8 +152,8 @@ static kv_span *make_span(world *w) {
     kv_span *s;
     base_key key = {{1}};
     int32_t n = one_in(w, 4) ? KV_SPAN_TOKENS : 1 + below(w, KV_SPAN_TOKENS), slot;
-    const kv_format format = random_format(w);
-    const kv_format open = kv_format_is_encoded(format) ? kv_pool_shape(w->pool)->format : format;
+    const rp_kv_format format = random_format(w);
+    const rp_kv_format open = kv_format_is_encoded(format) ? kv_pool_shape(w->pool)->format : format;
     must(kv_span_new_in(&s, w->pool, open, below(w, w->first_pos - 100), &err), &err);
     for (int32_t i = 0; i < n; i++) must(kv_span_append(s, &slot, &err), &err);
     for (int32_t b = 0; b * KV_BLOCK_SLOTS < n; b++)
@@ -263,7 +263,7 @@ static void compose(world *w, twin *t) {
     t->pos = w->first_pos + below(w, 60);
 }
 
-static void open_world(world *w, const rp_model *m, const char *name, kv_format format, bool mixes, int32_t threads, tiny_random *random) {
+static void open_world(world *w, const rp_model *m, const char *name, rp_kv_format format, bool mixes, int32_t threads, tiny_random *random) {
     rp_error err = {0};
     base_cpu_level level;
     *w = (world){.model = m, .name = name, .random = random, .first_pos = FIRST_POS, .mixes = mixes};
@@ -382,8 +382,8 @@ static void run_step(world *w, mix kind) {
 
 /* The blocks of a layer of two spans: the same ones, and in them the same slots. */
 static void check_layer(const kv_span *s, const kv_span *t, const kv_shape *own, int32_t layer) {
-    const kv_shape shape = kv_shape_of_layer(own, layer);
-    const size_t bytes = kv_shape_block_bytes(&shape);
+    const kv_layer shape = kv_shape_layer(own, layer);
+    const size_t bytes = shape.block_bytes;
     char *copies = base_alloc(2 * bytes);
     assert_non_null(copies);
     for (int32_t slot = 0; slot < kv_span_tokens(s); slot++) {
@@ -431,9 +431,9 @@ static void check_model(const rp_model *m, const char *name, tiny_random *random
     static world w;
     int rounds = test_rounds(3);
     for (int round = 0; round < rounds; round++)
-        for (int i = 0; i < 2 * KV_N_FORMATS; i++) {
-            const kv_format format = (kv_format)(i / 2);
-            if (kv_format_is_encoded(format) || (format == KV_FP8 && round % 3 != 0)) continue; /* fp8 is f16, unpacked */
+        for (int i = 0; i < 2 * RP_N_KV_FORMATS; i++) {
+            const rp_kv_format format = (rp_kv_format)(i / 2);
+            if (kv_format_is_encoded(format) || (format == RP_KV_FP8 && round % 3 != 0)) continue; /* fp8 is f16, unpacked */
             open_world(&w, m, name, format, i % 2, 1 + round % 3, random);
             for (int step = 0; step < N_STEPS; step++) run_step(&w, (mix)below(&w, N_MIXES));
             check_kv(&w);
@@ -485,7 +485,7 @@ static uint64_t divide(const rp_model *m, const char *name, tiny_random *random)
     uint64_t n = 0;
     int rounds = test_rounds(3);
     for (int round = 0; round < rounds; round++) {
-        open_world(&w, m, name, KV_INT8, round % 2, 2 + (int32_t)tiny_random_below(random, 7), random);
+        open_world(&w, m, name, RP_KV_INT8, round % 2, 2 + (int32_t)tiny_random_below(random, 7), random);
         for (; w.n_twins > 1; w.n_twins--) {
             kv_context_clear(&w.twins[w.n_twins - 1].together);
             kv_context_clear(&w.twins[w.n_twins - 1].alone);
@@ -533,11 +533,11 @@ static kv_span *decoded(const world *w, const kv_span *s) {
     kv_span *to;
     const kv_shape own = kv_shape_in(kv_pool_shape(w->pool), kv_span_format(s));
     const kernel_table *k = &((cpu_backend *)w->alone.backend)->kernels;
-    must(kv_span_new_like(&to, s, KV_F32, &err), &err);
+    must(kv_span_new_like(&to, s, RP_KV_F32, &err), &err);
     for (int32_t i = 0; i < own.n_layers * own.n_kv_heads * kv_span_tokens(s); i++) {
         const int32_t slot = i % kv_span_tokens(s), block = slot / KV_BLOCK_SLOTS, head = i / kv_span_tokens(s) % own.n_kv_heads;
         const int32_t layer = i / kv_span_tokens(s) / own.n_kv_heads, at = slot % KV_BLOCK_SLOTS;
-        const kv_shape shape = kv_shape_of_layer(&own, layer);
+        const kv_layer shape = kv_shape_layer(&own, layer);
         float x[64];
         if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
         cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);
@@ -569,7 +569,7 @@ static void spans_of_every_format_attend_like_their_elements(void **state) {
         shape.n_kv_heads = heads[round % 3][1];
         shape.head_dim = heads[round % 3][2];
         oracle_model_open(&m, &shape, "plain");
-        open_world(&w, m.model, "elements", KV_F32, true, 1 + round % 2, *state);
+        open_world(&w, m.model, "elements", RP_KV_F32, true, 1 + round % 2, *state);
         decode_twins(&w);
         for (int32_t i = 0; i < w.n_twins; i++) {
             rp_error err = {0};
@@ -658,7 +658,7 @@ static void checking_attend(backend *self, int32_t layer, const backend_buffer *
         }
 }
 
-static void check_defined(const rp_model *m, const char *name, kv_format format, bool mixes, tiny_random *random) {
+static void check_defined(const rp_model *m, const char *name, rp_kv_format format, bool mixes, tiny_random *random) {
     static world w;
     rp_error err = {0};
     model_row rows[MAX_ROWS];
@@ -708,7 +708,7 @@ static void check_defined(const rp_model *m, const char *name, kv_format format,
 
 static void attention_and_its_observers_agree_with_their_definition(void **state) {
     static const char *const names[] = {"llama", "gemma2", "gemma3", "gpt-oss", "bloom", "mpt", "gpt2", "mistral", "smollm3", "phi3-longrope"};
-    static const kv_format formats[] = {KV_F32, KV_F16, KV_INT8};
+    static const rp_kv_format formats[] = {RP_KV_F32, RP_KV_F16, RP_KV_INT8};
     golden *g = golden_open();
     for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++) {
         rp_error err = {0};
@@ -723,7 +723,7 @@ static void attention_and_its_observers_agree_with_their_definition(void **state
 }
 
 /* A reduced span whose heads all have the slots of a mask, in place of a masked view: the same sums in the same order. */
-static void check_masks(const rp_model *m, const char *name, kv_format format, tiny_random *random) {
+static void check_masks(const rp_model *m, const char *name, rp_kv_format format, tiny_random *random) {
     static world w;
     rp_error err = {0};
     base_key key = {{2}};
@@ -772,8 +772,8 @@ static void a_reduced_span_is_a_view_with_a_mask_of_each_head(void **state) {
         rp_error err = {0};
         rp_model *m;
         must(model_open(&m, golden_find(g, names[i])->path, NULL, &err), &err);
-        for (int format = 0; format < KV_N_FORMATS; format++)
-            if (!kv_format_is_encoded((kv_format)format)) check_masks(m, names[i], (kv_format)format, *state);
+        for (int format = 0; format < RP_N_KV_FORMATS; format++)
+            if (!kv_format_is_encoded((rp_kv_format)format)) check_masks(m, names[i], (rp_kv_format)format, *state);
         model_close(m);
     }
     golden_close(g);
@@ -799,7 +799,7 @@ static const cpu_plan *plan_of(world *w, int32_t n_twins, int32_t rows_each) {
 static void open_plan_world(world *w, oracle_model *m, tiny_random *random, int32_t threads) {
     tiny_model_shape shape = tiny_model_defaults(); /* 2 heads over each of 2 */
     oracle_model_open(m, &shape, "plain");
-    open_world(w, m->model, "tiles", KV_F16, false, threads, random);
+    open_world(w, m->model, "tiles", RP_KV_F16, false, threads, random);
     for (int32_t i = 0; i < w->n_twins; i++) {
         kv_context_clear(&w->twins[i].together);
         kv_context_clear(&w->twins[i].alone);

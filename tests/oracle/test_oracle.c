@@ -157,7 +157,7 @@ static rp_engine *new_engine(const round *c, tiny_random *r, int format) {
     options.n_threads = 1 + (int32_t)tiny_random_below(r, 2);
     options.chunk_tokens = chunks[tiny_random_below(r, 4)];
     options.kv_budget_bytes = (uint64_t)256 << 20;
-    if (kv_format_is_small((kv_format)formats[format]) && tiny_random_below(r, 2) == 0) options.kv_f16_layers = "0";
+    if (kv_format_is_small((rp_kv_format)formats[format]) && tiny_random_below(r, 2) == 0) options.kv_f16_layers = "0";
     if (rp_engine_new(&engine, c->model->model, &options, &err)) fail_msg("%s", err.message);
     int rc = rp_schema_parse(engine, c->pml.schema.data, c->pml.schema.len, "schema", NULL, NULL, NULL, &err);
     if (rc != (reference_schema_is_too_long(c->model->ref, c->schema) ? RP_ERR_LENGTH : 0)) {

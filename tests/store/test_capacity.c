@@ -28,20 +28,20 @@
 #define DISK_BUDGET ((uint64_t)24 << 20)
 #define MOST_SPANS 256
 
-static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16};
+static const kv_shape shape = {.n_layers = 22, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16};
 
 /* Least ratios to f16. Four bits miss 3.5 in RAM: seven cells of 4,544 bytes leave 6 % of a block of 33,792 unused. */
 static const struct {
-    kv_format format;
+    rp_kv_format format;
     double ram, disk;
 } limits[] = {
-    {KV_F16, 1, 1},
-    {KV_F32, 0.5, 0.5},
-    {KV_INT8, 1.9, 1.9},
-    {KV_K8V4, 2.35, 2.5},
-    {KV_KIVI4, 3.3, 3.5},
-    {KV_K4V2, 4.2, 4.6},
-    {KV_KIVI2, 6, 6},
+    {RP_KV_F16, 1, 1},
+    {RP_KV_F32, 0.5, 0.5},
+    {RP_KV_INT8, 1.9, 1.9},
+    {RP_KV_K8V4, 2.35, 2.5},
+    {RP_KV_KIVI4, 3.3, 3.5},
+    {RP_KV_K4V2, 4.2, 4.6},
+    {RP_KV_KIVI2, 6, 6},
 };
 
 typedef struct capacity {
@@ -49,7 +49,7 @@ typedef struct capacity {
     double ram, disk; /* tokens per MiB of the bytes in use */
 } capacity;
 
-static kv_span *new_span(kv_pool *pool, kv_format format, uint8_t no) {
+static kv_span *new_span(kv_pool *pool, rp_kv_format format, uint8_t no) {
     static const uint8_t kept[] = {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
     const kv_span_form form = {.format = format, .n_tokens = KV_SPAN_TOKENS, .readable_from = INT32_MIN, .kept = kept};
     const base_key key = {{no, (uint8_t)format, 1}};
@@ -57,15 +57,15 @@ static kv_span *new_span(kv_pool *pool, kv_format format, uint8_t no) {
     return kv_span_restore(&s, pool, &form, &key, NULL) ? NULL : s;
 }
 
-static kv_pool *new_pool(kv_format format, uint64_t budget) {
-    const kv_shape s = kv_shape_in(&shape, kv_format_is_encoded(format) ? KV_INT8 : format);
+static kv_pool *new_pool(rp_kv_format format, uint64_t budget) {
+    const kv_shape s = kv_shape_in(&shape, kv_format_is_encoded(format) ? RP_KV_INT8 : format);
     kv_pool *pool;
     rp_error err = {0};
     must(kv_pool_new(&pool, &s, budget, NULL, &err), &err);
     return pool;
 }
 
-static void fill_ram(kv_format format, capacity *c) {
+static void fill_ram(rp_kv_format format, capacity *c) {
     kv_span *spans[MOST_SPANS];
     int n = 0;
     kv_pool *pool = new_pool(format, RAM_BUDGET);
@@ -79,9 +79,9 @@ static void fill_ram(kv_format format, capacity *c) {
     kv_pool_free(pool);
 }
 
-static kv_span *filled_span(kv_pool *pool, kv_format format) {
+static kv_span *filled_span(kv_pool *pool, rp_kv_format format) {
     const kv_shape s = kv_shape_in(&shape, format);
-    const size_t bytes = (size_t)shape.n_kv_heads * kv_shape_cell_bytes(&s);
+    const size_t bytes = kv_shape_block_bytes(&s);
     char *block = malloc(bytes);
     kv_span *span = new_span(pool, format, 0);
     assert_true(block && span);
@@ -93,7 +93,7 @@ static kv_span *filled_span(kv_pool *pool, kv_format format) {
     return span;
 }
 
-static void fill_disk(kv_format format, capacity *c) {
+static void fill_disk(rp_kv_format format, capacity *c) {
     static int32_t tokens[KV_SPAN_TOKENS];
     char dir[STORE_FOLDER_BYTES], path[STORE_FOLDER_BYTES + 16];
     rp_error err = {0};

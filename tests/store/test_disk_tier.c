@@ -21,7 +21,7 @@
 #define WAIT_US 20000000
 #define MOST_NOTES 40 /* more than the writer commits at once */
 
-static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 4, .format = KV_F16};
+static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 4, .format = RP_KV_F16};
 
 static void ignore_event(void *user) { (void)user; }
 

@@ -24,14 +24,14 @@ static const int32_t windows[] = {0, 40, 100, 0, 64, 130, 1};
 static const bool f16_layers[] = {false, true, false, true, true, false, false};
 
 static const kv_shape shapes[] = {
-    {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_F32},
-    {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .format = KV_F16},
-    {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = KV_F16},
-    {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = KV_F32}, /* every layer has a window */
-    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8},
-    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
-    {.n_layers = 3, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
+    {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = RP_KV_F16},
+    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_F32},
+    {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .format = RP_KV_F16},
+    {.n_layers = 7, .n_kv_heads = 2, .key_dim = 3, .value_dim = 7, .windows = windows, .format = RP_KV_F16},
+    {.n_layers = 2, .n_kv_heads = 1, .key_dim = 4, .value_dim = 1, .windows = windows + 1, .format = RP_KV_F32}, /* every layer has a window */
+    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = RP_KV_INT8},
+    {.n_layers = 7, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
+    {.n_layers = 3, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
 };
 static const int32_t sizes[] = {1, 63, 64, 65, 130, 255, 256};
 
@@ -304,7 +304,7 @@ static void golden_records_are_read_and_written(void **state) {
         {"v2-int8", false, {.shape = &shapes[5], .n_slots = 67, .seed = 4}},
         {"v2-int8-f16-layers", false, {.shape = &shapes[6], .n_slots = 67, .seed = 4}},
         {"v2-reduced", false, {.shape = &shapes[6], .n_slots = 600, .first_pos = 11, .seed = 5, .is_reduced = true, .part = 1}},
-        {"v2-reduced-kivi4", false, {.shape = &shapes[5], .n_slots = 90, .seed = 6, .is_reduced = true, .encoded = KV_KIVI4}},
+        {"v2-reduced-kivi4", false, {.shape = &shapes[5], .n_slots = 90, .seed = 6, .is_reduced = true, .encoded = RP_KV_KIVI4}},
     };
     record_cipher *cipher = forge_cipher(7);
     const char *root = getenv("REPRISE_SOURCE_DIR");
@@ -355,7 +355,7 @@ static void every_fault_has_a_name(void **state) {
 /* ---- spans of other formats than the engine's ---- */
 
 /* A span of random bytes in a format, with blocks that a window freed. */
-static kv_span *packed_span(const record_world *w, kv_format format, tiny_random *random) {
+static kv_span *packed_span(const record_world *w, rp_kv_format format, tiny_random *random) {
     kv_span *s;
     const kv_shape own = kv_shape_in(&w->format.shape, format);
     uint8_t *block = malloc(kv_shape_most_block_bytes(&own));
@@ -363,8 +363,8 @@ static kv_span *packed_span(const record_world *w, kv_format format, tiny_random
     assert_int_equal(kv_span_new_like(&s, w->span, format, NULL), RP_OK);
     for (int32_t l = 0; l < own.n_layers; l++)
         for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_tokens(s); b++) {
-            const kv_shape shape = kv_shape_of_layer(&own, l);
-            const size_t bytes = kv_shape_block_bytes(&shape);
+            const kv_layer shape = kv_shape_layer(&own, l);
+            const size_t bytes = shape.block_bytes;
             assert_int_equal(kv_span_has(s, l, b), kv_span_has(w->span, l, b));
             if (!kv_span_has(s, l, b)) continue;
             for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)tiny_random_u64(random);
@@ -386,7 +386,7 @@ static void expect_same_blocks(const kv_shape *own, const kv_span *a, const kv_s
     assert_true(x && y && kv_span_format(a) == kv_span_format(b) && kv_span_tokens(a) == kv_span_tokens(b));
     for (int32_t l = 0; l < own->n_layers; l++)
         for (int32_t i = 0; i * KV_BLOCK_SLOTS < kv_span_tokens(a); i++) {
-            const kv_shape shape = kv_shape_of_layer(own, l);
+            const kv_layer shape = kv_shape_layer(own, l);
             const int used = kv_span_tokens(a) - i * KV_BLOCK_SLOTS;
             assert_int_equal(kv_span_has(a, l, i), kv_span_has(b, l, i));
             if (!kv_span_has(a, l, i)) continue;
@@ -394,13 +394,13 @@ static void expect_same_blocks(const kv_shape *own, const kv_span *a, const kv_s
             kv_span_get_block(b, l, i, y);
             if (used < KV_BLOCK_SLOTS) kv_block_clear_slots(&shape, x, used);
             assert_int_equal(kv_span_layer_format(b, l), shape.format);
-            assert_memory_equal(x, y, kv_shape_block_bytes(&shape));
+            assert_memory_equal(x, y, shape.block_bytes);
         }
     free(x);
     free(y);
 }
 
-static void check_packed(const record_world *w, const record_cipher *cipher, kv_format format, tiny_random *random) {
+static void check_packed(const record_world *w, const record_cipher *cipher, rp_kv_format format, tiny_random *random) {
     rp_error err = {0};
     record_reader *r;
     record_loaded loaded;
@@ -427,11 +427,11 @@ static void check_packed(const record_world *w, const record_cipher *cipher, kv_
 
 static void spans_of_every_format_are_written_and_read(void **state) {
     static const kv_shape engines[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = KV_F16},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = KV_F32},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
-        {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 64, .value_dim = 64, .format = RP_KV_F16},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = RP_KV_F32},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
+        {.n_layers = 4, .n_kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
     };
     tiny_random random = {test_seed("test_record", 20261124)};
     record_cipher *cipher = forge_cipher(7);
@@ -442,9 +442,9 @@ static void spans_of_every_format_are_written_and_read(void **state) {
         const size_t engine = i % BASE_ARRAY_LEN(engines), size = i / BASE_ARRAY_LEN(engines);
         const record_plan plan = {.shape = &engines[engine], .n_slots = sizes[size], .first_pos = 90, .from = 300, .seed = i};
         record_world_open(&w, &plan);
-        for (int format = 0; format < KV_N_FORMATS; format++) {
-            if ((kv_format)format == plan.shape->format || !kv_pool_takes(w.pool, (kv_format)format)) continue;
-            check_packed(&w, format % 2 ? cipher : NULL, (kv_format)format, &random);
+        for (int format = 0; format < RP_N_KV_FORMATS; format++) {
+            if ((rp_kv_format)format == plan.shape->format || !kv_pool_takes(w.pool, (rp_kv_format)format)) continue;
+            check_packed(&w, format % 2 ? cipher : NULL, (rp_kv_format)format, &random);
             n_packed++;
         }
         record_world_close(&w);
@@ -472,20 +472,20 @@ static void check_reduced(const record_world *w, const record_cipher *cipher) {
 
 static void reduced_spans_of_every_format_come_back(void **state) {
     static const kv_shape engines[] = {
-        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = KV_F16},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8},
-        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = KV_F32},
-        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
-        {.n_layers = 4, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = KV_FP8, .f16_layers = f16_layers},
+        {.n_layers = 3, .n_kv_heads = 4, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8},
+        {.n_layers = 2, .n_kv_heads = 5, .key_dim = 10, .value_dim = 34, .format = RP_KV_F32},
+        {.n_layers = 7, .n_kv_heads = 3, .key_dim = 16, .value_dim = 8, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
+        {.n_layers = 4, .n_kv_heads = 1, .key_dim = 8, .value_dim = 8, .format = RP_KV_FP8, .f16_layers = f16_layers},
     };
     static const int32_t tokens[] = {1, 2, 63, 65, 130, 257, 700};
     record_cipher *cipher = forge_cipher(7);
     int n_encoded = 0, n_later = 0, n_empty = 0;
     (void)state;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(tokens) * KV_N_FORMATS; i++) {
-        const kv_shape *engine = &engines[i / KV_N_FORMATS % BASE_ARRAY_LEN(engines)];
-        const kv_format format = (kv_format)(i % KV_N_FORMATS);
-        record_plan plan = {.shape = engine, .n_slots = tokens[i / KV_N_FORMATS / BASE_ARRAY_LEN(engines)], .first_pos = (int32_t)i, .seed = i};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(engines) * BASE_ARRAY_LEN(tokens) * RP_N_KV_FORMATS; i++) {
+        const kv_shape *engine = &engines[i / RP_N_KV_FORMATS % BASE_ARRAY_LEN(engines)];
+        const rp_kv_format format = (rp_kv_format)(i % RP_N_KV_FORMATS);
+        record_plan plan = {.shape = engine, .n_slots = tokens[i / RP_N_KV_FORMATS / BASE_ARRAY_LEN(engines)], .first_pos = (int32_t)i, .seed = i};
         if ((format != engine->format && !kv_format_is_encoded(format)) || kv_shape_packing(engine, format).per_block == 0) continue;
         plan.is_reduced = true;
         plan.encoded = format;
@@ -508,9 +508,9 @@ static void reduced_spans_of_every_format_come_back(void **state) {
 static void the_same_slots_give_the_same_bytes(void **state) {
     (void)state;
     for (int k = 0; k < 4; k++) { /* f16, int8 with layers in f16, kivi4, kivi2 with layers in f16 */
-        static const kv_format encoded[] = {KV_F16, KV_F16, KV_KIVI4, KV_KIVI2};
+        static const rp_kv_format encoded[] = {RP_KV_F16, RP_KV_F16, RP_KV_KIVI4, RP_KV_KIVI2};
         record_plan plan = {.shape = &shapes[k % 2 ? 6 : 2], .n_slots = 330, .seed = 4, .is_reduced = true, .encoded = encoded[k], .junk = 1};
-        static const kv_shape even = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .format = KV_F16};
+        static const kv_shape even = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2, .format = RP_KV_F16};
         record_world a, b;
         if (k == 2) plan.shape = &even;
         record_world_open(&a, &plan);
@@ -530,7 +530,7 @@ static void the_same_slots_give_the_same_bytes(void **state) {
 
 /* A run may reach over more positions than 2 bytes count. */
 static void positions_take_2_or_4_bytes(void **state) {
-    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+    static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
     static const int32_t ends[] = {65535, 65536, 65537, 70000};
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(ends); i++) {
@@ -546,8 +546,8 @@ static void positions_take_2_or_4_bytes(void **state) {
         assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
         for (int32_t l = 0; l < 2; l++) {
             kv_span_put_positions(wide, l, 0, l ? others : positions);
-            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_shape_key_bytes(&shape));
-            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_shape_value_bytes(&shape));
+            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_span_layer(wide, l)->key_bytes);
+            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_span_layer(wide, l)->value_bytes);
             kv_span_set_ready(wide, l + 1);
         }
         kv_span *narrow = w.span;

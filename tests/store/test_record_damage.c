@@ -18,11 +18,11 @@
 #include "support/record_forge.h"
 
 static const int32_t windows[] = {0, 40};
-static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = KV_F16};
-static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = KV_F16};
+static const kv_shape small = {.n_layers = 1, .n_kv_heads = 1, .key_dim = 1, .value_dim = 1, .format = RP_KV_F16};
+static const kv_shape odd = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 5, .value_dim = 3, .windows = windows, .format = RP_KV_F16};
 static const bool second[] = {false, true}, none[] = {false, false}, first[] = {true, false};
-static const kv_shape mixed = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 4, .value_dim = 2, .format = KV_INT8, .f16_layers = second};
-static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = KV_F16};
+static const kv_shape mixed = {.n_layers = 2, .n_kv_heads = 3, .key_dim = 4, .value_dim = 2, .format = RP_KV_INT8, .f16_layers = second};
+static const kv_shape large = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .format = RP_KV_F16};
 
 /* Reads as an engine does: with all expectations, and every byte. */
 static record_fault look(const char *path, const record_world *w, const record_cipher *cipher) {
@@ -340,7 +340,7 @@ static void what_is_not_expected_is_refused(void **state) {
         kv_shape *s = &w.format.shape;
         int32_t *fields[] = {&s->n_layers, &s->n_kv_heads, &s->key_dim, &s->value_dim};
         if (i < 4) ++*fields[i];
-        else if (i == 4) s->format = KV_F32;
+        else if (i == 4) s->format = RP_KV_F32;
         else s->windows = i == 5 ? other_windows : i == 6 ? no_windows : NULL;
         assert_int_equal(look(w.path, &w, NULL), RECORD_FAULT_FORMAT);
     }
@@ -387,14 +387,14 @@ static void formats_of_layers_are_checked(void **state) {
         uint8_t value;
         record_fault fault;
     } flips[] = {
-        {"a layer, but no mixture", RECORD_PUBLIC_BYTES + 132, KV_INT8, RECORD_FAULT_DAMAGED},
-        {"a mixture of f32", RECORD_PUBLIC_BYTES + 132, KV_F32 + RECORD_MIXES, RECORD_FAULT_FORMAT},
+        {"a layer, but no mixture", RECORD_PUBLIC_BYTES + 132, RP_KV_INT8, RECORD_FAULT_DAMAGED},
+        {"a mixture of f32", RECORD_PUBLIC_BYTES + 132, RP_KV_F32 + RECORD_MIXES, RECORD_FAULT_FORMAT},
         {"no layer", layer + RECORD_LAYER_BYTES, 0, RECORD_FAULT_DAMAGED},
         {"both layers", layer, 1, RECORD_FAULT_DAMAGED},
         {"another format", layer + RECORD_LAYER_BYTES, 2, RECORD_FAULT_DAMAGED},
     };
     forged f = forge_load(w.path);
-    assert_int_equal(f.bytes[RECORD_PUBLIC_BYTES + 132], KV_INT8 + RECORD_MIXES);
+    assert_int_equal(f.bytes[RECORD_PUBLIC_BYTES + 132], RP_KV_INT8 + RECORD_MIXES);
     for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
         const uint8_t before = f.bytes[flips[i].at];
         f.bytes[flips[i].at] = flips[i].value;
@@ -421,7 +421,7 @@ static void no_windows_are_windows_of_zero(void **state) {
 
 /* Part 1 of three: slots of its heads: 256, 88, 82; 0, 101, 256. */
 #define PAIR .n_layers = 2, .n_kv_heads = 3, .key_dim = 6, .value_dim = 2
-static const kv_shape pair = {PAIR, .windows = windows, .format = KV_INT8, .f16_layers = second};
+static const kv_shape pair = {PAIR, .windows = windows, .format = RP_KV_INT8, .f16_layers = second};
 static const record_plan reduced = {.shape = &pair, .n_slots = 700, .first_pos = 40, .seed = 5, .is_reduced = true, .part = 1};
 
 enum { REDUCED = LAYERS + 2 * RECORD_LAYER_BYTES, SLOTS = REDUCED + RECORD_REDUCED_BYTES };
@@ -572,12 +572,12 @@ static void positions_are_checked(void **state) {
 
 static void flipped_bytes_of_reduced_spans_are_found(void **state) {
     (void)state;
-    static const kv_shape tiny = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+    static const kv_shape tiny = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
     record_cipher *cipher = forge_cipher(7);
     for (int k = 0; k < 2; k++) {
         const record_cipher *c = k ? cipher : NULL;
         record_world w;
-        forged f = make_reduced(&w, &(record_plan){.shape = &tiny, .n_slots = 20, .seed = 4, .is_reduced = true, .encoded = KV_KIVI4}, c);
+        forged f = make_reduced(&w, &(record_plan){.shape = &tiny, .n_slots = 20, .seed = 4, .is_reduced = true, .encoded = RP_KV_KIVI4}, c);
         for (size_t i = 0; i < f.n; i++) {
             f.bytes[i] ^= 0x81;
             if (look_and_read(&w, f.bytes, f.n, c) == RECORD_FAULT_NONE) fail_msg("byte %zu", i);

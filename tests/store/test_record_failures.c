@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "support/record_forge.h"
 
-static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 5, .value_dim = 3, .format = KV_F16};
+static const kv_shape shape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 5, .value_dim = 3, .format = RP_KV_F16};
 static const base_io_fault kinds[] = {BASE_IO_EIO, BASE_IO_ENOSPC, BASE_IO_EMFILE, BASE_IO_SHORT, BASE_IO_INTERRUPT};
 
 /* The second: a reduced span with slots in each layer. */

@@ -30,8 +30,8 @@
 static const bool f16_layers[] = {false, true, false};
 static const int32_t windows[] = {0, 100, 0};
 static const kv_shape shapes[] = {
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = KV_F16},
-    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .windows = windows, .format = KV_INT8, .f16_layers = f16_layers},
+    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 8, .value_dim = 4, .format = RP_KV_F16},
+    {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 16, .windows = windows, .format = RP_KV_INT8, .f16_layers = f16_layers},
 };
 
 /* The parts of a module's reduced KV, each in a world of its own. */
@@ -40,7 +40,7 @@ typedef struct module {
     int32_t n;
 } module;
 
-static module make_module(const kv_shape *shape, kv_format encoded, uint64_t seed) {
+static module make_module(const kv_shape *shape, rp_kv_format encoded, uint64_t seed) {
     module m = {.n = 1};
     for (int32_t i = 0; i < m.n; i++) {
         record_plan plan = {.shape = shape, .n_slots = RUN_TOKENS, .first_pos = 30, .seed = seed, .is_reduced = true};
@@ -57,9 +57,9 @@ static module make_module(const kv_shape *shape, kv_format encoded, uint64_t see
         for (int32_t l = 0; l < shape->n_layers; l++)
             for (int32_t h = 0; h < shape->n_kv_heads; h++)
                 for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(s, l, h); b++) {
-                    const kv_shape of_layer = kv_shape_of_layer(kv_span_shape(s), l);
-                    memcpy(kv_span_keys(own, l, b, h), kv_span_keys(s, l, b, h), kv_shape_key_bytes(&of_layer));
-                    memcpy(kv_span_values(own, l, b, h), kv_span_values(s, l, b, h), kv_shape_value_bytes(&of_layer));
+                    const kv_layer of_layer = kv_shape_layer(kv_span_shape(s), l);
+                    memcpy(kv_span_keys(own, l, b, h), kv_span_keys(s, l, b, h), of_layer.key_bytes);
+                    memcpy(kv_span_values(own, l, b, h), kv_span_values(s, l, b, h), of_layer.value_bytes);
                 }
         kv_span_seal(own, &key);
         kv_span_unref(s);
@@ -197,9 +197,9 @@ static listed list_all(const world *w) {
 /* All cases: shape, format of the parts, encrypted. */
 static const struct {
     int shape;
-    kv_format format;
+    rp_kv_format format;
     bool is_encrypted;
-} cases[] = {{0, KV_F16, false}, {0, KV_KIVI2, true}, {1, KV_INT8, true}, {1, KV_INT8, false}, {1, KV_KIVI4, false}};
+} cases[] = {{0, RP_KV_F16, false}, {0, RP_KV_KIVI2, true}, {1, RP_KV_INT8, true}, {1, RP_KV_INT8, false}, {1, RP_KV_KIVI4, false}};
 
 static void a_restart_finds_the_same_spans(void **state) {
     (void)state;

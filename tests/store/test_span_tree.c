@@ -21,7 +21,7 @@
 #define MAX_SPAN 12
 #define BUDGET_BLOCKS 60
 
-static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = KV_F16};
+static const kv_shape shape = {.n_layers = 2, .n_kv_heads = 1, .key_dim = 2, .value_dim = 2, .format = RP_KV_F16};
 static const uint64_t block_bytes = 64 * (2 + 2) * 2;
 
 static base_key key_of(const char *domain, int i) {

@@ -12,8 +12,8 @@
 void forward_run_open(forward_run *r, const rp_model *m, base_cpu_level level, int32_t n_ctx, int32_t chunk, int32_t threads) {
     rp_error err = {0};
     *r = (forward_run){.model = m, .chunk = chunk};
-    cpu_backend_options o = {.format = KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
-    kv_shape shape = model_kv_shape(m, KV_F32);
+    cpu_backend_options o = {.format = RP_KV_F32, .level = level, .n_ctx = n_ctx, .n_threads = threads, .max_rows = FORWARD_RUN_ROWS};
+    kv_shape shape = model_kv_shape(m, RP_KV_F32);
     must(cpu_backend_new(&r->backend, m, &o, &err), &err);
     must(model_forward_new(&r->forward, m, r->backend, FORWARD_RUN_ROWS, FORWARD_RUN_ROWS, &err), &err);
     must(kv_pool_new(&r->pool, &shape, BUDGET_BYTES, NULL, &err), &err);

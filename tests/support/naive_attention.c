@@ -29,11 +29,11 @@ void naive_rotate(const naive_query *q, int32_t shift, double *out) {
     }
 }
 
-static double score_of(const naive_query *q, const double *rotated, const kv_shape *shape, const void *keys, int slot, int32_t distance) {
+static double score_of(const naive_query *q, const double *rotated, const kv_layer *layer, const void *keys, int slot, int32_t distance) {
     const model_hparams *hp = &q->model->hp;
     float key[MOST_DIM];
     double score = 0;
-    cpu_elements(shape, keys, true, slot, key);
+    cpu_elements(layer, keys, true, slot, key);
     for (int32_t d = 0; d < hp->key_dim; d++) score += rotated[d] * (double)key[d];
     score *= (double)hp->score_scale;
     if (q->model->alibi_slopes) score -= (double)q->model->alibi_slopes[q->head] * distance;
@@ -46,7 +46,6 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
     const int32_t kv_head = q->head / (q->model->hp.n_heads / q->model->hp.n_kv_heads);
     const kv_span *s = v->span;
     const int32_t *positions = kv_span_positions(s, l->states, kv_head);
-    kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(s, l->states));
     double rotated[MOST_DIM];
     naive_rotate(q, v->shift, rotated);
     for (int32_t i = 0; i < kv_span_slots(s, l->states, kv_head); i++) {
@@ -55,7 +54,7 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
         if (distance < 0 || (l->window > 0 && distance >= l->window) || !(v->mask[i / 64] >> (i % 64) & 1)) continue;
         if (n == cap) abort();
         const void *keys = kv_span_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);
-        slots[n++] = (naive_slot){index, i, score_of(q, rotated, &shape, keys, i % KV_BLOCK_SLOTS, distance)};
+        slots[n++] = (naive_slot){index, i, score_of(q, rotated, kv_span_layer(s, l->states), keys, i % KV_BLOCK_SLOTS, distance)};
     }
     return n;
 }
@@ -75,12 +74,11 @@ size_t naive_attention(const naive_query *q, const kv_context *c, naive_slot *sl
     for (int32_t d = 0; d < hp->value_dim; d++) out[d] = 0;
     for (size_t i = 0; i < n; i++) {
         const kv_span *s = c->views[slots[i].view].span;
-        const kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(s, l->states));
         const int32_t slot = slots[i].slot;
         slots[i].weight = exp(slots[i].weight - highest) / sum;
         const void *values = kv_span_values(s, l->states, slot / KV_BLOCK_SLOTS, kv_head);
         float value[MOST_DIM];
-        cpu_elements(&shape, values, false, slot % KV_BLOCK_SLOTS, value);
+        cpu_elements(kv_span_layer(s, l->states), values, false, slot % KV_BLOCK_SLOTS, value);
         for (int32_t d = 0; d < hp->value_dim; d++) out[d] += slots[i].weight * (double)value[d];
     }
     return n;

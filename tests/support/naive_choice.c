@@ -27,9 +27,9 @@ static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds 
         for (int32_t i = g->first; i < g->end; i++) {
             const kv_span *span = c->views[s->slots[i].view].span;
             const int32_t slot = s->slots[i].slot;
-            const kv_shape shape = model_kv_shape(q->model, kv_span_layer_format(span, l->states));
             if (!is_seen(&s->slots[i], s->end, l->window)) continue;
-            cpu_elements(&shape, kv_span_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
+            const kv_layer *layer = kv_span_layer(span, l->states);
+            cpu_elements(layer, kv_span_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
             largest = fmaxf(largest, key[d]);
             smallest = fminf(smallest, key[d]);
         }

@@ -36,19 +36,19 @@ static uint8_t forge_byte(uint64_t seed, uint64_t layer, uint64_t slot, uint64_t
 }
 
 /* Of an element that is not of int8. */
-static size_t element_bytes(const kv_shape *s) { return (size_t)kv_element_bits(kv_format_keys(s->format)) / 8; }
+static size_t element_bytes(const kv_layer *s) { return (size_t)kv_element_bits(kv_format_keys(s->format)) / 8; }
 
 /* Bytes of one slot of a head's keys or values. */
-static size_t slot_bytes(const kv_shape *s, bool is_key) {
+static size_t slot_bytes(const kv_layer *s, bool is_key) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim);
-    return s->format == KV_INT8 ? dim + 2 : dim * element_bytes(s);
+    return s->format == RP_KV_INT8 ? dim + 2 : dim * element_bytes(s);
 }
 
 /* The place of byte i of a slot in a head's keys or values. */
-static size_t slot_byte_at(const kv_shape *s, bool is_key, size_t slot, size_t i) {
+static size_t slot_byte_at(const kv_layer *s, bool is_key, size_t slot, size_t i) {
     size_t dim = (size_t)(is_key ? s->key_dim : s->value_dim), element = element_bytes(s);
-    if (s->format == KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
-    if (s->format == KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
+    if (s->format == RP_KV_INT8 && i >= dim) return dim * KV_BLOCK_SLOTS + 2 * slot + (i - dim); /* its scale */
+    if (s->format == RP_KV_INT8) return is_key ? (i / 2 * KV_BLOCK_SLOTS + slot) * 2 + i % 2 : (slot / 2 * dim + i) * 2 + slot % 2;
     return is_key ? (i / element * KV_BLOCK_SLOTS + slot) * element + i % element : slot * dim * element + i;
 }
 
@@ -58,9 +58,9 @@ static char *head_of(const kv_span *s, int32_t layer, int32_t block, int32_t hea
 }
 
 static void fill_slot(const kv_shape *shape, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
-    const kv_shape s = kv_shape_of_layer(shape, layer);
+    const kv_layer s = kv_shape_layer(shape, layer);
     uint64_t at = 0;
-    for (int32_t i = 0; i < 2 * s.n_kv_heads; i++) {
+    for (int32_t i = 0; i < 2 * s.n_heads; i++) {
         bool is_key = i % 2 == 0;
         char *head = head_of(span, layer, slot / KV_BLOCK_SLOTS, i / 2, is_key);
         for (size_t b = 0; b < slot_bytes(&s, is_key); b++)
@@ -82,7 +82,7 @@ static kv_span *make_span(kv_pool *pool, const record_plan *p) {
 }
 
 /* Junk in the unused slots of a head's keys or values. */
-static void fill_unused(const kv_shape *s, char *head, bool is_key, int32_t n_used, uint64_t junk) {
+static void fill_unused(const kv_layer *s, char *head, bool is_key, int32_t n_used, uint64_t junk) {
     for (int32_t slot = n_used; slot < KV_BLOCK_SLOTS; slot++)
         for (size_t b = 0; b < slot_bytes(s, is_key); b++)
             head[slot_byte_at(s, is_key, (size_t)slot, b)] = (char)forge_byte(junk, 0, (uint64_t)slot, b);
@@ -92,7 +92,7 @@ static void fill_all_unused(kv_span *s, uint64_t junk) {
     const kv_shape *shape = kv_span_shape(s);
     for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
         const int32_t l = i / shape->n_kv_heads, head = i % shape->n_kv_heads, n = kv_span_slots(s, l, head), b = n / KV_BLOCK_SLOTS;
-        const kv_shape of_layer = kv_shape_of_layer(shape, l);
+        const kv_layer of_layer = kv_shape_layer(shape, l);
         for (int is_key = 0; is_key < 2 && n % KV_BLOCK_SLOTS > 0; is_key++)
             fill_unused(&of_layer, head_of(s, l, b, head, is_key), is_key, n % KV_BLOCK_SLOTS, junk);
     }
@@ -189,7 +189,7 @@ record_cipher *forge_cipher(uint8_t byte) {
 }
 
 /* Is a used slot of head b that of a, an unused one zero? */
-static bool slot_is(const kv_shape *s, const char *a, const char *b, bool is_key, size_t slot, bool is_used) {
+static bool slot_is(const kv_layer *s, const char *a, const char *b, bool is_key, size_t slot, bool is_used) {
     for (size_t i = 0; i < slot_bytes(s, is_key); i++) {
         size_t at = slot_byte_at(s, is_key, slot, i);
         if (b[at] != (is_used ? a[at] : 0)) return false;
@@ -198,8 +198,8 @@ static bool slot_is(const kv_shape *s, const char *a, const char *b, bool is_key
 }
 
 static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span *b, int32_t layer, int32_t block, int32_t n_used) {
-    const kv_shape s = kv_shape_of_layer(shape, layer);
-    for (int32_t i = 0; i < 2 * s.n_kv_heads; i++) {
+    const kv_layer s = kv_shape_layer(shape, layer);
+    for (int32_t i = 0; i < 2 * s.n_heads; i++) {
         bool is_key = i % 2 == 0;
         const char *x = head_of(a, layer, block, i / 2, is_key), *y = head_of(b, layer, block, i / 2, is_key);
         for (size_t slot = 0; slot < KV_BLOCK_SLOTS; slot++)
@@ -210,24 +210,23 @@ static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span 
 
 /* A cell with its unused slots as zeros. */
 static void get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t head, uint8_t *out) {
-    kv_shape one = kv_shape_of_layer(kv_span_shape(s), layer);
+    const kv_layer one = kv_layer_cell(kv_span_layer(s, layer));
     const int32_t n_used = kv_span_slots(s, layer, head) - block * KV_BLOCK_SLOTS;
-    one.n_kv_heads = 1;
-    memcpy(out, kv_span_keys(s, layer, block, head), kv_shape_key_bytes(&one));
-    memcpy(out + kv_shape_key_bytes(&one), kv_span_values(s, layer, block, head), kv_shape_value_bytes(&one));
+    memcpy(out, kv_span_keys(s, layer, block, head), one.key_bytes);
+    memcpy(out + one.key_bytes, kv_span_values(s, layer, block, head), one.value_bytes);
     if (n_used < KV_BLOCK_SLOTS) kv_block_clear_slots(&one, out, n_used);
 }
 
 static bool cells_equal(const kv_span *a, const kv_span *b, int32_t layer, int32_t block, int32_t head) {
-    const kv_shape shape = kv_shape_of_layer(kv_span_shape(a), layer);
-    const size_t bytes = kv_shape_cell_bytes(&shape);
+    const kv_layer shape = kv_shape_layer(kv_span_shape(a), layer);
+    const size_t bytes = shape.cell_bytes;
     uint8_t *x = malloc(2 * bytes), *y = x + bytes;
     if (!x) die("no memory");
     get_cell(a, layer, block, head, x);
     get_cell(b, layer, block, head, y);
     bool same = memcmp(x, y, bytes) == 0;
-    memcpy(x, kv_span_keys(b, layer, block, head), kv_shape_key_bytes(&shape));
-    memcpy(x + kv_shape_key_bytes(&shape), kv_span_values(b, layer, block, head), kv_shape_value_bytes(&shape));
+    memcpy(x, kv_span_keys(b, layer, block, head), shape.key_bytes);
+    memcpy(x + shape.key_bytes, kv_span_values(b, layer, block, head), shape.value_bytes);
     same = same && memcmp(x, y, bytes) == 0; /* unused slots are zeros in the copy */
     free(x);
     return same;
@@ -343,12 +342,14 @@ static bool get_numbers(numbers *out, const uint8_t *bytes, size_t n) {
     const int32_t heads = field(private, 140), key_dim = field(private, 144), value_dim = field(private, 148), label = field(private, 152);
     const uint64_t format = number(private + 132, 1) & ~(uint64_t)RECORD_MIXES;
     k.shape = (kv_shape){.n_layers = k.n_layers, .n_kv_heads = heads, .key_dim = key_dim, .value_dim = value_dim};
-    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= KV_N_FORMATS) return false;
-    k.shape.format = (kv_format)format;
+    if (k.version < 1 || k.version > RECORD_FILE_VERSION || format >= RP_N_KV_FORMATS) return false;
+    k.shape.format = (rp_kv_format)format;
     if (k.n_layers < 1 || k.n_layers > RECORD_MAX_LAYERS || k.n_tokens < 0 || k.n_tokens > KV_SPAN_TOKENS || k.form.n_tokens < 1 ||
         k.form.n_tokens > KV_SPAN_TOKENS || heads < 1 || heads > 65536 || key_dim < 1 || key_dim > 65536 || value_dim < 1 || value_dim > 65536 ||
-        label < 0 || label > RECORD_MAX_LABEL || !kv_shape_is_supported(&k.shape))
+        label < 0 || label > RECORD_MAX_LABEL)
         return false;
+    const kv_layer first = kv_shape_layer_in(&k.shape, 0, k.shape.format);
+    if (!kv_layer_is_supported(&first)) return false;
     const bool is_reduced = field(private, 104) == RECORD_REDUCED;
     if (is_reduced && (int64_t)k.n_layers * heads > KV_REDUCED_MAX_HEADS) return false;
     if (is_reduced) k.form.n_kv_heads = heads;

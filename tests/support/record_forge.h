@@ -29,7 +29,7 @@ typedef struct record_plan {
     /* a part of a reduced run of n_slots tokens, of which each head has none, some, or all */
     bool is_reduced;
     int32_t part;
-    kv_format encoded; /* in this format, if it is encoded */
+    rp_kv_format encoded; /* in this format, if it is encoded */
 } record_plan;
 
 /* Ends the process if there is no memory or no folder. */

@@ -13,16 +13,15 @@ static void fill_bytes(tiny_random *r, void *bytes, size_t n) {
 }
 
 static void fill_cell(tiny_random *r, kv_span *s, int32_t layer, int32_t block, int32_t head) {
-    const kv_shape shape = kv_shape_of_layer(kv_span_shape(s), layer);
-    fill_bytes(r, kv_span_keys(s, layer, block, head), kv_shape_key_bytes(&shape));
-    fill_bytes(r, kv_span_values(s, layer, block, head), kv_shape_value_bytes(&shape));
+    const kv_layer shape = kv_shape_layer(kv_span_shape(s), layer);
+    fill_bytes(r, kv_span_keys(s, layer, block, head), shape.key_bytes);
+    fill_bytes(r, kv_span_values(s, layer, block, head), shape.value_bytes);
 }
 
 /* Unused slots of a cell as an encoder leaves them: zeros. */
 static void clear_cell(kv_span *s, int32_t layer, int32_t block, int32_t head, int32_t n_used) {
-    kv_shape one = kv_shape_of_layer(kv_span_shape(s), layer);
-    one.n_kv_heads = 1;
-    const size_t n_keys = kv_shape_key_bytes(&one), n_values = kv_shape_value_bytes(&one);
+    const kv_layer one = kv_layer_cell(kv_span_layer(s, layer));
+    const size_t n_keys = one.key_bytes, n_values = one.value_bytes;
     uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head), *cell = base_alloc(n_keys + n_values);
     if (!cell) must(RP_ERR_MEMORY, &(rp_error){.message = "a cell"});
     memcpy(cell, keys, n_keys);
@@ -46,7 +45,7 @@ void reduced_run_fill(tiny_random *r, kv_span *reduced) {
     }
 }
 
-void reduced_run_make(tiny_random *r, kv_pool *pool, kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
+void reduced_run_make(tiny_random *r, kv_pool *pool, rp_kv_format format, int32_t pos, int32_t n_tokens, kv_span *run[REDUCED_RUN_SPANS]) {
     const int32_t n_layers = kv_pool_shape(pool)->n_layers, n_kv_heads = kv_pool_shape(pool)->n_kv_heads;
     rp_error err = {0};
     for (int i = 0; i < REDUCED_RUN_SPANS; i++) {

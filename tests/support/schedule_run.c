@@ -694,6 +694,6 @@ void schedule_tally_print(const char *test, const schedule_tally *t) {
     printf("%s:", test);
     for (size_t i = 0; i < BASE_ARRAY_LEN(counts); i++) printf("%s %llu %s", i ? "," : "", (unsigned long long)counts[i].n, counts[i].name);
     printf("\n%s, rows of logits by KV format:", test);
-    for (int f = 0; f < RP_N_KV_FORMATS; f++) printf(" %s %llu", kv_format_name((kv_format)f), (unsigned long long)t->logits_in[f]);
+    for (int f = 0; f < RP_N_KV_FORMATS; f++) printf(" %s %llu", kv_format_name((rp_kv_format)f), (unsigned long long)t->logits_in[f]);
     printf("\n");
 }

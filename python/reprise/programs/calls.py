@@ -7,6 +7,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import _abi
 from . import naming, values
 from .items import Getter
 from .scope import Binding, Constant, Frame, Parameter, Scope
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES = {  # of module() and @program, with the values that are known here; an engine checks the rest
     "keep": re.compile(r"auto|\d+(\.\d+)?%"),
-    "kv": re.compile("f16|fp16|f32|fp8|int8|k8v4|kivi4|k4v2|kivi2"),
+    "kv": re.compile("|".join(_abi.KV_FORMATS)),
     "cache": re.compile("true|false"),
     "ttl": re.compile(r"[1-9]\d*[smhd]?"),
     "pin": re.compile("true|false"),

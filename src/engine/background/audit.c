@@ -18,7 +18,7 @@ struct audit_case {
     base_key begins;
     uint32_t tenant;
     bool judges_modules, judges_text; /* their KV format; */
-    kv_format modules, text;
+    rp_kv_format modules, text;
     bool compared;      /* its reuse */
     background_task in_f16; /* the twin to submit after the exact one */
     int32_t level, raised;
@@ -132,7 +132,7 @@ static bool is_automatic(const rp_job *c) { return c->moved.n > 0 && c->automati
 /* ---- choosing ---- */
 
 /* Of a key and a value together. */
-static int bits_of(kv_format f) { return kv_element_bits(kv_format_keys(f)) + kv_element_bits(kv_format_values(f)); }
+static int bits_of(rp_kv_format f) { return kv_element_bits(kv_format_keys(f)) + kv_element_bits(kv_format_values(f)); }
 
 /* The KV formats of a request that are to be judged. Text is judged by requests without modules in other small formats. */
 static void take_formats(audit_case *k, const rp_job *c) {
@@ -142,7 +142,7 @@ static void take_formats(audit_case *k, const rp_job *c) {
     k->judges_modules = false;
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         if (!p->items[i].is_view) continue;
-        const kv_format f = p->layout->segments[p->items[i].segment].format;
+        const rp_kv_format f = p->layout->segments[p->items[i].segment].format;
         if (!kv_format_is_small(f)) continue;
         mixes |= f != c->format;
         if (!k->judges_modules || bits_of(f) < bits_of(k->modules))
@@ -328,7 +328,7 @@ static void write_format_line(const audit_format *f, const char *about, audit_ve
 }
 
 /* f: the table's. Returns whether the format is no longer used. */
-static bool format_add(rp_engine *e, audit_format *f, kv_format format, const char *about, const audit_distance *d) {
+static bool format_add(rp_engine *e, audit_format *f, rp_kv_format format, const char *about, const audit_distance *d) {
     auditor *a = e->auditor;
     char line[LINE_BYTES];
     const audit_verdict v = audit_format_add(f, format, d, &a->bound);
@@ -418,7 +418,7 @@ static void meet_exact(rp_engine *e, void *user, int rc, const background_result
 /* The twin in f16: the same tokens. */
 static int make_f16(const background_task *twin, background_task *out) {
     const size_t bytes = (size_t)twin->n * sizeof(int32_t);
-    *out = (background_task){.salt = twin->salt, .format = KV_F16, .tokens = base_alloc(bytes), .positions = base_alloc(bytes), .n = twin->n};
+    *out = (background_task){.salt = twin->salt, .format = RP_KV_F16, .tokens = base_alloc(bytes), .positions = base_alloc(bytes), .n = twin->n};
     if (!out->tokens || !out->positions) {
         background_task_free(out);
         return RP_ERR_MEMORY;
@@ -500,7 +500,7 @@ int audit_open(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (!a) return base_fail_memory(err, sizeof(*a), "the auditor");
     a->every = o->audit_every;
     a->bound = (audit_bound){(double)o->max_divergence, o->audit_raises};
-    a->judges_formats = kv_pool_takes(e->pool, KV_F16);
+    a->judges_formats = kv_pool_takes(e->pool, RP_KV_F16);
     if (!a->judges_formats) base_log(BASE_LOG_WARN, "audit: KV in %s is not judged: a block cannot hold f16 of this model", kv_format_name(e->formats.text));
     a->written_us = base_clock_us();
     if ((rc = audit_open_parts(e, err))) return rc;

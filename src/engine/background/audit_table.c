@@ -193,7 +193,7 @@ audit_format *audit_table_format(audit_table *t, const audit_origin *o) {
     return &s->kv;
 }
 
-audit_verdict audit_format_add(audit_format *f, kv_format format, const audit_distance *d, const audit_bound *bound) {
+audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d, const audit_bound *bound) {
     f->format = format;
     add_figures(&f->figures, d);
     if (f->falls_back) return AUDIT_FINE; /* the request was planned before */

@@ -65,7 +65,7 @@ typedef struct audit_figures {
 
 /* A KV format of modules or of text, against f16. */
 typedef struct audit_format {
-    kv_format format; /* of the last sample; of modules in several: the smallest */
+    rp_kv_format format; /* of the last sample; of modules in several: the smallest */
     bool falls_back;  /* judged too inexact: f16 is used instead */
     bool exceeds;     /* over the bound, and logged */
     audit_figures figures;
@@ -125,7 +125,7 @@ void audit_table_free(audit_table *t);
 int audit_table_add(audit_table *t, const audit_origin *o, const audit_distance *d, const audit_bound *bound, audit_verdict *verdict,
                     const audit_schema **about);
 /* Adds a sample of a KV format. */
-audit_verdict audit_format_add(audit_format *f, kv_format format, const audit_distance *d, const audit_bound *bound);
+audit_verdict audit_format_add(audit_format *f, rp_kv_format format, const audit_distance *d, const audit_bound *bound);
 /* The formats of a schema's modules; NULL: no memory. Created if missing. */
 audit_format *audit_table_format(audit_table *t, const audit_origin *o);
 /* NULL: it has no samples, or none of this version. */

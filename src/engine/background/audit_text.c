@@ -224,9 +224,9 @@ static bool read_calls(audit_table *t, rest *line) {
 static bool read_format(audit_format *f, rest *line) {
     uint64_t format, falls_back;
     if (f->figures.samples > 0) return false;
-    if (!rest_take_number(line, &format) || format >= KV_N_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
+    if (!rest_take_number(line, &format) || format >= RP_N_KV_FORMATS || !rest_take_number(line, &falls_back) || falls_back > 1) return false;
     if (!take_figures(line, &f->figures) || f->figures.samples == 0) return false;
-    f->format = (kv_format)format;
+    f->format = (rp_kv_format)format;
     f->falls_back = falls_back;
     return true;
 }

@@ -57,7 +57,7 @@ void background_task_free(background_task *task) {
     task->pieces = NULL;
 }
 
-static kv_format item_format(const rp_job *c, int32_t item) {
+static rp_kv_format item_format(const rp_job *c, int32_t item) {
     const pml_item *i = &c->plan->items[item];
     return i->is_view && !c->exact ? c->plan->layout->segments[i->segment].format : c->format;
 }
@@ -149,7 +149,7 @@ bool background_make_room(rp_engine *e, int64_t blocks) {
 /* ---- pieces ---- */
 
 /* Tokens of an encoded format are computed in the format of text. */
-static kv_format piece_open_format(const rp_job *c, const background_piece *p) { return kv_format_is_encoded(p->format) ? c->format : p->format; }
+static rp_kv_format piece_open_format(const rp_job *c, const background_piece *p) { return kv_format_is_encoded(p->format) ? c->format : p->format; }
 
 /* The piece that has the next token. */
 static const background_piece *next_piece(const rp_job *c) {
@@ -178,7 +178,7 @@ static int64_t piece_blocks(const rp_job *c) {
 }
 
 /* A piece is complete: encodes its spans, and starts the next one. */
-static int end_piece(rp_engine *e, rp_job *c, kv_format format) {
+static int end_piece(rp_engine *e, rp_job *c, rp_kv_format format) {
     kv_context *context = &c->seq.context;
     int rc = RP_OK;
     kv_context_close(context);

@@ -54,12 +54,12 @@ typedef background_outcome (*background_advance_fn)(rp_engine *e, rp_job *c);
  * the prefill of a module, they attend to one another in the format that they are computed in. */
 typedef struct background_piece {
     int32_t end;
-    kv_format format;
+    rp_kv_format format;
 } background_piece;
 
 typedef struct background_task {
     base_key salt;               /* the tenant's (rp_job.salt): the task hits and inserts that tenant's entries */
-    kv_format format;            /* of its tokens; one that is not encoded */
+    rp_kv_format format;            /* of its tokens; one that is not encoded */
     background_piece *pieces;    /* [n_pieces], allocated with base_alloc, the last with end n: formats piece by piece instead, without the prefix cache; */
     int32_t n_pieces;            /* or none */
     int32_t *tokens, *positions; /* [n], by rising position; allocated with base_alloc */

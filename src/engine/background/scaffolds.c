@@ -18,7 +18,7 @@ typedef enum combination_state { KNOWN, PENDING, UNDER_WAY, ENCODED } combinatio
 
 struct combination {
     base_key key, salt;
-    kv_format format; /* of text, in the prompts that have it */
+    rp_kv_format format; /* of text, in the prompts that have it */
     combination_state state;
     double weight;    /* as of used_at */
     uint64_t used_at; /* scaffolds.n_prompts at that time */
@@ -96,7 +96,7 @@ void scaffold_swap(rp_job *c) {
 /* The last token of a prompt is always computed. */
 static int32_t scaffolds_needed(const rp_job *c, int32_t n_prompt) { return BASE_MIN(c->other.n_combined, n_prompt - 1); }
 
-static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, kv_format format, const int32_t *tokens, const int32_t *positions,
+static size_t scaffolds_reach(const rp_engine *e, const base_key *salt, rp_kv_format format, const int32_t *tokens, const int32_t *positions,
                               int32_t n) {
     span_root root = {.salt = *salt, .key = job_text_root(e, salt, format)};
     return span_tree_peek(e->tree, &root, tokens, positions, (size_t)n, NULL, NULL);

@@ -10,7 +10,7 @@ int64_t copied_spans_blocks(const rp_job *c, int64_t n_cells, int64_t n_spans) {
     int64_t most = kv_reduced_blocks(shape, c->format, n_cells, n_spans);
     for (size_t i = 0; i < c->plan->n_items && !c->exact; i++) {
         const pml_item *item = &c->plan->items[i];
-        const kv_format format = item->is_view ? c->plan->layout->segments[item->segment].format : c->format;
+        const rp_kv_format format = item->is_view ? c->plan->layout->segments[item->segment].format : c->format;
         if (!kv_format_is_encoded(format)) most = BASE_MAX(most, kv_reduced_blocks(shape, format, n_cells, n_spans));
     }
     return most;

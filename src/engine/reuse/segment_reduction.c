@@ -50,7 +50,7 @@ static const int32_t shares[] = SEGMENT_REDUCTION_SHARES;
 
 static bool is_auto(const segment_reduction *r) { return r->segment->keep == REDUCTION_AUTO; }
 
-kv_format segment_open_format(const rp_engine *e, const pml_segment *s) {
+rp_kv_format segment_open_format(const rp_engine *e, const pml_segment *s) {
     return kv_format_is_encoded(s->format) ? e->states.shape.format : s->format;
 }
 
@@ -174,7 +174,7 @@ void segment_reduction_free(segment_reduction *r) {
 }
 
 /* Upper bound of the blocks that a share of the slots of n tokens takes, in 1/1000: a head has a partly filled cell. */
-static int64_t most_reduced_blocks(const kv_pool *pool, kv_format format, int32_t n, int32_t permille) {
+static int64_t most_reduced_blocks(const kv_pool *pool, rp_kv_format format, int32_t n, int32_t permille) {
     const kv_shape *shape = kv_pool_shape(pool);
     const int64_t kept = ((int64_t)n * permille + 999) / 1000, most = (n + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
     const int64_t n_cells = (int64_t)shape->n_layers * shape->n_kv_heads * BASE_MIN(kept / KV_BLOCK_SLOTS + 1, most);
@@ -182,7 +182,7 @@ static int64_t most_reduced_blocks(const kv_pool *pool, kv_format format, int32_
 }
 
 int64_t segment_reduction_blocks(const rp_engine *e, const pml_segment *s) {
-    const kv_format open = segment_open_format(e, s);
+    const rp_kv_format open = segment_open_format(e, s);
     const int32_t most_repeated = MOST_ASKING + BASE_MIN(s->n_tokens, SEGMENT_REDUCTION_CHUNK);
     int64_t blocks = sequence_held_blocks(e->pool, open, s->n_tokens) + sequence_blocks_in(e->pool, open, most_repeated, 1, 0, true);
     const int32_t most = BASE_MIN(s->keep, REDUCTION_ALL); /* auto: of a candidate, and of the chosen share */

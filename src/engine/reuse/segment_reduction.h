@@ -35,7 +35,7 @@ typedef struct segment_reduction segment_reduction;
 int segment_reduction_new(segment_reduction **out, rp_engine *e, const pml_layout *l, const pml_segment *s, rp_error *err);
 void segment_reduction_free(segment_reduction *r); /* NULL is fine */
 /* In which a segment's tokens are computed: of an encoded format, in the engine's own. */
-kv_format segment_open_format(const rp_engine *e, const pml_segment *s);
+rp_kv_format segment_open_format(const rp_engine *e, const pml_segment *s);
 /* May a segment's reduction be tried: do its repetition and what asks for it probably fit into the context? */
 bool segment_reduction_fits(const rp_engine *e, const pml_segment *s);
 /* Are the segment's tokens computed again, instead of a view of its full spans? */

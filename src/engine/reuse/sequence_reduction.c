@@ -75,7 +75,7 @@ static int32_t most_runs(const rp_job *c) {
     for (size_t i = 0; i < p->n_items && !c->exact; i++) {
         const pml_item *item = &p->items[i];
         if (!item->is_view) continue;
-        const kv_format format = p->layout->segments[item->segment].format;
+        const rp_kv_format format = p->layout->segments[item->segment].format;
         n += !before || before->shift != item->shift || p->layout->segments[before->segment].format != format;
         before = item;
     }

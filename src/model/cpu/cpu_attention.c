@@ -46,7 +46,7 @@ typedef struct store_job {
 
 typedef void (*store_fn)(const float *x, int64_t dim, void *head, int slot);
 
-static store_fn key_store(const kernel_table *k, kv_format f) {
+static store_fn key_store(const kernel_table *k, rp_kv_format f) {
     switch (kv_format_keys(f)) {
     case KV_ELEMENT_F32: return k->store_key_f32;
     case KV_ELEMENT_FP8: return k->store_key_fp8;
@@ -55,7 +55,7 @@ static store_fn key_store(const kernel_table *k, kv_format f) {
     }
 }
 
-static store_fn value_store(const kernel_table *k, kv_format f) {
+static store_fn value_store(const kernel_table *k, rp_kv_format f) {
     switch (kv_format_values(f)) {
     case KV_ELEMENT_F32: return k->store_value_f32;
     case KV_ELEMENT_FP8: return k->store_value_fp8;
@@ -75,7 +75,7 @@ static void store_row(store_job *j, int64_t r) {
     bool halves = (b->model->arch->features & MODEL_ROPE_HALVES) != 0;
     if (layer->rope != MODEL_NO_ROPE)
         k->rope(keys, b->angles[layer->rope].rows + r * hp->rot_dim, hp->n_kv_heads, hp->key_dim, hp->rot_dim, halves, keys);
-    const kv_format format = kv_span_layer_format(row->span, layer->states);
+    const rp_kv_format format = kv_span_layer_format(row->span, layer->states);
     const store_fn store_key = key_store(k, format), store_value = value_store(k, format);
     const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
     BASE_DCHECK(!kv_format_is_encoded(format));
@@ -220,7 +220,7 @@ static void join_visit(const tile *t, visit *v, const tile_part *part, size_t i)
     if (!v->span) {
         v->span = view->span;
         v->next = i + 1 < part->context->n_views ? view[1].span : NULL;
-        const kv_format format = kv_span_layer_format(view->span, t->j->layer->states);
+        const rp_kv_format format = kv_span_layer_format(view->span, t->j->layer->states);
         v->keys = kv_format_keys(format);
         v->values = kv_format_values(format);
         v->first = v->end = part->first;

@@ -13,8 +13,8 @@ typedef struct deviate_job {
 } deviate_job;
 
 /* Rounds an element as the format of the cached one does. scale: of int8, from all elements of the head. */
-static float rounded_element(const kv_shape *shape, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
-    const kv_element e = kv_format_side(shape->format, is_key);
+static float rounded_element(const kv_layer *l, const void *head, bool is_key, int slot, int64_t d, float x, float scale) {
+    const kv_element e = kv_format_side(l->format, is_key);
     const int bits = kv_element_bits(e);
     switch (e) {
     case KV_ELEMENT_F32: return x;
@@ -24,17 +24,17 @@ static float rounded_element(const kv_shape *shape, const void *head, bool is_ke
     case KV_ELEMENT_4BIT:
     case KV_ELEMENT_2BIT: break;
     }
-    return is_key ? kernel_bits_round_key(head, bits, shape->key_dim, d, x) : kernel_bits_round_value(head, bits, shape->value_dim, slot, x);
+    return is_key ? kernel_bits_round_key(head, bits, l->key_dim, d, x) : kernel_bits_round_value(head, bits, l->value_dim, slot, x);
 }
 
 /* Sum over the elements of a head, as stored. */
-static double squared_difference(const kv_shape *shape, const float *x, const void *head, bool is_key, int slot) {
-    const int64_t dim = is_key ? shape->key_dim : shape->value_dim;
-    const kv_element e = kv_format_side(shape->format, is_key);
+static double squared_difference(const kv_layer *l, const float *x, const void *head, bool is_key, int slot) {
+    const int64_t dim = is_key ? l->key_dim : l->value_dim;
+    const kv_element e = kv_format_side(l->format, is_key);
     const float scale = kernel_int8_scale(x, dim);
     double sum = 0;
     for (int64_t i = 0; i < dim; i++) {
-        double d = (double)rounded_element(shape, head, is_key, slot, i, x[i], scale) - (double)cpu_stored_element(e, head, is_key, dim, slot, i);
+        double d = (double)rounded_element(l, head, is_key, slot, i, x[i], scale) - (double)cpu_stored_element(e, head, is_key, dim, slot, i);
         sum += d * d;
     }
     return sum;
@@ -58,18 +58,18 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     float *keys = cpu_row_at(j->keys, r);
     const float *values = cpu_row_of(j->values, r);
     const int32_t layer = b->model->layers[j->layer].states, block = row->slot / KV_BLOCK_SLOTS;
-    const kv_shape shape = kv_shape_in(&b->shape, kv_span_layer_format(row->span, layer));
+    const kv_layer *l = kv_span_layer(row->span, layer);
     int slot = row->slot % KV_BLOCK_SLOTS;
     double sum = 0;
     BASE_ASSERT(!kv_span_is_scattered(row->span));
     rotate_keys(j, row, keys, angles);
-    const int64_t size = kv_format_keys(shape.format) == KV_ELEMENT_INT8 ? kernel_hadamard_size(hp->key_dim) : 1;
+    const int64_t size = kv_format_keys(l->format) == KV_ELEMENT_INT8 ? kernel_hadamard_size(hp->key_dim) : 1;
     kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, size); /* of size 1: unchanged */
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(&shape, keys + (int64_t)h * hp->key_dim, kv_span_keys(row->span, layer, block, h), true, slot);
+        sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, kv_span_keys(row->span, layer, block, h), true, slot);
     sum /= (double)size;
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(&shape, values + (int64_t)h * hp->value_dim, kv_span_values(row->span, layer, block, h), false, slot);
+        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, kv_span_values(row->span, layer, block, h), false, slot);
     j->deviations[r] = (float)sum;
 }
 

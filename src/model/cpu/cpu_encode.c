@@ -23,9 +23,9 @@ float cpu_stored_element(kv_element e, const void *head, bool is_key, int64_t di
     return is_key ? kernel_bits_key(head, bits, dim, slot, d) : kernel_bits_value(head, bits, dim, slot, d);
 }
 
-void cpu_elements(const kv_shape *shape, const void *head, bool is_key, int slot, float *out) {
-    const int64_t dim = is_key ? shape->key_dim : shape->value_dim, size = kernel_hadamard_size(dim);
-    const kv_element e = kv_format_side(shape->format, is_key);
+void cpu_elements(const kv_layer *l, const void *head, bool is_key, int slot, float *out) {
+    const int64_t dim = is_key ? l->key_dim : l->value_dim, size = kernel_hadamard_size(dim);
+    const kv_element e = kv_format_side(l->format, is_key);
     const bool is_transformed = is_key && e == KV_ELEMENT_INT8;
     for (int64_t d = 0; d < dim; d++) out[d] = cpu_stored_element(e, head, is_key, dim, slot, d);
     if (!is_transformed) return;
@@ -41,16 +41,16 @@ typedef struct encode_job {
 
 static int64_t slots_floats(const kv_shape *s) { return (int64_t)KV_BLOCK_SLOTS * BASE_MAX(s->key_dim, s->value_dim); }
 
-void cpu_encode_head(const kernel_table *k, const kv_shape *from_shape, const void *from, bool is_key, int n, float *x, const kv_shape *to_shape,
+void cpu_encode_head(const kernel_table *k, const kv_layer *from_layer, const void *from, bool is_key, int n, float *x, const kv_layer *to_layer,
                      void *to) {
-    const int64_t dim = is_key ? to_shape->key_dim : to_shape->value_dim;
-    const kv_element e = kv_format_side(to_shape->format, is_key);
+    const int64_t dim = is_key ? to_layer->key_dim : to_layer->value_dim;
+    const kv_element e = kv_format_side(to_layer->format, is_key);
     const bool is_int8 = e == KV_ELEMENT_INT8;
-    if (e == kv_format_side(from_shape->format, is_key)) { /* not rounded again */
-        memcpy(to, from, is_key ? kv_shape_key_bytes(to_shape) : kv_shape_value_bytes(to_shape));
+    if (e == kv_format_side(from_layer->format, is_key)) { /* not rounded again */
+        memcpy(to, from, is_key ? to_layer->key_bytes : to_layer->value_bytes);
         return;
     }
-    for (int slot = 0; slot < n; slot++) cpu_elements(from_shape, from, is_key, slot, x + slot * dim);
+    for (int slot = 0; slot < n; slot++) cpu_elements(from_layer, from, is_key, slot, x + slot * dim);
     if (kv_element_is_encoded(e)) (is_key ? kernel_encode_keys : kernel_encode_values)(kv_element_bits(e), x, n, dim, to);
     if (is_int8 && is_key) kernel_hadamard(x, n * dim, kernel_hadamard_size(dim));
     for (int slot = 0; slot < n && is_int8; slot++) (is_key ? k->store_key_int8 : k->store_value_int8)(x + slot * dim, dim, to, slot);
@@ -66,10 +66,9 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
         const int32_t head = (int32_t)(i % n_heads), block = (int32_t)(i / n_heads % n_blocks), layer = (int32_t)(i / n_heads / n_blocks);
         const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
-        const kv_shape from = kv_shape_in(&j->b->shape, kv_span_layer_format(j->from, layer));
-        const kv_shape to = kv_shape_in(&j->b->shape, kv_span_layer_format(j->to, layer));
-        cpu_encode_head(k, &from, kv_span_keys(j->from, layer, block, head), true, n, x, &to, kv_span_keys(j->to, layer, block, head));
-        cpu_encode_head(k, &from, kv_span_values(j->from, layer, block, head), false, n, x, &to, kv_span_values(j->to, layer, block, head));
+        const kv_layer *from = kv_span_layer(j->from, layer), *to = kv_span_layer(j->to, layer);
+        cpu_encode_head(k, from, kv_span_keys(j->from, layer, block, head), true, n, x, to, kv_span_keys(j->to, layer, block, head));
+        cpu_encode_head(k, from, kv_span_values(j->from, layer, block, head), false, n, x, to, kv_span_values(j->to, layer, block, head));
     }
 }
 
@@ -98,14 +97,14 @@ void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, b
     for (int64_t slot = begin; slot < end; slot++) {
         const kv_span *s = run[slot / KV_SPAN_TOKENS];
         const int32_t block = (int32_t)(slot % KV_SPAN_TOKENS) / KV_BLOCK_SLOTS;
-        const kv_shape shape = kv_shape_of_layer(kv_span_shape(s), layer);
-        const int64_t dim = is_key ? shape.key_dim : shape.value_dim;
+        const kv_layer *l = kv_span_layer(s, layer);
+        const int64_t dim = is_key ? l->key_dim : l->value_dim;
         if (!kv_span_has(s, layer, block)) {
             memset(to + slot * dim, 0, sizeof(*to) * (size_t)dim);
             continue;
         }
         const void *head = (is_key ? kv_span_keys : kv_span_values)(s, layer, block, kv_head);
-        cpu_elements(&shape, head, is_key, (int)(slot % KV_BLOCK_SLOTS), to + slot * dim);
+        cpu_elements(l, head, is_key, (int)(slot % KV_BLOCK_SLOTS), to + slot * dim);
     }
 }
 

@@ -71,7 +71,7 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
     (void)values;
     for (int32_t r = 0; r < b->step->n_rows; r++) {
         const model_row *row = &b->step->rows[r];
-        const kv_format format = kv_span_layer_format(row->span, layer);
+        const rp_kv_format format = kv_span_layer_format(row->span, layer);
         const int32_t block = row->slot / KV_BLOCK_SLOTS, slot = row->slot % KV_BLOCK_SLOTS;
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
@@ -84,12 +84,12 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
 static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err) {
     const mock_backend *b = mock(self);
     const int n_slots = kv_span_slots(from, 0, 0);
-    const kv_shape a = kv_shape_of_layer(kv_span_shape(from), 0), z = kv_shape_of_layer(kv_span_shape(to), 0);
+    const kv_layer *a = kv_span_layer(from, 0), *z = kv_span_layer(to, 0);
     (void)err;
     for (int32_t block = 0; block * KV_BLOCK_SLOTS < n_slots; block++) {
         const int n = BASE_MIN(n_slots - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
-        cpu_encode_head(&b->kernels, &a, kv_span_keys(from, 0, block, 0), true, n, b->slots, &z, kv_span_keys(to, 0, block, 0));
-        cpu_encode_head(&b->kernels, &a, kv_span_values(from, 0, block, 0), false, n, b->slots, &z, kv_span_values(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, kv_span_keys(from, 0, block, 0), true, n, b->slots, z, kv_span_keys(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, kv_span_values(from, 0, block, 0), false, n, b->slots, z, kv_span_values(to, 0, block, 0));
     }
     return RP_OK;
 }
@@ -128,7 +128,7 @@ static uint64_t hash_slot(const seen_block *s, int slot) {
 }
 
 static uint64_t sum_block(const kv_view *v, int32_t block, uint64_t visible) {
-    const kv_format format = kv_span_layer_format(v->span, 0);
+    const rp_kv_format format = kv_span_layer_format(v->span, 0);
     const int32_t *positions = kv_span_positions(v->span, 0, 0);
     const seen_block s = {.keys = kv_span_keys(v->span, 0, block, 0),
                           .values = kv_span_values(v->span, 0, block, 0),

@@ -154,7 +154,7 @@ static void lint_measure(lint *x) {
 
 /* "48.0 KiB" of n slots in all layers. */
 static const char *slot_bytes(const lint *x, int32_t n, char out[32]) {
-    kv_shape shape = model_kv_shape(x->l->model, KV_F16);
+    kv_shape shape = model_kv_shape(x->l->model, RP_KV_F16);
     double bytes = (double)kv_shape_token_bytes(&shape) * n;
     if (bytes < 1 << 20) snprintf(out, 32, "%.1f KiB", bytes / 1024);
     else snprintf(out, 32, "%.1f MiB", bytes / (1 << 20));

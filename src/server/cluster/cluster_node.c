@@ -115,11 +115,6 @@ static void *node_main(void *arg) {
 
 /* ---- life ---- */
 
-static const char *format_name(rp_kv_format format) {
-    static const char *const names[] = {"f16", "f32", "int8", "k8v4", "kivi4", "k4v2", "kivi2", "fp8"};
-    return (size_t)format < BASE_ARRAY_LEN(names) ? names[format] : "?";
-}
-
 static int take_name(cluster_node *n, const char *name, rp_error *err) {
     const server_listeners *l = &n->server->listeners;
     const char *address = l->items[l->n - 1].address; /* the cluster's is the last one */
@@ -162,7 +157,7 @@ int cluster_node_ready(cluster_node *n, const server_model *m, rp_error *err) {
     rp_engine_store_stats(m->engine, &t);
     snprintf(h->identity, sizeof(h->identity), "%s", rp_engine_identity(m->engine));
     snprintf(h->model, sizeof(h->model), "%.*s", (int)sizeof(h->model) - 1, info.name);
-    snprintf(h->kv_format, sizeof(h->kv_format), "%.*s", (int)sizeof(h->kv_format) - 1, format_name(e.kv_format));
+    snprintf(h->kv_format, sizeof(h->kv_format), "%.*s", (int)sizeof(h->kv_format) - 1, rp_kv_format_name((int32_t)e.kv_format));
     snprintf(h->weights, sizeof(h->weights), "%.*s", (int)sizeof(h->weights) - 1, info.weights);
     h->n_ctx = e.n_ctx;
     h->max_sequences = e.max_sequences;

@@ -90,12 +90,7 @@ static bool parse_bytes(const char *text, uint64_t *out) {
 }
 
 static bool parse_kv_format(const char *text, const char **out) {
-#define X(name) name,
-    static const char *const names[] = {RP_KV_FORMAT_NAMES(X)};
-#undef X
-    *out = NULL;
-    for (size_t i = 0; i < BASE_ARRAY_LEN(names); i++)
-        if (strcmp(text, names[i]) == 0) *out = names[i];
+    for (int32_t i = 0; (*out = rp_kv_format_name(i)) != NULL && strcmp(text, *out) != 0;) i++;
     return *out != NULL;
 }
 
@@ -121,7 +116,7 @@ static const char *parse_word(server_key *k, char *word) {
     if (strcmp(word, "running") == 0) return api_keys_parse_count(value, &k->max_running) ? NULL : "running is a number from 1 to 65536";
     if (strcmp(word, "ram") == 0) return parse_bytes(value, &k->quota.kv_bytes) ? NULL : bytes;
     if (strcmp(word, "disk") == 0) return parse_bytes(value, &k->quota.store_bytes) ? NULL : bytes;
-    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is f16, f32, fp8, int8, k8v4, kivi4, k4v2 or kivi2";
+    if (strcmp(word, "kv") == 0) return parse_kv_format(value, &k->kv_format) ? NULL : "kv is one of" RP_KV_FORMAT_NAMES;
     if (strcmp(word, "reuse") == 0) return parse_reuse(value, &k->reuse) ? NULL : "reuse is on or modular";
     if (strcmp(word, "auto") == 0) return parse_auto(value, &k->auto_reuse) ? NULL : "auto is off, ask or on";
     if (strcmp(word, "tenant") != 0) return "unknown name: use tenant, rights, running, ram, disk, kv, reuse or auto";

@@ -15,15 +15,9 @@
 
 /* ---- the engine ---- */
 
-static const char *const format_names[] = {
-#define X(name) name,
-    RP_KV_FORMAT_NAMES(X)
-#undef X
-};
-
 static rp_kv_format format_of(const char *name) {
-    for (size_t i = 0; i < BASE_ARRAY_LEN(format_names); i++)
-        if (strcmp(name, format_names[i]) == 0) return (rp_kv_format)i;
+    for (int32_t i = 0; i < RP_N_KV_FORMATS; i++)
+        if (strcmp(name, rp_kv_format_name(i)) == 0) return (rp_kv_format)i;
     return RP_KV_F16;
 }
 

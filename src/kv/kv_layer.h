@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv_layer.h: one layer of the KV cache, as a row of numbers, and the bytes of its blocks of 64 token slots.
+ *
+ * One block, element type by the format (docs/format.md has the same order on disk):
+ *
+ *     keys    [kv head][key dimension][64 slots]      slots fastest: 64 scores at a time, no horizontal sums
+ *     values  [kv head][64 slots][value dimension]
+ *
+ * fp8 has one byte an element (e4m3). int8 has pairs of dimensions or slots side by side, and a scale for each slot of
+ * a head (kernels.h):
+ *
+ *     keys    [kv head]{ [key dimension / 2][64 slots][2], bf16 scale[64] }   after a Hadamard transform
+ *     values  [kv head]{ [32][value dimension][2], bf16 scale[64] }
+ *
+ * A *cell* is the keys and values of one head in 64 slots.
+ */
+#ifndef KV_LAYER_H
+#define KV_LAYER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kv/kv_format.h"
+
+#define KV_BLOCK_SLOTS 64
+
+typedef struct kv_layer {
+    int32_t n_heads, key_dim, value_dim; /* KV heads */
+    int32_t window;                      /* a token attends to tokens less than this before it; 0: to all */
+    rp_kv_format format;
+    size_t key_bytes, value_bytes;  /* of one head in a block */
+    size_t cell_bytes, block_bytes; /* keys and values of one head in a block, of all heads */
+} kv_layer;
+
+/* n_heads, key_dim, value_dim, window and format with the sizes that follow from them. */
+kv_layer kv_layer_make(int32_t n_heads, int32_t key_dim, int32_t value_dim, int32_t window, rp_kv_format format);
+/* One head: its blocks are cells. */
+static inline kv_layer kv_layer_cell(const kv_layer *l) { return kv_layer_make(1, l->key_dim, l->value_dim, l->window, l->format); }
+/* Does the format support the dimensions? Integers: an even number of dimensions, at most KV_INT_MAX_DIM. */
+bool kv_layer_is_supported(const kv_layer *l);
+#define KV_INT_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
+
+/* One head's keys or values in a block. */
+static inline void *kv_block_keys(const kv_layer *l, void *block, int32_t kv_head) { return (char *)block + (size_t)kv_head * l->key_bytes; }
+static inline void *kv_block_values(const kv_layer *l, void *block, int32_t kv_head) {
+    return (char *)block + (size_t)l->n_heads * l->key_bytes + (size_t)kv_head * l->value_bytes;
+}
+
+/* Sets slots [from, 64), which are not used, to zero bytes. */
+void kv_block_clear_slots(const kv_layer *l, void *block, int from);
+/* Bytes of a block's first n slots (1 to 64) without the others: as in the block, but rows of slots end after slot n - 1;
+ * a byte that holds two slots or more stays as long as one of them is used. */
+size_t kv_block_used_bytes(const kv_layer *l, int n);
+/* Moves those bytes, in place, to the beginning of the block; returns their number. And back: all other bytes are zeros
+ * then. Slots that are not used must be zeros (kv_block_clear_slots). */
+size_t kv_block_pack(const kv_layer *l, void *block, int n);
+void kv_block_unpack(const kv_layer *l, void *block, int n);
+/* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
+bool kv_block_same_slot(const kv_layer *l, const void *a, int slot_a, const void *b, int slot_b);
+
+/* Copies a slot of a head's keys or values to a slot of another, byte by byte. Not of encoded elements. */
+void kv_copy_slot(const kv_layer *l, bool is_key, const void *from, int slot_from, void *to, int slot_to);
+
+#endif
