@@ -54,7 +54,7 @@ static void check_same(const tool_finder *a, const tool_finder *b) {
 
 /* Arguments that the finder writes itself are JSON, whatever the answer is, as far as it is UTF-8. */
 static void check_written(const tool_item *item) {
-    json_t *text = server_json_text(item->text.data, item->text.len);
+    json_t *text = base_json_string(item->text.data, item->text.len);
     const bool is_utf8 = json_string_length(text) == item->text.len && memcmp(json_string_value(text), item->text.data, item->text.len) == 0;
     json_t *root = json_loadb(item->text.data, item->text.len, JSON_ALLOW_NUL, NULL);
     check(!is_utf8 || json_is_object(root));

@@ -209,7 +209,7 @@ void gemini_parse_format(generation *gen, const server_fields *config) {
 json_t *gemini_part_of(const server_choice *c, const tool_item *item) {
     char id[TOOL_CALL_ID_BYTES];
     json_t *args = item->tool ? tool_item_arguments(item) : NULL;
-    json_t *text = item->tool ? NULL : server_json_text(item->text.data, item->text.len);
+    json_t *text = item->tool ? NULL : base_json_string(item->text.data, item->text.len);
     if (item->is_reasoning) return json_pack("{s:o, s:b}", "text", text, "thought", 1);
     if (!item->tool) return json_pack("{s:o}", "text", text);
     if (!args) return json_pack("{s:o}", "text", tool_item_source(item));

@@ -282,13 +282,13 @@ static json_t *piece_logprobs(const server_request *x, const server_piece *piece
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {.content = server_json_text(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
+    const ollama_answer answer = {.content = base_json_string(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 
 static int ollama_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {json_string(""), server_json_text(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
+    const ollama_answer answer = {json_string(""), base_json_string(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 

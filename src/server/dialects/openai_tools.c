@@ -236,7 +236,7 @@ void openai_parse_calls(generation *gen, const server_fields *message) {
 json_t *openai_freeform_input(const tool_item *item) {
     json_t *object = tool_item_arguments(item);
     json_t *input = json_object_get(object, SERVER_FREEFORM_INPUT);
-    json_t *text = json_is_string(input) ? json_incref(input) : server_json_text(item->text.data, item->text.len);
+    json_t *text = json_is_string(input) ? json_incref(input) : base_json_string(item->text.data, item->text.len);
     json_decref(object);
     return text;
 }
@@ -248,7 +248,7 @@ static json_t *call_of(const server_request *x, const server_choice *c, const to
         return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name, "input",
                          openai_freeform_input(item));
     return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", item->tool->name, "arguments",
-                     server_json_text(item->text.data, item->text.len));
+                     base_json_string(item->text.data, item->text.len));
 }
 
 json_t *openai_message(const server_request *x, const server_choice *c) {
@@ -280,5 +280,5 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
     if (event == TOOL_BEGIN)
         return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "function",
                          "function", "name", item->tool->name, "arguments", "");
-    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments", server_json_text(bytes, n));
+    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments", base_json_string(bytes, n));
 }

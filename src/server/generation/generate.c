@@ -171,13 +171,13 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
 static json_t *text_of_finder(const server_choice *c, bool reasoning) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *value = NULL;
-    if (tool_finder_text(&c->finder, reasoning, &text) == 0) value = server_json_text(text.data, text.len);
+    if (tool_finder_text(&c->finder, reasoning, &text) == 0) value = base_json_string(text.data, text.len);
     base_buffer_free(&text);
     return value;
 }
 
 json_t *generate_text(const server_choice *c) {
-    return generate_is_parsed(c) ? text_of_finder(c, false) : server_json_text(c->result->text, strlen(c->result->text));
+    return generate_is_parsed(c) ? text_of_finder(c, false) : base_json_string(c->result->text, strlen(c->result->text));
 }
 
 json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }

@@ -7,7 +7,7 @@
 
 #include "base/json_read.h"
 #include "base/memory.h"
-#include "server/generation/regex.h"
+#include "structured/regex.h"
 
 /* One form was found. */
 static void guided_take(generation *gen, const server_fields *f, const char *full) {

@@ -6,7 +6,7 @@
 #define SERVER_GUIDED_H
 
 #include "server/generation/generation.h"
-#include "server/generation/json_grammar.h"
+#include "structured/json_grammar.h"
 
 #define SERVER_MAX_CHOICE_BYTES ((size_t)64 << 10) /* of all texts of guided_choice */
 

@@ -457,7 +457,7 @@ json_t *tool_item_source(const tool_item *item) {
     base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES + TOOL_CALLS_HEAD_BYTES);
     int rc = base_buffer_printf(&text, "<tool_call>\n{\"name\": \"%s\", \"arguments\": ", item->tool->name);
     if (!rc) rc = base_buffer_append(&text, item->text.data, item->text.len);
-    json_t *value = rc ? NULL : server_json_text(text.data, text.len);
+    json_t *value = rc ? NULL : base_json_string(text.data, text.len);
     base_buffer_free(&text);
     return value;
 }

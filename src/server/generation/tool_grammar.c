@@ -9,9 +9,9 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "server/generation/guided.h"
-#include "server/generation/json_grammar.h"
-#include "server/generation/json_schema.h"
-#include "server/generation/json_schema_check.h"
+#include "structured/json_grammar.h"
+#include "structured/json_schema.h"
+#include "structured/json_schema_check.h"
 #include "server/generation/tool_heads.h"
 #include "server/generation/tool_values.h"
 
@@ -51,6 +51,13 @@ static void put_text(writer *w, base_buffer *b, const char *text) {
         text += n;
         if (*text) put(w, b, *text++ == '\n' ? "gap " : "sp ");
     }
+}
+
+static void add_schema(writer *w, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES]) {
+    rp_error err = {0};
+    if (w->p->kind) return;
+    json_grammar_add(w->g, schema, place, strict, rule, &err);
+    server_fail_structured(w->p, &err);
 }
 
 static base_buffer *rules(const writer *w) { return json_grammar_text(w->g); }
@@ -106,7 +113,7 @@ static bool is_any_object(writer *w, const server_tool *t) {
 
 static void put_json_arguments(writer *w, base_buffer *b, const server_tool *t) {
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
-    if (t->schema && !is_any_object(w, t)) json_grammar_add(w->g, t->schema, t->place, t->strict, rule, w->p);
+    if (t->schema && !is_any_object(w, t)) add_schema(w, t->schema, t->place, t->strict, rule);
     put(w, b, t->schema ? rule : "\"{}\"");
     put(w, b, " ");
 }
@@ -206,7 +213,7 @@ static void put_value(writer *w, base_buffer *b, const server_tool *t, const cha
     json_t *own = schema_of_property(t->schema, property);
     if (!own) server_fail_memory(w->p);
     else if (listed) put_listed(w, b, t, place, own, listed);
-    else json_grammar_add(w->g, own, place, t->strict, rule, w->p);
+    else add_schema(w, own, place, t->strict, rule);
     json_decref(own);
     if (listed || w->p->kind) return;
     put_line(w, b, false);
@@ -316,7 +323,7 @@ static void put_answer(writer *w) {
     const tool_family *family = tool_convention_family(&w->gen->convention);
     char rule[JSON_GRAMMAR_RULE_BYTES] = "object";
     const bool is_text = guided_is_text(w->gen);
-    if (w->gen->answer_schema && !is_text) json_grammar_add(w->g, w->gen->answer_schema, w->gen->answer_place, true, rule, w->p);
+    if (w->gen->answer_schema && !is_text) add_schema(w, w->gen->answer_schema, w->gen->answer_place, true, rule);
     put(w, rules(w), "answer ::= ");
     put_text(w, rules(w), family->answer_open);
     put(w, rules(w), is_text ? "(" : rule);

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/generation/json_conditions.h"
-#include "server/generation/json_grammar_internal.h"
-#include "server/generation/json_schema.h"
-#include "server/generation/json_schema_check.h"
+#include "structured/json_conditions.h"
+#include "structured/json_grammar_internal.h"
+#include "structured/json_schema.h"
+#include "structured/json_schema_check.h"
 
 #define NONE JSON_GRAMMAR_NONE
 
@@ -23,7 +23,16 @@ static void json_grammar_visit(json_grammar *g, const json_t *schema, base_buffe
 /* ---- types ---- */
 
 static const char *const types[] = {"object", "array", "string", "integer", "number", "boolean", "null"};
-enum { OBJECT, ARRAY, STRING, INTEGER, NUMBER, BOOLEAN, NULL_TYPE, N_TYPES };
+enum {
+    OBJECT,
+    ARRAY,
+    STRING,
+    INTEGER,
+    NUMBER,
+    BOOLEAN,
+    NULL_TYPE,
+    N_TYPES,
+};
 
 /* Names may be upper-case, as Gemini's are. NONE: unknown. */
 static int json_grammar_type_of(const char *name) {
@@ -50,12 +59,29 @@ static int guessed_type(const json_t *schema) {
     static const struct {
         const char *name;
         int type;
-    } signs[] = {{"properties", OBJECT},   {"required", OBJECT},   {"additionalProperties", OBJECT},    {"items", ARRAY},
-                 {"prefixItems", ARRAY},   {"minItems", ARRAY},    {"maxItems", ARRAY},                 {"minLength", STRING},
-                 {"maxLength", STRING},    {"pattern", STRING},    {"patternProperties", OBJECT},       {"propertyNames", OBJECT},
-                 {"minProperties", OBJECT}, {"maxProperties", OBJECT}, {"uniqueItems", ARRAY},      {"contains", ARRAY},
-                 {"multipleOf", NUMBER},      {"minimum", NUMBER},    {"maximum", NUMBER},                 {"exclusiveMinimum", NUMBER},
-                 {"exclusiveMaximum", NUMBER}};
+    } signs[] = {
+        {"properties", OBJECT},
+        {"required", OBJECT},
+        {"additionalProperties", OBJECT},
+        {"items", ARRAY},
+        {"prefixItems", ARRAY},
+        {"minItems", ARRAY},
+        {"maxItems", ARRAY},
+        {"minLength", STRING},
+        {"maxLength", STRING},
+        {"pattern", STRING},
+        {"patternProperties", OBJECT},
+        {"propertyNames", OBJECT},
+        {"minProperties", OBJECT},
+        {"maxProperties", OBJECT},
+        {"uniqueItems", ARRAY},
+        {"contains", ARRAY},
+        {"multipleOf", NUMBER},
+        {"minimum", NUMBER},
+        {"maximum", NUMBER},
+        {"exclusiveMinimum", NUMBER},
+        {"exclusiveMaximum", NUMBER},
+    };
     for (size_t i = 0; i < BASE_ARRAY_LEN(signs); i++)
         if (json_object_get(schema, signs[i].name)) return signs[i].type;
     return NONE;
@@ -104,12 +130,13 @@ static void put_values(json_grammar *g, const json_t *schema, base_buffer *out) 
     size_t used = 0;
     bool unknown = false;
     if (!fixed && n == 0) json_grammar_wrong(g, name, "an array of values");
-    if (!rest) server_fail_memory(g->problem);
+    if (!rest) structured_fail_memory(g->error);
     json_object_del(rest, name);
     json_grammar_put(g, out, " (");
     for (size_t i = 0; i < n && !json_grammar_failed(g); i++) {
         const json_t *value = fixed ? fixed : json_array_get(values, i);
-        const json_schema_verdict verdict = json_schema_constrains(rest, NULL) ? json_schema_check(g->document, rest, value, &g->check_steps) : JSON_SCHEMA_FITS;
+        const json_schema_verdict verdict =
+            json_schema_constrains(rest, NULL) ? json_schema_check(g->document, rest, value, &g->check_steps) : JSON_SCHEMA_FITS;
         if (verdict == JSON_SCHEMA_MISFIT) continue;
         unknown |= verdict == JSON_SCHEMA_UNKNOWN;
         if (used++ > 0) json_grammar_put(g, out, " |");
@@ -205,8 +232,9 @@ static bool is_never(json_grammar *g, const json_t *schema, int depth) {
     g->n_never++;
     if (json_is_true(not ) || (json_is_object(not ) && json_object_size(not ) == 0)) return true;
     if (json_is_string(ref) && is_never(g, json_schema_resolve(g->document, json_string_value(ref)), depth + 1)) return true;
-    return lists_never(g, schema) || any_never(g, json_object_get(schema, "allOf"), depth + 1) || all_never(g, json_object_get(schema, "anyOf"), depth + 1) ||
-           all_never(g, json_object_get(schema, "oneOf"), depth + 1) || needs_never(g, schema, depth + 1);
+    return lists_never(g, schema) || any_never(g, json_object_get(schema, "allOf"), depth + 1) ||
+           all_never(g, json_object_get(schema, "anyOf"), depth + 1) || all_never(g, json_object_get(schema, "oneOf"), depth + 1) ||
+           needs_never(g, schema, depth + 1);
 }
 
 bool json_grammar_is_never(json_grammar *g, const json_t *schema) { return is_never(g, schema, 0); }
@@ -303,7 +331,7 @@ static const json_t *add_conditional(json_grammar *g, const json_t *all, json_t 
     }
     if (!both || json_array_size(list) == 0) return both;
     json_t *copy = json_copy((json_t *)both);
-    if (copy && json_object_set(copy, "allOf", list)) server_fail_memory(g->problem);
+    if (copy && json_object_set(copy, "allOf", list)) structured_fail_memory(g->error);
     return json_grammar_own(g, copy);
 }
 
@@ -354,7 +382,8 @@ static void visit_object(json_grammar *g, const json_t *schema, base_buffer *out
     if (json_grammar_failed(g)) return;
     if (json_object_get(schema, "const") || json_object_get(schema, "enum")) put_values(g, schema, out);
     else if (json_object_get(schema, "$ref")) put_ref(g, schema, out);
-    else if (json_object_get(schema, "allOf") && !(is_conditional(schema) && all_of_is_conditional(json_object_get(schema, "allOf")))) put_all_of(g, schema, out);
+    else if (json_object_get(schema, "allOf") && !(is_conditional(schema) && all_of_is_conditional(json_object_get(schema, "allOf"))))
+        put_all_of(g, schema, out);
     else if (json_conditions_are_in(schema)) put_conditions(g, schema, out);
     else if (json_object_get(schema, "anyOf")) put_any_of(g, schema, "anyOf", out);
     else if (json_object_get(schema, "oneOf")) put_any_of(g, schema, "oneOf", out);
@@ -377,9 +406,9 @@ static bool visits_too_much(json_grammar *g, base_buffer *out) {
         return false;
     }
     if (g->strict)
-        server_fail(g->problem, SERVER_INVALID, json_grammar_place(g),
-                    "the schema has more than %d parts, is nested more than %d deep, or contains itself: '%.200s'",
-                    JSON_GRAMMAR_VISITS, JSON_GRAMMAR_DEPTH, json_grammar_place(g));
+        structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g),
+                        "the schema has more than %d parts, is nested more than %d deep, or contains itself: '%.200s'",
+                        JSON_GRAMMAR_VISITS, JSON_GRAMMAR_DEPTH, json_grammar_place(g));
     else json_grammar_drop(g, NULL, "the schema has too many parts, is nested too deep, or contains itself");
     json_grammar_put(g, out, " value");
     return true;
@@ -425,7 +454,7 @@ static void refuse_cycles(json_grammar *g) {
         }
     }
     if (n_known == g->n_targets || json_grammar_failed(g)) return;
-    if (g->strict) server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s' has a $ref to itself", json_grammar_place(g));
+    if (g->strict) structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' has a $ref to itself", json_grammar_place(g));
     else json_grammar_too_large(g, "it has a $ref to itself");
 }
 
@@ -437,9 +466,9 @@ static const char *loose_rule(const json_t *schema) {
 }
 
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],
-                     server_problem *p) {
+                     rp_error *err) {
     base_buffer e = json_grammar_expression();
-    g->problem = p;
+    g->error = err;
     g->visit = json_grammar_visit;
     g->document = schema;
     g->strict = strict;
@@ -447,7 +476,7 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     g->target = JSON_GRAMMAR_NO_TARGET;
     g->depth = g->n_visits = g->n_never = g->n_targets = g->n_edges = 0;
     base_buffer_clear(&g->place);
-    if (base_buffer_append_str(&g->place, place)) server_fail_memory(p);
+    if (base_buffer_append_str(&g->place, place)) structured_fail_memory(err);
     const size_t before = g->text.len;
     int number = json_grammar_new_rule(g);
     json_grammar_visit(g, schema, &e);
@@ -455,9 +484,9 @@ int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, b
     json_grammar_end_rule(g, number, &e);
     if (!strict && g->text.len > JSON_GRAMMAR_LOOSE_BYTES) json_grammar_too_large(g, "the grammars of all tools together are");
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "r%d", number);
-    if (!g->too_large) return (int)p->kind;
+    if (!g->too_large) return err->code;
     base_buffer_truncate(&g->text, before);
     g->n_rules = number;
     snprintf(rule, JSON_GRAMMAR_RULE_BYTES, "%s", loose_rule(schema));
-    return (int)p->kind;
+    return err->code;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema.h: JSON schemas: resolves references within a document, and merges two schemas. Any thread; inputs are not modified. */
-#ifndef SERVER_JSON_SCHEMA_H
-#define SERVER_JSON_SCHEMA_H
+#ifndef STRUCTURED_JSON_SCHEMA_H
+#define STRUCTURED_JSON_SCHEMA_H
 
 #include <jansson.h>
 #include <stdbool.h>

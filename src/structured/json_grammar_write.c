@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_grammar_write.c: see json_grammar_internal.h: a grammar's text, its places and problems. */
+/* json_grammar_write.c: see json_grammar_internal.h: a grammar's text, its places and errors. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/generation/json_grammar_internal.h"
-#include "server/generation/json_schema_check.h"
+#include "structured/json_grammar_internal.h"
+#include "structured/json_schema_check.h"
 
 #define PLACE_BYTES ((size_t)4096)
 
@@ -64,10 +64,10 @@ base_buffer *json_grammar_text(json_grammar *g) { return &g->text; }
 
 void json_grammar_check(json_grammar *g, int rc) {
     if (rc == RP_ERR_LIMIT) json_grammar_too_large(g, "its grammar has more than 1 MB");
-    else if (rc) server_fail_memory(g->problem);
+    else if (rc) structured_fail_memory(g->error);
 }
 
-bool json_grammar_failed(const json_grammar *g) { return g->problem->kind != SERVER_FINE || g->spoiled || g->too_large; }
+bool json_grammar_failed(const json_grammar *g) { return g->error->code != RP_OK || g->spoiled || g->too_large; }
 
 void json_grammar_put(json_grammar *g, base_buffer *out, const char *text) {
     if (!json_grammar_failed(g)) json_grammar_check(g, base_buffer_append_str(out, text));
@@ -100,7 +100,7 @@ void json_grammar_put_json(json_grammar *g, base_buffer *out, const json_t *valu
     if (text) {
         json_grammar_put(g, out, " ");
         json_grammar_check(g, json_grammar_literal(out, text, strlen(text)));
-    } else server_fail_memory(g->problem);
+    } else structured_fail_memory(g->error);
     base_free(text);
 }
 
@@ -109,7 +109,7 @@ void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
     base_buffer_free(e);
 }
 
-/* ---- places and problems ---- */
+/* ---- places and errors ---- */
 
 size_t json_grammar_go_to(json_grammar *g, const char *name) {
     size_t before = g->place.len;
@@ -133,7 +133,7 @@ void json_grammar_drop(json_grammar *g, const char *name, const char *why) {
     if (json_array_size(g->dropped) >= JSON_GRAMMAR_MAX_DROPPED) return;
     base_buffer text = BASE_BUFFER(PLACE_BYTES + 1024);
     int rc = base_buffer_printf(&text, name ? "%s.%s (%s)" : "%s%s (%s)", json_grammar_place(g), name ? name : "", why);
-    json_t *line = rc ? NULL : server_json_text(text.data, text.len);
+    json_t *line = rc ? NULL : base_json_string(text.data, text.len);
     bool known = false;
     for (size_t i = 0; i < json_array_size(g->dropped); i++) known |= json_equal(json_array_get(g->dropped, i), line);
     if (line && !known) json_array_append(g->dropped, line);
@@ -145,7 +145,7 @@ const json_t *json_grammar_dropped(const json_grammar *g) { return g->dropped; }
 
 void json_grammar_too_large(json_grammar *g, const char *why) {
     if (json_grammar_failed(g)) return;
-    if (g->strict) server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s' is too large: %s", json_grammar_place(g), why);
+    if (g->strict) structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s' is too large: %s", json_grammar_place(g), why);
     else json_grammar_drop(g, NULL, why);
     g->too_large = !g->strict;
 }
@@ -161,7 +161,7 @@ void json_grammar_wrong(json_grammar *g, const char *name, const char *expected)
         return;
     }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
-    server_fail(g->problem, SERVER_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g), expected);
+    structured_fail(g->error, RP_ERR_INVALID, json_grammar_place(g), "'%.300s': give %s", json_grammar_place(g), expected);
     json_grammar_go_back(g, before);
 }
 
@@ -173,7 +173,7 @@ void json_grammar_unsupported(json_grammar *g, const char *name, const char *why
         return;
     }
     size_t before = name ? json_grammar_go_to(g, name) : g->place.len;
-    server_fail(g->problem, SERVER_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
+    structured_fail(g->error, RP_ERR_UNSUPPORTED, json_grammar_place(g), "'%.300s' is not supported: %s", json_grammar_place(g), why);
     json_grammar_go_back(g, before);
 }
 
@@ -204,6 +204,6 @@ void json_grammar_visit_inside(json_grammar *g, const json_t *schema, base_buffe
 
 const json_t *json_grammar_own(json_grammar *g, json_t *schema) {
     if (schema && json_array_append_new(g->owned, schema) == 0) return schema;
-    server_fail_memory(g->problem);
+    structured_fail_memory(g->error);
     return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema_check.h: whether a value fits a schema: for the values of enum and const, beside other keywords. Any thread. */
-#ifndef SERVER_JSON_SCHEMA_CHECK_H
-#define SERVER_JSON_SCHEMA_CHECK_H
+#ifndef STRUCTURED_JSON_SCHEMA_CHECK_H
+#define STRUCTURED_JSON_SCHEMA_CHECK_H
 
 #include <jansson.h>
 

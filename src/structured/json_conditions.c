@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_conditions.c: see json_conditions.h. Owns nothing. */
-#include "server/generation/json_conditions.h"
+#include "structured/json_conditions.h"
 
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/json_number.h"
-#include "server/generation/json_schema.h"
+#include "structured/json_schema.h"
 
 #define MAX_DEPENDENT 6 /* dependentRequired: each doubles the alternatives */
 

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/generation/json_grammar_internal.h"
-#include "server/generation/json_schema.h"
+#include "base/text.h"
+#include "structured/json_grammar_internal.h"
+#include "structured/json_schema.h"
 
 #define MAX_PATTERNS 16  /* patternProperties */
 #define MAX_COUNTED 4096 /* rules of objects with a number of properties */
@@ -50,14 +51,14 @@ static bool has_property(const property_list *l, const char *name) {
 static void bar_property(json_grammar *g, property_list *l, const char *name) {
     if (json_grammar_failed(g)) return;
     if (!l->barred) l->barred = (json_t *)json_grammar_own(g, json_array());
-    if (l->barred && json_array_append_new(l->barred, json_string(name))) server_fail_memory(g->problem);
+    if (l->barred && json_array_append_new(l->barred, json_string(name))) structured_fail_memory(g->error);
 }
 
 static void add_property(json_grammar *g, property_list *l, const char *name, const json_t *schema, bool required) {
     if (json_grammar_failed(g) || has_property(l, name)) return;
     int rc = base_grow((void **)&l->items, &l->cap, l->n + 1, JSON_GRAMMAR_NAMES, sizeof(*l->items));
     if (rc == RP_ERR_LIMIT) json_grammar_wrong(g, "properties", "fewer of them");
-    else if (rc) server_fail_memory(g->problem);
+    else if (rc) structured_fail_memory(g->error);
     else l->items[l->n++] = (property){name, schema, required, JSON_GRAMMAR_NONE, JSON_GRAMMAR_NONE};
 }
 
@@ -103,6 +104,9 @@ static bool is_plain(const char *name) {
 
 static bool json_grammar_begins(const char *name, const char *with, size_t n) { return is_plain(name) && strncmp(name, with, n) == 0; }
 
+/* Of the first character of n bytes; names are UTF-8. */
+static size_t character_length(const char *name, size_t n) { return (size_t)BASE_MAX(base_utf8_length((const unsigned char *)name, n), 1); }
+
 /* A character in a class. */
 static void put_class_character(json_grammar *g, base_buffer *out, const char *c, size_t n) {
     if (n > 1) json_grammar_check(g, json_grammar_failed(g) ? 0 : base_buffer_append(out, c, n));
@@ -119,7 +123,7 @@ static void put_branch(json_grammar *g, base_buffer *out, const property_list *l
     for (size_t k = 0; k < l->n; k++) {
         const char *rest = l->items[k].name + n;
         if (!json_grammar_begins(l->items[k].name, prefix, n)) continue;
-        if (*rest) put_class_character(g, out, rest, server_character((const unsigned char *)rest, strlen(rest)));
+        if (*rest) put_class_character(g, out, rest, character_length(rest, strlen(rest)));
         else is_name = true;
     }
     json_grammar_put(g, out, is_name ? "] plain*)" : "] plain*)?");
@@ -141,7 +145,7 @@ static void put_names_outside(json_grammar *g, base_buffer *out, const property_
         for (size_t n = 0, bytes = strlen(name); is_plain(name) && n <= bytes && !json_grammar_failed(g);) {
             if (is_first(l, i, n)) put_branch(g, out, l, i, n);
             any = true;
-            n += n < bytes ? server_character((const unsigned char *)name + n, bytes - n) : 1;
+            n += n < bytes ? character_length(name + n, bytes - n) : 1;
         }
     }
     json_grammar_put(g, out, any ? ") \"\\\"\"" : "plain*) \"\\\"\"");
@@ -152,7 +156,7 @@ static void put_other_names(json_grammar *g, base_buffer *out, const property_li
     const size_t n_barred = json_array_size(l->barred);
     property *names = base_calloc(l->n + n_barred + 1, sizeof(*names));
     if (!names) {
-        server_fail_memory(g->problem);
+        structured_fail_memory(g->error);
         return;
     }
     if (l->n > 0) memcpy(names, l->items, l->n * sizeof(*names));
@@ -272,7 +276,7 @@ static void put_patterns(json_grammar *g, const json_t *patterns, property_list 
         regex *r = parsed[n] = regex_parse(key, why);
         if (!r) {
             if (why[0]) json_grammar_unsupported(g, key, why, NULL);
-            else server_fail_memory(g->problem);
+            else structured_fail_memory(g->error);
             continue;
         }
         for (int i = 0; i < n; i++)
@@ -316,7 +320,7 @@ static void put_pair(json_grammar *g, const property *p, base_buffer *out) {
     size_t before = json_grammar_go_to(g, "properties");
     json_grammar_go_to(g, p->name);
     if (name) json_grammar_put_json(g, out, name);
-    else server_fail_memory(g->problem);
+    else structured_fail_memory(g->error);
     json_grammar_put(g, out, " \":\" sp");
     if (p->schema) json_grammar_visit_inside(g, p->schema, out);
     else json_grammar_put(g, out, " value");
@@ -460,7 +464,7 @@ static bool json_grammar_count_properties(json_grammar *g, const json_t *schema,
         json_grammar_unsupported(g, c.max > c.min ? "maxProperties" : "minProperties", "give a smaller number, or fewer properties", NULL);
     if (json_grammar_failed(g) || n > MAX_COUNTED) return false;
     c.rules = base_alloc(n * sizeof(*c.rules));
-    if (!c.rules) server_fail_memory(g->problem);
+    if (!c.rules) structured_fail_memory(g->error);
     else put_counted(g, l, &c, out);
     base_free(c.rules);
     return true;

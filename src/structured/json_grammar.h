@@ -20,18 +20,21 @@
  * Ignored, because they do not constrain the text or vendors ignore them: unknown formats, title, description,
  * default, examples and unknown keywords. Refused if strict: JSON_GRAMMAR_REFUSED. One thread at a time.
  */
-#ifndef SERVER_JSON_GRAMMAR_H
-#define SERVER_JSON_GRAMMAR_H
+#ifndef STRUCTURED_JSON_GRAMMAR_H
+#define STRUCTURED_JSON_GRAMMAR_H
+
+#include <jansson.h>
+#include <stdbool.h>
 
 #include "base/buffer.h"
-#include "server/http/problem.h"
+#include "reprise.h"
 
-#define JSON_GRAMMAR_BYTES ((size_t)1 << 20) /* of text */
-#define JSON_GRAMMAR_DEPTH 48     /* of schemas inside of schemas */
-#define JSON_GRAMMAR_VISITS 20000 /* schemas in a schema, those of $ref again where they are merged */
-#define JSON_GRAMMAR_REFS 512     /* different targets of $ref in one schema */
-#define JSON_GRAMMAR_EDGES 2048   /* uses of them */
-#define JSON_GRAMMAR_NAMES 1024   /* properties of an object, alternatives */
+#define JSON_GRAMMAR_BYTES ((size_t)1 << 20)                    /* of text */
+#define JSON_GRAMMAR_DEPTH 48                                   /* of schemas inside of schemas */
+#define JSON_GRAMMAR_VISITS 20000                               /* schemas in a schema, those of $ref again where they are merged */
+#define JSON_GRAMMAR_REFS 512                                   /* different targets of $ref in one schema */
+#define JSON_GRAMMAR_EDGES 2048                                 /* uses of them */
+#define JSON_GRAMMAR_NAMES 1024                                 /* properties of an object, alternatives */
 #define JSON_GRAMMAR_LOOSE_BYTES (RP_MAX_GRAMMAR_BYTES / 4 * 3) /* of text, after which schemas that are not strict allow anything */
 #define JSON_GRAMMAR_MAX_DROPPED 16
 #define JSON_GRAMMAR_REPEATS 2000 /* minItems, maxItems, minLength, maxLength */
@@ -48,9 +51,10 @@ json_grammar *json_grammar_new(void);
 /* Replaces " "?, the white space after ':' and ','. expression: of a grammar. Before anything else is added. Returns 0 or an error of the buffer. */
 int json_grammar_set_space(json_grammar *g, const char *expression) BASE_NODISCARD;
 void json_grammar_free(json_grammar *g);
-/* Adds the rules of a schema, itself the document of its references; writes the name of its rule. Returns a server_problem_kind. */
+/* Adds the rules of a schema, itself the document of its references; writes the name of its rule. err: not NULL; after an error it does nothing
+ * (structured_error.h). Returns err->code: RP_ERR_INVALID, RP_ERR_UNSUPPORTED (strict), RP_ERR_MEMORY. */
 int json_grammar_add(json_grammar *g, const json_t *schema, const char *place, bool strict, char rule[JSON_GRAMMAR_RULE_BYTES],
-                     server_problem *p);
+                     rp_error *err);
 /* What was dropped, a text for each place: "tools[0].function.parameters.properties.n.minimum (at most maximum)". Borrowed. */
 const json_t *json_grammar_dropped(const json_grammar *g);
 /* The rules so far: others may be appended; a rule "root" is up to the caller. */

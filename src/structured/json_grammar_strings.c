@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "server/generation/json_grammar_internal.h"
+#include "structured/json_grammar_internal.h"
 
 /* ---- formats, as patterns ---- */
 
@@ -57,7 +57,7 @@ static regex *parse_pattern(json_grammar *g, const char *name, const char *patte
     regex *r = json_grammar_failed(g) ? NULL : regex_parse(pattern, why);
     if (r || json_grammar_failed(g)) return r;
     if (why[0]) json_grammar_unsupported(g, name, why, NULL);
-    else server_fail_memory(g->problem);
+    else structured_fail_memory(g->error);
     return NULL;
 }
 

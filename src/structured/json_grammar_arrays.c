@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/json_number.h"
-#include "server/generation/json_grammar_internal.h"
-#include "server/generation/json_schema.h"
+#include "structured/json_grammar_internal.h"
+#include "structured/json_schema.h"
 
 #define MAX_UNIQUE 8     /* values of unique items: there is a rule for each set of them */
 #define MAX_CONTAINED 16 /* minContains */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema.c: see json_schema.h. Owns nothing. */
-#include "server/generation/json_schema.h"
+#include "structured/json_schema.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -56,10 +56,10 @@ const json_t *json_schema_resolve(const json_t *document, const char *ref) {
 
 /* ---- names ---- */
 
-static const char *const annotations[] = {"title",    "description", "default",   "example",          "examples",         "$schema", "$id",
-                                          "$comment", "$defs",       "definitions", "deprecated",     "readOnly",         "writeOnly",
-                                          "$anchor",     "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs",
-                                          "xml",      "discriminator", "strict"};
+static const char *const annotations[] = {"title", "description", "default", "example", "examples", "$schema", "$id",
+                                          "$comment", "$defs", "definitions", "deprecated", "readOnly", "writeOnly",
+                                          "$anchor", "$vocabulary", "contentEncoding", "contentMediaType", "externalDocs",
+                                          "xml", "discriminator", "strict"};
 
 static bool is_annotation(const char *name) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(annotations); i++)
@@ -87,18 +87,22 @@ static bool json_schema_holds(const json_t *array, const json_t *value) {
 /* A string as an array of one. */
 static json_t *as_array(const json_t *types) { return json_is_array(types) ? json_incref((json_t *)types) : json_pack("[O]", types); }
 
-static bool json_schema_is_type(const json_t *value, const char *name) { return json_is_string(value) && strcmp(json_string_value(value), name) == 0; }
+static bool json_schema_is_type(const json_t *value, const char *name) {
+    return json_is_string(value) && strcmp(json_string_value(value), name) == 0;
+}
 
 /* What is in both; an integer is a number. NULL: nothing. */
 static json_t *json_schema_common(const json_t *a, const json_t *b) {
     json_t *left = as_array(a), *right = as_array(b), *both = json_array(), *number = json_string("number");
     for (size_t i = 0; i < json_array_size(left); i++) {
         json_t *value = json_array_get(left, i);
-        if (json_schema_holds(right, value) || (json_schema_is_type(value, "integer") && json_schema_holds(right, number))) json_array_append(both, value);
+        if (json_schema_holds(right, value) || (json_schema_is_type(value, "integer") && json_schema_holds(right, number)))
+            json_array_append(both, value);
     }
     for (size_t i = 0; i < json_array_size(right); i++) {
         json_t *value = json_array_get(right, i);
-        if (json_schema_is_type(value, "integer") && json_schema_holds(left, number) && !json_schema_holds(both, value)) json_array_append(both, value);
+        if (json_schema_is_type(value, "integer") && json_schema_holds(left, number) && !json_schema_holds(both, value))
+            json_array_append(both, value);
     }
     json_decref(left);
     json_decref(right);
@@ -191,7 +195,8 @@ json_t *json_schema_merge(const json_t *a, const json_t *b, const char **conflic
     if (!all) return NULL;
     json_object_foreach((json_t *)b, name, value) {
         const json_t *own = json_object_get(all, name);
-        json_t *set = *conflict ? NULL : own ? json_schema_combined(name, own, value) : json_incref(value);
+        json_t *set = *conflict ? NULL : own ? json_schema_combined(name, own, value)
+                                             : json_incref(value);
         if (!set && !*conflict) *conflict = name;
         const bool never = own && json_is_false(set) && (strcmp(name, "type") == 0 || strcmp(name, "enum") == 0 || strcmp(name, "const") == 0);
         if (never && !base_json_equal(own, value)) {

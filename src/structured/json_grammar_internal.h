@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar_internal.h: what the files of json_grammar.h share. No other file includes it.
  *
- *   json_grammar_write      text of rules and expressions; places and problems
+ *   json_grammar_write      text of rules and expressions; places and errors
  *   json_grammar_objects    properties, their names and their number
  *   json_grammar_arrays     items, their number, unique ones
  *   json_grammar_strings    lengths, patterns, formats
@@ -10,13 +10,13 @@
  *
  * An expression is text in a buffer of its visitor's; whole rules go to the grammar's text.
  */
-#ifndef SERVER_JSON_GRAMMAR_INTERNAL_H
-#define SERVER_JSON_GRAMMAR_INTERNAL_H
+#ifndef STRUCTURED_JSON_GRAMMAR_INTERNAL_H
+#define STRUCTURED_JSON_GRAMMAR_INTERNAL_H
 
 #include "base/memory.h"
-#include "server/generation/fields.h"
-#include "server/generation/json_grammar.h"
-#include "server/generation/regex.h"
+#include "structured/json_grammar.h"
+#include "structured/regex.h"
+#include "structured/structured_error.h"
 
 #define JSON_GRAMMAR_NO_TARGET (-1)
 #define JSON_GRAMMAR_NONE (-1)
@@ -42,7 +42,7 @@ struct json_grammar {
     /* of the schema that is added */
     void (*visit)(json_grammar *g, const json_t *schema, base_buffer *out); /* appends the expression of a schema */
     const json_t *document;
-    server_problem *problem;
+    rp_error *error;
     bool strict;
     bool spoiled;                          /* not strict: the schema that is visited is malformed, or allows nothing: it is visited again ... */
     char spoiler[JSON_GRAMMAR_NAME_BYTES]; /* ... without this keyword; "": any value will do */
@@ -56,10 +56,10 @@ struct json_grammar {
     int n_targets, n_edges;
 };
 
-/* ---- json_grammar_write.c: after a problem, or in a spoiled schema, each does nothing ---- */
+/* ---- json_grammar_write.c: after an error, or in a spoiled schema, each does nothing ---- */
 
 bool json_grammar_failed(const json_grammar *g);
-/* An error of a buffer, as a problem. */
+/* An error of a buffer. */
 void json_grammar_check(json_grammar *g, int rc);
 void json_grammar_put(json_grammar *g, base_buffer *out, const char *text);
 void json_grammar_put_rule(json_grammar *g, base_buffer *out, int rule);
@@ -73,7 +73,7 @@ static inline int json_grammar_new_rule(json_grammar *g) { return g->n_rules++; 
 void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e);
 /* The expression of a schema, after written text. */
 void json_grammar_visit_inside(json_grammar *g, const json_t *schema, base_buffer *out);
-/* Keeps a schema that was made as long as the grammar: takes it over. Returns it; NULL: out of memory, a problem. */
+/* Keeps a schema that was made as long as the grammar: takes it over. Returns it; NULL: out of memory, an error. */
 const json_t *json_grammar_own(json_grammar *g, json_t *schema);
 
 /* The place: go_back returns to what go_to returned. */
@@ -112,7 +112,7 @@ typedef struct json_grammar_text_rule {
     regex *pattern; /* NULL: none */
 } json_grammar_text_rule;
 
-/* Reads a schema's; what cannot be honoured is a problem or left out. Release it in any case. */
+/* Reads a schema's; what cannot be honoured is an error or left out. Release it in any case. */
 void json_grammar_text_rule_read(json_grammar *g, const json_t *schema, json_grammar_text_rule *out);
 void json_grammar_text_rule_free(json_grammar_text_rule *rule);
 bool json_grammar_text_rule_admits(const json_grammar_text_rule *rule, const char *text);

@@ -6,8 +6,8 @@
  *   not                              enum or const: fewer values; type: fewer types; required ["p"]: without p
  *   if {"properties": {"p": V}}      p is one of V, and then | p is another of its values, and else; p must have an enum, a const, or type boolean
  */
-#ifndef SERVER_JSON_CONDITIONS_H
-#define SERVER_JSON_CONDITIONS_H
+#ifndef STRUCTURED_JSON_CONDITIONS_H
+#define STRUCTURED_JSON_CONDITIONS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -7,7 +7,7 @@
  * tree is complete (regex_find_branches); any other anchor is refused. A text is matched by sets of positions: each node maps the positions
  * at which it may begin to those at which it may end, so that no pattern takes exponential time.
  */
-#include "server/generation/regex.h"
+#include "structured/regex.h"
 
 #include <stdarg.h>
 #include <stdint.h>

@@ -11,8 +11,8 @@
  *
  * NUL and surrogates are no characters. A tree is immutable; any thread.
  */
-#ifndef SERVER_REGEX_H
-#define SERVER_REGEX_H
+#ifndef STRUCTURED_REGEX_H
+#define STRUCTURED_REGEX_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_grammar_numbers.h: numbers between bounds, as expressions of a grammar. Any thread. */
-#ifndef SERVER_JSON_GRAMMAR_NUMBERS_H
-#define SERVER_JSON_GRAMMAR_NUMBERS_H
+#ifndef STRUCTURED_JSON_GRAMMAR_NUMBERS_H
+#define STRUCTURED_JSON_GRAMMAR_NUMBERS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -18,8 +18,8 @@
 
 #include "base/memory.h"
 #include "grammar/matcher.h"
-#include "server/generation/json_grammar.h"
-#include "server/generation/regex.h"
+#include "structured/json_grammar.h"
+#include "structured/regex.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema_check.c: see json_schema_check.h. Owns nothing. A function for each kind of keywords; what is not there fits. */
-#include "server/generation/json_schema_check.h"
+#include "structured/json_schema_check.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -9,8 +9,8 @@
 
 #include "base/compiler.h"
 #include "base/json_number.h"
-#include "server/generation/json_schema.h"
-#include "server/generation/regex.h"
+#include "structured/json_schema.h"
+#include "structured/regex.h"
 
 #define MAX_DEPTH 32
 #define PATTERN_STEPS 100  /* of compiling one */
