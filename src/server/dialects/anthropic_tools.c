@@ -95,7 +95,7 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
 static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
     char prefix[48], place[64];
     const char *type = "custom";
-    server_tool t = {0};
+    tool_spec t = {0};
     snprintf(prefix, sizeof(prefix), "tools.%zu.", i);
     snprintf(place, sizeof(place), "%sinput_schema", prefix);
     server_fields f = {tool, p, prefix};
@@ -121,9 +121,9 @@ static void anthropic_tools_parse_choice(generation *gen, const server_fields *f
     if (!choice) return;
     server_field_text(&g, "type", &type);
     server_field_text(&g, "name", &name);
-    server_field_bool(&g, "disable_parallel_tool_use", &gen->one_call);
-    if (strcmp(type, "none") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
-    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->tool_choice = SERVER_TOOLS_REQUIRED;
+    server_field_bool(&g, "disable_parallel_tool_use", &gen->form.one_call);
+    if (strcmp(type, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
+    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(type, "auto") != 0)
         server_fail(f->problem, SERVER_INVALID, "tool_choice", "tool_choice.type: is '%.40s': give auto, any, none, or tool and a name", type);
     if (strcmp(type, "tool") == 0 && !f->problem->kind) generation_allow_tools(gen, &name, 1, "tool_choice.name", f->problem);

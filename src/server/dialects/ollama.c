@@ -49,10 +49,10 @@ static void parse_format(generation *gen, const server_fields *f) {
     const json_t *format = server_field(f, "format");
     const char *name = json_string_value(format);
     if (!format || (name && !name[0])) return;
-    if (json_is_object(format)) gen->answer_schema = format;
+    if (json_is_object(format)) gen->form.schema = format;
     else if (!name || strcmp(name, "json") != 0) server_field_wrong(f, "format", format, "\"json\" or a JSON Schema");
-    gen->answer_place = "format";
-    gen->wants_json = true;
+    gen->form.place = "format";
+    gen->form.wants_json = true;
 }
 
 /* Nothing is unloaded, so a duration has no effect. */

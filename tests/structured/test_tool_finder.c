@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tool_calls.c: tool calls and reasoning in an answer's text, in the convention of each family: the output does not depend on how the
+/* test_tool_finder.c: tool calls and reasoning in an answer's text, in the convention of each family: the output does not depend on how the
  * text is cut, and only calls, reasoning and the white space around them are removed. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +13,11 @@
 
 #include "base/memory.h"
 #include "sampling/text_stream.h"
-#include "server/generation/tool_calls.h"
+#include "structured/tool_finder.h"
 #include "support/tiny_random.h"
 
-static server_tool tools[] = {{.name = "f"}, {.name = "g.h"}, {.name = "barred", .barred = true}};
-static generation ask = {.tools = tools, .n_tools = 3};
+static tool_spec tools[] = {{.name = "f"}, {.name = "g.h"}, {.name = "barred", .barred = true}};
+static answer_form ask = {.tools = tools, .n_tools = 3};
 static tool_reasoning what_with_reasoning = TOOL_REASONING_ITEMS;
 
 #define CALL(name, arguments) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
@@ -115,7 +115,8 @@ static void test_text(void **state) {
 static void test_calls(void **state) {
     (void)state;
     check(CALL("f", "{}"), "[f|{}]");
-    check("Well.\n\n" CALL("f", "{\"a\": [1, {\"b\": \"}]\\\"</tool_call>\\\\\"}]}") "\n", "Well.[f|{\"a\": [1, {\"b\": \"}]\\\"</tool_call>\\\\\"}]}]");
+    check("Well.\n\n" CALL("f", "{\"a\": [1, {\"b\": \"}]\\\"</tool_call>\\\\\"}]}") "\n",
+          "Well.[f|{\"a\": [1, {\"b\": \"}]\\\"</tool_call>\\\\\"}]}]");
     check(CALL("f", "{\"a\":1}") "\n" CALL("g.h", "{\"ü\":2}"), "[f|{\"a\":1}][g.h|{\"ü\":2}]");
     check(" <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> and more", "[f|{}] and more");
     check("<tool_call> \n{ \"name\" : \"f\" , \"arguments\" : {} } \n</tool_call>", "[f|{}]");
@@ -123,9 +124,15 @@ static void test_calls(void **state) {
 
 static void test_no_calls(void **state) {
     (void)state;
-    static const char *const texts[] = {CALL("nobody", "{}"), CALL("barred", "{}"), CALL("f", "[]"), CALL("f", "1"),
-                                        " \n<tool_call>\n{\"arguments\": {}, \"name\": \"f\"}\n</tool_call>\n", "x <tool_call>\n",
-                                        "x <tool_call>\n{\"name\": \"f\", \"argum", "<tool_call><tool_call>", "<tool_call>{\"name\": \"f\"}</tool_call>"};
+    static const char *const texts[] = {CALL("nobody", "{}"),
+                                        CALL("barred", "{}"),
+                                        CALL("f", "[]"),
+                                        CALL("f", "1"),
+                                        " \n<tool_call>\n{\"arguments\": {}, \"name\": \"f\"}\n</tool_call>\n",
+                                        "x <tool_call>\n",
+                                        "x <tool_call>\n{\"name\": \"f\", \"argum",
+                                        "<tool_call><tool_call>",
+                                        "<tool_call>{\"name\": \"f\"}</tool_call>"};
     for (size_t i = 0; i < BASE_ARRAY_LEN(texts); i++) check(texts[i], texts[i]);
     char *spaces = malloc(2000);
     memset(spaces, ' ', 1999);
@@ -185,13 +192,15 @@ static const struct {
     {"llama-3", "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "[f|{\"a\": \"b\"}]"},
     {"llama-3", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g.h\", \"parameters\": {\"x\": [1]}}", "[f|{}][g.h|{\"x\": [1]}]"},
     {"llama-3", "\n\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"a\": 1}}\n", "[f|{\"a\": 1}]"},
-    {"llama-3", "{\"name\": \"f\", \"arguments\": {}};{\"name\": \"nobody\", \"parameters\": {}}", "[f|{}];{\"name\": \"nobody\", \"parameters\": {}}"},
+    {"llama-3", "{\"name\": \"f\", \"arguments\": {}};{\"name\": \"nobody\", \"parameters\": {}}",
+     "[f|{}];{\"name\": \"nobody\", \"parameters\": {}}"},
     {"llama-3", "{\"a\": {\"name\": \"f\", \"parameters\": {}}}", "{\"a\": {\"name\": \"f\", \"parameters\": {}}}"},
     {"llama-3", "As JSON: {\"name\": \"f\", \"parameters\": {}}", "As JSON: {\"name\": \"f\", \"parameters\": {}}"},
     {"llama-3", "<|python_tag|>brave_search.call(query=\"x\")", "<|python_tag|>brave_search.call(query=\"x\")"},
     {"llama-3", "{\"name\": \"f\"", "{\"name\": \"f\""},
     {"llama-3", "{\"name\": \"f\", \"parameters\": {\"a\": ", "[f|{\"a\": !"},
-    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"call12345\"}, {\"name\":\"g.h\",\"arguments\":{}}]", "[f|{\"a\": \"]\"}][g.h|{}]"},
+    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}, \"id\": \"call12345\"}, {\"name\":\"g.h\",\"arguments\":{}}]",
+     "[f|{\"a\": \"]\"}][g.h|{}]"},
     {"mistral", "Let me see.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}]", "Let me see.[f|{}]"},
     {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g.h[CALL_ID]9a8b7c6d5[ARGS]{}", "[f|{\"a\": 1}][g.h|{}]"},
     {"mistral", "[TOOL_CALLS]nobody[ARGS]{}", "[TOOL_CALLS]nobody[ARGS]{}"},
@@ -199,9 +208,11 @@ static const struct {
      "[f|{}], {\"name\": \"barred\", \"arguments\": {}}]"},
     {"mistral", "Write [TOOL_CALLS] first, then [ARGS].", "Write [TOOL_CALLS] first, then [ARGS]."},
     {"deepseek",
-     CALLS_BEGIN CALL_BEGIN "function" SEP "f\n```json\n{\"a\": \"```\"}\n```" CALL_END "\n" CALL_BEGIN "function" SEP "g.h\n```json\n{}\n```" CALL_END CALLS_END,
+     CALLS_BEGIN CALL_BEGIN "function" SEP "f\n```json\n{\"a\": \"```\"}\n```" CALL_END "\n" CALL_BEGIN "function" SEP
+                            "g.h\n```json\n{}\n```" CALL_END CALLS_END,
      "[f|{\"a\": \"```\"}][g.h|{}]"},
-    {"deepseek", "Yes.\n\n" CALLS_BEGIN CALL_BEGIN "f" SEP "{\"a\": 1}" CALL_END CALL_BEGIN "f" SEP "{}" CALL_END CALLS_END, "Yes.[f|{\"a\": 1}][f|{}]"},
+    {"deepseek", "Yes.\n\n" CALLS_BEGIN CALL_BEGIN "f" SEP "{\"a\": 1}" CALL_END CALL_BEGIN "f" SEP "{}" CALL_END CALLS_END,
+     "Yes.[f|{\"a\": 1}][f|{}]"},
     {"deepseek", CALLS_BEGIN CALL_BEGIN "function" SEP "nobody\n```json\n{}\n```" CALL_END CALLS_END,
      CALLS_BEGIN CALL_BEGIN "function" SEP "nobody\n```json\n{}\n```" CALL_END CALLS_END},
     {"deepseek", CALLS_BEGIN CALL_BEGIN "function" SEP "f\n```json\n{\"a\"", "[f|{\"a\"!"},
@@ -209,13 +220,17 @@ static const struct {
     {"kimi-k2", "Well. <|tool_calls_section_begin|>\n" KIMI("f:12", "{}") "\n<|tool_calls_section_end|>\n", "Well.[f|{}]"},
     {"kimi-k2", "<|tool_calls_section_begin|>" KIMI("nobody:0", "{}") "<|tool_calls_section_end|>",
      "<|tool_calls_section_begin|>" KIMI("nobody:0", "{}") "<|tool_calls_section_end|>"},
-    {"glm-4.5", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>two \"words\"\nand <b></arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1, 2]</arg_value>\n</tool_call>",
+    {"glm-4.5",
+     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>two \"words\"\nand <b></arg_value>\n<arg_key>b</arg_key>\n<arg_value>[1, "
+     "2]</arg_value>\n</tool_call>",
      "[f|{\"a\": \"two \\\"words\\\"\\nand <b>\", \"b\": [1, 2]}]"},
-    {"glm-4.5", "Sure.\n<tool_call>f\n</tool_call>\n<tool_call>g.h\n<arg_key>x</arg_key>\n<arg_value>True</arg_value>\n</tool_call>", "Sure.[f|{}][g.h|{\"x\": true}]"},
+    {"glm-4.5", "Sure.\n<tool_call>f\n</tool_call>\n<tool_call>g.h\n<arg_key>x</arg_key>\n<arg_value>True</arg_value>\n</tool_call>",
+     "Sure.[f|{}][g.h|{\"x\": true}]"},
     {"glm-4.5", CALL("f", "{}"), "[f|{}]"},
     {"glm-4.5", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>cut", "[f|{\"a\": !"},
     {"glm-4.5", "<tool_call>nobody\n</tool_call>", "<tool_call>nobody\n</tool_call>"},
-    {"qwen3-coder", "<tool_call>\n<function=f>\n<parameter=a>\nline 1\n\nline 2\n</parameter>\n<parameter=b>\n12\n</parameter>\n</function>\n</tool_call>",
+    {"qwen3-coder",
+     "<tool_call>\n<function=f>\n<parameter=a>\nline 1\n\nline 2\n</parameter>\n<parameter=b>\n12\n</parameter>\n</function>\n</tool_call>",
      "[f|{\"a\": \"line 1\\n\\nline 2\", \"b\": 12}]"},
     {"qwen3-coder", "Now:\n\n<function=f>\n</function>\n</tool_call>", "Now:[f|{}]"},
     {"qwen3-coder", "<function=nobody>\n</function>", "<function=nobody>\n</function>"},
@@ -231,17 +246,22 @@ static const struct {
     {"granite", "<|tool_call|> {\"name\": \"f\", \"arguments\": {}}", "[f|{}]"},
     {"phi-4-mini", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "[f|{}]"},
     {"command-r7b",
-     "<|START_THINKING|>I will look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}},\n"
+     "<|START_THINKING|>I will look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": "
+     "1}},\n"
      "    {\"tool_call_id\": \"1\", \"tool_name\": \"g.h\", \"parameters\": {}}\n]<|END_ACTION|>",
      "(I will look.)[f|{\"a\": 1}][g.h|{}]"},
     {"command-r7b", "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>It is warm.<|END_RESPONSE|>", "It is warm."},
     {"command-r7b", "<|START_ACTION|>[\n    {\"tool_name\": \"nobody\", \"parameters\": {}}\n]<|END_ACTION|>",
      "<|START_ACTION|>[\n    {\"tool_name\": \"nobody\", \"parameters\": {}}\n]<|END_ACTION|>"},
-    {"harmony", "<|channel|>analysis<|message|>The user asks.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+    {"harmony",
+     "<|channel|>analysis<|message|>The user asks.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": "
+     "1}<|call|>",
      "(The user asks.)[f|{\"a\": 1}]"},
     {"harmony", "<|channel|>analysis<|message|>Simple.<|end|><|start|>assistant<|channel|>final<|message|>It is 4.<|return|>", "(Simple.)It is 4."},
     {"harmony", " to=functions.g.h<|channel|>commentary json<|message|>{}", "[g.h|{}]"},
-    {"harmony", "<|channel|>commentary<|message|>I will look it up.<|end|><|start|>assistant to=functions.f<|channel|>commentary<|message|>\n{\"b\": {}}<|call|>",
+    {"harmony",
+     "<|channel|>commentary<|message|>I will look it up.<|end|><|start|>assistant to=functions.f<|channel|>commentary<|message|>\n{\"b\": "
+     "{}}<|call|>",
      "I will look it up.[f|{\"b\": {}}]"},
     {"harmony", "<|channel|>commentary to=functions.nobody<|message|>{}<|call|>", "<|channel|>commentary to=functions.nobody<|message|>{}"},
     {"harmony", "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.", "(One.Two.)"},
@@ -250,9 +270,9 @@ static const struct {
     {"harmony", "<|channel|>commentary to=functions.f<|message|>{\"a\": 1", "[f|{\"a\": 1!"},
 };
 
-static generation ask_of(const char *family) {
+static answer_form ask_of(const char *family) {
     static const reasoning_marks thinking = {"<|START_THINKING|>", "<|END_THINKING|>", false};
-    generation gen = {.tools = tools, .n_tools = 3, .convention = {.family = tool_family_find(family)}};
+    answer_form gen = {.tools = tools, .n_tools = 3, .convention = {.family = tool_family_find(family)}};
     assert_non_null(gen.convention.family);
     if (gen.convention.family->has_channels) gen.convention = tool_convention_detect(NULL, 0, "gpt-oss");
     if (strcmp(family, "command-r7b") == 0) gen.convention.reasoning = &thinking;
@@ -279,20 +299,23 @@ static void test_conventions(void **state) {
 /* A value is a string where the schema has one, whatever it looks like. */
 static void test_values_by_schema(void **state) {
     (void)state;
-    json_t *schema = json_pack("{s:{s:{s:s}, s:{s:[s, s]}, s:{s:s}}}", "properties", "zip", "type", "string", "unit", "enum", "1", "2", "n", "type", "integer");
-    server_tool own = {.name = "f", .schema = schema};
+    json_t *schema =
+        json_pack("{s:{s:{s:s}, s:{s:[s, s]}, s:{s:s}}}", "properties", "zip", "type", "string", "unit", "enum", "1", "2", "n", "type", "integer");
+    tool_spec own = {.name = "f", .schema = schema};
     const char *expected = "[f|{\"zip\": \"00501\", \"unit\": \"1\", \"n\": 7, \"x\": \"1 2\"}]";
     ask = ask_of("glm-4.5");
     ask.tools = &own;
     ask.n_tools = 1;
-    check("<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>00501</arg_value>\n<arg_key>unit</arg_key>\n<arg_value>1</arg_value>\n<arg_key>n</arg_key>\n"
+    check("<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>00501</arg_value>\n<arg_key>unit</arg_key>\n<arg_value>1</arg_value>\n<arg_key>n</"
+          "arg_key>\n"
           "<arg_value>7</arg_value>\n<arg_key>x</arg_key>\n<arg_value>1 2</arg_value>\n</tool_call>",
           expected);
     check("<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>005", "[f|{\"zip\": \"005!");
     ask = ask_of("qwen3-coder");
     ask.tools = &own;
     ask.n_tools = 1;
-    check("<tool_call>\n<function=f>\n<parameter=zip>\n00501\n</parameter>\n<parameter=unit>\n1\n</parameter>\n<parameter=n>\n7\n</parameter>\n<parameter=x>\n1 2\n"
+    check("<tool_call>\n<function=f>\n<parameter=zip>\n00501\n</parameter>\n<parameter=unit>\n1\n</parameter>\n<parameter=n>\n7\n</"
+          "parameter>\n<parameter=x>\n1 2\n"
           "</parameter>\n</function>\n</tool_call>",
           expected);
     ask = ask_of("hermes");
@@ -409,9 +432,16 @@ static void test_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),      cmocka_unit_test(test_calls),     cmocka_unit_test(test_no_calls),
-        cmocka_unit_test(test_cut_calls), cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_conventions),
-        cmocka_unit_test(test_values_by_schema), cmocka_unit_test(test_reasoning), cmocka_unit_test(test_opened_reasoning), cmocka_unit_test(test_long_heads),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_no_calls),
+        cmocka_unit_test(test_cut_calls),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_conventions),
+        cmocka_unit_test(test_values_by_schema),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_opened_reasoning),
+        cmocka_unit_test(test_long_heads),
         cmocka_unit_test(test_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tool_heads.c: see tool_heads.h. Owns nothing. */
-#include "server/generation/tool_heads.h"
+#include "structured/tool_heads.h"
 
+#include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/compiler.h"
 
@@ -27,9 +29,9 @@ tool_match tool_heads_expect(const base_buffer *b, size_t *at, const char *text)
     return TOOL_YES;
 }
 
-const server_tool *tool_heads_find_tool(const generation *gen, const char *name, size_t n) {
-    for (size_t i = 0; i < gen->n_tools; i++)
-        if (!gen->tools[i].barred && strlen(gen->tools[i].name) == n && memcmp(gen->tools[i].name, name, n) == 0) return &gen->tools[i];
+const tool_spec *tool_heads_find_tool(const answer_form *answer, const char *name, size_t n) {
+    for (size_t i = 0; i < answer->n_tools; i++)
+        if (!answer->tools[i].barred && strlen(answer->tools[i].name) == n && memcmp(answer->tools[i].name, name, n) == 0) return &answer->tools[i];
     return NULL;
 }
 
@@ -81,7 +83,7 @@ static tool_match expect_key(const base_buffer *b, size_t *at, const char **key,
     return m;
 }
 
-static tool_match json_head(const generation *gen, const base_buffer *b, size_t *at, const server_tool **tool) {
+static tool_match json_head(const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
     static const char *const names[2] = {"name", "tool_name"}, *const arguments[2] = {"arguments", "parameters"};
     const char *key, *name;
     size_t n, n_name;
@@ -96,7 +98,7 @@ static tool_match json_head(const generation *gen, const base_buffer *b, size_t 
         }
         if (is_one_of(key, n, names) && !*tool) {
             if ((m = expect_string(b, at, &name, &n_name)) != TOOL_YES) return m;
-            if (!(*tool = tool_heads_find_tool(gen, name, n_name))) return TOOL_NO;
+            if (!(*tool = tool_heads_find_tool(answer, name, n_name))) return TOOL_NO;
         } else if ((m = skip_value(b, at)) != TOOL_YES) return m;
         m = tool_heads_expect(b, at, ",");
     }
@@ -130,7 +132,7 @@ static size_t name_length(const base_buffer *b, size_t at) {
 }
 
 /* The name ends where a character follows that no name has. With ids after a ':', the last one is not the name's. */
-static tool_match expect_name(const tool_form *form, const generation *gen, const base_buffer *b, size_t *at, const server_tool **tool) {
+static tool_match expect_name(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
     *at += tool_heads_spaces(b, *at);
     size_t n = name_length(b, *at), n_name = n;
     if (*at + n == b->len) return TOOL_PERHAPS;
@@ -140,14 +142,14 @@ static tool_match expect_name(const tool_form *form, const generation *gen, cons
                 n_name = i;
                 break;
             }
-    *tool = tool_heads_find_tool(gen, b->data + *at, n_name);
+    *tool = tool_heads_find_tool(answer, b->data + *at, n_name);
     *at += n;
     return *tool ? TOOL_YES : TOOL_NO;
 }
 
-static tool_match named_head(const tool_form *form, const generation *gen, const base_buffer *b, size_t *at, const server_tool **tool) {
+static tool_match named_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
     tool_match m = tool_heads_expect(b, at, form->before_name);
-    if (m == TOOL_YES) m = expect_name(form, gen, b, at, tool);
+    if (m == TOOL_YES) m = expect_name(form, answer, b, at, tool);
     if (m != TOOL_YES) return m;
     size_t after = *at;
     if (form->id_mark && form->id_mark[0] != ':') {
@@ -177,8 +179,8 @@ static tool_match first_of(tool_match a, tool_match b) {
     return a == TOOL_PERHAPS || b == TOOL_PERHAPS ? TOOL_PERHAPS : TOOL_NO;
 }
 
-static tool_match text_head(const tool_form *form, const generation *gen, const base_buffer *b, size_t *at, const server_tool **tool) {
-    tool_match m = expect_name(form, gen, b, at, tool);
+static tool_match text_head(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
+    tool_match m = expect_name(form, answer, b, at, tool);
     if (m == TOOL_YES && form->body == TOOL_BODY_PARAMETERS) m = tool_heads_expect(b, at, ">");
     if (m != TOOL_YES) return m;
     *at += tool_heads_spaces(b, *at);
@@ -201,14 +203,14 @@ tool_match tool_heads_key(const tool_form *form, const base_buffer *b, size_t *a
 
 /* ---- calls ---- */
 
-tool_match tool_heads_call(const tool_form *form, const generation *gen, const base_buffer *b, size_t *at, const server_tool **tool) {
+tool_match tool_heads_call(const tool_form *form, const answer_form *answer, const base_buffer *b, size_t *at, const tool_spec **tool) {
     tool_match m = tool_heads_expect(b, at, form->begin);
     *tool = NULL;
     if (m != TOOL_YES) return m;
     switch (form->body) {
-    case TOOL_BODY_JSON: return json_head(gen, b, at, tool);
-    case TOOL_BODY_NAMED: return named_head(form, gen, b, at, tool);
-    default: return text_head(form, gen, b, at, tool);
+    case TOOL_BODY_JSON: return json_head(answer, b, at, tool);
+    case TOOL_BODY_NAMED: return named_head(form, answer, b, at, tool);
+    default: return text_head(form, answer, b, at, tool);
     }
 }
 
@@ -217,4 +219,96 @@ tool_match tool_heads_tail(const tool_form *form, const base_buffer *b, size_t *
     if (form->body == TOOL_BODY_JSON) m = json_tail(b, at);
     else if (form->body == TOOL_BODY_NAMED) m = tool_heads_expect(b, at, form->after_arguments);
     return m == TOOL_YES ? tool_heads_expect(b, at, form->end) : m;
+}
+
+/* ---- arguments that are strings ---- */
+
+static bool is_type_string(const json_t *type) {
+    return json_is_string(type) && strcasecmp(json_string_value(type), "string") == 0;
+}
+
+const json_t *tool_heads_listed(const json_t *schema) {
+    const json_t *fixed = json_object_get(schema, "const"), *values = json_object_get(schema, "enum");
+    bool strings = json_array_size(values) > 0;
+    if (fixed) return json_is_string(fixed) ? fixed : NULL;
+    for (size_t i = 0; i < json_array_size(values); i++) strings &= json_is_string(json_array_get(values, i));
+    return strings ? values : NULL;
+}
+
+static bool has_end(const tool_form *form, const json_t *string) {
+    return strstr(json_string_value(string), tool_heads_value_end(form)) != NULL;
+}
+
+bool tool_heads_is_text(const tool_form *form, const tool_spec *tool, const char *name, size_t n) {
+    const json_t *schema = json_object_getn(json_object_get(tool->schema, "properties"), name, n),
+                 *listed = tool_heads_listed(schema);
+    if (json_is_string(listed)) return !has_end(form, listed);
+    for (size_t i = 0; i < json_array_size(listed); i++)
+        if (has_end(form, json_array_get(listed, i))) return false;
+    return listed || is_type_string(json_object_get(schema, "type"));
+}
+
+/* ---- headers of harmony ---- */
+
+static const char message_mark[] = "<|message|>", channel_mark[] = "<|channel|>", recipient_mark[] = "to=";
+static const char *const begins[] = {"<|start|>", "<|channel|>", NULL}, *const ends[] = {"<|end|>", "<|return|>", "<|call|>", NULL};
+
+const char *tool_channels_end(size_t i) { return ends[i]; }
+const char *tool_channels_begin(size_t i) { return begins[i]; }
+
+/* Where a text is in [at, end); NULL: nowhere. */
+static const char *find_text(const char *at, const char *end, const char *text) {
+    const size_t n = strlen(text);
+    for (; (size_t)(end - at) >= n; at++)
+        if (memcmp(at, text, n) == 0) return at;
+    return NULL;
+}
+
+/* Does b begin as a header does? The first one may begin with its recipient. */
+static tool_match header_begins(const base_buffer *b) {
+    static const char *const texts[] = {"<|start|>", "<|channel|>", " to=", "to="};
+    tool_match all = TOOL_NO;
+    for (size_t i = 0; i < BASE_ARRAY_LEN(texts); i++) {
+        const size_t n = BASE_MIN(strlen(texts[i]), b->len);
+        if (memcmp(b->data, texts[i], n) != 0) continue;
+        if (n == strlen(texts[i])) return TOOL_YES;
+        all = TOOL_PERHAPS;
+    }
+    return all;
+}
+
+/* The word after a mark in [at, end): letters of names. */
+static size_t word_after(const char *at, const char *end, const char *mark, const char **word) {
+    const char *found = find_text(at, end, mark);
+    if (!found) return 0;
+    *word = found += strlen(mark);
+    while (found < end && *found != ' ' && *found != '<') found++;
+    return (size_t)(found - *word);
+}
+
+tool_match tool_channels_header(const answer_form *answer, const base_buffer *b, size_t most, tool_channel *channel, const tool_spec **tool,
+                                size_t *n_bytes) {
+    static const char functions[] = "functions.";
+    if (b->len == 0) return TOOL_PERHAPS;
+    tool_match m = header_begins(b);
+    if (m != TOOL_YES) return m;
+    const size_t n = BASE_MIN(b->len, most);
+    const char *end = find_text(b->data, b->data + n, message_mark), *to = NULL, *name = NULL;
+    if (!end) return b->len < most ? TOOL_PERHAPS : TOOL_NO;
+    for (size_t i = 0; ends[i]; i++)
+        if (find_text(b->data, end, ends[i])) return TOOL_NO;
+    size_t n_to = word_after(b->data, end, recipient_mark, &to), n_name = word_after(b->data, end, channel_mark, &name);
+    *n_bytes = (size_t)(end - b->data) + sizeof(message_mark) - 1;
+    *channel = n_to > 0 ? TOOL_CHANNEL_UNKNOWN : n_name == 8 && memcmp(name, "analysis", 8) == 0 ? TOOL_CHANNEL_REASONING
+                                                                                                 : TOOL_CHANNEL_TEXT;
+    if (n_to <= sizeof(functions) - 1 || memcmp(to, functions, sizeof(functions) - 1) != 0) return TOOL_YES;
+    *tool = tool_heads_find_tool(answer, to + sizeof(functions) - 1, n_to - (sizeof(functions) - 1));
+    if (!*tool) return TOOL_YES;
+    size_t at = *n_bytes;
+    m = tool_heads_expect(b, &at, "{");
+    if (m == TOOL_YES && at <= most) {
+        *channel = TOOL_CHANNEL_CALL;
+        *n_bytes = at - 1;
+    }
+    return m == TOOL_PERHAPS && b->len < most ? TOOL_PERHAPS : TOOL_YES;
 }

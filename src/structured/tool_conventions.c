@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tool_conventions.c: see tool_conventions.h. The texts are those of the models' published templates. */
-#include "server/generation/tool_conventions.h"
+#include "structured/tool_conventions.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer_meaning.c: see answer_meaning.h. Owns nothing. */
-#include "server/generation/answer_meaning.h"
+#include "structured/answer_meaning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/hash.h"
 #include "base/json_number.h"
 #include "base/memory.h"
-#include "server/generation/tool_calls.h"
-#include "server/generation/tool_heads.h"
+#include "structured/tool_finder.h"
+#include "structured/tool_heads.h"
 
 _Static_assert(sizeof(((base_key *)0)->bytes) == RP_MEANING_BYTES, "a meaning is a key");
 
@@ -106,12 +106,12 @@ static int hash_answer(base_hash *h, const tool_finder *f) {
     return rc;
 }
 
-bool answer_meaning(const generation *gen, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
-    generation all = *gen; /* as the model's answer begins, not this request's */
+bool answer_meaning(const answer_form *answer, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+    answer_form all = *answer; /* as the model's answer begins, not this request's */
     tool_finder f;
     base_hash h;
     base_key key;
-    all.reasoning_open = tool_convention_opens_reasoning(&gen->convention, opening, strlen(opening));
+    all.reasoning_open = tool_convention_opens_reasoning(&answer->convention, opening, strlen(opening));
     tool_finder_init(&f, &all, TOOL_REASONING_ITEMS, NULL, NULL);
     base_hash_init(&h, "reprise what an answer means 1");
     const bool ok = read_answer(&f, text, n) == 0 && hash_answer(&h, &f) == 0;

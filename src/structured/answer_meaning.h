@@ -5,16 +5,16 @@
  *                                                                             +--> the same meaning
  *   \n<tool_call>{"arguments": {"b":2.0,"a":1}, "name":"f"}</tool_call>      --+
  *
- * The model's answer and what a chat template makes of the message that a client returns are read by the same convention (tool_calls.h): neither
+ * The model's answer and what a chat template makes of the message that a client returns are read by the same convention (tool_finder.h): neither
  * dialects nor templates matter. Arguments are compared as JSON values, white space around texts and ids of calls not at all. Any thread.
  */
-#ifndef SERVER_ANSWER_MEANING_H
-#define SERVER_ANSWER_MEANING_H
+#ifndef STRUCTURED_ANSWER_MEANING_H
+#define STRUCTURED_ANSWER_MEANING_H
 
 #include "reprise.h"
-#include "server/generation/generation.h"
+#include "structured/answer_form.h"
 
 /* The meaning of an answer of n bytes after `opening`, the generation prompt. false: it ends within reasoning or a call, or out of memory. */
-bool answer_meaning(const generation *gen, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]);
+bool answer_meaning(const answer_form *answer, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]);
 
 #endif

@@ -12,25 +12,25 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "server/generation/answer_meaning.h"
+#include "structured/answer_meaning.h"
 
 #define WIDE(name) "<\uFF5C" name "\uFF5C>"
 #define LOW "\u2581"
 
-static server_tool tools[] = {{.name = "f", .place = "f"}, {.name = "g", .place = "g"}};
+static tool_spec tools[] = {{.name = "f", .place = "f"}, {.name = "g", .place = "g"}};
 
-static generation ask_of(const char *family, const char *reasoning_template) {
-    generation ask = {.tools = tools, .n_tools = BASE_ARRAY_LEN(tools), .convention = {.family = tool_family_find(family)}};
+static answer_form ask_of(const char *family, const char *reasoning_template) {
+    answer_form ask = {.tools = tools, .n_tools = BASE_ARRAY_LEN(tools), .convention = {.family = tool_family_find(family)}};
     assert_non_null(ask.convention.family);
     if (reasoning_template) ask.convention.reasoning = tool_convention_detect(reasoning_template, strlen(reasoning_template), NULL).reasoning;
     return ask;
 }
 
-static bool meaning_of(const generation *ask, const char *opening, const char *text, uint8_t out[RP_MEANING_BYTES]) {
+static bool meaning_of(const answer_form *ask, const char *opening, const char *text, uint8_t out[RP_MEANING_BYTES]) {
     return answer_meaning(ask, opening, text, strlen(text), out);
 }
 
-static bool same(const generation *ask, const char *a, const char *b) {
+static bool same(const answer_form *ask, const char *a, const char *b) {
     uint8_t x[RP_MEANING_BYTES], y[RP_MEANING_BYTES];
     if (!meaning_of(ask, "", a, x)) fail_msg("no meaning: %s", a);
     if (!meaning_of(ask, "", b, y)) fail_msg("no meaning: %s", b);
@@ -85,7 +85,7 @@ static void families_write_alike(void **state) {
          "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]<|/tool_call|>"},
     };
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
-        const generation ask = ask_of(cases[i].family, cases[i].reasoning);
+        const answer_form ask = ask_of(cases[i].family, cases[i].reasoning);
         if (!same(&ask, cases[i].sampled, cases[i].written)) fail_msg("%s: '%s' and '%s'", cases[i].family, cases[i].sampled, cases[i].written);
         if (same(&ask, cases[i].sampled, "No.")) fail_msg("%s: '%s' and 'No.'", cases[i].family, cases[i].sampled);
     }
@@ -102,7 +102,7 @@ static void other_things_differ(void **state) {
         CALL("{\"a\": 18446744073709551616}"), CALL("{\"a\": 18446744073709551617}"), CALL("{\"a\": 0.1}"),
         G, CALL("{}") G,
         G CALL("{}")};
-    const generation ask = ask_of("hermes", "</think>");
+    const answer_form ask = ask_of("hermes", "</think>");
     for (size_t i = 0; i < BASE_ARRAY_LEN(texts); i++)
         for (size_t k = 0; k < BASE_ARRAY_LEN(texts); k++)
             if (same(&ask, texts[i], texts[k]) != (i == k)) fail_msg("'%s' and '%s'", texts[i], texts[k]);
@@ -120,16 +120,16 @@ static void a_truncated_answer_has_none(void **state) {
                  {"harmony", "<|channel|>analysis<|message|>Well"}};
     uint8_t meaning[RP_MEANING_BYTES];
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
-        const generation ask = ask_of(cases[i].family, "</think>");
+        const answer_form ask = ask_of(cases[i].family, "</think>");
         if (meaning_of(&ask, "", cases[i].text, meaning)) fail_msg("%s has a meaning", cases[i].text);
     }
 }
 
-/* Reasoning that the generation prompt opens. */
+/* Reasoning that the answer_form prompt opens. */
 static void the_prompt_may_open_reasoning(void **state) {
     (void)state;
     uint8_t opened[RP_MEANING_BYTES], whole[RP_MEANING_BYTES];
-    const generation ask = ask_of("hermes", "</think>");
+    const answer_form ask = ask_of("hermes", "</think>");
     assert_true(meaning_of(&ask, "<|im_start|>assistant\n<think>\n", "Well.\n</think>\n\nYes.", opened));
     assert_true(meaning_of(&ask, "<|im_start|>assistant\n", "<think>\nWell.\n</think>\n\nYes.", whole));
     assert_memory_equal(opened, whole, sizeof(opened));

@@ -9,10 +9,10 @@
  *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON, a list
  *   <function=       f               >            {...}                     </function>                 TOOL_BODY_NAMED
  *
- * tool_calls.h reads all forms of a convention; tool_grammar.h enforces the first one. Static tables; any thread.
+ * tool_finder.h reads all forms of a convention; tool_grammar.h enforces the first one. Static tables; any thread.
  */
-#ifndef SERVER_TOOL_CONVENTIONS_H
-#define SERVER_TOOL_CONVENTIONS_H
+#ifndef STRUCTURED_TOOL_CONVENTIONS_H
+#define STRUCTURED_TOOL_CONVENTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_calls.h: splits the text of an answer, while it is streamed, into text, reasoning and tool calls, by the model's convention
+/* tool_finder.h: splits the text of an answer, while it is streamed, into text, reasoning and tool calls, by the model's convention
  * (tool_conventions.h).
  *
  *   TEXT --"<tool_call>"--> HEAD --{"name": "f", "arguments": and '{'--> ARGUMENTS --the '}' of it--> TAIL --} </tool_call>--> NEXT
@@ -14,11 +14,14 @@
  * name is known, and its arguments as they arrive. White space around calls and reasoning belongs to them. No other text is lost. The events
  * do not depend on how the text is cut. One thread at a time.
  */
-#ifndef SERVER_TOOL_CALLS_H
-#define SERVER_TOOL_CALLS_H
+#ifndef STRUCTURED_TOOL_FINDER_H
+#define STRUCTURED_TOOL_FINDER_H
+
+#include <stdint.h>
 
 #include "base/buffer.h"
-#include "server/generation/generation.h"
+#include "reprise.h"
+#include "structured/answer_form.h"
 
 #define TOOL_CALLS_BYTES ((size_t)64 << 20) /* of an answer */
 #define TOOL_CALLS_HEAD_BYTES 512           /* a longer head is text */
@@ -27,7 +30,7 @@
 
 /* A part of an answer: text, reasoning, or a call. */
 typedef struct tool_item {
-    const server_tool *tool; /* NULL: text or reasoning */
+    const tool_spec *tool; /* NULL: text or reasoning */
     bool is_reasoning;
     int32_t number;    /* index of the call in the answer, from 0 */
     base_buffer text;  /* text, or arguments as JSON */
@@ -64,7 +67,7 @@ typedef struct tool_mark {
 #define TOOL_VALUE_DEPTH 1024 /* of JSON in a value; a deeper one ends where a text does */
 
 typedef struct tool_finder {
-    const generation *gen; /* borrowed: tools, convention, whether the prompt opened reasoning */
+    const answer_form *answer; /* borrowed: tools, convention, whether the prompt opened reasoning */
     tool_reasoning reasoning;
     tool_item *items;
     size_t n_items, cap_items;
@@ -86,7 +89,7 @@ typedef struct tool_finder {
     bool in_string, escaped;
     bool skips_line;    /* VALUE: a line end at its beginning belongs to its mark */
     bool is_text_value; /* VALUE: a string, written as it comes; else JSON, when it is whole */
-    uint8_t scan;       /* VALUE, no string: what its first n_scanned bytes are (tool_values.c) ... */
+    uint8_t scan;       /* VALUE, no string: what its first n_scanned bytes are (value_end) ... */
     size_t n_scanned;
     uint64_t brackets[TOOL_VALUE_DEPTH / 64]; /* ... and the brackets that are open in them */
     int32_t n_values;
@@ -95,7 +98,7 @@ typedef struct tool_finder {
 } tool_finder;
 
 /* on_event may be NULL. */
-void tool_finder_init(tool_finder *f, const generation *gen, tool_reasoning reasoning, tool_on_event on_event, void *user);
+void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event, void *user);
 void tool_finder_free(tool_finder *f);
 /* Returns 0, the nonzero result of on_event, or RP_ERR_MEMORY. */
 int tool_finder_feed(tool_finder *f, const char *text, size_t n) BASE_NODISCARD;
