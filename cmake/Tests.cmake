@@ -66,7 +66,7 @@ foreach(file IN LISTS test_files)
     if(area STREQUAL "server")
       target_link_libraries(test_${area}_${short} PRIVATE reprise-server-tree PkgConfig::jansson PkgConfig::libmicrohttpd)
     endif()
-    if(area STREQUAL "template")
+    if(area MATCHES "^(structured|template)$")
       target_link_libraries(test_${area}_${short} PRIVATE PkgConfig::jansson)
     endif()
     if(area STREQUAL "kernel")
@@ -89,6 +89,14 @@ foreach(file IN LISTS test_files)
   endif()
   reprise_test_properties(${area}/${short} "${labels}")
 endforeach()
+
+# A program of examples/, linked as an embedder's is, with the bundled model.
+add_executable(example_tools examples/tools.c)
+target_link_libraries(example_tools PRIVATE reprise reprise-options)
+add_test(NAME structured/example COMMAND example_tools ${PROJECT_SOURCE_DIR}/models/reprise-mini.gguf "What is the weather in Miami?")
+reprise_test_properties(structured/example structured)
+set_tests_properties(structured/example PROPERTIES PASS_REGULAR_EXPRESSION
+  "call call_0: weather {\"city\": ?\"[^\n]*}\nanswer: {\"sky\": ?\"(sunny|rainy)\", ?\"degrees\": ?-?[0-9]+}")
 
 # The Python package, with the library that this build makes. A library with AddressSanitizer needs its runtime first in the process, and Python
 # does not free what it holds at its end. Not under ThreadSanitizer, which does not know Python's own locks (tests/engine/test_stream.c has threads).

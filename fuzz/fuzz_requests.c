@@ -13,7 +13,7 @@
 #include "server/dialects/ollama.h"
 #include "server/dialects/openai.h"
 #include "server/prompt/pml_dialect.h"
-#include "server/generation/tool_calls.h"
+#include "structured/tool_finder.h"
 #include "server/generation/tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -85,7 +85,7 @@ static void check_ask(const generation *a) {
 /* Every message keeps its length, and every part is inside its message. */
 static void check_prepared(const generation *a) {
     check(a->n_calls == 0 || a->n_messages == 0);
-    check(!(tools_are_on(a) || a->wants_json) || a->grammar);
+    check(!(answer_form_may_call(&a->form) || a->form.wants_json) || a->grammar);
     for (size_t i = 0; i < a->n_messages; i++) check(strlen(a->messages[i].text) == a->messages[i].n);
     for (size_t i = 0; i < a->n_parts; i++) {
         const server_part *part = &a->parts[i];
@@ -103,7 +103,7 @@ static void check_prepared(const generation *a) {
 static void check_finder(const generation *a, const uint8_t *data, size_t n) {
     tool_finder f;
     size_t at = 0;
-    tool_finder_init(&f, a, TOOL_REASONING_ITEMS, NULL, NULL);
+    tool_finder_init(&f, &a->form, TOOL_REASONING_ITEMS, NULL, NULL);
     for (size_t step = 1; at < n; at += step, step = step % 7 + 1)
         check(tool_finder_feed(&f, (const char *)data + at, BASE_MIN(step, n - at)) == 0);
     check(tool_finder_finish(&f) == 0);

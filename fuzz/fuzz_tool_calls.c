@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/compiler.h"
-#include "server/generation/tool_calls.h"
+#include "base/json_write.h"
+#include "structured/tool_finder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -18,10 +19,10 @@ static void check(bool ok) {
 static const char schema_text[] =
     "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}, \"b\": {\"enum\": [\"x\", \"1\"]}, \"c\": {}}}";
 
-static generation ask_of(uint8_t choice, server_tool tools[2]) {
+static answer_form ask_of(uint8_t choice, tool_spec tools[2]) {
     static const char *const templates[] = {"</think>", "[THINK]", "<|START_THINKING|>", ""};
     const char *template = templates[choice / 16 % BASE_ARRAY_LEN(templates)];
-    generation gen = {.tools = tools, .n_tools = choice < 128 ? 2 : 0, .convention = tool_convention_detect(template, strlen(template), "plain")};
+    answer_form gen = {.tools = tools, .n_tools = choice < 128 ? 2 : 0, .convention = tool_convention_detect(template, strlen(template), "plain")};
     size_t n = 0;
     while (tool_family_at(n)) n++;
     gen.convention.family = tool_family_at(choice % 16 % n);
@@ -30,7 +31,7 @@ static generation ask_of(uint8_t choice, server_tool tools[2]) {
     return gen;
 }
 
-static void read_answer(tool_finder *f, const generation *gen, tool_reasoning reasoning, const char *text, size_t n, size_t most) {
+static void read_answer(tool_finder *f, const answer_form *gen, tool_reasoning reasoning, const char *text, size_t n, size_t most) {
     tool_finder_init(f, gen, reasoning, NULL, NULL);
     for (size_t at = 0, step; at < n; at += step) {
         step = most == 0 ? n : BASE_MIN(1 + (at * 7 + 3) % most, n - at);
@@ -54,7 +55,7 @@ static void check_same(const tool_finder *a, const tool_finder *b) {
 
 /* Arguments that the finder writes itself are JSON, whatever the answer is, as far as it is UTF-8. */
 static void check_written(const tool_item *item) {
-    json_t *text = server_json_text(item->text.data, item->text.len);
+    json_t *text = base_json_string(item->text.data, item->text.len);
     const bool is_utf8 = json_string_length(text) == item->text.len && memcmp(json_string_value(text), item->text.data, item->text.len) == 0;
     json_t *root = json_loadb(item->text.data, item->text.len, JSON_ALLOW_NUL, NULL);
     check(!is_utf8 || json_is_object(root));
@@ -65,8 +66,8 @@ static void check_written(const tool_item *item) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 2) return 0;
     json_t *schema = json_loads(schema_text, 0, NULL);
-    server_tool tools[] = {{.name = "f", .schema = schema}, {.name = "g.h"}};
-    const generation gen = ask_of(data[0], tools);
+    tool_spec tools[] = {{.name = "f", .schema = schema}, {.name = "g.h"}};
+    const answer_form gen = ask_of(data[0], tools);
     const tool_reasoning reasoning = (tool_reasoning)(data[1] / 64 % 3);
     tool_finder whole, cut;
     read_answer(&whole, &gen, reasoning, (const char *)data + 2, n - 2, 0);

@@ -13,6 +13,7 @@ from . import errors
 from ._abi import VERSION as __version__
 from .adapters import from_documents, from_messages
 from .answers import Answer
+from .chat import ChatAnswer, ToolCall
 from .client import AsyncClient, Client
 from .engine import Engine, explain
 from .errors import Error
@@ -31,6 +32,7 @@ __all__ = [
     "Arg",
     "AsyncClient",
     "AsyncStream",
+    "ChatAnswer",
     "Client",
     "Document",
     "Engine",
@@ -49,6 +51,7 @@ __all__ = [
     "Schema",
     "Store",
     "Stream",
+    "ToolCall",
     "__version__",
     "assistant",
     "errors",

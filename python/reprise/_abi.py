@@ -134,6 +134,14 @@ RP_LOG_WARN = 1
 RP_LOG_INFO = 2
 RP_LOG_DEBUG = 3
 
+RP_TOOL_CHOICE_AUTO = 0
+RP_TOOL_CHOICE_NONE = 1
+RP_TOOL_CHOICE_REQUIRED = 2
+
+RP_THINKING_DEFAULT = 0
+RP_THINKING_OFF = 1
+RP_THINKING_ON = 2
+
 RP_STORE_MODULE = 0
 RP_STORE_TEXT = 1
 RP_STORE_UNKNOWN = 2
@@ -1218,6 +1226,97 @@ class rp_scaffold_stats(Structure):
 rp_on_log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
+class rp_tool(Structure):
+    name: Bytes | None
+    description: Bytes | None
+    parameters: Bytes | None
+    strict: bool
+    _fields_ = [
+        ("name", c_char_p),
+        ("description", c_char_p),
+        ("parameters", c_char_p),
+        ("strict", c_bool),
+    ]
+
+
+class rp_tool_call(Structure):
+    id: Bytes | None
+    name: Bytes | None
+    arguments: Bytes | None
+    is_whole: bool
+    _fields_ = [
+        ("id", c_char_p),
+        ("name", c_char_p),
+        ("arguments", c_char_p),
+        ("is_whole", c_bool),
+    ]
+
+
+class rp_chat_message(Structure):
+    role: int
+    text: Bytes | None
+    reasoning: Bytes | None
+    calls: Any
+    n_calls: int
+    call_id: Bytes | None
+    _fields_ = [
+        ("role", c_int),
+        ("text", c_char_p),
+        ("reasoning", c_char_p),
+        ("calls", POINTER(rp_tool_call)),
+        ("n_calls", c_size_t),
+        ("call_id", c_char_p),
+    ]
+
+
+class rp_chat_options(Structure):
+    struct_size: int
+    messages: Any
+    n_messages: int
+    tools: Any
+    n_tools: int
+    tool_choice: int
+    tool_name: Bytes | None
+    one_call: bool
+    json_schema: Bytes | None
+    json_object: bool
+    regex: Bytes | None
+    thinking: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("messages", POINTER(rp_chat_message)),
+        ("n_messages", c_size_t),
+        ("tools", POINTER(rp_tool)),
+        ("n_tools", c_size_t),
+        ("tool_choice", c_int),
+        ("tool_name", c_char_p),
+        ("one_call", c_bool),
+        ("json_schema", c_char_p),
+        ("json_object", c_bool),
+        ("regex", c_char_p),
+        ("thinking", c_int),
+    ]
+
+
+class rp_chat_answer(Structure):
+    struct_size: int
+    text: Bytes | None
+    n_text: int
+    reasoning: Bytes | None
+    n_reasoning: int
+    calls: Any
+    n_calls: int
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("text", c_char_p),
+        ("n_text", c_size_t),
+        ("reasoning", c_char_p),
+        ("n_reasoning", c_size_t),
+        ("calls", POINTER(rp_tool_call)),
+        ("n_calls", c_size_t),
+    ]
+
+
 class rp_store_options(Structure):
     struct_size: int
     read_only: bool
@@ -2085,6 +2184,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_engine_scaffold_stats": (c_int, [c_void_p, POINTER(rp_scaffold_stats)]),
     "rp_log_set_level": (None, [c_int]),
     "rp_log_set_callback": (None, [rp_on_log, c_void_p]),
+    "rp_chat_options_init": (None, [POINTER(rp_chat_options), c_uint32]),
+    "rp_chat_new": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_chat_options), POINTER(rp_error)]),
+    "rp_chat_free": (None, [c_void_p]),
+    "rp_chat_grammar": (c_char_p, [c_void_p]),
+    "rp_chat_trigger": (c_char_p, [c_void_p]),
+    "rp_chat_warning": (c_char_p, [c_void_p, c_size_t]),
+    "rp_chat_submit": (c_int, [c_void_p, c_void_p, POINTER(rp_request), POINTER(c_void_p), POINTER(rp_error)]),
+    "rp_chat_run": (c_int, [c_void_p, c_void_p, POINTER(rp_request), POINTER(POINTER(rp_result)), POINTER(rp_error)]),
+    "rp_model_writes_control_marks": (c_bool, [c_void_p]),
+    "rp_chat_parse": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(POINTER(rp_chat_answer)), POINTER(rp_error)]),
+    "rp_chat_answer_free": (None, [POINTER(rp_chat_answer)]),
+    "rp_json_schema_grammar": (c_int, [c_char_p, c_size_t, POINTER(c_char_p), POINTER(rp_error)]),
     "rp_store_options_init": (None, [POINTER(rp_store_options), c_uint32]),
     "rp_store_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_store_options), POINTER(rp_error)]),
     "rp_store_attach": (c_int, [POINTER(c_void_p), c_void_p, POINTER(rp_error)]),

@@ -10,11 +10,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _abi, job
+from . import _abi, chat, job
 from ._library import call, encoded, lib, no_callback, reported, set_field, text
 from .errors import BusyError, InvalidError, UnknownNameError
 from .handle import Handle, begin_exit, finalize
@@ -298,7 +298,9 @@ class Engine:
         one.owner = self._core.jobs
         one.owner.add(one.handle)
 
-    def _submit(self, prompt: PromptLike, options: Any, events: job.EventQueue | None = None, tag: int = 0) -> job.Job:
+    def _submit(
+        self, prompt: PromptLike | chat.Turn, options: Any, events: job.EventQueue | None = None, tag: int = 0
+    ) -> job.Job:
         schema = prompt.schema if isinstance(prompt, Prompt) else None
         if not isinstance(schema, Schema):
             return self._submit_once(prompt, options, events, tag)
@@ -313,8 +315,10 @@ class Engine:
             self._load(schema)  # another thread has replaced it meanwhile
             return self._submit_once(prompt, options, events, tag)
 
-    def _submit_once(self, prompt: PromptLike, options: Any, events: job.EventQueue | None, tag: int) -> job.Job:
-        with Request(prompt, options) as request:
+    def _submit_once(
+        self, prompt: PromptLike | chat.Turn, options: Any, events: job.EventQueue | None, tag: int
+    ) -> job.Job:
+        with Request(None if isinstance(prompt, chat.Turn) else prompt, options) as request:
             # The job has its owners before the library has the job: an exception anywhere leaves none behind.
             one = job.Job(self, request.logits)
             try:
@@ -323,7 +327,17 @@ class Engine:
                     if events is not None:
                         events.jobs[tag] = one
                         request.c.stream, request.c.stream_tag = events.handle.cell, tag
-                    call(lib.rp_engine_submit, pointer, ctypes.byref(request.c), ctypes.byref(one.handle.cell))
+                    if isinstance(prompt, chat.Turn):
+                        with prompt.handle as turn:
+                            call(
+                                lib.rp_chat_submit,
+                                turn,
+                                pointer,
+                                ctypes.byref(request.c),
+                                ctypes.byref(one.handle.cell),
+                            )
+                    else:
+                        call(lib.rp_engine_submit, pointer, ctypes.byref(request.c), ctypes.byref(one.handle.cell))
             except BaseException:
                 one.close()
                 if events is not None:
@@ -343,6 +357,33 @@ class Engine:
         """
         with self._submit(prompt, options) as one:
             return one.result()
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: chat.ToolChoice = "auto",
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> chat.ChatAnswer:
+        """Answers a conversation by the model's chat template; the answer's text, reasoning and tool calls.
+
+        messages         OpenAI's: "role", "content" (a string), of the assistant "tool_calls" and "reasoning_content", of a tool "tool_call_id"
+        tools            OpenAI's: {"type": "function", "function": {"name", "description", "parameters", "strict"}}, or the inner mapping
+        tool_choice      "auto", "none", "required", or {"type": "function", "function": {"name": ...}}
+        response_format  {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": ...}} or {"type": "regex", "regex": ...}
+        thinking         False: no reasoning; None: as the model does
+
+        InvalidError (its `where` is the place), UnsupportedError (a schema that cannot be enforced), UnknownNameError (tool_choice); and the
+        errors of run().
+        """
+        with chat.Turn(
+            self.model, messages, tools, tool_choice, response_format, parallel_tool_calls, thinking
+        ) as turn, self._submit(turn, options) as one:
+            return turn.answer(one.result())
 
     def stream(self, prompt: PromptLike, **options: Unpack[RequestOptions]) -> job.Stream:
         """Runs a prompt: an iterator of pieces of its answer. Errors of the request itself are raised here, others by the iterator."""

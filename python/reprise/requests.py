@@ -101,7 +101,7 @@ class LogitsCollector:
 class Request:
     """An rp_request, and everything that it points to. Close it after submission: the library has copied the rest."""
 
-    def __init__(self, prompt: PromptLike, options: Mapping[str, Any]) -> None:
+    def __init__(self, prompt: PromptLike | None, options: Mapping[str, Any]) -> None:
         self.built: Any = None  # an rp_prompt
         self.used: list[Handle] = []  # of an adapter, until the library has a reference of its own
         self.c: Any = _abi.rp_request()
@@ -110,7 +110,8 @@ class Request:
         lib.rp_request_init(self.c, ctypes.sizeof(self.c))
         try:
             self._set_options(options)
-            self._set_prompt(prompt)
+            if prompt is not None:
+                self._set_prompt(prompt)
         except BaseException:
             self.close()
             raise

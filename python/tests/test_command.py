@@ -133,6 +133,7 @@ EXPECTED = {
         "clocks.",
         "Belvik: Yarina.",
     ],
+    "weather": ["call weather {", "sky: "],
 }
 
 

@@ -12,6 +12,7 @@
 #include "base/json_number.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #define MAX_DEPTH 4096                                 /* of values that contain values: twice what is read */
 #define PRECISION(flags) ((int)((flags) >> 11 & 0x1f)) /* of JSON_REAL_PRECISION(n); 0: the fewest digits */
@@ -147,5 +148,20 @@ char *base_json_text(const json_t *value, size_t flags) {
     base_buffer out = BASE_BUFFER(SIZE_MAX / 2);
     char *text = base_json_write(&out, value, flags) == 0 ? base_buffer_take(&out) : NULL;
     base_buffer_free(&out);
+    return text;
+}
+
+json_t *base_json_string(const char *bytes, size_t n) {
+    json_t *text = json_stringn(bytes ? bytes : "", n);
+    if (text || n > SIZE_MAX / 3 - 1) return text;
+    base_buffer clean = BASE_BUFFER(3 * n + 1);
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc;) {
+        const int length = base_utf8_length((const unsigned char *)bytes + i, n - i);
+        rc = length > 0 ? base_buffer_append(&clean, bytes + i, (size_t)length) : base_buffer_append(&clean, "\xef\xbf\xbd", 3);
+        i += length > 0 ? (size_t)length : 1;
+    }
+    if (!rc) text = json_stringn(clean.data ? clean.data : "", clean.len);
+    base_buffer_free(&clean);
     return text;
 }

@@ -13,5 +13,7 @@
 int base_json_write(base_buffer *out, const json_t *value, size_t flags) BASE_NODISCARD;
 /* The same as a text, which ends with NUL; freed with base_free. NULL: as above. */
 char *base_json_text(const json_t *value, size_t flags) BASE_NODISCARD;
+/* A JSON string of n bytes that may not be UTF-8: each byte of an invalid or cut character becomes U+FFFD. NULL: out of memory. */
+json_t *base_json_string(const char *bytes, size_t n) BASE_NODISCARD;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_returned_answers.c: conversations with tool calls and reasoning in templates that are hard to continue: no generation prompt after the result
- * of a tool, messages that end without an end-of-turn token, a generation prompt that earlier turns do not have. Each turn hits all that the turn
+/* test_returned_answers.c: conversations with tool calls and reasoning in templates that are hard to continue: no answer_form prompt after the result
+ * of a tool, messages that end without an end-of-turn token, a answer_form prompt that earlier turns do not have. Each turn hits all that the turn
  * before has computed, but for reasoning that the template drops. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,10 +14,10 @@
 
 #include "base/buffer.h"
 #include "base/compiler.h"
-#include "server/generation/answer_meaning.h"
+#include "structured/answer_meaning.h"
 #include "support/tiny_model.h"
 
-static server_tool tools[] = {{.name = "f", .place = "f"}};
+static tool_spec tools[] = {{.name = "f", .place = "f"}};
 
 /* ---- templates, as published, without definitions of tools ---- */
 
@@ -111,7 +111,7 @@ static bool on_meaning(void *user, const char *opening, const char *text, size_t
 }
 
 /* Renders and answers. contents: of all messages that have one; they end turns. */
-static rp_result *answer(rp_engine *engine, const rp_model *model, const talk *t, generation *gen, const char *messages, const char *const *contents,
+static rp_result *answer(rp_engine *engine, const rp_model *model, const talk *t, answer_form *gen, const char *messages, const char *const *contents,
                          int32_t n_contents, const char *sampled) {
     rp_template_text *text = NULL;
     rp_rendered_turn turns[16];
@@ -148,7 +148,7 @@ static rp_result *answer(rp_engine *engine, const rp_model *model, const talk *t
 
 static void hold(const talk *t) {
     tiny_model_shape shape = tiny_model_defaults();
-    generation gen = {.tools = tools, .n_tools = 1, .convention = tool_convention_detect(t->chat_template, strlen(t->chat_template), NULL)};
+    answer_form gen = {.tools = tools, .n_tools = 1, .convention = tool_convention_detect(t->chat_template, strlen(t->chat_template), NULL)};
     const char *contents[16] = {"Why?"};
     int32_t n_contents = 1, computed = 0;
     base_buffer messages = BASE_BUFFER(1 << 16);

@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/generation/model_convention.h"
-#include "server/generation/tool_calls.h"
+#include "structured/tool_finder.h"
 #include "server/generation/tools.h"
 #include "support/tiny_model.h"
 
@@ -108,7 +108,7 @@ typedef struct family_world {
     rp_model *model;
     rp_engine *engine;
     model_convention convention;
-    server_tool tools[2];
+    tool_spec tools[2];
 } family_world;
 
 /* A random model with the family's template. has_control: its marks are tokens. */
@@ -139,8 +139,8 @@ static void open_family(family_world *w, const char *template, bool has_control,
     w->convention = model_convention_of(w->model);
     assert_ptr_equal(w->convention.convention.family, c.family);
     assert_true(w->convention.special_text == (n > 1));
-    w->tools[0] = (server_tool){.name = "weather", .schema = json_array_get(schemas, is_text), .place = "tools[0]"};
-    w->tools[1] = (server_tool){.name = "now", .place = "tools[1]"};
+    w->tools[0] = (tool_spec){.name = "weather", .schema = json_array_get(schemas, is_text), .place = "tools[0]"};
+    w->tools[1] = (tool_spec){.name = "now", .place = "tools[1]"};
 }
 
 static int32_t token_of(const family_world *w, const char *text) {
@@ -154,11 +154,8 @@ static int32_t token_of(const family_world *w, const char *text) {
 
 static generation ask_of(family_world *w) {
     return (generation){
-        .tools = w->tools,
-        .n_tools = 2,
-        .convention = w->convention.convention,
+        .form = {.tools = w->tools, .n_tools = 2, .convention = w->convention.convention, .splits_reasoning = true},
         .special_text = w->convention.special_text,
-        .splits_reasoning = true,
     };
 }
 
@@ -178,26 +175,26 @@ static rp_request request_of(const generation *gen, uint64_t seed) {
 static void run(const family_world *w, const generation *gen, const rp_request *q, tool_finder *f, char text[64]) {
     rp_result *r;
     rp_error err;
-    if (rp_engine_run(w->engine, q, &r, &err)) fail_msg("%s: %s", gen->convention.family->name, err.message);
-    if (strcmp(r->finish_reason, "stop") != 0) fail_msg("%s: '%.400s' ends by %s", gen->convention.family->name, r->text, r->finish_reason);
+    if (rp_engine_run(w->engine, q, &r, &err)) fail_msg("%s: %s", gen->form.convention.family->name, err.message);
+    if (strcmp(r->finish_reason, "stop") != 0) fail_msg("%s: '%.400s' ends by %s", gen->form.convention.family->name, r->text, r->finish_reason);
     snprintf(text, 64, "%s", r->text);
-    tool_finder_init(f, gen, TOOL_REASONING_ITEMS, NULL, NULL);
+    tool_finder_init(f, &gen->form, TOOL_REASONING_ITEMS, NULL, NULL);
     for (size_t at = 0, n = strlen(r->text); at < n; at += 3) assert_int_equal(tool_finder_feed(f, r->text + at, BASE_MIN(3, n - at)), 0);
     assert_int_equal(tool_finder_finish(f), 0);
     for (size_t i = 0; i < f->n_items; i++)
         if (f->items[i].tool) check_arguments(&f->items[i]);
-    if (f->n_calls == 0 && !gen->wants_json) fail_msg("%s: no call in '%s'", gen->convention.family->name, r->text);
+    if (f->n_calls == 0 && !gen->form.wants_json) fail_msg("%s: no call in '%s'", gen->form.convention.family->name, r->text);
     rp_result_free(r);
 }
 
 static void make_grammar(generation *gen) {
     server_problem p = {0};
-    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->convention.family->name, p.message);
+    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->form.convention.family->name, p.message);
 }
 
 /* Leaves what the world owns. */
 static void free_ask(generation *gen) {
-    gen->tools = NULL;
+    gen->form.tools = NULL;
     generation_free(gen);
 }
 
@@ -206,11 +203,11 @@ static void check_required(family_world *w, const char *name, bool one) {
     for (uint64_t seed = 1; seed <= 3; seed++) {
         generation gen = ask_of(w);
         tool_finder f;
-        gen.tool_choice = SERVER_TOOLS_REQUIRED;
-        gen.one_call = one;
+        gen.form.tool_choice = TOOL_CHOICE_REQUIRED;
+        gen.form.one_call = one;
         w->tools[0].barred = name && strcmp(name, "weather") != 0;
         w->tools[1].barred = name && strcmp(name, "now") != 0;
-        gen.thinking = SERVER_THINKING_OFF; /* a random model's reasoning does not end */
+        gen.form.thinking = THINKING_OFF; /* a random model's reasoning does not end */
         make_grammar(&gen);
         rp_request q = request_of(&gen, seed);
         run(w, &gen, &q, &f, text);
@@ -228,7 +225,7 @@ static void check_auto(family_world *w, bool has_control) {
     char text[64];
     generation gen = ask_of(w);
     tool_finder f;
-    const tool_form *form = gen.convention.family->forms[0];
+    const tool_form *form = gen.form.convention.family->forms[0];
     make_grammar(&gen);
     assert_true((gen.grammar_trigger == NULL) == form->at_start && (gen.grammar == NULL) == form->at_start);
     if (has_control && !form->at_start) {
@@ -250,8 +247,8 @@ static void check_reasoning(family_world *w, bool opened) {
     const reasoning_marks *marks = w->convention.convention.reasoning;
     generation gen = ask_of(w);
     tool_finder f;
-    gen.tool_choice = SERVER_TOOLS_REQUIRED;
-    gen.reasoning_open = opened;
+    gen.form.tool_choice = TOOL_CHOICE_REQUIRED;
+    gen.form.reasoning_open = opened;
     make_grammar(&gen);
     rp_request q = request_of(&gen, 1);
     const rp_logit_bias bias[] = {{token_of(w, marks->open), 500}, {token_of(w, marks->close), 1000}};
@@ -272,11 +269,11 @@ static void check_json(family_world *w) {
     generation gen = ask_of(w);
     tool_finder f;
     base_buffer all = {0};
-    gen.n_tools = 0;
-    gen.wants_json = true;
-    gen.answer_schema = json_object_get(json_object_get(w->tools[0].schema, "properties"), "unit");
-    gen.answer_place = "schema";
-    gen.thinking = SERVER_THINKING_OFF;
+    gen.form.n_tools = 0;
+    gen.form.wants_json = true;
+    gen.form.schema = json_object_get(json_object_get(w->tools[0].schema, "properties"), "unit");
+    gen.form.place = "schema";
+    gen.form.thinking = THINKING_OFF;
     make_grammar(&gen);
     rp_request q = request_of(&gen, 1);
     run(w, &gen, &q, &f, text);
@@ -363,11 +360,11 @@ static char *turn_of(const char *vectors, size_t i) {
 }
 
 static void check_turn(const char *turn, tool_convention c) {
-    server_tool tool = {.name = "get_weather"};
-    const generation gen = {.tools = &tool, .n_tools = 1, .convention = c};
+    tool_spec tool = {.name = "get_weather"};
+    const generation gen = {.form = {.tools = &tool, .n_tools = 1, .convention = c}};
     for (size_t piece = 1; piece <= strlen(turn); piece++) {
         tool_finder f;
-        tool_finder_init(&f, &gen, TOOL_REASONING_ITEMS, NULL, NULL);
+        tool_finder_init(&f, &gen.form, TOOL_REASONING_ITEMS, NULL, NULL);
         for (size_t at = 0, n = strlen(turn); at < n; at += piece) assert_int_equal(tool_finder_feed(&f, turn + at, BASE_MIN(piece, n - at)), 0);
         assert_int_equal(tool_finder_finish(&f), 0);
         if (f.n_items != 1 || !f.items[0].tool || !f.items[0].is_whole) fail_msg("%s: no call in '%s'", c.family->name, turn);

@@ -17,7 +17,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "grammar/matcher.h"
-#include "server/generation/tool_calls.h"
+#include "structured/tool_finder.h"
 #include "server/generation/tools.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -141,22 +141,24 @@ static bool accepts(const char *gbnf, const char *text, size_t n) {
     return fits;
 }
 
-static generation ask_of(const tool_family *family, server_tool *tool, json_t *schema) {
-    *tool = (server_tool){.name = "f", .schema = schema, .place = "tools[0]", .strict = true};
-    return (generation){.tools = tool,
-                        .n_tools = 1,
-                        .convention = {.family = family},
-                        .tool_choice = SERVER_TOOLS_REQUIRED,
-                        .one_call = true};
+static generation ask_of(const tool_family *family, tool_spec *tool, json_t *schema) {
+    *tool = (tool_spec){.name = "f", .schema = schema, .place = "tools[0]", .strict = true};
+    return (generation){.form = {
+                            .tools = tool,
+                            .n_tools = 1,
+                            .convention = {.family = family},
+                            .tool_choice = TOOL_CHOICE_REQUIRED,
+                            .one_call = true,
+                        }};
 }
 
 static void make_grammar(generation *gen) {
     server_problem p = {0};
-    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->convention.family->name, p.message);
+    if (tools_check(gen, &p) || tools_constrain(gen, &p)) fail_msg("%s: %s", gen->form.convention.family->name, p.message);
 }
 
 static void free_ask(generation *gen) {
-    gen->tools = NULL;
+    gen->form.tools = NULL;
     generation_free(gen);
 }
 
@@ -164,7 +166,7 @@ static void free_ask(generation *gen) {
 static json_t *read_call(const generation *gen, const char *text, size_t n, tiny_random *r) {
     tool_finder f;
     json_t *arguments = NULL;
-    tool_finder_init(&f, gen, TOOL_REASONING_ITEMS, NULL, NULL);
+    tool_finder_init(&f, &gen->form, TOOL_REASONING_ITEMS, NULL, NULL);
     const uint64_t most = 1 + tiny_random_below(r, 40);
     for (size_t at = 0; at < n;) {
         const size_t wanted = 1 + (size_t)tiny_random_below(r, most), piece = BASE_MIN(n - at, wanted);
@@ -181,7 +183,7 @@ static void check_read(const generation *gen, const base_buffer *text, const jso
     json_t *found = read_call(gen, text->data, text->len, r);
     if (!found || !base_json_equal(found, expected)) {
         char *a = found ? base_json_text(found, 0) : NULL, *b = base_json_text(expected, 0);
-        fail_msg("%s: '%s' is read as %s, not %s", gen->convention.family->name, text->data, a ? a : "no call", b);
+        fail_msg("%s: '%s' is read as %s, not %s", gen->form.convention.family->name, text->data, a ? a : "no call", b);
     }
     json_decref(found);
 }
@@ -190,7 +192,7 @@ static void check_read(const generation *gen, const base_buffer *text, const jso
 static void check_any_text(const tool_family *family, const json_t *expected, const base_buffer *text) {
     json_t *properties = json_object(), *required = json_array(), *value;
     const char *name;
-    server_tool tool;
+    tool_spec tool;
     const bool is_text = family->forms[0]->body == TOOL_BODY_ARG_KEYS || family->forms[0]->body == TOOL_BODY_PARAMETERS;
     bool strings = true;
     json_object_foreach((json_t *)expected, name, value) {
@@ -214,7 +216,10 @@ static void check_history(const generation *gen, const json_t *expected, tiny_ra
     char *arguments = base_json_text(expected, 0);
     base_buffer text = BASE_BUFFER(MOST_BYTES);
     assert_int_equal(base_buffer_printf(
-                         &text, TOOLS_CALL_OPEN "\n{\"name\": \"f\", \"arguments\": %s}\n" TOOLS_CALL_CLOSE, arguments),
+                         &text, "<tool_call>"
+                                "\n{\"name\": \"f\", \"arguments\": %s}\n"
+                                "</tool_call>",
+                         arguments),
                      0);
     check_read(gen, &text, expected, r);
     base_buffer_free(&text);
@@ -227,7 +232,7 @@ static void check_values(const tool_family *family, tiny_random *r) {
     json_t *expected = json_object(), *properties = json_object(), *required = json_array();
     const size_t n = 1 + (size_t)tiny_random_below(r, 2), first = (size_t)tiny_random_below(r, BASE_ARRAY_LEN(names));
     base_buffer text = BASE_BUFFER(MOST_BYTES);
-    server_tool tool;
+    tool_spec tool;
     for (size_t i = 0; i < n; i++) {
         const char *name = names[(first + i) % BASE_ARRAY_LEN(names)];
         json_t *value = tiny_random_below(r, 2) ? random_string(r) : random_value(r, 0), *property = json_object();
@@ -291,7 +296,7 @@ static void test_ends_in_values(void **state) {
         {"", "{\"p\": \"\", \"q\": 1}"},
     };
     tiny_random r = {46};
-    server_tool tool;
+    tool_spec tool;
     const generation gen = ask_of(tool_family_find("qwen3-coder"), &tool, NULL);
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++)
@@ -315,7 +320,7 @@ static void test_open_string_at_the_end(void **state) {
     static const char text[] =
         "<tool_call>\n<function=f>\n<parameter=p>\"open</parameter><parameter=q>5</parameter></function></tool_call>";
     tiny_random r = {46};
-    server_tool tool;
+    tool_spec tool;
     const generation gen = ask_of(tool_family_find("qwen3-coder"), &tool, NULL);
     (void)state;
     json_t *found = read_call(&gen, text, sizeof(text) - 1, &r),
@@ -333,7 +338,7 @@ static void test_names(void **state) {
     (void)state;
     for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++)
         for (int strict = 0; strict < 2; strict++) {
-            server_tool tool;
+            tool_spec tool;
             server_problem p = {0};
             json_t *schema = json_pack("{s:s, s:{s:{s:i}, s:{s:i}}, s:[s]}", "type", "object", "properties", bad[i],
                                        "const", 1, "n", "const", 2, "required", "n");

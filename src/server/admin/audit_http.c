@@ -135,7 +135,7 @@ static json_t *audit_figures_figures(const rp_audit_figures *f) {
                      "max_kl", f->max_kl, "mean_distance", f->mean_distance);
 }
 
-static json_t *audit_http_text(const char *s) { return server_json_text(s, strlen(s)); }
+static json_t *audit_http_text(const char *s) { return base_json_string(s, strlen(s)); }
 
 static int compare_pairs(const void *a, const void *b) {
     double x = ((const rp_audit_pair *)a)->excess_kl, y = ((const rp_audit_pair *)b)->excess_kl;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "server/handlers.h"
-#include "server/http/json_text.h"
+#include "server/http/json_time.h"
 #include "server/server_internal.h"
 
 static json_t *model_info_meta(const rp_model_info *info) {

@@ -100,7 +100,7 @@ void report_count(server_request *x, const server_choice *c) {
 static double report_rounded(double ms) { return isfinite(ms) ? round(ms * 1e3) / 1e3 : 0; }
 
 static json_t *plan_item_fields(const rp_plan_item *item) {
-    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", server_json_text(item->module, strlen(item->module)), "reused",
+    return json_pack("{s:o, s:b, s:s, s:s, s:b, s:i, s:i, s:i, s:s, s:f, s:s, s:s}", "module", base_json_string(item->module, strlen(item->module)), "reused",
                      item->is_view && strcmp(item->tier, "computed") != 0, "tier", item->tier, "reason", item->reason, "exact", item->exact,
                      "tokens", (int)item->n_tokens, "position", (int)item->position, "shift", (int)item->shift, "key", item->key,
                      "kept", report_rounded((double)item->kept), "kept_by", item->kept_by, "full_reason", item->full_reason);
@@ -144,9 +144,9 @@ static json_t *report_timings(const rp_timings *t) {
 
 static json_t *report_mismatch(const rp_mismatch *d) {
     if (d->token < 0) return json_null();
-    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", server_json_text(d->module, strlen(d->module)),
-                     "message", d->message, "before", server_json_text(d->before, strlen(d->before)), "prompt",
-                     server_json_text(d->prompt, strlen(d->prompt)), "cached", server_json_text(d->cached, strlen(d->cached)));
+    return json_pack("{s:i, s:o, s:s, s:o, s:o, s:o}", "token", (int)d->token, "module", base_json_string(d->module, strlen(d->module)),
+                     "message", d->message, "before", base_json_string(d->before, strlen(d->before)), "prompt",
+                     base_json_string(d->prompt, strlen(d->prompt)), "cached", base_json_string(d->cached, strlen(d->cached)));
 }
 
 static json_t *quality_report_quality(const rp_quality_report *q) {

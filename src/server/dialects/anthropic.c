@@ -287,7 +287,7 @@ static int anthropic_report_piece(server_request *x, server_choice *c, const ser
     if (rc) return rc;
     return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                    "text_delta", "text", server_json_text(piece->text, piece->n)));
+                                    "text_delta", "text", base_json_string(piece->text, piece->n)));
 }
 
 static int anthropic_close_choice(server_request *x, server_choice *c) {

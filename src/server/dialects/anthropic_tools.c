@@ -95,7 +95,7 @@ void anthropic_add_content(generation *gen, rp_role role, const json_t *content,
 static void anthropic_tools_parse_tool(generation *gen, const json_t *tool, size_t i, server_problem *p) {
     char prefix[48], place[64];
     const char *type = "custom";
-    server_tool t = {0};
+    tool_spec t = {0};
     snprintf(prefix, sizeof(prefix), "tools.%zu.", i);
     snprintf(place, sizeof(place), "%sinput_schema", prefix);
     server_fields f = {tool, p, prefix};
@@ -121,9 +121,9 @@ static void anthropic_tools_parse_choice(generation *gen, const server_fields *f
     if (!choice) return;
     server_field_text(&g, "type", &type);
     server_field_text(&g, "name", &name);
-    server_field_bool(&g, "disable_parallel_tool_use", &gen->one_call);
-    if (strcmp(type, "none") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
-    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->tool_choice = SERVER_TOOLS_REQUIRED;
+    server_field_bool(&g, "disable_parallel_tool_use", &gen->form.one_call);
+    if (strcmp(type, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
+    else if (strcmp(type, "any") == 0 || (strcmp(type, "tool") == 0 && name)) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(type, "auto") != 0)
         server_fail(f->problem, SERVER_INVALID, "tool_choice", "tool_choice.type: is '%.40s': give auto, any, none, or tool and a name", type);
     if (strcmp(type, "tool") == 0 && !f->problem->kind) generation_allow_tools(gen, &name, 1, "tool_choice.name", f->problem);
@@ -154,7 +154,7 @@ static void sign_reasoning(const tool_item *item, char out[SIGNATURE_BYTES]) {
 static json_t *thinking_block(const tool_item *item) {
     char signature[SIGNATURE_BYTES];
     sign_reasoning(item, signature);
-    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", server_json_text(item->text.data, item->text.len), "signature", signature);
+    return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", base_json_string(item->text.data, item->text.len), "signature", signature);
 }
 
 static json_t *job_block(const server_request *x, const server_choice *c, const tool_item *item, json_t *input) {
@@ -167,7 +167,7 @@ static json_t *block_of(const server_request *x, const server_choice *c, const t
     json_t *input = item->tool ? tool_item_arguments(item) : NULL;
     if (item->is_reasoning) return thinking_block(item);
     if (input) return job_block(x, c, item, input);
-    return text_block(item->tool ? tool_item_source(item) : server_json_text(item->text.data, item->text.len));
+    return text_block(item->tool ? tool_item_source(item) : base_json_string(item->text.data, item->text.len));
 }
 
 json_t *anthropic_content(const server_request *x, const server_choice *c) {
@@ -214,7 +214,7 @@ int anthropic_tell_reasoning(server_request *x, server_choice *c, const server_p
     if (rc) return rc;
     return server_request_frame(x, "content_block_delta",
                                 json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                          "thinking_delta", "thinking", server_json_text(piece->text, piece->n)));
+                                          "thinking_delta", "thinking", base_json_string(piece->text, piece->n)));
 }
 
 int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
@@ -225,5 +225,5 @@ int anthropic_tell_call(server_request *x, server_choice *c, tool_event event, c
     }
     return server_request_frame(x, "content_block_delta",
                           json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", (int)c->n_blocks - 1, "delta", "type",
-                                    "input_json_delta", "partial_json", server_json_text(bytes, n)));
+                                    "input_json_delta", "partial_json", base_json_string(bytes, n)));
 }

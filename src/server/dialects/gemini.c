@@ -211,12 +211,12 @@ static json_t *gemini_whole(server_request *x) {
 }
 
 static int gemini_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    json_t *parts = json_pack("[{s:o}]", "text", server_json_text(piece->text, piece->n));
+    json_t *parts = json_pack("[{s:o}]", "text", base_json_string(piece->text, piece->n));
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 
 static int gemini_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
-    json_t *parts = json_pack("[{s:o, s:b}]", "text", server_json_text(piece->text, piece->n), "thought", 1);
+    json_t *parts = json_pack("[{s:o, s:b}]", "text", base_json_string(piece->text, piece->n), "thought", 1);
     return server_request_frame(x, NULL, gemini_response(x, json_pack("[o]", with_logprobs(c, server_choice_candidate(c, parts, NULL), piece))));
 }
 

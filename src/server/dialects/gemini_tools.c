@@ -121,7 +121,7 @@ void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const 
 static void gemini_tools_add_function(generation *gen, const json_t *function, const char *prefix, server_problem *p) {
     static const char *const schemas[] = {"parameters", "parametersJsonSchema", "parameters_json_schema"};
     server_fields f = {function, p, prefix};
-    server_tool t = {0};
+    tool_spec t = {0};
     char place[112];
     if (!json_is_object(function)) server_fail(p, SERVER_INVALID, "tools", "'%.80s' is not an object", prefix);
     server_field_text(&f, "name", &t.name);
@@ -164,9 +164,9 @@ void gemini_allow_tools(generation *gen, const json_t *allowed, const char *fiel
 static void gemini_tools_parse_config(generation *gen, const json_t *config, server_problem *p) {
     const json_t *calling = gemini_tools_either(config, "functionCallingConfig", "function_calling_config");
     const char *mode = json_string_value(json_object_get(calling, "mode"));
-    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) gen->tool_choice = SERVER_TOOLS_AUTO;
-    else if (strcmp(mode, "ANY") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
-    else if (strcmp(mode, "NONE") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
+    if (!mode || strcmp(mode, "AUTO") == 0 || strcmp(mode, "MODE_UNSPECIFIED") == 0) gen->form.tool_choice = TOOL_CHOICE_AUTO;
+    else if (strcmp(mode, "ANY") == 0) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
+    else if (strcmp(mode, "NONE") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
     else server_fail(p, SERVER_INVALID, "toolConfig", "'toolConfig.functionCallingConfig.mode' is '%.40s': give AUTO, ANY or NONE", mode);
     gemini_allow_tools(gen, gemini_tools_either(calling, "allowedFunctionNames", "allowed_function_names"),
                        "toolConfig.functionCallingConfig.allowedFunctionNames", p);
@@ -185,9 +185,9 @@ void gemini_set_format(generation *gen, const char *type, const char *field, con
     bool json = strcmp(type, "application/json") == 0;
     if (!json && strcmp(type, "text/plain") != 0)
         server_fail(p, SERVER_UNSUPPORTED, field, "'%s' is '%.40s': give text/plain or application/json", field, type);
-    gen->wants_json = json || schema;
-    gen->answer_schema = json && !schema ? json_true() : schema; /* any JSON; not counted */
-    gen->answer_place = generation_keep(gen, place, p);
+    gen->form.wants_json = json || schema;
+    gen->form.schema = json && !schema ? json_true() : schema; /* any JSON; not counted */
+    gen->form.place = generation_keep(gen, place, p);
 }
 
 void gemini_parse_format(generation *gen, const server_fields *config) {
@@ -209,7 +209,7 @@ void gemini_parse_format(generation *gen, const server_fields *config) {
 json_t *gemini_part_of(const server_choice *c, const tool_item *item) {
     char id[TOOL_CALL_ID_BYTES];
     json_t *args = item->tool ? tool_item_arguments(item) : NULL;
-    json_t *text = item->tool ? NULL : server_json_text(item->text.data, item->text.len);
+    json_t *text = item->tool ? NULL : base_json_string(item->text.data, item->text.len);
     if (item->is_reasoning) return json_pack("{s:o, s:b}", "text", text, "thought", 1);
     if (!item->tool) return json_pack("{s:o}", "text", text);
     if (!args) return json_pack("{s:o}", "text", tool_item_source(item));

@@ -159,8 +159,8 @@ static void interactions_parse_input(generation *gen, const server_fields *f) {
 /* ---- configuration ---- */
 
 static void interactions_set_mode(generation *gen, const char *mode, server_problem *p) {
-    if (strcasecmp(mode, "any") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
-    else if (strcasecmp(mode, "none") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
+    if (strcasecmp(mode, "any") == 0) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
+    else if (strcasecmp(mode, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
     else if (strcasecmp(mode, "auto") != 0 && strcasecmp(mode, "validated") != 0) /* calls are always valid */
         server_fail(p, SERVER_INVALID, "generation_config.tool_choice",
                     "'generation_config.tool_choice' is '%.40s': give auto, any, none or validated", mode);

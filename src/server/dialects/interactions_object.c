@@ -6,6 +6,7 @@
 #include "server/admin/report.h"
 #include "server/dialects/interactions.h"
 #include "server/dialects/responses.h"
+#include "server/http/json_time.h"
 
 const kept_kind interactions_kind = {"v1_", "interaction", "previous_interaction_id", "steps", interactions_steps};
 

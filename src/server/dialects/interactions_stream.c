@@ -70,7 +70,7 @@ static int begin_step(server_request *x, server_choice *c, json_t *step) {
 static int text_delta(server_request *x, server_choice *c, bool is_thought, const server_piece *piece) {
     int rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_step(x, c) : 0;
     if (!rc && !c->block_is_open) rc = begin_step(x, c, json_pack("{s:s}", "type", is_thought ? "thought" : "model_output"));
-    return rc ? rc : step_delta(x, (size_t)c->n_blocks - 1, delta_of(is_thought, server_json_text(piece->text, piece->n)));
+    return rc ? rc : step_delta(x, (size_t)c->n_blocks - 1, delta_of(is_thought, base_json_string(piece->text, piece->n)));
 }
 
 int interactions_report_piece(server_request *x, server_choice *c, const server_piece *piece) { return text_delta(x, c, false, piece); }
@@ -80,7 +80,7 @@ int interactions_report_reasoning(server_request *x, server_choice *c, const ser
 int interactions_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {
     char id[TOOL_CALL_ID_BYTES];
     if (event == TOOL_END) return end_step(x, c);
-    if (event != TOOL_BEGIN) return step_delta(x, (size_t)c->n_blocks - 1, arguments_delta(server_json_text(bytes, n)));
+    if (event != TOOL_BEGIN) return step_delta(x, (size_t)c->n_blocks - 1, arguments_delta(base_json_string(bytes, n)));
     int rc = end_step(x, c);
     tool_call_id(id, "call_", x->id, c->index, item->number);
     return rc ? rc : begin_step(x, c, json_pack("{s:s, s:s, s:s, s:{}}", "type", "function_call", "id", id, "name", item->tool->name, "arguments"));

@@ -159,7 +159,7 @@ static json_t *llamacpp_tokens(const rp_result *r) {
 }
 
 static json_t *whole_of(const server_request *x, const server_choice *c) {
-    json_t *all = llamacpp_end_of(x, c, server_json_text(c->result->text, strlen(c->result->text)));
+    json_t *all = llamacpp_end_of(x, c, base_json_string(c->result->text, strlen(c->result->text)));
     if (all && json_object_set_new(all, "tokens", x->gen.returns_tokens ? llamacpp_tokens(c->result) : json_array())) return json_decref(all), NULL;
     return all;
 }
@@ -176,7 +176,7 @@ static json_t *llamacpp_whole(server_request *x) {
 static int llamacpp_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     if (piece->n == 0) return 0;
     return server_request_frame(x, NULL,
-                          json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", server_json_text(piece->text, piece->n),
+                          json_pack("{s:i, s:o, s:b, s:i}", "index", (int)c->index, "content", base_json_string(piece->text, piece->n),
                                     "stop", 0, "id_slot", 0));
 }
 

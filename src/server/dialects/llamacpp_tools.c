@@ -121,7 +121,7 @@ void handle_llamacpp_detokenize(server_request *x) {
     const json_t *tokens = server_field_array(&f, "tokens");
     if (!tokens) server_fail(&x->problem, SERVER_INVALID, "tokens", "'tokens' is missing: give an array of ids");
     llamacpp_tools_detokenize(x, tokens, &text);
-    json_t *content = server_json_text(text.data, text.len);
+    json_t *content = base_json_string(text.data, text.len);
     base_buffer_free(&text);
     llamacpp_tools_reply(x, root, json_pack("{s:o}", "content", content));
 }
@@ -134,11 +134,11 @@ static json_t *llamacpp_tools_render(server_request *x) {
     size_t n = 0;
     rp_error err;
     json_t *prompt = NULL;
-    if (x->gen.rendered) prompt = server_json_text(x->gen.rendered->bytes, x->gen.rendered->n);
+    if (x->gen.rendered) prompt = base_json_string(x->gen.rendered->bytes, x->gen.rendered->n);
     else if (rp_tokenize_messages(x->model->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     else if (prompt_tokens_text(x->model->model, tokens, n, &text)) server_fail_memory(&x->problem);
-    else prompt = server_json_text(text.data, text.len);
+    else prompt = base_json_string(text.data, text.len);
     rp_free(tokens);
     base_buffer_free(&text);
     return report_unknown(x, json_pack("{s:o*}", "prompt", prompt));

@@ -49,10 +49,10 @@ static void parse_format(generation *gen, const server_fields *f) {
     const json_t *format = server_field(f, "format");
     const char *name = json_string_value(format);
     if (!format || (name && !name[0])) return;
-    if (json_is_object(format)) gen->answer_schema = format;
+    if (json_is_object(format)) gen->form.schema = format;
     else if (!name || strcmp(name, "json") != 0) server_field_wrong(f, "format", format, "\"json\" or a JSON Schema");
-    gen->answer_place = "format";
-    gen->wants_json = true;
+    gen->form.place = "format";
+    gen->form.wants_json = true;
 }
 
 /* Nothing is unloaded, so a duration has no effect. */
@@ -282,13 +282,13 @@ static json_t *piece_logprobs(const server_request *x, const server_piece *piece
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {.content = server_json_text(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
+    const ollama_answer answer = {.content = base_json_string(piece->text, piece->n), .logprobs = piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 
 static int ollama_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     (void)c;
-    const ollama_answer answer = {json_string(""), server_json_text(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
+    const ollama_answer answer = {json_string(""), base_json_string(piece->text, piece->n), NULL, piece_logprobs(x, piece)};
     return server_request_line(x, object_of(x, answer, false));
 }
 

@@ -132,7 +132,7 @@ static int set_number(json_t *object, const char *architecture, const char *key,
 /* The keys of the model's file that clients read, under the names that they have in it. */
 static json_t *keys_of(const rp_model_info *i) {
     const char *a = i->architecture;
-    json_t *all = json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name", server_json_text(i->name, strlen(i->name)),
+    json_t *all = json_pack("{s:s, s:o, s:I}", "general.architecture", a, "general.name", base_json_string(i->name, strlen(i->name)),
                             "general.parameter_count",
                             (json_int_t)i->parameters);
     if (all && !set_number(all, a, "context_length", i->n_ctx_train) && !set_number(all, a, "block_count", i->n_layers) &&

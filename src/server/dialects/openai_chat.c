@@ -188,12 +188,12 @@ static int openai_chat_open_stream(server_request *x) {
 
 static int openai_chat_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
-    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "content", base_json_string(piece->text, piece->n)), logprobs, NULL);
 }
 
 static int openai_chat_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
     json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
-    return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", server_json_text(piece->text, piece->n)), logprobs, NULL);
+    return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", base_json_string(piece->text, piece->n)), logprobs, NULL);
 }
 
 static int openai_chat_report_call(server_request *x, server_choice *c, tool_event event, const tool_item *item, const char *bytes, size_t n) {

@@ -106,7 +106,7 @@ int openai_fail(server_request *x, const server_problem *p) { return server_requ
 json_t *openai_token_text(const server_request *x, int32_t token) {
     size_t n = 0;
     const char *bytes = rp_token_bytes(x->model->model, token, true, &n);
-    return server_json_text(bytes, bytes ? n : 0);
+    return base_json_string(bytes, bytes ? n : 0);
 }
 
 json_t *openai_token_bytes(const server_request *x, int32_t token) {

@@ -141,7 +141,7 @@ static json_t *openai_text_choice_of(const server_request *x, const server_choic
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *joined = NULL;
     if (base_buffer_append_str(&text, openai_text_prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
-        joined = server_json_text(text.data, text.len);
+        joined = base_json_string(text.data, text.len);
     base_buffer_free(&text);
     json_t *prompt_logprobs = x->gen.n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, c->result) : NULL;
     return json_pack("{s:o, s:i, s:o, s:s, s:o*}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
@@ -168,12 +168,12 @@ static int openai_text_chunk(server_request *x, const server_choice *c, json_t *
 static int openai_text_open_stream(server_request *x) {
     int rc = 0;
     for (int32_t i = 0; i < x->n_choices && x->gen.echo && !rc; i++)
-        rc = openai_text_chunk(x, &x->choices[i], server_json_text(openai_text_prompt_of(x, &x->choices[i]), strlen(openai_text_prompt_of(x, &x->choices[i]))), json_null(), NULL);
+        rc = openai_text_chunk(x, &x->choices[i], base_json_string(openai_text_prompt_of(x, &x->choices[i]), strlen(openai_text_prompt_of(x, &x->choices[i]))), json_null(), NULL);
     return rc;
 }
 
 static int openai_text_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    return openai_text_chunk(x, c, server_json_text(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
+    return openai_text_chunk(x, c, base_json_string(piece->text, piece->n), logprobs_of_piece(x, c, piece), NULL);
 }
 
 static int openai_text_close_choice(server_request *x, server_choice *c) { return openai_text_chunk(x, c, json_string(""), json_null(), openai_finish(c)); }

@@ -19,8 +19,8 @@ const char *openai_tool_name(generation *gen, const char *group, const char *nam
 }
 
 /* The name and the description of a tool; group: its namespace, or NULL. */
-static server_tool named_tool(generation *gen, const server_fields *f, const char *group) {
-    server_tool tool = {.group = group};
+static tool_spec named_tool(generation *gen, const server_fields *f, const char *group) {
+    tool_spec tool = {.group = group};
     server_field_text(f, "name", &tool.own_name);
     server_field_text(f, "description", &tool.description);
     if (!f->problem->kind && !tool.own_name) server_fail(f->problem, SERVER_INVALID, "tools", "'%sname' is missing", f->prefix);
@@ -30,7 +30,7 @@ static server_tool named_tool(generation *gen, const server_fields *f, const cha
 
 static void openai_tools_add_function(generation *gen, const server_fields *f, const char *group) {
     char place[128];
-    server_tool tool = named_tool(gen, f, group);
+    tool_spec tool = named_tool(gen, f, group);
     server_field_bool(f, "strict", &tool.strict);
     tool.schema = server_field_object(f, "parameters");
     snprintf(place, sizeof(place), "%.100sparameters", f->prefix);
@@ -42,7 +42,7 @@ static void openai_tools_add_function(generation *gen, const server_fields *f, c
  * "grammar" of its own. */
 static void add_custom(generation *gen, const server_fields *f, const char *group) {
     const json_t *format = server_field_object(f, "format"), *grammar = json_object_get(format, "grammar");
-    server_tool tool = named_tool(gen, f, group);
+    tool_spec tool = named_tool(gen, f, group);
     tool.place = generation_keep(gen, f->prefix, f->problem);
     generation_add_freeform(gen, &tool, grammar ? grammar : format, f->problem);
 }
@@ -102,8 +102,8 @@ static const char *name_in(generation *gen, const json_t *choice, openai_nesting
 static bool is_callable(const char *type) { return strcmp(type, "function") == 0 || strcmp(type, "custom") == 0; }
 
 static void choose_mode(generation *gen, const char *mode, server_problem *p) {
-    if (strcmp(mode, "none") == 0) gen->tool_choice = SERVER_TOOLS_NONE;
-    else if (strcmp(mode, "required") == 0) gen->tool_choice = SERVER_TOOLS_REQUIRED;
+    if (strcmp(mode, "none") == 0) gen->form.tool_choice = TOOL_CHOICE_NONE;
+    else if (strcmp(mode, "required") == 0) gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     else if (strcmp(mode, "auto") != 0)
         server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' is '%.40s': give none, auto, required or a function", mode);
 }
@@ -140,7 +140,7 @@ static void openai_tools_parse_choice(generation *gen, const server_fields *f, o
         const char *name = name_in(gen, choice, nesting, p);
         if (!name) server_fail(p, SERVER_INVALID, "tool_choice", "'tool_choice' needs a function name");
         else generation_allow_tools(gen, &name, 1, "tool_choice", p);
-        gen->tool_choice = SERVER_TOOLS_REQUIRED;
+        gen->form.tool_choice = TOOL_CHOICE_REQUIRED;
     }
 }
 
@@ -149,7 +149,7 @@ void openai_parse_tools(generation *gen, const server_fields *f, openai_nesting 
     bool parallel = true;
     openai_parse_tool_list(gen, tools, "tools", nesting, f->problem);
     server_field_bool(f, "parallel_tool_calls", &parallel);
-    gen->one_call = !parallel;
+    gen->form.one_call = !parallel;
     openai_tools_parse_choice(gen, f, nesting);
 }
 
@@ -160,9 +160,9 @@ static void set_schema(generation *gen, const server_fields *f, const char *name
     const json_t *schema = server_field_object(f, name);
     if (!schema) return;
     snprintf(place, sizeof(place), "%.80s%s", f->prefix, name);
-    gen->answer_schema = schema;
-    gen->answer_place = generation_keep(gen, place, f->problem);
-    gen->wants_json = true;
+    gen->form.schema = schema;
+    gen->form.place = generation_keep(gen, place, f->problem);
+    gen->form.wants_json = true;
 }
 
 void openai_parse_format(generation *gen, const server_fields *f, const char *name, openai_nesting nesting) {
@@ -177,11 +177,11 @@ void openai_parse_format(generation *gen, const server_fields *f, const char *na
     server_field_text(&g, "type", &type);
     bool has_schema = strcmp(type, "json_schema") == 0;
     if (has_schema || strcmp(type, "json_object") == 0) {
-        gen->wants_json = true;
+        gen->form.wants_json = true;
         const json_t *nested = nesting == OPENAI_NESTED ? server_field_object(&g, "json_schema") : NULL;
         if (nested) set_schema(gen, &(server_fields){nested, p, inside}, "schema");
         else set_schema(gen, &g, "schema"); /* of type json_object, too, as llama.cpp's server has it */
-        if (has_schema && !gen->answer_schema)
+        if (has_schema && !gen->form.schema)
             server_fail(p, SERVER_INVALID, name, "'%sschema' is missing", nesting == OPENAI_NESTED ? inside : prefix);
     } else if (strcmp(type, "text") != 0)
         server_fail(p, SERVER_UNSUPPORTED, name, "'%stype' is '%.40s': give text, json_object or json_schema", prefix, type);
@@ -236,7 +236,7 @@ void openai_parse_calls(generation *gen, const server_fields *message) {
 json_t *openai_freeform_input(const tool_item *item) {
     json_t *object = tool_item_arguments(item);
     json_t *input = json_object_get(object, SERVER_FREEFORM_INPUT);
-    json_t *text = json_is_string(input) ? json_incref(input) : server_json_text(item->text.data, item->text.len);
+    json_t *text = json_is_string(input) ? json_incref(input) : base_json_string(item->text.data, item->text.len);
     json_decref(object);
     return text;
 }
@@ -248,7 +248,7 @@ static json_t *call_of(const server_request *x, const server_choice *c, const to
         return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "custom", "custom", "name", item->tool->name, "input",
                          openai_freeform_input(item));
     return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", item->tool->name, "arguments",
-                     server_json_text(item->text.data, item->text.len));
+                     base_json_string(item->text.data, item->text.len));
 }
 
 json_t *openai_message(const server_request *x, const server_choice *c) {
@@ -280,5 +280,5 @@ json_t *openai_call_delta(const server_request *x, const server_choice *c, tool_
     if (event == TOOL_BEGIN)
         return json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)item->number, "id", id, "type", "function",
                          "function", "name", item->tool->name, "arguments", "");
-    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments", server_json_text(bytes, n));
+    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)item->number, "function", "arguments", base_json_string(bytes, n));
 }

@@ -28,7 +28,7 @@ void responses_item_id(const server_request *x, const server_choice *c, size_t i
 
 json_t *responses_text(const server_choice *c, size_t i) {
     if (i >= c->finder.n_items) return generate_text(c); /* not searched for calls, or empty */
-    return server_json_text(c->finder.items[i].text.data, c->finder.items[i].text.len);
+    return base_json_string(c->finder.items[i].text.data, c->finder.items[i].text.len);
 }
 
 json_t *responses_logprobs(const server_choice *c, size_t i) {

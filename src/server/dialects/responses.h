@@ -2,7 +2,7 @@
 /* responses.h: shared by the files of /v1/responses.
  *
  * An answer is a list of output items: a message for each text, a function_call for each tool call, a reasoning item for
- * each run of reasoning (tool_calls.h). The current block of a stream is the item of that index.
+ * each run of reasoning (tool_finder.h). The current block of a stream is the item of that index.
  */
 #ifndef SERVER_RESPONSES_H
 #define SERVER_RESPONSES_H

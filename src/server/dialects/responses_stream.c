@@ -108,7 +108,7 @@ int responses_tell_piece(server_request *x, server_choice *c, const server_piece
     if (rc || piece->n == 0) return rc;
     rc = c->block_is_open && (size_t)c->n_blocks < c->finder.n_items ? end_item(x, c) : 0;
     if (!rc && !c->block_is_open) rc = begin_message(x, c);
-    return rc ? rc : text_event(x, c, true, server_json_text(piece->text, piece->n), delta_logprobs(c, piece));
+    return rc ? rc : text_event(x, c, true, base_json_string(piece->text, piece->n), delta_logprobs(c, piece));
 }
 
 int responses_tell_call(server_request *x, server_choice *c, tool_event what, const tool_item *item, const char *bytes, size_t n) {
@@ -118,7 +118,7 @@ int responses_tell_call(server_request *x, server_choice *c, tool_event what, co
         return rc ? rc : begin_item(x, c);
     }
     if (item->tool->is_freeform) return 0;
-    return item_event(x, c, "response.function_call_arguments.delta", false, "delta", server_json_text(bytes, n));
+    return item_event(x, c, "response.function_call_arguments.delta", false, "delta", base_json_string(bytes, n));
 }
 
 int responses_close(server_request *x, server_choice *c) {

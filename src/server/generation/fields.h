@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/http/json_text.h"
+#include "base/json_write.h"
 #include "server/http/problem.h"
 
 typedef struct server_fields {

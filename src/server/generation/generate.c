@@ -20,7 +20,7 @@
 #include "server/admin/report.h"
 #include "server/cluster/cluster_port.h"
 #include "server/server_internal.h"
-#include "server/generation/answer_meaning.h"
+#include "structured/answer_meaning.h"
 #include "server/generation/stream_marks.h"
 #include "server/http/request_memory.h"
 #include "server/generation/tools.h"
@@ -121,7 +121,7 @@ static bool generate_on_token(void *user, const rp_token *token) {
 /* Stop strings count in the answer's text. The finder reads what precedes the first one when that is complete. */
 static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char *text, size_t n, size_t end) {
     server_choice *c = user;
-    if (!c->stop_finder.gen) tool_finder_init(&c->stop_finder, &c->x->gen, TOOL_REASONING_DROPPED, NULL, NULL);
+    if (!c->stop_finder.answer) tool_finder_init(&c->stop_finder, &c->x->gen.form, TOOL_REASONING_DROPPED, NULL, NULL);
     if (tool_finder_feed(&c->stop_finder, text + c->n_stop_finder, n - c->n_stop_finder)) return RP_STOP_COUNTS; /* out of memory */
     c->n_stop_finder = n;
     return tool_finder_stop(&c->stop_finder, stop, n - end);
@@ -129,7 +129,7 @@ static rp_stop_verdict generate_on_stop(void *user, const char *stop, const char
 
 static bool generate_on_meaning(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
     const server_choice *c = user;
-    return answer_meaning(&c->x->gen, opening, text, n, meaning);
+    return answer_meaning(&c->x->gen.form, opening, text, n, meaning);
 }
 
 /* All jobs have ended and nothing was sent yet: a worker makes the reply. Locked. */
@@ -171,13 +171,13 @@ static int on_event(void *user, tool_event event, const tool_item *item, const c
 static json_t *text_of_finder(const server_choice *c, bool reasoning) {
     base_buffer text = BASE_BUFFER(SERVER_REPLY_BYTES);
     json_t *value = NULL;
-    if (tool_finder_text(&c->finder, reasoning, &text) == 0) value = server_json_text(text.data, text.len);
+    if (tool_finder_text(&c->finder, reasoning, &text) == 0) value = base_json_string(text.data, text.len);
     base_buffer_free(&text);
     return value;
 }
 
 json_t *generate_text(const server_choice *c) {
-    return generate_is_parsed(c) ? text_of_finder(c, false) : server_json_text(c->result->text, strlen(c->result->text));
+    return generate_is_parsed(c) ? text_of_finder(c, false) : base_json_string(c->result->text, strlen(c->result->text));
 }
 
 json_t *generate_reasoning(const server_choice *c) { return text_of_finder(c, true); }
@@ -227,8 +227,8 @@ static int64_t generate_deadline_ms(const server_request *x) {
 
 /* The convention is that of a chat's answers: a completion's text is what the model writes. */
 static bool needs_finder(const generation *gen) {
-    const tool_family *family = tool_convention_family(&gen->convention);
-    return gen->n_messages > 0 && (tools_are_on(gen) || gen->convention.reasoning || family->dropped[0]);
+    const tool_family *family = tool_convention_family(&gen->form.convention);
+    return gen->n_messages > 0 && (answer_form_may_call(&gen->form) || gen->form.convention.reasoning || family->dropped[0]);
 }
 
 /* Automatic modules, where the operator allows them: in place of on, as they reuse more. */
@@ -349,17 +349,17 @@ static int submit_answers(server_request *x) {
 
 static tool_reasoning reasoning_of(const generation *gen) {
     if (gen->hides_reasoning) return TOOL_REASONING_DROPPED;
-    return gen->splits_reasoning ? TOOL_REASONING_ITEMS : TOOL_REASONING_AS_TEXT;
+    return gen->form.splits_reasoning ? TOOL_REASONING_ITEMS : TOOL_REASONING_AS_TEXT;
 }
 
 static void set_convention(server_request *x) {
     generation *gen = &x->gen;
-    gen->convention = x->model->convention.convention;
-    gen->splits_reasoning = x->form->reasoning != NULL;
+    gen->form.convention = x->model->convention.convention;
+    gen->form.splits_reasoning = x->form->reasoning != NULL;
     gen->special_text = x->model->convention.special_text && needs_finder(gen);
     if (!gen->continues_last || gen->n_messages == 0) return;
     const rp_message *last = &gen->messages[gen->n_messages - 1];
-    gen->reasoning_open = tool_convention_opens_reasoning(&gen->convention, last->text, last->n);
+    gen->form.reasoning_open = tool_convention_opens_reasoning(&gen->form.convention, last->text, last->n);
 }
 
 /* ---- jobs of embeddings: they have tokens, so that planning them takes no time, and no callback before their end ---- */
@@ -405,7 +405,7 @@ static int make_choices(server_request *x) {
                                      .taken_sampled = BASE_BUFFER(SERVER_PENDING_TOKENS_BYTES),
                                      .listed = BASE_BUFFER(SERVER_REPLY_BYTES)};
     for (int32_t i = 0; i < n && needs_finder(&x->gen); i++)
-        tool_finder_init(&choices[i].finder, &x->gen, reasoning_of(&x->gen), on_event, &choices[i]);
+        tool_finder_init(&choices[i].finder, &x->gen.form, reasoning_of(&x->gen), on_event, &choices[i]);
     pthread_mutex_lock(&x->lock); /* server_request_abandon may look */
     x->choices = choices;
     x->n_choices = n;

@@ -9,7 +9,7 @@
 #define SERVER_GENERATE_H
 
 #include "server/http/server_request.h"
-#include "server/generation/tool_calls.h"
+#include "structured/tool_finder.h"
 
 /* Limits on unread output of a choice. A job is paused beyond them, or with any unread output while all choices together exceed
  * rp_server_options.reply_buffer_bytes, until the client has read. */
@@ -118,7 +118,7 @@ json_t *generate_text(const server_choice *c);
 /* Its reasoning, "" if there is none. NULL: out of memory. */
 json_t *generate_reasoning(const server_choice *c);
 /* Whether the choice's answer is searched for tool calls or reasoning. */
-static inline bool generate_is_parsed(const server_choice *c) { return c->finder.gen != NULL; }
+static inline bool generate_is_parsed(const server_choice *c) { return c->finder.answer != NULL; }
 
 /* The request of a choice to the library. */
 rp_request generate_request_of(server_choice *c);

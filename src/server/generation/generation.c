@@ -52,7 +52,7 @@ void generation_free(generation *gen) {
     for (size_t i = 0; i < gen->n_prompts; i++) base_free(gen->prompts[i].tokens);
     base_free(gen->prompts);
     base_free(gen->bias);
-    base_free(gen->tools);
+    base_free(gen->form.tools);
     base_free(gen->calls);
     base_free(gen->results);
     base_free(gen->reasonings);
@@ -324,13 +324,13 @@ static bool is_tool_name(const char *name) {
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:") == n;
 }
 
-static server_tool *generation_find_tool(const generation *gen, const char *name) {
-    for (size_t i = 0; i < gen->n_tools; i++)
-        if (strcmp(gen->tools[i].name, name) == 0) return &gen->tools[i];
+static tool_spec *generation_find_tool(const generation *gen, const char *name) {
+    for (size_t i = 0; i < gen->form.n_tools; i++)
+        if (strcmp(gen->form.tools[i].name, name) == 0) return &gen->form.tools[i];
     return NULL;
 }
 
-void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p) {
+void generation_add_tool(generation *gen, const tool_spec *tool, server_problem *p) {
     if (p->kind) return;
     if (!is_tool_name(tool->name)) {
         server_fail(p, SERVER_INVALID, "tools", "tool '%.40s': a name has up to %d letters, digits and _-.:", tool->name,
@@ -341,10 +341,10 @@ void generation_add_tool(generation *gen, const server_tool *tool, server_proble
         server_fail(p, SERVER_INVALID, "tools", "duplicate tool '%.80s': give each name once", tool->name);
         return;
     }
-    int rc = base_grow((void **)&gen->tools, &gen->cap_tools, gen->n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->tools));
+    int rc = base_grow((void **)&gen->form.tools, &gen->cap_tools, gen->form.n_tools + 1, SERVER_MAX_TOOLS, sizeof(*gen->form.tools));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "more than %d tools: give fewer", SERVER_MAX_TOOLS);
     else if (rc) server_fail_memory(p);
-    else gen->tools[gen->n_tools++] = *tool;
+    else gen->form.tools[gen->form.n_tools++] = *tool;
 }
 
 /* The description and the grammar, if there is one: the model sees it, no mask enforces it. */
@@ -368,8 +368,8 @@ void generation_hold(generation *gen, json_t *value, server_problem *p) {
     if (json_array_append_new(gen->made, value)) server_fail_memory(p);
 }
 
-void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p) {
-    server_tool t = *tool;
+void generation_add_freeform(generation *gen, const tool_spec *tool, const json_t *format, server_problem *p) {
+    tool_spec t = *tool;
     if (p->kind) return;
     json_t *schema = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", SERVER_FREEFORM_INPUT, "type", "string", "required",
                                SERVER_FREEFORM_INPUT, "additionalProperties", 0);
@@ -381,9 +381,9 @@ void generation_add_freeform(generation *gen, const server_tool *tool, const jso
 }
 
 void generation_allow_tools(generation *gen, const char *const *names, size_t n, const char *field, server_problem *p) {
-    for (size_t i = 0; i < gen->n_tools; i++) gen->tools[i].barred = true;
+    for (size_t i = 0; i < gen->form.n_tools; i++) gen->form.tools[i].barred = true;
     for (size_t i = 0; i < n && !p->kind; i++) {
-        server_tool *tool = generation_find_tool(gen, names[i]);
+        tool_spec *tool = generation_find_tool(gen, names[i]);
         if (tool) tool->barred = false;
         else server_fail(p, SERVER_INVALID, field, "'%s': unknown tool '%.80s'", field, names[i]);
     }
@@ -425,7 +425,7 @@ void generation_add_reasoning(generation *gen, const char *text, server_problem 
 }
 
 void generation_set_thinking(generation *gen, bool on) {
-    if (gen->thinking == SERVER_THINKING_UNSET) gen->thinking = on ? SERVER_THINKING_ON : SERVER_THINKING_OFF;
+    if (gen->form.thinking == THINKING_UNSET) gen->form.thinking = on ? THINKING_ON : THINKING_OFF;
 }
 
 void generation_set_effort(generation *gen, const char *effort, const char *field, server_problem *p) {

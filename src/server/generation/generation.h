@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "server/generation/fields.h"
-#include "server/generation/tool_conventions.h"
+#include "structured/answer_form.h"
 
 /* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
  * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
@@ -53,15 +53,12 @@ typedef struct server_prompt {
 #define SERVER_MAX_CALLS 4096    /* in a conversation */
 #define SERVER_FREEFORM_INPUT "input"
 
-/* A form of the answer in vLLM's fields (guided.h): at most one of schema, regex, choices, grammar. */
+/* A form of the answer in vLLM's fields (guided.h): at most one of schema, grammar, form.regex and form.choices. */
 typedef struct server_guided {
     const char *field;        /* that asks for it: "guided_regex", "structured_outputs.regex"; NULL: none */
     bool json_object;         /* any JSON object */
     const json_t *schema;     /* of JSON */
-    const char *regex;
-    const json_t *choices;    /* an array of texts */
     const char *grammar;
-    const char *whitespace;   /* a regular expression; NULL: the default */
     json_t *owned;            /* a schema that was given as text; a reference */
 } server_guided;
 
@@ -73,20 +70,6 @@ typedef struct server_infill {
     const char *begun;        /* the beginning of the answer */
     const json_t *files;      /* an array of {"filename", "text"}; NULL: none */
 } server_infill;
-
-/* Whether the answer may, or must, call tools. */
-typedef enum server_tool_choice { SERVER_TOOLS_AUTO, SERVER_TOOLS_NONE, SERVER_TOOLS_REQUIRED } server_tool_choice;
-
-/* A function that the model may call. */
-typedef struct server_tool {
-    const char *name, *description; /* description: NULL if none */
-    const json_t *schema;           /* of its arguments; NULL: none */
-    const char *place;              /* of the schema, for problems */
-    bool strict;                    /* an unsupported keyword of its schema is a problem */
-    bool barred;                    /* excluded by the tool choice */
-    const char *group, *own_name;   /* of a tool in a namespace (Responses): the namespace, and the name in it; else NULL */
-    bool is_freeform;               /* its input is a text (OpenAI's custom tools): the argument SERVER_FREEFORM_INPUT */
-} server_tool;
 
 /* A tool call in the conversation. */
 typedef struct generation_call {
@@ -106,9 +89,6 @@ typedef struct generation_reasoning {
     size_t message;
     const char *text;
 } generation_reasoning;
-
-/* Whether the model is to reason, as far as the request says. */
-typedef enum server_thinking { SERVER_THINKING_UNSET, SERVER_THINKING_OFF, SERVER_THINKING_ON } server_thinking;
 
 /* Content of a message that is not plain text, or that is a part of its own: input of prompt/conversation_prompt.h. */
 typedef enum server_part_kind {
@@ -199,31 +179,19 @@ typedef struct generation {
     rp_prompt *built;       /* built from parts; owned */
     const char *built_schema; /* the name of its schema; NULL: its modules are its documents */
 
-    /* Tools and the format of the answer: input of tools.h, which makes prompt text and a grammar. */
-    server_tool *tools;
-    size_t n_tools, cap_tools;
-    server_tool_choice tool_choice;
-    bool one_call;    /* at most */
-    bool loose_tools; /* the schemas of tools that are not strict are left out: their grammar was too large for the engine */
+    answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server before the prompt is made */
+    size_t cap_tools;
     generation_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
     generation_result *results; /* likewise */
     size_t n_results, cap_results;
-    bool wants_json;           /* the answer is a JSON object, or matches answer_schema */
-    const json_t *answer_schema; /* NULL: none */
-    const char *answer_place;  /* of the schema, for problems */
     const char *grammar, *grammar_trigger; /* from the client, or from tools_constrain; NULL: none */
     server_guided guided;
     server_infill infill;
 
-    /* How the model writes its answer: set by the server before the prompt is made. */
-    tool_convention convention; /* of the model */
-    bool special_text;          /* its marks are control tokens: rp_request.special_text */
-    bool reasoning_open;        /* the prompt ends within reasoning: the answer continues it */
-    bool splits_reasoning;      /* the dialect has a place for reasoning; otherwise it is text */
+    bool special_text; /* the model's marks are control tokens: rp_request.special_text; set with the form's convention */
 
     /* Reasoning, for the template. */
-    server_thinking thinking;     /* enable_thinking, by any of its names */
     const char *reasoning_effort; /* NULL: not given */
     int32_t thinking_tokens;      /* budget; -1: not given */
     const json_t *template_kwargs; /* chat_template_kwargs, an object; NULL: none */
@@ -306,9 +274,9 @@ const char *generation_keep(generation *gen, const char *text, server_problem *p
 /* Takes a value over, until generation_free. */
 void generation_hold(generation *gen, json_t *value, server_problem *p);
 /* Adds a tool with schema and place. Refuses invalid and duplicate names. */
-void generation_add_tool(generation *gen, const server_tool *tool, server_problem *p);
+void generation_add_tool(generation *gen, const tool_spec *tool, server_problem *p);
 /* Adds a tool with a text as input, whose description may be followed by its grammar. The name and the description are borrowed. */
-void generation_add_freeform(generation *gen, const server_tool *tool, const json_t *format, server_problem *p);
+void generation_add_freeform(generation *gen, const tool_spec *tool, const json_t *format, server_problem *p);
 /* Names a thing of the request that is left out without harm: a warning, or with --strict a problem, as long as the request is parsed. */
 void generation_ignore(generation *gen, server_problem *p, const char *fmt, ...) BASE_PRINTF(3, 4);
 /* Adds a call to the last message, of the assistant. */

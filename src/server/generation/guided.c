@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/json_read.h"
-#include "base/memory.h"
-#include "server/generation/regex.h"
 
 /* One form was found. */
 static void guided_take(generation *gen, const server_fields *f, const char *full) {
@@ -55,7 +53,7 @@ static void guided_parse_choices(generation *gen, const server_fields *f, const 
     if (!texts || bytes > SERVER_MAX_CHOICE_BYTES)
         server_fail(f->problem, SERVER_INVALID, full, "'%s' must be 1 to %d strings, none of them empty, of at most %zu bytes together", full,
                     JSON_GRAMMAR_NAMES, SERVER_MAX_CHOICE_BYTES);
-    gen->guided.choices = list;
+    gen->form.choices = list;
 }
 
 static void guided_parse_structured(generation *gen, const server_fields *f) {
@@ -64,13 +62,13 @@ static void guided_parse_structured(generation *gen, const server_fields *f) {
     bool any = false;
     if (!object) return;
     guided_parse_json(gen, &in, "json", "structured_outputs.json");
-    guided_parse_text(gen, &in, "regex", "structured_outputs.regex", &gen->guided.regex);
+    guided_parse_text(gen, &in, "regex", "structured_outputs.regex", &gen->form.regex);
     guided_parse_choices(gen, &in, "choice", "structured_outputs.choice");
     guided_parse_text(gen, &in, "grammar", "structured_outputs.grammar", &gen->guided.grammar);
     server_field_bool(&in, "json_object", &any);
     if (any) guided_take(gen, &in, "structured_outputs.json_object");
     gen->guided.json_object = any;
-    server_field_text(&in, "whitespace_pattern", &gen->guided.whitespace);
+    server_field_text(&in, "whitespace_pattern", &gen->form.whitespace);
     if (server_field(&in, "structural_tag"))
         server_fail(f->problem, SERVER_UNSUPPORTED, "structured_outputs.structural_tag",
                     "'structured_outputs.structural_tag' is not supported: give json, regex, choice, grammar or json_object");
@@ -81,56 +79,21 @@ static void guided_parse_structured(generation *gen, const server_fields *f) {
 
 void guided_parse(generation *gen, const server_fields *f) {
     guided_parse_json(gen, f, "guided_json", "guided_json");
-    guided_parse_text(gen, f, "guided_regex", "guided_regex", &gen->guided.regex);
+    guided_parse_text(gen, f, "guided_regex", "guided_regex", &gen->form.regex);
     guided_parse_choices(gen, f, "guided_choice", "guided_choice");
     guided_parse_text(gen, f, "guided_grammar", "guided_grammar", &gen->guided.grammar);
-    server_field_text(f, "guided_whitespace_pattern", &gen->guided.whitespace);
+    server_field_text(f, "guided_whitespace_pattern", &gen->form.whitespace);
     guided_parse_structured(gen, f);
 }
 
 void guided_settle(generation *gen, server_problem *p) {
     const server_guided *guided = &gen->guided;
     if (p->kind || !guided->field) return;
-    if (gen->grammar || gen->wants_json)
+    if (gen->grammar || gen->form.wants_json)
         server_fail(p, SERVER_INVALID, guided->field, "'%s' and %s exclude each other: give one of them", guided->field,
                     gen->grammar ? "'grammar'" : "another format of the answer");
     gen->grammar = guided->grammar;
-    gen->wants_json = guided->json_object || guided->schema;
-    gen->answer_schema = guided->schema;
-    gen->answer_place = guided->field;
-}
-
-static void guided_check(server_problem *p, int rc) {
-    if (rc == RP_ERR_LIMIT)
-        server_fail(p, SERVER_INVALID, NULL, "the form of the answer is too large: its grammar has more than %zu bytes", JSON_GRAMMAR_BYTES);
-    else if (rc) server_fail_memory(p);
-}
-
-/* Appends the expression of a regular expression that a field has. */
-static void guided_put_regex(const char *pattern, const char *field, base_buffer *out, server_problem *p) {
-    char why[REGEX_WHY_BYTES];
-    regex *r = p->kind ? NULL : regex_parse(pattern, why);
-    if (r) guided_check(p, regex_put(r, REGEX_WHOLE, out));
-    else if (!p->kind && why[0]) server_fail(p, SERVER_INVALID, field, "'%s' is not supported: %s", field, why);
-    else server_fail_memory(p);
-    regex_free(r);
-}
-
-void guided_put(const generation *gen, base_buffer *out, server_problem *p) {
-    const server_guided *guided = &gen->guided;
-    if (guided->regex) guided_put_regex(guided->regex, guided->field, out, p);
-    for (size_t i = 0; i < json_array_size(guided->choices) && !p->kind; i++) {
-        const json_t *one = json_array_get(guided->choices, i);
-        int rc = i > 0 ? base_buffer_append_str(out, " | ") : 0;
-        guided_check(p, rc ? rc : json_grammar_literal(out, json_string_value(one), json_string_length(one)));
-    }
-}
-
-char *guided_space(const generation *gen, server_problem *p) {
-    base_buffer e = BASE_BUFFER(JSON_GRAMMAR_BYTES);
-    if (!gen->guided.whitespace || p->kind) return NULL;
-    guided_put_regex(gen->guided.whitespace, "whitespace_pattern", &e, p);
-    char *text = p->kind ? NULL : base_buffer_take(&e);
-    base_buffer_free(&e);
-    return text;
+    gen->form.wants_json = guided->json_object || guided->schema;
+    gen->form.schema = guided->schema;
+    gen->form.place = guided->field;
 }

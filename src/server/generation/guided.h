@@ -6,19 +6,13 @@
 #define SERVER_GUIDED_H
 
 #include "server/generation/generation.h"
-#include "server/generation/json_grammar.h"
+#include "structured/json_grammar.h"
 
 #define SERVER_MAX_CHOICE_BYTES ((size_t)64 << 10) /* of all texts of guided_choice */
 
 /* Reads the fields into gen->guided. Refuses two forms, and fields of another type. */
 void guided_parse(generation *gen, const server_fields *f);
-/* Checks that no other field asks for a form, and makes it the generation's: a schema or a grammar; a regex or choices remain in gen->guided. */
+/* Checks that no other field asks for a form, and makes it the generation's: a schema or a grammar; a regex or choices are in gen->form already. */
 void guided_settle(generation *gen, server_problem *p);
-/* Is the answer a text that matches a regex, or one of several? */
-static inline bool guided_is_text(const generation *gen) { return gen->guided.regex || gen->guided.choices; }
-/* Appends the expression of the answer to a rule: guided_is_text. */
-void guided_put(const generation *gen, base_buffer *out, server_problem *p);
-/* The expression of white space between tokens of JSON. Returns NULL: the default, or a problem; else the caller's (base_free). */
-char *guided_space(const generation *gen, server_problem *p);
 
 #endif

@@ -4,7 +4,7 @@
 #define SERVER_MODEL_CONVENTION_H
 
 #include "reprise.h"
-#include "server/generation/tool_conventions.h"
+#include "structured/tool_conventions.h"
 
 typedef struct model_convention {
     tool_convention convention;

@@ -6,7 +6,7 @@
  *
  *   a continuation:  text  |-- first text_bytes: rendered, dropped --|-- rendered and sent -->
  *
- * A frame depends on the text before it alone, not on how that was cut (tool_calls.h), so a dialect that has rendered text_bytes bytes is in the
+ * A frame depends on the text before it alone, not on how that was cut (tool_finder.h), so a dialect that has rendered text_bytes bytes is in the
  * state of the node that was lost. One number depends on the cuts: that of frames (sequence_number of /v1/responses): the mark has it. The last
  * frames of a stream have no mark.
  */

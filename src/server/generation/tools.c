@@ -6,64 +6,36 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "base/json_write.h"
 #include "base/memory.h"
 #include "server/generation/guided.h"
-#include "server/generation/tool_grammar.h"
+#include "structured/tool_grammar.h"
+#include "structured/tool_text.h"
 
 #define MAX_TEXT_BYTES SERVER_MAX_JOINED_BYTES
 
-static const char before_definitions[] = "# Tools\n\nYou may call functions. These are there, as JSON between <tools> and </tools>:\n<tools>\n";
-static const char after_definitions[] =
-    "</tools>\n\nTo call one, write its name and its arguments as JSON between <tool_call> and </tool_call>, and nothing after it:\n"
-    "<tool_call>\n{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>";
-
-bool tools_are_on(const generation *gen) { return gen->n_tools > 0 && gen->tool_choice != SERVER_TOOLS_NONE; }
-
 /* ---- text ---- */
 
-static void tools_put(base_buffer *b, const char *text, server_problem *p) {
-    if (p->kind) return;
-    int rc = base_buffer_append_str(b, text);
+/* An error of a buffer. */
+static void tools_check_text(const base_buffer *b, int rc, server_problem *p) {
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "tools", "tools and messages have more than %zu bytes: give less", b->limit);
     else if (rc) server_fail_memory(p);
 }
 
-/* Takes the object over; NULL is no memory. */
-static void tools_put_json(base_buffer *b, json_t *object, size_t flags, server_problem *p) {
-    char *text = object ? base_json_text(object, flags) : NULL;
-    if (text) tools_put(b, text, p);
-    else server_fail_memory(p);
-    base_free(text);
-    json_decref(object);
-}
-
-json_t *tools_definition(const server_tool *t) {
-    json_t *schema = t->schema ? json_incref((json_t *)t->schema) : json_pack("{s:s, s:{}}", "type", "object", "properties");
-    return json_pack("{s:s, s:{s:s, s:s*, s:o}}", "type", "function", "function", "name", t->name, "description", t->description,
-                     "parameters", schema);
+static void tools_put(base_buffer *b, const char *text, server_problem *p) {
+    if (!p->kind) tools_check_text(b, base_buffer_append_str(b, text), p);
 }
 
 /* With modular reuse each is a document of the system message, which is the first. */
 static void put_definitions(generation *gen, base_buffer *b, server_problem *p) {
-    tools_put(b, before_definitions, p);
-    for (size_t i = 0; i < gen->n_tools && !p->kind; i++) {
+    tools_put(b, tool_text_before, p);
+    for (size_t i = 0; i < gen->form.n_tools && !p->kind; i++) {
         server_part part = {.kind = SERVER_PART_DOCUMENT, .begin = b->len};
-        tools_put_json(b, tools_definition(&gen->tools[i]), JSON_COMPACT | JSON_SORT_KEYS, p);
+        tools_check_text(b, tool_text_definition(b, &gen->form.tools[i]), p);
         part.end = b->len;
         if (gen->modular) generation_add_part(gen, &part, p);
         tools_put(b, "\n", p);
     }
-    tools_put(b, after_definitions, p);
-}
-
-static void put_call(const generation_call *call, base_buffer *b, server_problem *p) {
-    if (b->len > 0) tools_put(b, "\n", p);
-    tools_put(b, TOOLS_CALL_OPEN "\n{\"name\": ", p);
-    tools_put_json(b, json_string(call->name), 0, p);
-    tools_put(b, ", \"arguments\": ", p);
-    tools_put(b, call->arguments, p);
-    tools_put(b, "}\n" TOOLS_CALL_CLOSE, p);
+    tools_put(b, tool_text_after, p);
 }
 
 /* Where a message's text went: into which message, and where in it. */
@@ -79,11 +51,9 @@ typedef struct message_list {
 } message_list;
 
 static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
-    if (b->len > 0) tools_put(b, "\n", p);
-    tools_put(b, result->is_error ? "<tool_response>\nError: " : "<tool_response>\n", p);
-    l->moves[result->message] = (message_move){l->n, b->len};
-    tools_put(b, gen->messages[result->message].text, p);
-    tools_put(b, "\n</tool_response>", p);
+    size_t at = 0;
+    if (!p->kind) tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
+    l->moves[result->message] = (message_move){l->n, at};
 }
 
 /* ---- messages ---- */
@@ -162,7 +132,7 @@ static size_t run_of_results(const generation *gen, size_t first, size_t message
 
 static void tools_add_messages(generation *gen, message_list *l, bool as_user, base_buffer *b, server_problem *p) {
     size_t call = 0, result = 0, i = 0;
-    if (tools_are_on(gen)) {
+    if (answer_form_may_call(&gen->form)) {
         add_system(gen, l, b, p);
         i = gen->n_messages > 0 && gen->messages[0].role == RP_ROLE_SYSTEM;
         for (int k = 0; k < SERVER_N_MARKS && i > 0; k++)
@@ -176,7 +146,8 @@ static void tools_add_messages(generation *gen, message_list *l, bool as_user, b
         else if (!has_calls) l->items[l->n++] = gen->messages[i];
         else {
             tools_put(b, gen->messages[i].text, p);
-            for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++) put_call(&gen->calls[call], b, p);
+            for (; call < gen->n_calls && gen->calls[call].message == i && !p->kind; call++)
+                tools_check_text(b, tool_text_call(b, gen->calls[call].name, gen->calls[call].arguments), p);
             add_built(gen, l, RP_ROLE_ASSISTANT, b, p);
         }
         for (int k = 0; k < SERVER_N_MARKS; k++)
@@ -211,7 +182,7 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
     base_buffer b = BASE_BUFFER(MAX_TEXT_BYTES);
     size_t n_parts = gen->n_parts, n = gen->n_messages;
     message_list l = {.items = base_calloc(n + 1, sizeof(*l.items)), .moves = base_calloc(n + 1, sizeof(*l.moves))};
-    if (l.items && l.moves) tools_add_messages(gen, &l, strcmp(chat_format, "chatml") == 0, &b, p);
+    if (l.items && l.moves) tools_add_messages(gen, &l, tool_text_results_are_users(chat_format), &b, p);
     else server_fail_memory(p);
     if (!p->kind) move_parts(gen, &l, n_parts);
     base_buffer_free(&b);
@@ -229,8 +200,8 @@ static void rewrite_messages(generation *gen, const char *chat_format, server_pr
 }
 
 static bool has_tool(const generation *gen) {
-    for (size_t i = 0; i < gen->n_tools; i++)
-        if (!gen->tools[i].barred) return true;
+    for (size_t i = 0; i < gen->form.n_tools; i++)
+        if (!gen->form.tools[i].barred) return true;
     return false;
 }
 
@@ -238,29 +209,37 @@ int tools_check(generation *gen, server_problem *p) {
     if (p->kind) return (int)p->kind;
     guided_settle(gen, p);
     if (p->kind) return (int)p->kind;
-    if (gen->tool_choice == SERVER_TOOLS_REQUIRED && !has_tool(gen))
+    if (gen->form.tool_choice == TOOL_CHOICE_REQUIRED && !has_tool(gen))
         return server_fail(p, SERVER_INVALID, "tool_choice", "a tool call is required, but there are no tools: give 'tools'");
-    if (tools_are_on(gen) && !has_tool(gen)) gen->tool_choice = SERVER_TOOLS_NONE;
-    if ((tools_are_on(gen) || gen->wants_json || guided_is_text(gen)) && gen->grammar)
+    if (answer_form_may_call(&gen->form) && !has_tool(gen)) gen->form.tool_choice = TOOL_CHOICE_NONE;
+    if ((answer_form_may_call(&gen->form) || gen->form.wants_json || answer_form_is_text(&gen->form)) && gen->grammar)
         return server_fail(p, SERVER_INVALID, "grammar", "'grammar' cannot be combined with tools or an answer format: leave it out");
     return SERVER_FINE;
 }
 
 int tools_write(generation *gen, const char *chat_format, server_problem *p) {
-    if (!p->kind && (tools_are_on(gen) || gen->n_calls > 0 || gen->n_results > 0)) rewrite_messages(gen, chat_format, p);
+    if (!p->kind && (answer_form_may_call(&gen->form) || gen->n_calls > 0 || gen->n_results > 0)) rewrite_messages(gen, chat_format, p);
     return (int)p->kind;
 }
 
 bool tools_loosen(generation *gen, server_problem *p) {
     bool any = false;
-    for (size_t i = 0; i < gen->n_tools; i++) any |= gen->tools[i].schema && !gen->tools[i].strict && !gen->tools[i].barred;
-    if (p->kind || gen->loose_tools || !any || !gen->grammar || !tools_are_on(gen)) return false;
-    gen->loose_tools = true;
+    for (size_t i = 0; i < gen->form.n_tools; i++) any |= gen->form.tools[i].schema && !gen->form.tools[i].strict && !gen->form.tools[i].barred;
+    if (p->kind || gen->form.loose_tools || !any || !gen->grammar || !answer_form_may_call(&gen->form)) return false;
+    gen->form.loose_tools = true;
     generation_ignore(gen, p, "the schemas of tools that are not strict (their grammar is too large)");
     return tools_constrain(gen, p) == SERVER_FINE;
 }
 
 int tools_constrain(generation *gen, server_problem *p) {
-    if (!p->kind && (tools_are_on(gen) || gen->wants_json || guided_is_text(gen))) tool_grammar_make(gen, tools_are_on(gen), p);
+    tool_grammar g;
+    rp_error err = {0};
+    if (p->kind || tool_grammar_make(&gen->form, &g, &err)) return server_fail_structured(p, &err);
+    if (!g.text) return SERVER_FINE;
+    gen->grammar = generation_own(gen, g.text, p);
+    gen->grammar_trigger = g.trigger;
+    g.text = NULL;
+    for (size_t i = 0; i < json_array_size(g.dropped); i++) generation_ignore(gen, p, "%s", json_string_value(json_array_get(g.dropped, i)));
+    tool_grammar_free(&g);
     return (int)p->kind;
 }

@@ -372,11 +372,11 @@ static void log_exchange(server_request *x, server_problem_kind problem) {
     rp_server *s = x->server;
     if (!s->options.on_log) return;
     json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:I, s:I, s:b}", "request", x->id, "method",
-                             server_json_text(x->method, strlen(x->method)), "path", server_json_text(x->path, strlen(x->path)), "status",
+                             base_json_string(x->method, strlen(x->method)), "path", base_json_string(x->path, strlen(x->path)), "status",
                              x->status, "ms", (double)(base_clock_us() - x->start_us) / 1e3, "in", (json_int_t)x->body_bytes, "out",
                              (json_int_t)x->sent_bytes, "stream", x->is_stream);
     if (line && problem) json_object_set_new(line, "error", json_string(x->problem.message));
-    if (line && x->key && x->key->tenant) json_object_set_new(line, "tenant", server_json_text(x->key->tenant, strlen(x->key->tenant)));
+    if (line && x->key && x->key->tenant) json_object_set_new(line, "tenant", base_json_string(x->key->tenant, strlen(x->key->tenant)));
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     pthread_mutex_lock(&s->log_lock);
     if (text) s->options.on_log(s->options.user, text);

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "server/http/json_text.h"
+#include "base/text.h"
 
 #define MEMORY_RETRY_MS 1000 /* when the memory of others' requests was the limit */
 
@@ -41,10 +41,11 @@ const char *server_problem_name(server_problem_kind kind) { return words[kind].c
 static void keep_characters(char *s) {
     size_t n = strlen(s), used = 0;
     for (size_t i = 0; i < n;) {
-        size_t length = server_character((const unsigned char *)s + i, n - i);
-        memmove(s + used, s + i, length);
-        used += length;
-        i += length > 0 ? length : 1;
+        const int length = base_utf8_length((const unsigned char *)s + i, n - i);
+        const size_t kept = length > 0 ? (size_t)length : 0;
+        memmove(s + used, s + i, kept);
+        used += kept;
+        i += kept > 0 ? kept : 1;
     }
     s[used] = '\0';
 }
@@ -128,6 +129,11 @@ int server_fail_library(server_problem *p, const rp_error *err) {
     p->prompt_tokens = err->prompt_tokens;
     p->context_tokens = err->context_tokens;
     return (int)p->kind;
+}
+
+int server_fail_structured(server_problem *p, const rp_error *err) {
+    if (err->code == RP_OK) return (int)p->kind;
+    return server_fail(p, problem_kind_of(err->code), err->where[0] ? err->where : NULL, "%s", err->message);
 }
 
 /* ---- dialects ---- */

@@ -56,6 +56,8 @@ int server_fail(server_problem *p, server_problem_kind kind, const char *field, 
 /* The same for an error of the library. One about a file of the server names its path to the log alone. */
 int server_fail_library(server_problem *p, const rp_error *err);
 int server_fail_memory(server_problem *p);
+/* The same for an error of src/structured, whose place is the field of the request. No error (code RP_OK): nothing. */
+int server_fail_structured(server_problem *p, const rp_error *err);
 
 int server_problem_status(server_problem_kind kind);
 /* The kind for an error of another server: the first one with its status, else that of its class. */

@@ -557,7 +557,7 @@ static int settle_conversation(noise_moves *a, bool template_tools) {
     opening.pieces.most = SERVER_MAX_NOISE - gen->n_noise;
     if (a->p->kind) return (int)a->p->kind;
     if (has_user && !gen->truncates) read_opening(gen, a->n_systems, &opening); /* truncation drops messages of the user's */
-    const bool to_user = has_user && !gen->truncates && (opening.is_agents || (template_tools && tools_are_on(gen)));
+    const bool to_user = has_user && !gen->truncates && (opening.is_agents || (template_tools && answer_form_may_call(&gen->form)));
     if (append_to_system(gen, 0, &a->lines, a->p)) return (int)a->p->kind;
     if (to_user) return settle_user(a, a->n_systems, &opening);
     return a->n_systems > 0 ? append_to_system(gen, a->n_systems - 1, &a->facts, a->p) : SERVER_FINE;

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "server/generation/tools.h"
 #include "server/server_internal.h"
+#include "structured/tool_text.h"
 
 #define SHORT_ID_DIGITS 9 /* of call ids, for Mistral's templates */
 
@@ -135,8 +136,8 @@ static json_t *messages_json(chat_json *c, size_t first) {
 
 static json_t *tools_json(const generation *gen) {
     json_t *all = json_array();
-    for (size_t i = 0; i < gen->n_tools && all; i++)
-        if (!gen->tools[i].barred && json_array_append_new(all, tools_definition(&gen->tools[i]))) json_decref(all), all = NULL;
+    for (size_t i = 0; i < gen->form.n_tools && all; i++)
+        if (!gen->form.tools[i].barred && json_array_append_new(all, tool_text_json(&gen->form.tools[i]))) json_decref(all), all = NULL;
     return all;
 }
 
@@ -160,9 +161,9 @@ static bool add_variables(const generation *gen, json_t *input) {
     json_t *item;
     bool ok = true;
     json_object_foreach((json_t *)gen->template_kwargs, name, item) ok = ok && (is_of_model(name) || json_object_set(input, name, item) == 0);
-    if (gen->thinking != SERVER_THINKING_UNSET) {
-        ok = ok && set(input, "enable_thinking", json_boolean(gen->thinking == SERVER_THINKING_ON));
-        ok = ok && set(input, "thinking", json_boolean(gen->thinking == SERVER_THINKING_ON));
+    if (gen->form.thinking != THINKING_UNSET) {
+        ok = ok && set(input, "enable_thinking", json_boolean(gen->form.thinking == THINKING_ON));
+        ok = ok && set(input, "thinking", json_boolean(gen->form.thinking == THINKING_ON));
     }
     if (gen->reasoning_effort) ok = ok && set(input, "reasoning_effort", json_string(gen->reasoning_effort));
     return ok;
@@ -171,7 +172,7 @@ static bool add_variables(const generation *gen, json_t *input) {
 /* The variables as transformers sets them: what is not given is None. */
 static json_t *input_json(const server_request *x, chat_style style, size_t first) {
     const generation *gen = &x->gen;
-    const bool has_tools = tools_are_on(gen) && chat_rendering_has_tools(x);
+    const bool has_tools = answer_form_may_call(&gen->form) && chat_rendering_has_tools(x);
     chat_json c = {.gen = gen, .t = rp_model_template(x->model->model), .style = style};
     json_t *input = json_object();
     if (input && set(input, "tools", json_null()) && set(input, "documents", json_null()) && add_variables(gen, input) &&
@@ -361,7 +362,7 @@ static void find_reasoning(generation *gen) {
     for (size_t i = 0; i + 1 < text->n_runs; i++)
         if (text->runs[i].origin != RP_TEMPLATE_TRUSTED) from = text->runs[i].end;
     if (text->n_runs > 0 && text->runs[text->n_runs - 1].origin != RP_TEMPLATE_TRUSTED && !gen->continues_last) from = text->n;
-    gen->reasoning_open = tool_convention_opens_reasoning(&gen->convention, text->bytes + from, text->n - from);
+    gen->form.reasoning_open = tool_convention_opens_reasoning(&gen->form.convention, text->bytes + from, text->n - from);
 }
 
 /* Where the contents of messages end. Contents that the template left out, or wrote in another order, are no turns. */

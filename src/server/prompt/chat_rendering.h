@@ -18,7 +18,7 @@
 bool chat_rendering_applies(const server_request *x);
 /* Does the template write tool definitions, calls and results? Then tools.h need not. */
 bool chat_rendering_has_tools(const server_request *x);
-/* Sets gen->rendered and gen->reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit.
+/* Sets gen->rendered and gen->form.reasoning_open. With `truncation`, the oldest turns are left out until the prompt and its answer fit.
  * Returns a server_problem_kind. */
 int chat_rendering_make(server_request *x);
 /* The input of the template of a rendered request, as JSON; freed by free(). NULL: out of memory. */

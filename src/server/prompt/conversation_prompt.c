@@ -147,7 +147,7 @@ static void find_part(conversation *c, const server_part *part, rendered_documen
 static void find_definitions(conversation *c, rendered_documents *l) {
     const rp_template_text *text = c->x->gen.rendered;
     size_t begin = 0;
-    for (size_t i = 0; i < text->n_runs && tools_are_on(&c->x->gen) && !c->x->problem.kind; begin = text->runs[i++].end)
+    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen.form) && !c->x->problem.kind; begin = text->runs[i++].end)
         if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
 }
 

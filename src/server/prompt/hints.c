@@ -29,7 +29,7 @@ typedef struct divergent {
 static json_t *hints_shown(const char *text, size_t n) {
     size_t cut = BASE_MIN(n, (size_t)SHOWN_BYTES);
     while (cut < n && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80) cut--;
-    return server_json_text(text, cut);
+    return base_json_string(text, cut);
 }
 
 static void add_hint(json_t *array, volatile_kind kind, const char *message, const char *text, size_t n, bool at_mismatch) {

@@ -42,7 +42,7 @@ static json_t *prompts_http_answer(const server_request *x, const server_choice 
     const rp_result *r = c->result;
     json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, r) : NULL;
     json_t *prompt_logprobs = x->gen.n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, r) : NULL;
-    return json_pack("{s:i, s:o, s:s, s:o*, s:o*}", "index", (int)c->index, "text", server_json_text(r->text, strlen(r->text)), "finish_reason",
+    return json_pack("{s:i, s:o, s:s, s:o*, s:o*}", "index", (int)c->index, "text", base_json_string(r->text, strlen(r->text)), "finish_reason",
                      r->finish_reason, "logprobs", logprobs, "prompt_logprobs", prompt_logprobs);
 }
 
@@ -60,7 +60,7 @@ static int prompts_http_report_piece(server_request *x, server_choice *c, const 
     bool has_tokens = piece->tokens != piece->tokens_end;
     if (piece->n == 0 && !has_tokens) return 0;
     json_t *logprobs = has_tokens ? openai_piece_logprobs(x, piece) : NULL;
-    return server_request_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", server_json_text(piece->text, piece->n),
+    return server_request_frame(x, "text", json_pack("{s:i, s:o, s:o*}", "index", (int)c->index, "text", base_json_string(piece->text, piece->n),
                                                "logprobs", logprobs));
 }
 

@@ -86,7 +86,7 @@ static json_t *describe_message(const rp_message *m) {
     while (cut < m->n && cut > 0 && ((unsigned char)m->text[cut] & 0xc0) == 0x80) cut--; /* whole characters */
     hash_text("reprise report message 1", m->text, m->n, hash, MESSAGE_DIGITS);
     return json_pack("{s:s, s:I, s:s, s:o}", "role", role_names[m->role], "bytes", (json_int_t)m->n, "hash", hash, "begins",
-                     server_json_text(m->text, cut));
+                     base_json_string(m->text, cut));
 }
 
 json_t *report_prompt(const server_request *x) {

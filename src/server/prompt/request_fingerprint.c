@@ -104,19 +104,19 @@ static int hash_message(const generation *gen, size_t i, message_lists *at, hash
 
 static int hash_tools(const generation *gen, hasher *h) {
     int rc = RP_OK;
-    for (size_t i = 0; i < gen->n_tools && !rc; i++) {
-        hasher_add_text(h, gen->tools[i].name);
-        hasher_add_text(h, gen->tools[i].description);
-        rc = hasher_add_json(h, gen->tools[i].schema);
+    for (size_t i = 0; i < gen->form.n_tools && !rc; i++) {
+        hasher_add_text(h, gen->form.tools[i].name);
+        hasher_add_text(h, gen->form.tools[i].description);
+        rc = hasher_add_json(h, gen->form.tools[i].schema);
     }
     return rc;
 }
 
 static uint64_t hash_others(const generation *gen) {
     hasher h = hasher_begin();
-    base_hash_u64(&h.hash, (uint64_t)gen->tool_choice);
-    for (size_t i = 0; i < gen->n_tools; i++) base_hash_u64(&h.hash, gen->tools[i].barred);
-    base_hash_u64(&h.hash, (uint64_t)gen->thinking);
+    base_hash_u64(&h.hash, (uint64_t)gen->form.tool_choice);
+    for (size_t i = 0; i < gen->form.n_tools; i++) base_hash_u64(&h.hash, gen->form.tools[i].barred);
+    base_hash_u64(&h.hash, (uint64_t)gen->form.thinking);
     hasher_add_text(&h, gen->cache_salt);
     return hasher_end(&h);
 }

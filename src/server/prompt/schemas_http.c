@@ -30,7 +30,7 @@ const char *schemas_http_tenant(server_request *x) {
 
 /* ---- looking inside ---- */
 
-static json_t *schemas_http_text(const char *s) { return server_json_text(s, strlen(s)); }
+static json_t *schemas_http_text(const char *s) { return base_json_string(s, strlen(s)); }
 
 static json_t *inspect_node(const rp_inspect_node *n) {
     return json_pack("{s:s, s:o, s:o, s:i, s:i, s:i, s:s, s:s, s:b, s:o}", "kind", n->kind, "name", schemas_http_text(n->name), "path", schemas_http_text(n->path),

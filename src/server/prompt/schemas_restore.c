@@ -10,7 +10,7 @@
 #include "server/prompt/schema_changes.h"
 #include "server/server_internal.h"
 
-static json_t *schemas_restore_text(const char *s) { return server_json_text(s, strlen(s)); }
+static json_t *schemas_restore_text(const char *s) { return base_json_string(s, strlen(s)); }
 
 static void log_line(rp_server *s, const char *schema, const rp_error *why) {
     json_t *line = json_pack("{s:s, s:o, s:o}", "event", "a schema was not loaded", "schema",

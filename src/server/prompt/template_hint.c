@@ -55,7 +55,7 @@ static bool is_reason(const server_request *x, const rp_template_change *c, cons
 static json_t *hint_text(const char *text, size_t most) {
     size_t n = strlen(text), cut = BASE_MIN(n, BASE_MIN(most, (size_t)SHOWN_BYTES));
     while (cut < n && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80) cut--;
-    return server_json_text(text, cut);
+    return base_json_string(text, cut);
 }
 
 static json_t *hint_of(const server_request *x, const rp_template_change *c, const rp_mismatch *d) {

@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "server/admin/report.h"
-#include "server/http/json_text.h"
 #include "server/route/route_internal.h"
 
 #define MAX_CANDIDATES 64 /* that a report lists */
@@ -44,7 +44,8 @@ static size_t write_ms(char *to, double ms) {
 static size_t write_name(char *to, const char *name) {
     size_t used = 0;
     for (size_t left = strlen(name), n; left > 0; name += n, left -= n) {
-        n = server_character((const unsigned char *)name, left);
+        const int length = base_utf8_length((const unsigned char *)name, left);
+        n = length > 0 ? (size_t)length : 0;
         if (n == 0 || (unsigned char)*name < 0x20 || *name == '"' || *name == '\\') {
             n = 1;
             to[used++] = '?';

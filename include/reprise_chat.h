@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reprise_chat.h: conversations with tools, reasoning and forms of answers. Conventions are those of reprise.h.
+ *
+ *   rp_chat_options --rp_chat_new--> rp_chat --rp_chat_run--> rp_result --rp_chat_parse--> text, reasoning, calls
+ *
+ * A chat is one turn: the messages as the model's chat template renders them, and the grammar of the answer. The next turn is a new chat, with the
+ * answer and the results of its calls as messages; the prefix cache has the KV of the turns before it. How a model writes calls and reasoning is
+ * detected from its file (docs/tools.md).
+ */
+#ifndef REPRISE_CHAT_H
+#define REPRISE_CHAT_H
+
+#include "reprise.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RP_MAX_TOOLS 512
+#define RP_MAX_TOOL_NAME_BYTES 128
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+/* A function that the model may call. Strings are UTF-8. */
+typedef struct rp_tool {
+    const char *name;        /* letters, digits and _-.: */
+    const char *description; /* NULL: none */
+    const char *parameters;  /* JSON Schema of the arguments, an object; NULL: it has no arguments */
+    bool strict;             /* a keyword of `parameters` that cannot be enforced is an error; otherwise it is a warning */
+} rp_tool;
+
+typedef struct rp_tool_call {
+    const char *id; /* "call_0"; unique in a conversation; NULL: none */
+    const char *name;
+    const char *arguments; /* a JSON object */
+    bool is_whole;         /* of an answer: the arguments are complete, which max_tokens can prevent */
+} rp_tool_call;
+
+typedef struct rp_chat_message {
+    rp_role role;
+    const char *text;          /* NULL: "" */
+    const char *reasoning;     /* RP_ROLE_ASSISTANT: of an earlier answer; NULL: none */
+    const rp_tool_call *calls; /* RP_ROLE_ASSISTANT: n_calls of an earlier answer */
+    size_t n_calls;
+    const char *call_id; /* RP_ROLE_TOOL: the call whose result `text` is. NULL: results are those of the calls before them, in their order */
+} rp_chat_message;
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+typedef enum rp_tool_choice {
+    RP_TOOL_CHOICE_AUTO,     /* the model decides */
+    RP_TOOL_CHOICE_NONE,     /* no calls */
+    RP_TOOL_CHOICE_REQUIRED, /* at least one call */
+} rp_tool_choice;
+
+typedef enum rp_thinking {
+    RP_THINKING_DEFAULT, /* as the chat template has it */
+    RP_THINKING_OFF,     /* the template's variable enable_thinking is false, and a grammar has no place for reasoning */
+    RP_THINKING_ON,
+} rp_thinking;
+
+/* All pointers are borrowed during rp_chat_new. */
+typedef struct rp_chat_options {
+    uint32_t struct_size;
+    const rp_chat_message *messages; /* n_messages, 1 to RP_MAX_MESSAGES */
+    size_t n_messages;
+    const rp_tool *tools; /* n_tools, up to RP_MAX_TOOLS; default: none */
+    size_t n_tools;
+    rp_tool_choice tool_choice;
+    const char *tool_name;   /* the only tool that may be called; NULL: all of them */
+    bool one_call;           /* at most one call in the answer */
+    const char *json_schema; /* the answer is JSON that matches this JSON Schema; NULL: any text. With tools: or a call */
+    bool json_object;        /* the answer is any JSON object */
+    const char *regex;       /* the answer matches this regular expression as a whole; at most one of json_schema, json_object, regex */
+    rp_thinking thinking;
+} rp_chat_options;
+
+RP_API void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size);
+static inline rp_chat_options rp_chat_options_defaults(void) {
+    rp_chat_options o;
+    rp_chat_options_init(&o, (uint32_t)sizeof(o));
+    return o;
+}
+
+/* ---- Chats ------------------------------------------------------------------------------------------------------- */
+
+/* Immutable; any number of threads and engines may use one. */
+typedef struct rp_chat rp_chat;
+
+/* Renders the messages by the model's chat template, or in its chat format if it has none, and makes the grammar of the answer.
+ * *out: rp_chat_free; NULL on failure. The model must outlive it.
+ * RP_ERR_INVALID (messages, tool names, malformed JSON, a schema or a regular expression that cannot be enforced, two forms, a chat template that
+ * refuses the conversation; `where` is the option: "tools[0].parameters.properties.x"), RP_ERR_UNSUPPORTED (a keyword of a strict schema),
+ * RP_ERR_NAME (tool_name), RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *options, rp_error *err);
+RP_API void rp_chat_free(rp_chat *chat);
+
+/* The grammar of the answer (rp_request.grammar), and the text after which it applies (rp_request.grammar_trigger). NULL: none. Owned by the chat. */
+RP_API const char *rp_chat_grammar(const rp_chat *chat);
+RP_API const char *rp_chat_trigger(const rp_chat *chat);
+/* The i-th part of a schema that the grammar does not enforce, with its reason; NULL past the end. Owned by the chat. */
+RP_API const char *rp_chat_warning(const rp_chat *chat, size_t i);
+
+/* rp_engine_submit and rp_engine_run with the chat's prompt and grammar. The chat may be freed as soon as the job has been submitted.
+ * engine    of the chat's model.
+ * request   sampling, stops, max_tokens and so on; NULL: the defaults. It must have no prompt and no grammar (RP_ERR_INVALID).
+ * Errors of rp_engine_submit and rp_engine_run. */
+RP_API int rp_chat_submit(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err);
+RP_API int rp_chat_run(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err);
+
+/* Does the model write marks of calls or reasoning as control tokens? Then a request for raw text needs them (rp_chat_run requests them). */
+RP_API bool rp_model_writes_control_marks(const rp_model *model);
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+/* The parts of an answer; white space and marks around calls and reasoning belong to none of them. */
+typedef struct rp_chat_answer {
+    uint32_t struct_size;
+    char *text; /* UTF-8 as far as the answer is; never NULL */
+    size_t n_text;
+    char *reasoning; /* "": none */
+    size_t n_reasoning;
+    rp_tool_call *calls; /* n_calls; their ids count the calls of the conversation */
+    size_t n_calls;
+} rp_chat_answer;
+
+/* Parses an answer of n bytes (rp_result.text). *out: rp_chat_answer_free; NULL on failure. RP_ERR_LIMIT, RP_ERR_MEMORY. */
+RP_API int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err);
+RP_API void rp_chat_answer_free(rp_chat_answer *answer);
+
+/* ---- Grammars ---------------------------------------------------------------------------------------------------- */
+
+/* A GBNF grammar of the JSON that a JSON Schema of n bytes allows, for rp_request.grammar; docs/server.md lists the keywords. *out: rp_free; NULL
+ * on failure. RP_ERR_INVALID (malformed JSON or schema, too large), RP_ERR_UNSUPPORTED (a keyword that cannot be enforced), RP_ERR_MEMORY. */
+RP_API int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tool_conventions.c: see tool_conventions.h. The texts are those of the models' published templates. */
+#include "structured/tool_conventions.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+
+/* DeepSeek writes names between fullwidth vertical bars. */
+#define WIDE(name) "<\uFF5C" name "\uFF5C>"
+#define LOW "\u2581"
+
+/* ---- forms ---- */
+
+#define JSON_FORM .body = TOOL_BODY_JSON, .begin = "", .name_key = "name", .arguments_key = "arguments"
+
+static const tool_form hermes = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "name",
+    .arguments_key = "arguments",
+    .open = "<tool_call>",
+    .end = "\n</tool_call>",
+    .close = "",
+};
+
+static const tool_form python_tag = {
+    .body = TOOL_BODY_JSON,
+    .begin = "",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "<|python_tag|>",
+    .end = "",
+    .next = "; ",
+    .close = "",
+};
+static const tool_form bare_object = {
+    .body = TOOL_BODY_JSON,
+    .begin = "",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "{",
+    .at_start = true,
+    .end = "",
+    .next = "; ",
+    .close = "",
+};
+static const tool_form bare_list = {JSON_FORM, .open = "[", .at_start = true, .is_list = true, .end = "", .next = ", ", .close = "]"};
+
+static const tool_form mistral_list = {JSON_FORM, .open = "[TOOL_CALLS]", .is_list = true, .end = "", .next = ", ", .close = "]"};
+static const tool_form mistral_named = {
+    .body = TOOL_BODY_NAMED,
+    .open = "[TOOL_CALLS]",
+    .begin = "",
+    .before_name = "",
+    .after_name = "[ARGS]",
+    .after_arguments = "",
+    .id_mark = "[CALL_ID]",
+    .end = "",
+    .next = "[TOOL_CALLS]",
+    .close = "",
+};
+
+#define DEEPSEEK_FORM \
+    .body = TOOL_BODY_NAMED, .open = WIDE("tool" LOW "calls" LOW "begin"), .begin = WIDE("tool" LOW "call" LOW "begin"), \
+    .end = WIDE("tool" LOW "call" LOW "end"), .next = "\n", .close = WIDE("tool" LOW "calls" LOW "end")
+static const tool_form deepseek_r1 = {
+    DEEPSEEK_FORM,
+    .before_name = "function" WIDE("tool" LOW "sep"),
+    .after_name = "\n```json\n",
+    .after_arguments = "\n```",
+};
+static const tool_form deepseek_v31 = {DEEPSEEK_FORM, .before_name = "", .after_name = WIDE("tool" LOW "sep"), .after_arguments = ""};
+
+static const tool_form kimi = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<|tool_calls_section_begin|>",
+    .begin = "<|tool_call_begin|>",
+    .before_name = "functions.",
+    .after_name = "<|tool_call_argument_begin|>",
+    .after_arguments = "",
+    .id_mark = ":",
+    .writes_id = true,
+    .end = "<|tool_call_end|>",
+    .next = "",
+    .close = "<|tool_calls_section_end|>",
+};
+
+static const tool_form glm = {.body = TOOL_BODY_ARG_KEYS, .open = "<tool_call>", .begin = "", .end = "</tool_call>", .close = ""};
+
+static const tool_form coder = {
+    .body = TOOL_BODY_PARAMETERS,
+    .open = "<tool_call>",
+    .begin = "\n<function=",
+    .end = "</function>",
+    .close = "\n</tool_call>",
+};
+static const tool_form coder_bare = {
+    .body = TOOL_BODY_PARAMETERS,
+    .open = "<function=",
+    .begin = "",
+    .end = "</function>",
+    .close = "\n</tool_call>",
+};
+
+static const tool_form functionary = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<function=",
+    .begin = "",
+    .before_name = "",
+    .after_name = ">",
+    .after_arguments = "",
+    .end = "</function>",
+    .close = "",
+};
+
+static const tool_form gemma_code = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "name",
+    .arguments_key = "parameters",
+    .open = "```tool_code",
+    .end = "\n```",
+    .close = "",
+};
+static const tool_form gemma_code_list = {JSON_FORM, .open = "```tool_code", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
+static const tool_form gemma_json = {JSON_FORM, .open = "```json", .end = "\n```", .close = ""};
+static const tool_form gemma_json_list = {JSON_FORM, .open = "```json", .is_list = true, .end = "", .next = ", ", .close = "]\n```"};
+
+static const tool_form granite_list = {JSON_FORM, .open = "<|tool_call|>", .is_list = true, .end = "", .next = ", ", .close = "]"};
+static const tool_form granite_object = {JSON_FORM, .open = "<|tool_call|>", .end = "", .close = ""};
+
+static const tool_form command_r = {
+    .body = TOOL_BODY_JSON,
+    .begin = "\n",
+    .name_key = "tool_name",
+    .arguments_key = "parameters",
+    .id_key = "tool_call_id",
+    .open = "<|START_ACTION|>",
+    .is_list = true,
+    .end = "",
+    .next = ",",
+    .close = "\n]<|END_ACTION|>",
+};
+
+/* One call an answer: <|call|> ends it. */
+static const tool_form harmony = {
+    .body = TOOL_BODY_NAMED,
+    .open = "<|channel|>commentary to=",
+    .begin = "",
+    .before_name = "functions.",
+    .after_name = " <|constrain|>json<|message|>",
+    .after_arguments = "",
+    .end = "",
+    .close = "",
+};
+
+/* ---- families ---- */
+
+#define NO_ANSWER .answer_open = "", .answer_close = ""
+
+static const tool_family families[] = {
+    {.name = "hermes", .forms = {&hermes}, NO_ANSWER}, /* and Qwen 2.5, Qwen 3, Granite 4, many fine-tunes */
+    {.name = "qwen3-coder", .forms = {&coder, &coder_bare, &hermes}, NO_ANSWER},
+    {.name = "llama-3", .forms = {&bare_object, &python_tag, &hermes}, NO_ANSWER},
+    {.name = "mistral", .forms = {&mistral_list, &mistral_named, &hermes}, NO_ANSWER},
+    {.name = "deepseek", .forms = {&deepseek_r1, &deepseek_v31, &hermes}, NO_ANSWER},
+    {.name = "kimi-k2", .forms = {&kimi, &hermes}, NO_ANSWER},
+    {.name = "glm-4.5", .forms = {&glm, &hermes}, NO_ANSWER},
+    {.name = "gemma", .forms = {&gemma_code, &gemma_code_list, &gemma_json, &gemma_json_list, &bare_object, &bare_list, &hermes}, NO_ANSWER},
+    {.name = "harmony", .forms = {&harmony, &hermes}, .answer_open = "<|channel|>final<|message|>", .answer_close = "", .has_channels = true},
+    {
+        .name = "command-r7b",
+        .forms = {&command_r, &hermes},
+        .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+        .answer_open = "<|START_RESPONSE|>",
+        .answer_close = "<|END_RESPONSE|>",
+    },
+    {.name = "functionary", .forms = {&functionary, &hermes}, NO_ANSWER},
+    {.name = "granite", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<response>", "</response>"}, NO_ANSWER},
+    {.name = "phi-4-mini", .forms = {&granite_list, &granite_object, &hermes}, .dropped = {"<|/tool_call|>"}, NO_ANSWER},
+};
+
+const tool_family *tool_family_at(size_t i) { return i < BASE_ARRAY_LEN(families) ? &families[i] : NULL; }
+
+const tool_family *tool_family_find(const char *name) {
+    for (size_t i = 0; i < BASE_ARRAY_LEN(families); i++)
+        if (strcmp(families[i].name, name) == 0) return &families[i];
+    return NULL;
+}
+
+const tool_family *tool_convention_family(const tool_convention *c) { return c->family ? c->family : &families[0]; }
+
+/* ---- reasoning ---- */
+
+static const reasoning_marks think = {"<think>", "</think>", true};
+static const reasoning_marks think_in_brackets = {"[THINK]", "[/THINK]", false};
+static const reasoning_marks thinking = {"<|START_THINKING|>", "<|END_THINKING|>", false};
+static const reasoning_marks analysis = {"<|channel|>analysis<|message|>", "<|end|>", false};
+
+/* ---- detection ---- */
+
+#define MAX_MARKS 2
+
+/* In the order of detection. */
+static const struct {
+    const char *family;
+    const char *marks[MAX_MARKS]; /* all of them are in the template */
+} templates[] = {
+    {"harmony", {"<|channel|>", "<|message|>"}},
+    {"command-r7b", {"<|START_ACTION|>"}},
+    {"kimi-k2", {"<|tool_calls_section_begin|>"}},
+    {"deepseek", {WIDE("tool" LOW "calls" LOW "begin")}},
+    {"mistral", {"[TOOL_CALLS]"}},
+    {"glm-4.5", {"<arg_key>"}},
+    {"qwen3-coder", {"<function=", "<parameter="}},
+    {"functionary", {"<function="}},
+    {"phi-4-mini", {"<|/tool|>"}},
+    {"granite", {"<|tool_call|>"}},
+    {"hermes", {"<tool_call>"}},
+    {"llama-3", {"<|python_tag|>"}},
+    {"llama-3", {"<|start_header_id|>", "\"parameters\""}},
+    {"llama-3", {"<|header_start|>"}},
+    {"gemma", {"<start_of_turn>"}},
+};
+
+static const struct {
+    const reasoning_marks *reasoning;
+    const char *mark;
+} reasoning_templates[] = {
+    {&analysis, "<|channel|>analysis"},
+    {&thinking, "<|START_THINKING|>"},
+    {&think_in_brackets, "[THINK]"},
+    {&think, "</think>"},
+};
+
+/* By names of chat_format.h, or how they begin. */
+static const struct {
+    const char *format, *family;
+} formats[] = {
+    {"gpt-oss", "harmony"},
+    {"command-r", "command-r7b"},
+    {"deepseek-3", "deepseek"},
+    {"mistral-v3", "mistral"},
+    {"mistral-v7", "mistral"},
+    {"llama-3", "llama-3"},
+    {"llama-4", "llama-3"},
+    {"granite", "granite"},
+    {"gemma", "gemma"},
+    {"phi-4-mini", "phi-4-mini"},
+};
+
+static bool has_text(const char *text, size_t n, const char *mark) {
+    const size_t length = strlen(mark);
+    for (size_t at = 0; at + length <= n; at++)
+        if (text[at] == mark[0] && memcmp(text + at, mark, length) == 0) return true;
+    return false;
+}
+
+static bool has_marks(const char *text, size_t n, const char *const marks[MAX_MARKS]) {
+    for (size_t i = 0; i < MAX_MARKS && marks[i]; i++)
+        if (!has_text(text, n, marks[i])) return false;
+    return true;
+}
+
+static tool_convention detect_by_format(const char *format) {
+    tool_convention c = {&families[0], NULL};
+    for (size_t i = 0; i < BASE_ARRAY_LEN(formats); i++)
+        if (strncmp(format, formats[i].format, strlen(formats[i].format)) == 0) c.family = tool_family_find(formats[i].family);
+    if (c.family->has_channels) c.reasoning = &analysis;
+    return c;
+}
+
+tool_convention tool_convention_detect(const char *text, size_t n, const char *chat_format) {
+    if (!text) return detect_by_format(chat_format);
+    tool_convention c = {&families[0], NULL};
+    for (size_t i = BASE_ARRAY_LEN(templates); i-- > 0;)
+        if (has_marks(text, n, templates[i].marks)) c.family = tool_family_find(templates[i].family);
+    for (size_t i = BASE_ARRAY_LEN(reasoning_templates); i-- > 0;)
+        if (has_text(text, n, reasoning_templates[i].mark)) c.reasoning = reasoning_templates[i].reasoning;
+    if (c.family->has_channels) c.reasoning = &analysis; /* headers are read in any case */
+    return c;
+}
+
+/* ---- marks ---- */
+
+static const char *form_mark(const tool_form *f, size_t i) {
+    const char *const marks[] = {f->open, f->begin, f->before_name, f->after_name, f->after_arguments, f->id_mark, f->end, f->next, f->close};
+    return marks[i];
+}
+#define FORM_MARKS 9
+
+const char *tool_convention_mark(const tool_convention *c, size_t i) {
+    const tool_family *family = tool_convention_family(c);
+    static const char *const channels[] = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"};
+    size_t n_forms = 0, n_dropped = 0;
+    while (n_forms < TOOL_MAX_FORMS && family->forms[n_forms]) n_forms++;
+    while (n_dropped < BASE_ARRAY_LEN(family->dropped) && family->dropped[n_dropped]) n_dropped++;
+    if (i < n_forms * FORM_MARKS) {
+        const char *mark = form_mark(family->forms[i / FORM_MARKS], i % FORM_MARKS);
+        return mark ? mark : "";
+    }
+    i -= n_forms * FORM_MARKS;
+    if (i < n_dropped) return family->dropped[i];
+    i -= n_dropped;
+    if (family->has_channels) return i < BASE_ARRAY_LEN(channels) ? channels[i] : NULL;
+    if (!c->reasoning || i > 1) return NULL;
+    return i == 0 ? c->reasoning->open : c->reasoning->close;
+}
+
+/* Where the last such text ends; 0: there is none. */
+static size_t last_end(const char *text, size_t n, const char *mark) {
+    const size_t length = strlen(mark);
+    for (size_t at = n; at >= length; at--)
+        if (memcmp(text + at - length, mark, length) == 0) return at;
+    return 0;
+}
+
+bool tool_convention_opens_reasoning(const tool_convention *c, const char *text, size_t n) {
+    return c->reasoning && last_end(text, n, c->reasoning->open) > last_end(text, n, c->reasoning->close);
+}

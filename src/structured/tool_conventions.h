@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tool_conventions.h: how the families of models write tool calls and reasoning (docs/tools.md has an example of each).
+ *
+ * A form is one way to write calls, as texts around name and arguments. ' ' and '\n' in a text are optional white space:
+ *
+ *   open [list] begin before_name NAME after_name ARGUMENTS after_arguments end  (next begin ... end)*  [close]
+ *
+ *   <tool_call>     \n{"name": "f", "arguments":  {...}  }                  \n</tool_call>              TOOL_BODY_JSON
+ *   [TOOL_CALLS] [  {"name": "f", "arguments":    {...}  }  ,  {...}  ]                                 TOOL_BODY_JSON, a list
+ *   <function=       f               >            {...}                     </function>                 TOOL_BODY_NAMED
+ *
+ * tool_finder.h reads all forms of a convention; tool_grammar.h enforces the first one. Static tables; any thread.
+ */
+#ifndef STRUCTURED_TOOL_CONVENTIONS_H
+#define STRUCTURED_TOOL_CONVENTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum tool_body {
+    TOOL_BODY_JSON,       /* an object: a member with the name, then one with the arguments; others are skipped */
+    TOOL_BODY_NAMED,      /* the name as text, then the arguments as an object */
+    TOOL_BODY_ARG_KEYS,   /* the name as text, then <arg_key>k</arg_key><arg_value>v</arg_value> for each argument */
+    TOOL_BODY_PARAMETERS, /* the name as text, then <parameter=k>v</parameter> for each argument */
+} tool_body;
+
+typedef struct tool_form {
+    const char *open;
+    bool at_start; /* only at the beginning of the answer's text, which the form's `open` belongs to ("{") */
+    bool is_list;  /* calls are elements of a JSON array, which begins after `open` (at_start: with it) */
+    tool_body body;
+    const char *begin;
+    const char *name_key, *arguments_key;                   /* JSON: as the grammar writes them; either of two is read */
+    const char *id_key;                                     /* JSON: a member before the name that the grammar writes; NULL: none */
+    const char *before_name, *after_name, *after_arguments; /* NAMED */
+    const char *id_mark;                                    /* NAMED: what may follow the name before after_name: this and an id; NULL: nothing */
+    bool writes_id;                                         /* ... the grammar writes it, a number */
+    const char *end;
+    const char *next; /* NULL: each call has its `open` */
+    const char *close;
+} tool_form;
+
+#define TOOL_MAX_FORMS 8
+
+/* Texts around reasoning. */
+typedef struct reasoning_marks {
+    const char *open, *close;
+    bool at_start; /* `open` counts only at the beginning of an answer: elsewhere it is text */
+} reasoning_marks;
+
+typedef struct tool_family {
+    const char *name;
+    const tool_form *forms[TOOL_MAX_FORMS]; /* NULL at the end */
+    const char *dropped[4];                 /* texts that are no part of the answer; NULL at the end */
+    const char *answer_open, *answer_close; /* around an answer without calls, in a grammar; "": none */
+    bool has_channels;                      /* harmony: messages with headers (tool_channels.h); forms has only what the grammar needs */
+} tool_family;
+
+typedef struct tool_convention {
+    const tool_family *family;        /* NULL, in a zeroed one: Hermes */
+    const reasoning_marks *reasoning; /* NULL: the model has none */
+} tool_convention;
+
+/* The convention of a model by its chat template (n bytes; NULL: none), or without one by its chat format (chat_format.h). Hermes, if
+ * neither is known. */
+tool_convention tool_convention_detect(const char *chat_template, size_t n, const char *chat_format);
+/* Never NULL. */
+const tool_family *tool_convention_family(const tool_convention *c);
+/* By name; NULL: unknown. tool_family_at: the i-th family, NULL past the end. */
+const tool_family *tool_family_find(const char *name);
+const tool_family *tool_family_at(size_t i);
+
+/* The i-th text that the model may write as a control token, NULL past the end: texts of the convention's calls and reasoning. */
+const char *tool_convention_mark(const tool_convention *c, size_t i);
+/* Does a text (the end of a prompt that the template wrote, or an answer to continue) end within reasoning? */
+bool tool_convention_opens_reasoning(const tool_convention *c, const char *text, size_t n);
+
+#endif

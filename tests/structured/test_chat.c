@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_chat.c: reprise_chat.h with the bundled model: calls and answers in a form that the grammar enforces, parts of answers, errors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "base/compiler.h"
+#include "reprise_chat.h"
+#include "support/tiny_model.h"
+
+typedef struct world {
+    rp_model *model;
+    rp_engine *engine;
+} world;
+
+static const rp_tool tools[] = {
+    {.name = "weather",
+     .description = "The weather in a city.",
+     .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\", \"Rome\"]}}, \"required\": [\"city\"]}",
+     .strict = true},
+    {.name = "now"},
+};
+
+static int set_up(void **state) {
+    static world w;
+    const char *root = getenv("REPRISE_SOURCE_DIR");
+    char path[1024];
+    rp_error err;
+    snprintf(path, sizeof(path), "%s/models/reprise-mini.gguf", root ? root : ".");
+    if (rp_model_open(&w.model, path, NULL, &err) || rp_engine_new(&w.engine, w.model, NULL, &err)) fail_msg("%s", err.message);
+    *state = &w;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    world *w = *state;
+    rp_engine_free(w->engine);
+    rp_model_close(w->model);
+    return 0;
+}
+
+static rp_chat_options options_of(const rp_chat_message *messages, size_t n) {
+    rp_chat_options o = rp_chat_options_defaults();
+    o.messages = messages;
+    o.n_messages = n;
+    return o;
+}
+
+static rp_chat *chat_of(const world *w, const rp_chat_options *o) {
+    rp_chat *chat;
+    rp_error err;
+    if (rp_chat_new(&chat, w->model, o, &err)) fail_msg("%s", err.message);
+    return chat;
+}
+
+/* The answer of the model; rp_chat_answer_free. */
+static rp_chat_answer *answer_of(const world *w, const rp_chat_options *o) {
+    rp_chat *chat = chat_of(w, o);
+    rp_chat_answer *answer;
+    rp_result *result;
+    rp_error err;
+    if (rp_chat_run(chat, w->engine, NULL, &result, &err)) fail_msg("%s", err.message);
+    assert_string_equal(result->finish_reason, "stop");
+    assert_int_equal(rp_chat_parse(chat, result->text, strlen(result->text), &answer, &err), RP_OK);
+    rp_result_free(result);
+    rp_chat_free(chat);
+    return answer;
+}
+
+/* A call, its result, and JSON over both. */
+static void a_tool_is_called(void **state) {
+    const world *w = *state;
+    rp_chat_message messages[3] = {{.role = RP_ROLE_USER, .text = "What is the weather in Miami?"}};
+    rp_chat_options o = options_of(messages, 1);
+    o.tools = tools;
+    o.n_tools = 2;
+    o.tool_choice = RP_TOOL_CHOICE_REQUIRED;
+    o.tool_name = "weather";
+    o.one_call = true;
+    rp_chat_answer *call = answer_of(w, &o);
+    assert_int_equal(call->n_calls, 1);
+    assert_string_equal(call->calls[0].name, "weather");
+    assert_string_equal(call->calls[0].id, "call_0");
+    assert_true(call->calls[0].is_whole);
+    assert_string_equal(call->text, "");
+    json_t *arguments = json_loads(call->calls[0].arguments, 0, NULL);
+    assert_non_null(json_string_value(json_object_get(arguments, "city")));
+    json_decref(arguments);
+    messages[1] = (rp_chat_message){.role = RP_ROLE_ASSISTANT, .calls = call->calls, .n_calls = 1};
+    messages[2] = (rp_chat_message){.role = RP_ROLE_TOOL, .text = "sunny", .call_id = "call_0"};
+    o.n_messages = 3;
+    o.tool_choice = RP_TOOL_CHOICE_NONE;
+    o.tool_name = NULL;
+    o.json_schema = "{\"enum\": [\"sunny\", \"rainy\"]}";
+    rp_chat_answer *answer = answer_of(w, &o);
+    assert_true(strcmp(answer->text, "\"sunny\"") == 0 || strcmp(answer->text, "\"rainy\"") == 0);
+    rp_chat_answer_free(answer);
+    rp_chat_answer_free(call);
+}
+
+static void forms_of_texts(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    rp_chat_options o = options_of(&message, 1);
+    o.regex = "[ab]{3}";
+    rp_chat_answer *answer = answer_of(w, &o);
+    assert_int_equal(answer->n_text, 3);
+    assert_int_equal(strspn(answer->text, "ab"), 3);
+    rp_chat_answer_free(answer);
+}
+
+/* Parts of an answer, however the model came to write it. */
+static void answers_have_parts(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    rp_chat_options o = options_of(&message, 1);
+    o.tools = tools;
+    o.n_tools = 2;
+    rp_chat *chat = chat_of(w, &o);
+    rp_chat_answer *answer;
+    rp_error err;
+    static const char text[] = "Well.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
+                               "\"arguments\": {\"city\": \"Rome\"";
+    assert_int_equal(rp_chat_parse(chat, text, strlen(text), &answer, &err), RP_OK);
+    assert_string_equal(answer->text, "Well.");
+    assert_int_equal(answer->n_calls, 2);
+    assert_string_equal(answer->calls[0].arguments, "{}");
+    assert_true(answer->calls[0].is_whole && !answer->calls[1].is_whole);
+    assert_string_equal(answer->calls[1].id, "call_1");
+    rp_chat_answer_free(answer);
+    assert_int_equal(rp_chat_parse(chat, NULL, 0, &answer, &err), RP_OK);
+    assert_true(answer->n_text == 0 && answer->n_calls == 0 && answer->n_reasoning == 0);
+    rp_chat_answer_free(answer);
+    rp_chat_free(chat);
+}
+
+static void warnings_name_what_is_not_enforced(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    const rp_tool loose = {.name = "f", .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"dependentSchemas\": {}}}}"};
+    rp_chat_options o = options_of(&message, 1);
+    o.tools = &loose;
+    o.n_tools = 1;
+    rp_chat *chat = chat_of(w, &o);
+    assert_non_null(strstr(rp_chat_warning(chat, 0), "tools[0].parameters.properties.a.dependentSchemas"));
+    assert_null(rp_chat_warning(chat, 1));
+    assert_non_null(rp_chat_grammar(chat));
+    assert_non_null(rp_chat_trigger(chat));
+    rp_chat_free(chat);
+}
+
+static void errors(void **state) {
+    const world *w = *state;
+    const rp_chat_message user = {.role = RP_ROLE_USER, .text = "Hello"};
+    const rp_tool bad_schema = {.name = "f", .parameters = "{\"type\": \"object\", \"properties\": {\"a\": {\"minimum\": \"x\"}}}", .strict = true};
+    const rp_tool unsupported = {.name = "f", .parameters = "{\"type\": \"object\", \"dependentSchemas\": {}}", .strict = true};
+    const rp_tool no_json = {.name = "f", .parameters = "{"}, bad_name = {.name = "a b"}, twice[] = {{.name = "f"}, {.name = "f"}};
+    const rp_chat_message call = {.role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
+    const struct {
+        rp_chat_options o;
+        rp_code code;
+        const char *message;
+    } cases[] = {
+        {{.messages = NULL}, RP_ERR_INVALID, "1 to"},
+        {{.messages = &call, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: calls"},
+        {{.messages = &user, .n_messages = 1, .tools = &bad_schema, .n_tools = 1}, RP_ERR_INVALID, "tools[0].parameters.properties.a.minimum"},
+        {{.messages = &user, .n_messages = 1, .tools = &unsupported, .n_tools = 1}, RP_ERR_UNSUPPORTED, "tools[0].parameters.dependentSchemas"},
+        {{.messages = &user, .n_messages = 1, .tools = &no_json, .n_tools = 1}, RP_ERR_INVALID, "'tools[0].parameters' is not valid JSON: line 1"},
+        {{.messages = &user, .n_messages = 1, .tools = &bad_name, .n_tools = 1}, RP_ERR_INVALID, "a name has"},
+        {{.messages = &user, .n_messages = 1, .tools = twice, .n_tools = 2}, RP_ERR_INVALID, "duplicate tool 'f'"},
+        {{.messages = &user, .n_messages = 1, .tools = tools, .n_tools = 2, .tool_name = "g"}, RP_ERR_NAME, "'g'"},
+        {{.messages = &user, .n_messages = 1, .tool_choice = RP_TOOL_CHOICE_REQUIRED}, RP_ERR_INVALID, "no tools"},
+        {{.messages = &user, .n_messages = 1, .json_schema = "{}", .regex = "a"}, RP_ERR_INVALID, "exclude each other"},
+        {{.messages = &user, .n_messages = 1, .regex = "(?=a)"}, RP_ERR_INVALID, "'regex' is not supported"},
+        {{.messages = &user, .n_messages = 1, .json_schema = "1"}, RP_ERR_INVALID, "give a JSON Schema"},
+    };
+    for (size_t i = 0; i < BASE_ARRAY_LEN(cases); i++) {
+        rp_chat_options o = cases[i].o;
+        rp_chat *chat;
+        rp_error err;
+        o.struct_size = (uint32_t)sizeof(o);
+        const int rc = rp_chat_new(&chat, w->model, &o, &err);
+        if (rc != cases[i].code || !strstr(err.message, cases[i].message)) fail_msg("case %zu: %d: %s", i, rc, rc ? err.message : "no error");
+        assert_null(chat);
+    }
+    rp_chat *chat = chat_of(w, &(rp_chat_options){.struct_size = (uint32_t)sizeof(rp_chat_options), .messages = &user, .n_messages = 1});
+    rp_request request = rp_request_defaults();
+    rp_result *result;
+    rp_error err;
+    request.text = "a";
+    assert_int_equal(rp_chat_run(chat, w->engine, &request, &result, &err), RP_ERR_INVALID);
+    assert_null(result);
+    rp_chat_free(chat);
+}
+
+/* A template that writes tools, calls and results itself, opens reasoning, and whose model has its marks as control tokens. */
+static void templates_write_the_conversation(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% if tools %}<tool_call> {{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+        "{% for c in m.tool_calls %}<tool_call>{{ c.function.name }} {{ c.function.arguments.city }} {{ c.id }}</tool_call>{% endfor %}"
+        "{% if m.tool_call_id %} for {{ m.tool_call_id }} of {{ m.name }}{% endif %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+        "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}";
+    static const char *const control[] = {"<|im_end|>", "<tool_call>", "<think>", "</think>", NULL};
+    const rp_tool_call call = {.name = "weather", .arguments = "{\"city\": \"Rome\"}"};
+    const rp_chat_message messages[] = {{.role = RP_ROLE_USER, .text = "Rome?"},
+                                        {.role = RP_ROLE_ASSISTANT, .reasoning = "Hm.", .calls = &call, .n_calls = 1},
+                                        {.role = RP_ROLE_TOOL, .text = "sunny"}};
+    tiny_model_shape shape = tiny_model_defaults();
+    shape.vocab = TINY_VOCAB_BPE;
+    shape.n_vocab = 0;
+    shape.n_ctx = 4096;
+    shape.chat_template = source;
+    shape.control = control;
+    world w = {.model = tiny_model_open(&shape, NULL)};
+    rp_error err;
+    assert_int_equal(rp_engine_new(&w.engine, w.model, NULL, &err), RP_OK);
+    assert_true(rp_model_writes_control_marks(w.model));
+    rp_chat_options o = options_of(messages, 3);
+    o.tools = tools;
+    o.n_tools = 1;
+    rp_chat *chat = chat_of(&w, &o);
+    rp_chat_answer *answer;
+    static const char text[] = "So.\n</think>\n\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Miami\"}}\n</tool_call>";
+    assert_int_equal(rp_chat_parse(chat, text, strlen(text), &answer, &err), RP_OK);
+    assert_string_equal(answer->reasoning, "So."); /* the prompt opened it */
+    assert_int_equal(answer->n_calls, 1);
+    assert_string_equal(answer->calls[0].id, "call_1"); /* the conversation has call_0 */
+    rp_chat_answer_free(answer);
+    rp_chat_free(chat);
+    o.tool_choice = RP_TOOL_CHOICE_REQUIRED;
+    o.thinking = RP_THINKING_OFF; /* a random model's reasoning does not end */
+    answer = answer_of(&w, &o);
+    assert_true(answer->n_calls >= 1 && answer->calls[0].is_whole && answer->n_reasoning == 0);
+    rp_chat_answer_free(answer);
+    rp_engine_free(w.engine);
+    rp_model_close(w.model);
+}
+
+static void schemas_as_grammars(void **state) {
+    (void)state;
+    rp_error err;
+    char *grammar;
+    assert_int_equal(rp_json_schema_grammar("{\"enum\": [1, 2]}", 16, &grammar, &err), RP_OK);
+    assert_non_null(strstr(grammar, "root ::= "));
+    rp_free(grammar);
+    assert_int_equal(rp_json_schema_grammar("{\"enum\":", 8, &grammar, &err), RP_ERR_INVALID);
+    assert_null(grammar);
+    assert_int_equal(rp_json_schema_grammar("{\"dependentSchemas\": {}}", 24, &grammar, &err), RP_ERR_UNSUPPORTED);
+    assert_string_equal(err.where, "schema.dependentSchemas");
+}
+
+int main(void) {
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(a_tool_is_called),
+        cmocka_unit_test(forms_of_texts),
+        cmocka_unit_test(answers_have_parts),
+        cmocka_unit_test(warnings_name_what_is_not_enforced),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(templates_write_the_conversation),
+        cmocka_unit_test(schemas_as_grammars),
+    };
+    return cmocka_run_group_tests(all, set_up, tear_down);
+}
