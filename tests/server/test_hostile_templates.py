@@ -49,7 +49,7 @@ class HostileTemplates(unittest.TestCase):
         server = self.start(model=self.path)
         reply = server.post("/v1/chat/completions", GO)
         self.assertEqual(reply.status, 500, reply.body)
-        self.assertIn("chat template:1: TimeoutError: the template takes more than 100000000 steps", reply.json["error"]["message"])
+        self.assertIn("chat template:1: TimeoutError: the template takes more than 50000000 steps", reply.json["error"]["message"])
         reply = server.post("/v1/chat/completions", dict(GO, deadline_ms=1))
         self.assertEqual(reply.status, 504, reply.body)
         self.assertEqual(server.post("/v1/chat/completions", HI).status, 200)

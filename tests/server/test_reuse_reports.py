@@ -358,7 +358,7 @@ class OwnServer(Case):
             self.assertEqual(reply.status, 200, reply.body)
             return reply.json
         for options, session in (((), "ann"), (("--store", self.folder()), None)):
-            server = self.start("--kv-ram", "16M", *options)
+            server = self.start("--kv-ram", "24M", *options)
             conversation = [("system", rules("Tom", 25)), ("user", "Who?")]
             answer = ask(server, conversation, session, max_tokens=8)
             n_prompt = self.prompt(answer)
