@@ -254,7 +254,7 @@ class Keys(unittest.TestCase):
                            (key_line(ANN, "tenant="), "tenant"), (key_line(ANN, "running=0"), "running"), (key_line(ANN, "frob=1"),
                                                                                                            "use tenant"),
                            (key_line(ANN, "ram=0"), "bytes"), (key_line(ANN, "disk=1X"), "bytes"), (key_line(ANN, "disk=99999999T"), "bytes"),
-                           (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "kv=q4_0"), "kv is f16, f32"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
+                           (key_line(ANN, "frob"), "NAME=VALUE"), (key_line(ANN, "kv=q4_0"), "kv is one of f16 f32"), (key_line(ANN, "tenant=a", "tenant=b"), "one tenant")):
             with self.subTest(text=text):
                 path = os.path.join(self.folder.name, "bad")
                 with open(path, "w", encoding="utf-8") as f:
