@@ -24,6 +24,8 @@
 
 _Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON, "the same values");
 
+static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
+
 struct rp_chat {
     json_t *values; /* an array: schemas */
     char **strings;
@@ -210,10 +212,9 @@ static const rp_tool_call *call_of(const rp_chat_options *o, size_t at, size_t *
 static bool set(json_t *object, const char *name, json_t *item) { return json_object_set_new(object, name, item) == 0; }
 
 static json_t *message_json(const rp_chat_options *o, const rp_template *t, size_t i, size_t n_before, bool text_arguments) {
-    static const char *const roles[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     const rp_chat_message *m = &o->messages[i];
     const char *reasoning = !rp_template_uses(t, "reasoning_content") && rp_template_uses(t, "thinking") ? "thinking" : "reasoning_content";
-    json_t *message = json_pack("{s:s, s:s}", "role", roles[m->role], "content", m->text ? m->text : "");
+    json_t *message = json_pack("{s:s, s:s}", "role", role_names[m->role], "content", m->text ? m->text : "");
     size_t n = 0;
     const rp_tool_call *call = m->role == RP_ROLE_TOOL ? call_of(o, i, &n) : NULL;
     char id[128];
@@ -237,11 +238,10 @@ static json_t *messages_json(const rp_chat_options *o, const rp_template *t, boo
 
 /* Messages that were written as text (write_messages). */
 static json_t *written_json(const rp_chat *c) {
-    static const char *const roles[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     json_t *all = json_array();
     for (size_t i = 0; i < c->n_messages && all; i++) {
         const rp_message *m = &c->messages[i];
-        if (json_array_append_new(all, json_pack("{s:s, s:s%}", "role", roles[m->role], "content", m->text, m->n))) json_decref(all), all = NULL;
+        if (json_array_append_new(all, json_pack("{s:s, s:s%}", "role", role_names[m->role], "content", m->text, m->n))) json_decref(all), all = NULL;
     }
     return all;
 }

@@ -4,7 +4,7 @@
  *   answer_form --tool_grammar.h--> a grammar for the engine          before the answer
  *   answer_form --tool_finder.h---> text, reasoning and calls         while it is streamed
  *
- * A value: whoever makes it owns what it points to. Any thread, as long as nobody changes it.
+ * A value: its creator owns what it points to. Several threads may read one that is not modified.
  */
 #ifndef STRUCTURED_ANSWER_FORM_H
 #define STRUCTURED_ANSWER_FORM_H
