@@ -2,6 +2,8 @@
 /* cost_model.c: see cost_model.h. */
 #include "engine/cost_model.h"
 
+#include <math.h>
+
 #include "base/compiler.h"
 
 /* Weight of a step relative to the next one: the fit covers about the last 200 steps. */
@@ -16,6 +18,10 @@
  * answers. */
 #define FIRST_ROOM 16
 #define LEAST_ROOM 1
+/* The usual speed is that of the prefill of so many tokens alone. It starts at the first prediction, which may be
+ * several times too slow, and follows later ones by this share: what is computed within minutes stays comparable. */
+#define USUAL_TOKENS 256
+#define USUAL_GAIN 5e-4
 /* The initial covariance, and its limit: without a limit, features that stay constant for long would let it grow. */
 #define FIRST_VARIANCE 1e4
 /* For the cost of slots: less than the knots', as it would otherwise explain costs that belong to unmeasured knots. */
@@ -31,7 +37,7 @@ static double knot_rows(int k) { return (double)(1 << k); }
 /* ---- a load between the knots ---- */
 
 typedef struct place {
-    int below;   /* the knot at or below it; never the last one */
+    int below;    /* the knot at or below it; never the last one */
     double share; /* of the knot above */
 } place;
 
@@ -126,6 +132,11 @@ static void cost_model_fit(cost_model *m, const double x[COST_FEATURES], double 
         }
 }
 
+static double tokens_us(const cost_model *m, int32_t n, int64_t slots) {
+    cost_load load = {.rows = n, .row_slots = n * ((double)slots + 0.5 * n), .slots = (double)(slots + n)};
+    return cost_model_predict(m, &load);
+}
+
 void cost_model_learn(cost_model *m, const cost_load *load, double us) {
     double x[COST_FEATURES], expected = cost_model_predict(m, load);
     cost_load_features(load, x);
@@ -137,6 +148,8 @@ void cost_model_learn(cost_model *m, const cost_load *load, double us) {
     m->speed = BASE_MIN(BASE_MAX(m->speed, 1 / MOST_SPEED), MOST_SPEED);
     m->n++;
     fill_table(m);
+    const double now = log(BASE_MAX(tokens_us(m, USUAL_TOKENS, 0), 1));
+    m->usual += (m->n == 1 ? 1 : USUAL_GAIN) * (now - m->usual);
 }
 
 /* ---- predictions ---- */
@@ -184,7 +197,8 @@ int32_t cost_model_overhead(const cost_model *m, const cost_load *load, double s
     return low;
 }
 
-uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots) {
-    cost_load load = {.rows = n, .row_slots = n * ((double)slots + 0.5 * n), .slots = (double)(slots + n)};
-    return (uint64_t)cost_model_predict(m, &load);
+uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots) { return (uint64_t)tokens_us(m, n, slots); }
+
+uint64_t cost_model_usual_us(const cost_model *m, int32_t n, int64_t slots) {
+    return (uint64_t)(tokens_us(m, n, slots) / BASE_MAX(tokens_us(m, USUAL_TOKENS, 0), 1) * exp(m->usual));
 }

@@ -36,6 +36,7 @@ typedef struct cost_model {
     double table[COST_KNOTS];                        /* the knots' weights, rising; estimated where not measured */
     bool seen[COST_KNOTS];                           /* a measured step was near */
     double speed;
+    double usual;                                    /* log of the usual us of USUAL_TOKENS tokens */
     uint64_t n;                                      /* steps it was fitted to */
 } cost_model;
 
@@ -46,6 +47,9 @@ void cost_model_learn(cost_model *m, const cost_load *load, double us);
 double cost_model_predict(const cost_model *m, const cost_load *load);
 /* Predicted time to compute n tokens after `slots` others, alone in their steps, in us. */
 uint64_t cost_model_tokens_us(const cost_model *m, int32_t n, int64_t slots);
+/* The same at the usual speed of this machine rather than at that of the last steps. Eviction compares what was computed
+ * now with what was computed an hour ago: load of other processes must not make one look dearer than the other. */
+uint64_t cost_model_usual_us(const cost_model *m, int32_t n, int64_t slots);
 /* Was a step of about as many rows measured? */
 bool cost_model_knows(const cost_model *m, int32_t rows);
 /* The prediction as its coefficients: us at each knot, for a row slot, and for a slot. All 0: no step was measured. */

@@ -96,10 +96,10 @@ static void test_rooms_of_machines(void **state) {
         machine m;
         int32_t rows, least, most;
     } cases[] = {
-        {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 1, 4, 4},   /* two cores, 1.1 G weights of 8 bits */
+        {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 1, 4, 4}, /* two cores, 1.1 G weights of 8 bits */
         {{.read_us = 33000, .row_us = 10500, .slot_us = 1}, 3, 2, 2},
         {{.read_us = 20000, .row_us = 300, .slot_us = 1}, 4, 90, 120}, /* many cores: memory is the limit for long */
-        {{.read_us = 50, .row_us = 50, .slot_us = 0}, 8, 4, 6},         /* no loading of weights */
+        {{.read_us = 50, .row_us = 50, .slot_us = 0}, 8, 4, 6},        /* no loading of weights */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cost_model c;
@@ -139,6 +139,27 @@ static void test_a_slower_machine(void **state) {
     assert_in_range(piece, 3, 5);
 }
 
+/* For ten seconds another process takes most of the machine: what eviction compares hardly changes; and a machine that
+ * stays slower becomes the usual one. */
+static void test_usual_speed(void **state) {
+    (void)state;
+    cost_model c;
+    machine m = {.read_us = 330, .row_us = 105, .slot_us = 0.01}, slow = {.read_us = 9900, .row_us = 3150, .slot_us = 0.3};
+    int32_t piece = 0;
+    cost_model_init(&c);
+    assert_int_equal(cost_model_usual_us(&c, 256, 0), 0);
+    serve(&c, &m, 1, 500, &piece);
+    const double before = (double)cost_model_usual_us(&c, 256, 0), longer = (double)cost_model_usual_us(&c, 256, 1000);
+    const double now = (double)cost_model_tokens_us(&c, 256, 0);
+    assert_true(before > 0);
+    assert_true(longer > before);
+    serve(&c, &slow, 1, 100, &piece);
+    assert_true((double)cost_model_tokens_us(&c, 256, 0) > 10 * now);
+    assert_true((double)cost_model_usual_us(&c, 256, 0) < 2 * before);
+    serve(&c, &slow, 1, 10000, &piece);
+    assert_true(fabs((double)cost_model_usual_us(&c, 256, 0) / (double)cost_model_tokens_us(&c, 256, 0) - 1) < 0.2);
+}
+
 /* Hundreds of thousands of steps of all sizes, with the process suspended for ten minutes now and then: the fit does
  * not drift. */
 static void test_hours_and_stops(void **state) {
@@ -161,8 +182,12 @@ static void test_hours_and_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_is_known), cmocka_unit_test(test_guesses_are_cautious), cmocka_unit_test(test_rooms_of_machines),
-        cmocka_unit_test(test_noise),            cmocka_unit_test(test_a_slower_machine),
+        cmocka_unit_test(test_nothing_is_known),
+        cmocka_unit_test(test_guesses_are_cautious),
+        cmocka_unit_test(test_rooms_of_machines),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_a_slower_machine),
+        cmocka_unit_test(test_usual_speed),
         cmocka_unit_test(test_hours_and_stops),
     };
     return cmocka_run_group_tests_name("cost_model", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `reprise serve` that tests talk to: started on a free port or a Unix socket, which it reports itself; ended by SIGTERM."""
+import faulthandler
 import http.client
 import json
 import os
@@ -15,6 +16,7 @@ PROGRAM = os.environ.get("REPRISE_PROGRAM", os.path.join(SOURCE, "build", "repri
 MODEL = os.path.join(SOURCE, "models", "reprise-mini.gguf")
 JSON = {"Content-Type": "application/json"}
 WAIT_S = 120  # for what has to come; nothing is judged by it
+faulthandler.dump_traceback_later(int(os.environ.get("REPRISE_TEST_HANGS_S", "540")))  # where a test waits that ctest ends after 600 s
 
 
 def load_of(server, *options):

@@ -172,7 +172,7 @@ void prefix_give(rp_job *c, bool all) {
         if (!prefix_enter(c) || prefix_cut(c)) c->shares = false;
         if (!c->shares || !(c->shares = may_extend(c, span))) return;
         if (last) kv_context_close(context);
-        uint64_t cost_us = cost_model_tokens_us(&c->engine->cost, n, kv_span_position(span));
+        uint64_t cost_us = cost_model_usual_us(&c->engine->cost, n, kv_span_position(span));
         span_store_set_reader(c->engine->store, c->request->reader);
         if (span_tree_extend(&c->path, span, c->tokens + c->n_given, cost_us, &kept, NULL)) c->shares = false;
         span_store_set_reader(c->engine->store, (span_reader){0});
