@@ -220,8 +220,10 @@ class Edges(unittest.TestCase):
     def setUp(self):
         for name, node in self.nodes.items():
             if node.process.poll() is not None:
+                ended = self.router.cluster()[name]["epoch"]
                 self.begin_node(name, port=node.addresses[1].rsplit(":", 1)[1])
                 self.nodes[name].wait_ready()
+                self.router.wait(lambda nodes, name=name, ended=ended: nodes[name]["epoch"] != ended)  # it has noticed
         self.router.wait_well("a", "b")
 
     def router_of(self, nodes, *options):
@@ -260,7 +262,7 @@ class Edges(unittest.TestCase):
         router = Router(self.secret, [], "--node", false.listed, *TIMEOUT)
         self.addCleanup(router.stop)
         router.wait_ready()
-        router.wait(lambda nodes: nodes["false"]["health"] == "well" and nodes["false"]["is_planned"])
+        router.wait(lambda nodes: "false" in nodes and nodes["false"]["health"] == "well" and nodes["false"]["is_planned"])
         reply = router.post(TEXT, {"prompt": "Tom had a", "max_tokens": 4})
         self.assertEqual(reply.status, 502)
         self.assertIn("node_failed", reply.body.decode())
@@ -367,6 +369,7 @@ class Edges(unittest.TestCase):
 
         for city, home in homes.items():
             other = {"a": "b", "b": "a"}[home]
+            self.addCleanup(self.router.post, f"/v1/cluster/undrain?node={other}", {})
             self.assertEqual(self.router.post(f"/v1/cluster/drain?node={other}", {}).status, 200)
             self.assertEqual(ask(city, "Which stone?").headers["x-reprise-node"], home)
             self.assertEqual(self.router.post(f"/v1/cluster/undrain?node={other}", {}).status, 200)
@@ -457,6 +460,7 @@ class Edges(unittest.TestCase):
         """Its streams go on elsewhere after 3 s, those that cannot end with an error, and nothing new goes there."""
         body = {"prompt": "Tom had a", "max_tokens": 1500, "ignore_eos": True, "seed": 9, "stream": True}
         direct = self.nodes["b"].post(TEXT, body)
+        self.addCleanup(self.router.post, "/v1/cluster/undrain?node=b", {})
         self.assertEqual(self.router.post("/v1/cluster/drain?node=b", {}).status, 200)
         logged, node, first = self.begin(TEXT, {**LOGGED, "stream": True})
         going, other, begun = self.begin(TEXT, body)
