@@ -369,6 +369,7 @@ class Edges(unittest.TestCase):
 
         for city, home in homes.items():
             other = {"a": "b", "b": "a"}[home]
+            self.router.wait_well("a", "b")  # a node that began anew is held until it has the schema
             self.addCleanup(self.router.post, f"/v1/cluster/undrain?node={other}", {})
             self.assertEqual(self.router.post(f"/v1/cluster/drain?node={other}", {}).status, 200)
             self.assertEqual(ask(city, "Which stone?").headers["x-reprise-node"], home)
