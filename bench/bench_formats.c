@@ -90,7 +90,7 @@ static void fill_block(bench *b, const kv_layer *l, const kernel_table *k, void 
         int32_t dim = is_key ? l->key_dim : l->value_dim;
         if (dim > 1024) bench_die("heads of more than 1,024 dimensions", NULL);
         for (int32_t d = 0; d < dim; d++) x[d] = 0.3f * tiny_random_normal(&b->random);
-        void *to = is_key ? kv_block_keys(l, block, head) : kv_block_values(l, block, head);
+        void *to = (char *)block + (is_key ? kv_block_keys_at(l, head) : kv_block_values_at(l, head));
         switch (l->format) {
         case RP_KV_F32: (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot); break;
         case RP_KV_FP8: (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot); break;
@@ -132,7 +132,7 @@ static void make_cached(bench *b, subject *s) {
         kv_span *span = s->cached.views[v].span;
         for (int32_t block = 0; block * KV_BLOCK_SLOTS < kv_span_tokens(span); block++)
             for (int32_t l = 0; l < shape->n_layers; l++)
-                memcpy(kv_span_block(span, l, block), samples + tiny_random_below(&b->random, SAMPLES) * bytes, bytes);
+                memcpy(kv_span_in_place(span, l, block), samples + tiny_random_below(&b->random, SAMPLES) * bytes, bytes);
     }
     encode_views(s);
     for (size_t v = 0; v < s->cached.n_views; v++) kv_span_seal(s->cached.views[v].span, &(base_key){{(uint8_t)v, (uint8_t)s->format}});

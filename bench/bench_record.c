@@ -58,8 +58,8 @@ static volatile uint64_t sink;
 static void each_block(bench *b, bool is_copied) {
     for (int32_t i = 0; i < shape.n_layers; i++)
         for (int32_t k = 0; k < KV_SPAN_BLOCKS; k++) {
-            void *from = kv_span_block(b->w.span, i, k);
-            if (is_copied) memcpy(kv_span_block(b->copy, i, k), from, kv_shape_block_bytes(&shape));
+            void *from = kv_span_in_place(b->w.span, i, k);
+            if (is_copied) memcpy(kv_span_in_place(b->copy, i, k), from, kv_shape_block_bytes(&shape));
             else sink ^= record_checksum_of(&(struct iovec){from, kv_shape_block_bytes(&shape)}, 1).low;
         }
 }

@@ -82,7 +82,7 @@ static void make_modules(bench *b, kv_context *c) {
         span = c->views[v].span;
         int32_t n_blocks = (kv_span_tokens(span) + KV_BLOCK_SLOTS - 1) / KV_BLOCK_SLOTS;
         for (int32_t block = 0; block < n_blocks; block++)
-            for (int32_t l = 0; l < kv_pool_shape(b->pool)->n_layers; l++) fill_block(b, kv_span_block(span, l, block));
+            for (int32_t l = 0; l < kv_pool_shape(b->pool)->n_layers; l++) fill_block(b, kv_span_in_place(span, l, block));
         kv_span_seal(span, &key);
     }
 }

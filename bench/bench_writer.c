@@ -85,7 +85,7 @@ static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
     for (int i = 0; i < KV_SPAN_TOKENS; i++) must(kv_span_append(s, &slot, &err), "a span", &err);
     for (int32_t layer = 0; layer < shape->n_layers; layer++)
         for (int b = 0; b < KV_SPAN_BLOCKS; b++) {
-            uint64_t *words = kv_span_block(s, layer, b);
+            uint64_t *words = kv_span_in_place(s, layer, b);
             for (size_t i = 0; i < kv_pool_block_bytes(pool) / sizeof(*words); i++)
                 words[i] = random = random * 6364136223846793005u + 1442695040888963407u;
         }

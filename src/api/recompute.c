@@ -42,13 +42,6 @@ typedef struct recomputation {
 
 /* ---- Comparison ---- */
 
-/* A block of a layer as one of its format: the pool's own, or a copy of a packed one. */
-static const void *whole_block(const kv_span *s, int32_t layer, int32_t block, void *copy) {
-    if (kv_span_is_whole(s, layer)) return kv_span_block(s, layer, block);
-    kv_span_get_block(s, layer, block, copy);
-    return copy;
-}
-
 /* Slots [at_a, at_a + n) of a against slots from at_b on of b, in all layers that have both blocks: a block outside a
  * window may have been freed. Both have the same format. */
 static bool same_slots(const kv_span *a, int32_t at_a, const kv_span *b, int32_t at_b, int32_t n) {
@@ -56,11 +49,12 @@ static bool same_slots(const kv_span *a, int32_t at_a, const kv_span *b, int32_t
     uint8_t *copies = base_alloc(2 * bytes);
     bool same = copies && kv_span_format(a) == kv_span_format(b);
     for (int32_t l = 0; l < kv_span_shape(a)->n_layers && same; l++)
-        for (int32_t i = 0; i < n && same; i++) {
+        for (int32_t i = 0, copied_a = -1, copied_b = -1; i < n && same; i++) { /* blocks in copies */
             const int32_t i_a = at_a + i, i_b = at_b + i, block_a = i_a / KV_BLOCK_SLOTS, block_b = i_b / KV_BLOCK_SLOTS;
             if (!kv_span_has(a, l, block_a) || !kv_span_has(b, l, block_b)) continue;
-            same = kv_block_same_slot(kv_span_layer(a, l), whole_block(a, l, block_a, copies), i_a % KV_BLOCK_SLOTS, whole_block(b, l, block_b, copies + bytes),
-                                      i_b % KV_BLOCK_SLOTS);
+            if (block_a != copied_a) kv_span_get_block(a, l, copied_a = block_a, copies);
+            if (block_b != copied_b) kv_span_get_block(b, l, copied_b = block_b, copies + bytes);
+            same = kv_block_same_slot(kv_span_layer(a, l), copies, i_a % KV_BLOCK_SLOTS, copies + bytes, i_b % KV_BLOCK_SLOTS);
         }
     base_free(copies);
     return same;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kv/host_memory.h"
 
 /* Bytes allocated at once: large enough that the system call and its page faults are rare, small compared to a
  * budget. */
@@ -16,7 +17,7 @@
 
 struct kv_pool {
     kv_shape shape;
-    kv_memory memory;
+    kv_memory *memory;
     size_t block_bytes;
     kv_plan plans[RP_N_KV_FORMATS];
     uint64_t max_blocks;
@@ -25,24 +26,14 @@ struct kv_pool {
 
     pthread_cond_t filled; /* with the lock: kv_pool_wait_filled */
     pthread_mutex_t lock;  /* guards the members below */
-    void **slabs;
+    kv_address *slabs;
     size_t n_slabs, cap_slabs;
     uint64_t n_blocks;    /* in all slabs */
-    void **free_blocks;   /* a stack with capacity for every block of every slab */
+    kv_address *free_blocks; /* a stack with capacity for every block of every slab */
     size_t n_free, cap_free;
     uint64_t taken_total; /* blocks */
     int64_t n_reserved;   /* blocks that sequences may still take */
 };
-
-static void *cpu_alloc(void *user, size_t bytes) {
-    (void)user;
-    return base_alloc_aligned(bytes, 64);
-}
-
-static void cpu_release(void *user, void *p) {
-    (void)user;
-    base_free(p);
-}
 
 /* ---- life ---- */
 
@@ -70,7 +61,7 @@ static void fill_column(const kv_shape *shape, int32_t *column) {
         column[i + 1] = column[i] + (kv_shape_layer_format(shape, i) == shape->format ? 1 : kv_shape_f16_blocks(shape));
 }
 
-int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err) {
+int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err) {
     *out = NULL;
     int rc = check_pool_shape(shape, err);
     if (rc) return rc;
@@ -79,7 +70,7 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, con
     kv_pool *p = base_calloc(1, bytes);
     if (!p) return base_fail_memory(err, bytes, "the KV block pool");
     p->shape = *shape;
-    p->memory = memory ? *memory : (kv_memory){cpu_alloc, cpu_release, NULL};
+    p->memory = memory ? memory : kv_host_memory();
     p->block_bytes = kv_shape_block_bytes(shape);
     p->max_blocks = budget_bytes / p->block_bytes;
     kv_layer *layers = (kv_layer *)(p + 1);
@@ -98,7 +89,7 @@ int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, con
 
 void kv_pool_free(kv_pool *p) {
     if (!p) return;
-    for (size_t i = 0; i < p->n_slabs; i++) p->memory.release(p->memory.user, p->slabs[i]);
+    for (size_t i = 0; i < p->n_slabs; i++) p->memory->ops->free(p->memory, p->slabs[i]);
     base_free(p->slabs);
     base_free(p->free_blocks);
     pthread_cond_destroy(&p->filled);
@@ -113,6 +104,7 @@ void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user) {
 
 const kv_shape *kv_pool_shape(const kv_pool *p) { return &p->shape; }
 size_t kv_pool_block_bytes(const kv_pool *p) { return p->block_bytes; }
+kv_memory *kv_pool_memory(const kv_pool *p) { return p->memory; }
 const kv_plan *kv_pool_plan(const kv_pool *p, rp_kv_format format) { return &p->plans[format]; }
 
 /* Adds a slab of up to SLAB_BYTES (at least one block) within the budget. The caller holds the lock. False: budget or
@@ -122,21 +114,21 @@ static bool add_slab(kv_pool *p) {
     uint64_t n = BASE_MAX(SLAB_BYTES / p->block_bytes, 1);
     n = BASE_MIN(n, left);
     if (n == 0) return false;
-    if (base_grow((void **)&p->slabs, &p->cap_slabs, p->n_slabs + 1, MAX_SLABS, sizeof(void *))) return false;
-    if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(void *), sizeof(void *)))
+    if (base_grow((void **)&p->slabs, &p->cap_slabs, p->n_slabs + 1, MAX_SLABS, sizeof(*p->slabs))) return false;
+    if (base_grow((void **)&p->free_blocks, &p->cap_free, p->n_blocks + n, SIZE_MAX / sizeof(*p->free_blocks), sizeof(*p->free_blocks)))
         return false;
-    char *slab = p->memory.alloc(p->memory.user, (size_t)n * p->block_bytes);
-    if (!slab) return false;
+    const kv_address slab = p->memory->ops->alloc(p->memory, (size_t)n * p->block_bytes);
+    if (kv_address_is_none(slab)) return false;
     p->slabs[p->n_slabs++] = slab;
     p->n_blocks += n;
     BASE_ASSERT(p->n_blocks <= p->max_blocks); /* invariant 5 */
-    for (uint64_t i = n; i-- > 0;) p->free_blocks[p->n_free++] = slab + i * p->block_bytes;
+    for (uint64_t i = n; i-- > 0;) p->free_blocks[p->n_free++] = kv_address_plus(slab, i * p->block_bytes);
     BASE_TRACE(KV, "slab of %llu blocks, %zu slabs", (unsigned long long)n, p->n_slabs);
     return true;
 }
 
 /* RP_ERR_BUDGET: the budget is used up; RP_ERR_MEMORY: it is not, but the machine is out of memory. */
-static int try_take(kv_pool *p, void **out, size_t n) {
+static int try_take(kv_pool *p, kv_address *out, size_t n) {
     pthread_mutex_lock(&p->lock);
     while (p->n_free < n && add_slab(p)) {}
     int rc = p->n_free >= n ? RP_OK : p->n_blocks < p->max_blocks ? RP_ERR_MEMORY : RP_ERR_BUDGET;
@@ -149,7 +141,7 @@ static int try_take(kv_pool *p, void **out, size_t n) {
     return rc;
 }
 
-int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
+int kv_pool_take(kv_pool *p, kv_address *out, size_t n, rp_error *err) {
     for (int rc; (rc = try_take(p, out, n));) {
         if (p->reclaim && p->reclaim(p->reclaim_user)) continue;
         if (rc == RP_ERR_MEMORY) return base_fail_memory(err, (uint64_t)n * p->block_bytes, "KV blocks");
@@ -161,7 +153,7 @@ int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err) {
     return RP_OK;
 }
 
-void kv_pool_give(kv_pool *p, void *const *blocks, size_t n) {
+void kv_pool_give(kv_pool *p, const kv_address *blocks, size_t n) {
     pthread_mutex_lock(&p->lock);
     BASE_ASSERT(n <= p->n_blocks - p->n_free); /* invariant 5: no block is freed twice */
     for (size_t i = 0; i < n; i++) p->free_blocks[p->n_free++] = blocks[i];

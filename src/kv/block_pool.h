@@ -4,7 +4,7 @@
  * All blocks of a pool have one size, that of a layer's block in the pool's format; KV of other formats is packed into
  * them (kv_plan.h).
  *
- * Blocks are taken and freed one by one. Their memory comes from the backend in slabs and stays with the pool (fresh
+ * Blocks are taken and freed one by one. Their memory is the backend's, comes in slabs and stays with the pool (fresh
  * pages cost more than a block's arithmetic). When the budget is used up, the pool asks its reclaimer (the store) to
  * evict spans before it fails.
  *
@@ -21,26 +21,20 @@
 
 #include "kv/kv_plan.h"
 
-/* Allocator of block memory. The CPU's memory is the default; a device backend has its own. */
-typedef struct kv_memory {
-    void *(*alloc)(void *user, size_t bytes); /* 64-byte aligned, NULL when there is none */
-    void (*release)(void *user, void *p);
-    void *user;
-} kv_memory;
-
 typedef struct kv_pool kv_pool;
 
 /* Tries to free at least one block by evicting an unreferenced span. Returns false if no such span is left. */
 typedef bool (*kv_reclaim_fn)(void *user);
 
-/* memory NULL: the CPU's. The shape's arrays are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or
+/* memory: borrowed; NULL: of the host. The shape's arrays are borrowed. RP_ERR_INVALID (shape), RP_ERR_UNSUPPORTED (its format, or
  * layers in f16 that do not fit into its blocks), RP_ERR_MEMORY. */
-int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, const kv_memory *memory, rp_error *err);
+int kv_pool_new(kv_pool **out, const kv_shape *shape, uint64_t budget_bytes, kv_memory *memory, rp_error *err);
 void kv_pool_free(kv_pool *p); /* every block must have been freed */
 void kv_pool_set_reclaim(kv_pool *p, kv_reclaim_fn reclaim, void *user);
 
 const kv_shape *kv_pool_shape(const kv_pool *p);
 size_t kv_pool_block_bytes(const kv_pool *p);
+kv_memory *kv_pool_memory(const kv_pool *p); /* what the blocks are in */
 /* How spans of a format lie in the pool's blocks. Lives as long as the pool. */
 const kv_plan *kv_pool_plan(const kv_pool *p, rp_kv_format format);
 /* Can spans be in this format? */
@@ -50,8 +44,8 @@ static inline bool kv_pool_takes(const kv_pool *p, rp_kv_format format) {
 
 /* Takes n blocks into out[0..n), all or none. RP_ERR_BUDGET: over the budget even after reclaiming; RP_ERR_MEMORY: out
  * of memory. */
-int kv_pool_take(kv_pool *p, void **out, size_t n, rp_error *err);
-void kv_pool_give(kv_pool *p, void *const *blocks, size_t n);
+int kv_pool_take(kv_pool *p, kv_address *out, size_t n, rp_error *err);
+void kv_pool_give(kv_pool *p, const kv_address *blocks, size_t n);
 
 /* Waits until *count is n or more. The thread that increases it must call kv_pool_notify_filled afterwards. */
 void kv_pool_wait_filled(kv_pool *p, const atomic_int *count, int n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kv_format.h: what the KV formats of include/reprise.h (RP_KV_FORMATS, the only list of them) mean: the elements of their keys and
  * values. A format of elements that exist is one row of that list; new elements need kernels, sizes and rows of slots as well
- * (kernels.h, block_pool.c). */
+ * (kernels.h, kv_layer.c). */
 #ifndef KV_FORMAT_H
 #define KV_FORMAT_H
 

@@ -73,17 +73,17 @@ static bool same_rows(const slot_rows *r, const uint8_t *a, int slot_a, const ui
     return true;
 }
 
-void kv_copy_slot(const kv_layer *l, bool is_key, const void *from, int slot_from, void *to, int slot_to) {
+/* Of a slot in the codes of int8 values. */
+static size_t paired_at(const slot_rows *r, int slot) { return (size_t)(slot / 2 * r->paired_dim * 2 + slot % 2); }
+
+void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to) {
     const slot_rows r = rows_of(l, is_key);
-    const uint8_t *a = from;
-    uint8_t *b = to;
     BASE_ASSERT(!kv_element_is_encoded(kv_format_side(l->format, is_key)));
-    for (size_t i = 0; i < r.n_rows; i++) {
-        const size_t row = r.first + i * r.unit * KV_BLOCK_SLOTS;
-        memcpy(b + row + r.unit * (size_t)slot_to, a + row + r.unit * (size_t)slot_from, r.unit);
-    }
-    for (int32_t d = 0; d < r.paired_dim; d++)
-        b[(slot_to / 2 * r.paired_dim + d) * 2 + slot_to % 2] = a[(slot_from / 2 * r.paired_dim + d) * 2 + slot_from % 2];
+    const kv_address row_from = kv_address_plus(from, r.first + r.unit * (size_t)slot_from);
+    const kv_address row_to = kv_address_plus(to, r.first + r.unit * (size_t)slot_to);
+    m->ops->copy_rows(m, row_from, row_to, r.unit, r.unit * KV_BLOCK_SLOTS, r.n_rows);
+    if (r.paired_dim == 0) return;
+    m->ops->copy_rows(m, kv_address_plus(from, paired_at(&r, slot_from)), kv_address_plus(to, paired_at(&r, slot_to)), 1, 2, (size_t)r.paired_dim);
 }
 
 void kv_block_clear_slots(const kv_layer *l, void *block, int from) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_layer.h: one layer of the KV cache, as a row of numbers, and the bytes of its blocks of 64 token slots.
+/* kv_layer.h: one layer of the KV cache, as a row of numbers, and the order of bytes in its blocks of 64 token slots. Functions on a
+ * `void *block` work on copies of blocks on the host.
  *
  * One block, element type by the format (docs/format.md has the same order on disk):
  *
@@ -21,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kv/block_memory.h"
 #include "kv/kv_format.h"
 
 #define KV_BLOCK_SLOTS 64
@@ -41,10 +43,10 @@ static inline kv_layer kv_layer_cell(const kv_layer *l) { return kv_layer_make(1
 bool kv_layer_is_supported(const kv_layer *l);
 #define KV_INT_MAX_DIM 16384 /* sums of 16-bit queries by codes fit 32 bits */
 
-/* One head's keys or values in a block. */
-static inline void *kv_block_keys(const kv_layer *l, void *block, int32_t kv_head) { return (char *)block + (size_t)kv_head * l->key_bytes; }
-static inline void *kv_block_values(const kv_layer *l, void *block, int32_t kv_head) {
-    return (char *)block + (size_t)l->n_heads * l->key_bytes + (size_t)kv_head * l->value_bytes;
+/* Where one head's keys or values begin in a block. */
+static inline size_t kv_block_keys_at(const kv_layer *l, int32_t kv_head) { return (size_t)kv_head * l->key_bytes; }
+static inline size_t kv_block_values_at(const kv_layer *l, int32_t kv_head) {
+    return (size_t)l->n_heads * l->key_bytes + (size_t)kv_head * l->value_bytes;
 }
 
 /* Sets slots [from, 64), which are not used, to zero bytes. */
@@ -59,7 +61,7 @@ void kv_block_unpack(const kv_layer *l, void *block, int n);
 /* Are two slots of two blocks equal, byte for byte, in all heads? Not of an encoded format: its slots share ranges. */
 bool kv_block_same_slot(const kv_layer *l, const void *a, int slot_a, const void *b, int slot_b);
 
-/* Copies a slot of a head's keys or values to a slot of another, byte by byte. Not of encoded elements. */
-void kv_copy_slot(const kv_layer *l, bool is_key, const void *from, int slot_from, void *to, int slot_to);
+/* Copies a slot of a head's keys or values to a slot of another, byte by byte, within a memory. Not of encoded elements. */
+void kv_copy_slot(kv_memory *m, const kv_layer *l, bool is_key, kv_address from, int slot_from, kv_address to, int slot_to);
 
 #endif

@@ -33,8 +33,8 @@ struct kv_span {
     bool is_packed;
     int32_t n_pool_blocks, first_block[KV_SPAN_BLOCKS], first_f16[KV_SPAN_BLOCKS];
     uint16_t *place;
-    /* [block][column], so that one block of every layer is taken at once; NULL: freed. Packed or reduced: of the pool, without gaps */
-    void *blocks[];
+    /* [block][column], so that one block of every layer is taken at once; none: freed. Packed or reduced: of the pool, without gaps */
+    kv_address blocks[];
 };
 
 #define NO_PLACE UINT16_MAX
@@ -62,7 +62,7 @@ static int new_span(kv_span **out, kv_pool *pool, rp_kv_format format, int32_t f
     const kv_shape *shape = kv_pool_shape(pool);
     const bool packs = format != shape->format;
     size_t n_blocks = (size_t)kv_column_blocks(pool, format) * KV_SPAN_BLOCKS, n_places = packs ? (size_t)shape->n_layers * KV_SPAN_BLOCKS : 0;
-    size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
+    size_t bytes = sizeof(kv_span) + sizeof(kv_address) * n_blocks + (scattered ? sizeof(int32_t) * KV_SPAN_TOKENS : 0) + sizeof(uint16_t) * n_places;
     kv_span *s = base_calloc(1, bytes);
     *out = s;
     if (!s) return base_fail_memory(err, bytes, "a span");
@@ -106,7 +106,7 @@ static int new_reduced(kv_span **out, kv_pool *pool, const kv_span_form *form, r
     int64_t first_f16;
     for (size_t i = 0; i < n_heads; i++) n_slots += form->slots[i];
     const size_t n_blocks = (size_t)reduced_blocks(shape, form, &first_f16);
-    const size_t bytes = sizeof(kv_span) + sizeof(void *) * n_blocks + sizeof(int32_t) * (2 * n_heads + 1 + n_slots);
+    const size_t bytes = sizeof(kv_span) + sizeof(kv_address) * n_blocks + sizeof(int32_t) * (2 * n_heads + 1 + n_slots);
     kv_span *s = base_calloc(1, bytes);
     *out = NULL;
     if (!s) return base_fail_memory(err, bytes, "a span");
@@ -186,7 +186,7 @@ void kv_span_unref(kv_span *s) {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
     size_t n = s->is_packed ? (size_t)s->n_pool_blocks : (size_t)s->n_blocks * (size_t)column_blocks(s), kept = 0;
     for (size_t i = 0; i < n; i++)
-        if (s->blocks[i]) s->blocks[kept++] = s->blocks[i];
+        if (!kv_address_is_none(s->blocks[i])) s->blocks[kept++] = s->blocks[i];
     kv_pool_give(s->pool, s->blocks, kept);
     base_free(s);
 }
@@ -234,8 +234,8 @@ int32_t kv_span_trim(kv_span *s, int32_t from, const kv_positions *later, size_t
     BASE_ASSERT(!s->sealed && kv_span_is_unshared(s)); /* invariants 2, 6 */
     for (int32_t i = 0; windows && !s->positions && !s->is_packed && i < s->n_blocks * s->n_layers; i++) {
         int32_t layer = i % s->n_layers, block = i / s->n_layers, n = layer_blocks(s, layer);
-        void **blocks = s->blocks + index_of(s, layer, block);
-        if (!*blocks || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, windows[layer], from, later, n_later)) continue;
+        kv_address *blocks = s->blocks + index_of(s, layer, block);
+        if (kv_address_is_none(*blocks) || kv_block_is_reached(s->first_pos + block * KV_BLOCK_SLOTS, windows[layer], from, later, n_later)) continue;
         kv_pool_give(s->pool, blocks, (size_t)n);
         memset(blocks, 0, sizeof(*blocks) * (size_t)n);
         s->n_trimmed += n;
@@ -417,13 +417,14 @@ static int32_t list_selected(const kv_selection *selection, int32_t layer, int32
 /* indices: of the head's slots, in from. */
 static void copy_slots(const kv_source *from, const int32_t *indices, kv_span *to, int32_t layer, int32_t kv_head) {
     const kv_layer *l = &to->plan->layers[layer];
+    kv_memory *memory = kv_pool_memory(to->pool);
     for (int32_t slot = 0, n = kv_span_slots(to, layer, kv_head); slot < n; slot++) {
         const kv_span *s = from[indices[slot]].span;
         const int32_t slot_from = from[indices[slot]].slot, block = slot_from / KV_BLOCK_SLOTS;
         BASE_ASSERT(kv_span_has(s, layer, block));
-        kv_copy_slot(l, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
+        kv_copy_slot(memory, l, true, kv_span_keys(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_keys(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
-        kv_copy_slot(l, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
+        kv_copy_slot(memory, l, false, kv_span_values(s, layer, block, kv_head), slot_from % KV_BLOCK_SLOTS,
                      kv_span_values(to, layer, slot / KV_BLOCK_SLOTS, kv_head), slot % KV_BLOCK_SLOTS);
     }
 }
@@ -567,16 +568,18 @@ const kv_shape *kv_span_shape(const kv_span *s) { return &s->plan->shape; }
 const kv_layer *kv_span_layer(const kv_span *s, int32_t layer) { return &s->plan->layers[layer]; }
 bool kv_span_has_pool_format(const kv_span *s) { return !s->is_packed; }
 rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer) { return s->plan->layers[layer].format; }
-bool kv_span_is_whole(const kv_span *s, int32_t layer) { return !s->is_packed && !is_in_f16(s, layer); }
+/* Is each block of a layer one block of the pool, in its order? */
+static bool is_whole(const kv_span *s, int32_t layer) { return !s->is_packed && !is_in_f16(s, layer); }
 
 uint64_t kv_span_bytes(const kv_span *s) {
     const int64_t blocks = s->is_packed ? s->n_pool_blocks : (int64_t)s->n_blocks * column_blocks(s) - s->n_trimmed;
     return (uint64_t)blocks * kv_pool_block_bytes(s->pool);
 }
 
-void *kv_span_block(const kv_span *s, int32_t layer, int32_t block) {
+/* Of a layer with whole blocks. */
+static kv_address block_of(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
-    BASE_ASSERT(kv_span_is_whole(s, layer));
+    BASE_DCHECK(is_whole(s, layer));
     return s->blocks[index_of(s, layer, block)];
 }
 
@@ -584,18 +587,18 @@ bool kv_span_has(const kv_span *s, int32_t layer, int32_t block) {
     BASE_DCHECK(block < s->n_blocks && layer < s->n_layers);
     const size_t place = (size_t)block * (size_t)s->n_layers + (size_t)layer;
     BASE_ASSERT(!s->first_slots);
-    return s->is_packed ? s->place[place] != NO_PLACE : s->blocks[index_of(s, layer, block)] != NULL;
+    return s->is_packed ? s->place[place] != NO_PLACE : !kv_address_is_none(s->blocks[index_of(s, layer, block)]);
 }
 
 /* The keys (part 0) or values (part 1) of a cell of a layer that is packed into blocks of the pool. */
-static char *part_of(const kv_layer *l, const kv_packing *p, void *const *blocks, int64_t cell, int part) {
+static kv_address part_of(const kv_layer *l, const kv_packing *p, const kv_address *blocks, int64_t cell, int part) {
     const bool apart = p->per_cell == 2;
     const int64_t i = cell * p->per_cell + (apart ? part : 0);
-    return (char *)blocks[i / p->per_block] + (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->key_bytes);
+    return kv_address_plus(blocks[i / p->per_block], (size_t)(i % p->per_block) * p->part_bytes + (apart || part == 0 ? 0 : l->key_bytes));
 }
 
 /* A head's keys or values in a block of a reduced span: cells of layers in f16 follow the others. */
-static char *reduced_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
+static kv_address reduced_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
     const kv_layer *l = &s->plan->layers[layer];
     const int64_t cell = s->first_cells[head_index(s, layer, kv_head)] + block;
     BASE_DCHECK(block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, kv_head));
@@ -604,7 +607,7 @@ static char *reduced_part(const kv_span *s, int32_t layer, int32_t block, int32_
 }
 
 /* A head's keys or values in a block that is not whole. */
-static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
+static kv_address packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, int part) {
     if (s->first_slots) return reduced_part(s, layer, block, kv_head, part);
     const kv_layer *l = &s->plan->layers[layer];
     const uint16_t place = s->is_packed ? s->place[(size_t)block * (size_t)s->n_layers + (size_t)layer] : 0;
@@ -616,33 +619,71 @@ static char *packed_part(const kv_span *s, int32_t layer, int32_t block, int32_t
     return part_of(l, &s->plan->packing, s->blocks + s->first_block[block], (int64_t)place * n_heads_of(s) + kv_head, part);
 }
 
-void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 0);
-    return kv_block_keys(&s->plan->layers[layer], kv_span_block(s, layer, block), kv_head);
+kv_address kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    if (!is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 0);
+    return kv_address_plus(block_of(s, layer, block), kv_block_keys_at(&s->plan->layers[layer], kv_head));
 }
 
-void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
-    if (!kv_span_is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 1);
-    return kv_block_values(&s->plan->layers[layer], kv_span_block(s, layer, block), kv_head);
+kv_address kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    if (!is_whole(s, layer)) return packed_part(s, layer, block, kv_head, 1);
+    return kv_address_plus(block_of(s, layer, block), kv_block_values_at(&s->plan->layers[layer], kv_head));
+}
+
+/* Between a head's keys and values on the host, and those in a block. */
+static void get_head(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, void *keys, void *values) {
+    const kv_layer *l = &s->plan->layers[layer];
+    kv_memory *m = kv_pool_memory(s->pool);
+    m->ops->read(m, kv_span_keys(s, layer, block, kv_head), l->key_bytes, keys);
+    m->ops->read(m, kv_span_values(s, layer, block, kv_head), l->value_bytes, values);
+}
+
+static void put_head(kv_span *s, int32_t layer, int32_t block, int32_t kv_head, const void *keys, const void *values) {
+    const kv_layer *l = &s->plan->layers[layer];
+    kv_memory *m = kv_pool_memory(s->pool);
+    m->ops->write(m, keys, l->key_bytes, kv_span_keys(s, layer, block, kv_head));
+    m->ops->write(m, values, l->value_bytes, kv_span_values(s, layer, block, kv_head));
+}
+
+void kv_span_get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, void *to) {
+    get_head(s, layer, block, kv_head, to, (uint8_t *)to + s->plan->layers[layer].key_bytes);
+}
+
+void kv_span_put_cell(kv_span *s, int32_t layer, int32_t block, int32_t kv_head, const void *from) {
+    put_head(s, layer, block, kv_head, from, (const uint8_t *)from + s->plan->layers[layer].key_bytes);
 }
 
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to) {
     const kv_layer *l = &s->plan->layers[layer];
+    kv_memory *m = kv_pool_memory(s->pool);
+    uint8_t *bytes = to;
     BASE_ASSERT(!s->first_slots);
-    for (int32_t h = 0; h < l->n_heads; h++) {
-        memcpy(kv_block_keys(l, to, h), kv_span_keys(s, layer, block, h), l->key_bytes);
-        memcpy(kv_block_values(l, to, h), kv_span_values(s, layer, block, h), l->value_bytes);
+    if (is_whole(s, layer)) {
+        m->ops->read(m, block_of(s, layer, block), l->block_bytes, to);
+        return;
     }
+    for (int32_t h = 0; h < l->n_heads; h++) get_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
 }
 
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from) {
     const kv_layer *l = &s->plan->layers[layer];
-    void *block_bytes = (void *)(uintptr_t)from; /* only read */
+    kv_memory *m = kv_pool_memory(s->pool);
+    const uint8_t *bytes = from;
     BASE_ASSERT(!s->first_slots);
-    for (int32_t h = 0; h < l->n_heads; h++) {
-        memcpy(kv_span_keys(s, layer, block, h), kv_block_keys(l, block_bytes, h), l->key_bytes);
-        memcpy(kv_span_values(s, layer, block, h), kv_block_values(l, block_bytes, h), l->value_bytes);
+    if (is_whole(s, layer)) {
+        m->ops->write(m, from, l->block_bytes, block_of(s, layer, block));
+        return;
     }
+    for (int32_t h = 0; h < l->n_heads; h++) put_head(s, layer, block, h, bytes + kv_block_keys_at(l, h), bytes + kv_block_values_at(l, h));
+}
+
+bool kv_span_is_in_place(const kv_span *s, int32_t layer) {
+    return is_whole(s, layer) && kv_pool_memory(s->pool)->ops->host_pointer;
+}
+
+void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block) {
+    kv_memory *m = kv_pool_memory(s->pool);
+    BASE_ASSERT(kv_span_is_in_place(s, layer) && kv_span_has(s, layer, block));
+    return m->ops->host_pointer(m, block_of(s, layer, block));
 }
 
 /* Bits [0, n) of a word, for any n. */

@@ -175,18 +175,21 @@ uint64_t kv_span_bytes(const kv_span *s);   /* of its blocks, without freed ones
 rp_kv_format kv_span_layer_format(const kv_span *s, int32_t layer);
 /* Returns true if a block (0..3) of a layer was not freed. Not for reduced spans: kv_span_slots. */
 bool kv_span_has(const kv_span *s, int32_t layer, int32_t block);
-/* One head's keys or values in a block that the span has. */
-void *kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
-void *kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
+/* One head's keys or values in a block that the span has: for backends. */
+kv_address kv_span_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
+kv_address kv_span_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head);
+/* Copies a head's keys, then its values, from or to a block that the span has. */
+void kv_span_get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head, void *to);
+void kv_span_put_cell(kv_span *s, int32_t layer, int32_t block, int32_t kv_head, const void *from);
 /* Copies a block of a layer in any format from, or to, the order of a block of its format: keys of all heads, then values.
  * Not for reduced spans. */
 void kv_span_get_block(const kv_span *s, int32_t layer, int32_t block, void *to);
 void kv_span_put_block(kv_span *s, int32_t layer, int32_t block, const void *from);
 /* Is the span of the pool's format, and not reduced? */
 bool kv_span_has_pool_format(const kv_span *s);
-/* Is each block of a layer one block of the pool, in this order? If so, its blocks (NULL: freed). */
-bool kv_span_is_whole(const kv_span *s, int32_t layer);
-void *kv_span_block(const kv_span *s, int32_t layer, int32_t block);
+/* Can files be read and written in place? If each block of a layer is one block of the pool, in this order, and the host reaches it. */
+bool kv_span_is_in_place(const kv_span *s, int32_t layer);
+void *kv_span_in_place(const kv_span *s, int32_t layer, int32_t block); /* a block that the span has */
 
 /* A span as one prompt sees it. Holds no reference; the context does. */
 typedef struct kv_view {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h: the table of operations that the forward pass uses.
  *
- * A backend owns buffers (rows of f32 activations, in its own memory) and implements each operation on them. Nothing
- * above this table dereferences a buffer or a block: a device backend keeps both in device memory. The CPU's backend is
- * cpu_backend.c.
+ * A backend owns buffers (rows of f32 activations, in its own memory) and the memory of KV blocks (kv/block_memory.h), and
+ * implements each operation on them. Nothing above this table dereferences a buffer or a block: a device backend keeps both
+ * in device memory. The CPU's backend is cpu_backend.c.
  *
  * One step at a time: begin names the rows, the operations follow in order. Every operation gives each row the same
  * bits, independent of the other rows of the step (docs/architecture.md, "Why the bytes are equal"). Used by one
@@ -51,7 +51,7 @@ typedef struct backend_buffer backend_buffer; /* [rows][width] f32 */
 typedef struct backend_ops {
     const char *name;
     void (*free)(backend *b);
-    const kv_memory *(*memory)(backend *b); /* allocator of KV blocks */
+    kv_memory *(*memory)(backend *b); /* what the KV blocks are in, which it computes with */
     int (*buffer_new)(backend *b, int32_t rows, int32_t width, backend_buffer **out, rp_error *err);
     void (*buffer_free)(backend *b, backend_buffer *buffer);
     /* Copies the first `rows` rows to the host, packed. */

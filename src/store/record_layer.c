@@ -77,8 +77,7 @@ static uint32_t get_position(const uint8_t *in, size_t n) {
 /* The used slots of a cell. out has space for all of its slots. */
 static uint8_t *get_cell(const kv_span *span, int32_t layer, int32_t block, int32_t head, int32_t n_used, uint8_t *out) {
     const kv_layer one = kv_layer_cell(kv_span_layer(span, layer));
-    memcpy(out, kv_span_keys(span, layer, block, head), one.key_bytes);
-    memcpy(out + one.key_bytes, kv_span_values(span, layer, block, head), one.value_bytes);
+    kv_span_get_cell(span, layer, block, head, out);
     if (n_used >= KV_BLOCK_SLOTS) return out + one.cell_bytes;
     kv_block_clear_slots(&one, out, n_used);
     return out + kv_block_pack(&one, out, n_used);
@@ -90,8 +89,7 @@ static const uint8_t *put_cell(kv_span *span, int32_t layer, int32_t block, int3
     const size_t bytes = n_used >= KV_BLOCK_SLOTS ? one.cell_bytes : kv_block_used_bytes(&one, n_used);
     memcpy(cell, in, bytes);
     if (n_used < KV_BLOCK_SLOTS) kv_block_unpack(&one, cell, n_used);
-    memcpy(kv_span_keys(span, layer, block, head), cell, one.key_bytes);
-    memcpy(kv_span_values(span, layer, block, head), cell + one.key_bytes, one.value_bytes);
+    kv_span_put_cell(span, layer, block, head, cell);
     return in + bytes;
 }
 

@@ -25,7 +25,7 @@ struct record_reader {
     int32_t next_layer;
     record_stream stream; /* of an encrypted record */
     uint8_t *message;     /* of one piece; NULL until the first layer of an encrypted record is read */
-    uint8_t *copies;      /* [4] blocks, or a piece of a reduced span, for layers without whole blocks (kv/span.h); NULL until one is read */
+    uint8_t *copies;      /* [4] blocks, or a piece of a reduced span, for layers that are not read in place (kv/span.h); NULL until one is read */
     char path[];
 };
 
@@ -187,7 +187,7 @@ base_io_sizes record_reader_sizes(const record_reader *r) { return r->sizes; }
 
 /* ---- layers ---- */
 
-/* Space for a layer without whole blocks, in its written form and after it is unpacked. */
+/* Space for a layer that is not read in place, in its written form and after it is unpacked. */
 static size_t copies_bytes(const record_reader *r) {
     const kv_shape *shape = &r->head.format.shape;
     if (r->head.record.form.slots) return record_reduced_space(shape, &r->head.record.form);
@@ -244,13 +244,13 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
     BASE_ASSERT(kv_span_kept(span, layer) == r->head.record.form.kept[layer]);
     const kv_layer l = kv_shape_layer(&r->head.format.shape, layer);
     const size_t most = kv_shape_most_block_bytes(&r->head.format.shape);
-    const bool is_whole = kv_span_is_whole(span, layer);
+    const bool is_in_place = kv_span_is_in_place(span, layer);
     int n = 0;
     if (r->head.record.form.slots) return read_reduced(r, layer, span, err);
-    if (!is_whole && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
+    if (!is_in_place && !r->copies && !(r->copies = base_alloc_aligned(copies_bytes(r), 64))) return no_memory(r, copies_bytes(r), err);
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++)
         if (r->head.record.form.kept[layer] >> b & 1)
-            blocks[n++] = (struct iovec){is_whole ? kv_span_block(span, layer, b) : r->copies + (size_t)b * most, stored_bytes(r, layer, b)};
+            blocks[n++] = (struct iovec){is_in_place ? kv_span_in_place(span, layer, b) : r->copies + (size_t)b * most, stored_bytes(r, layer, b)};
     record_fault fault = read_layer(r, blocks, n, err);
     n = 0;
     for (int32_t b = 0; b < KV_SPAN_BLOCKS && !fault; b++) {
@@ -258,7 +258,7 @@ record_fault record_read_layer(record_reader *r, int32_t layer, kv_span *span, r
         void *block = blocks[n++].iov_base;
         const int32_t used = r->head.record.form.n_tokens - b * KV_BLOCK_SLOTS;
         if (stored_bytes(r, layer, b) < l.block_bytes) kv_block_unpack(&l, block, used);
-        if (!is_whole) kv_span_put_block(span, layer, b, block);
+        if (!is_in_place) kv_span_put_block(span, layer, b, block);
     }
     return fault;
 }

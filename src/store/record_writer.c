@@ -5,8 +5,8 @@
  *   publish   rename; then the folder is synced, once for all records that were published in it
  *
  * The KV is read twice: the header, which comes first, has the checksums of the layers. Blocks are written without a
- * copy, except for a last block with unused slots, whose used ones are copied together, and for packed and reduced spans and layers
- * in f16 (kv/span.h): their blocks are collected from cells.
+ * copy, except for a last block with unused slots, whose used ones are copied together, for packed and reduced spans and layers
+ * in f16 (kv/span.h), whose blocks are collected from cells, and for KV that the host does not reach.
  */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 
@@ -93,7 +93,7 @@ static int writer_allocate(writer *w, rp_error *err) {
     const bool is_reduced = kv_span_is_reduced(w->span);
     size_t piece = w->block_bytes, copied = KV_SPAN_BLOCKS * w->block_bytes;
     bool copies = is_reduced || kv_span_tokens(w->span) % KV_BLOCK_SLOTS != 0;
-    for (int32_t i = 0; i < w->format.shape.n_layers && !copies; i++) copies = !kv_span_is_whole(w->span, i);
+    for (int32_t i = 0; i < w->format.shape.n_layers && !copies; i++) copies = !kv_span_is_in_place(w->span, i);
     if (is_reduced) piece = copied = record_reduced_space(&w->format.shape, &w->record.form);
     w->layers = base_alloc((size_t)w->format.shape.n_layers * sizeof *w->layers);
     w->header = base_calloc(1, w->kv_at);
@@ -151,8 +151,8 @@ static int layer_pieces(writer *w, int32_t layer, struct iovec out[KV_SPAN_BLOCK
     for (int32_t b = 0; b < KV_SPAN_BLOCKS; b++) {
         if (!(form->kept[layer] >> b & 1)) continue;
         int32_t n_used = form->n_tokens - b * KV_BLOCK_SLOTS;
-        const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_is_whole(w->span, layer);
-        out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_block(w->span, layer, b),
+        const bool is_copied = n_used < KV_BLOCK_SLOTS || !kv_span_is_in_place(w->span, layer);
+        out[n++] = (struct iovec){is_copied ? copy_block(w, layer, b, n_used) : kv_span_in_place(w->span, layer, b),
                                   record_block_bytes(&w->format.shape, form, layer, RECORD_FILE_VERSION, b)};
     }
     return n;

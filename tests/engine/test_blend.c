@@ -106,10 +106,11 @@ static int32_t states_of(const rp_model *m, const int32_t *tokens, const int32_t
     }
     must(model_forward_step(f, &(model_step){rows, n, (const kv_context *[]){&c}, 1}, NULL, &err), &err);
     for (int32_t i = 0; i < n; i++) {
-        void *block = kv_span_block(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
+        char *block = kv_span_in_place(rows[i].span, layer, rows[i].slot / KV_BLOCK_SLOTS);
         int32_t slot = rows[i].slot % KV_BLOCK_SLOTS;
         for (int32_t h = 0; h < s.n_kv_heads; h++) {
-            const float *keys = kv_block_keys(kv_span_layer(rows[i].span, layer), block, h), *values = kv_block_values(kv_span_layer(rows[i].span, layer), block, h);
+            const kv_layer *l = kv_span_layer(rows[i].span, layer);
+            const float *keys = (float *)(block + kv_block_keys_at(l, h)), *values = (float *)(block + kv_block_values_at(l, h));
             for (int32_t d = 0; d < s.key_dim; d++) *out++ = keys[d * KV_BLOCK_SLOTS + slot];
             for (int32_t d = 0; d < s.value_dim; d++) *out++ = values[slot * s.value_dim + d];
         }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "kv/host_memory.h"
 #include "kv/context.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
@@ -242,7 +243,7 @@ static void check_apart(const kv_span *s, const kv_shape *own, int n_missing) {
                 missing += head == 0;
                 continue;
             }
-            uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head);
+            uint8_t *keys = kv_host_bytes(kv_span_keys(s, layer, block, head)), *values = kv_host_bytes(kv_span_values(s, layer, block, head));
             if (pass == 0) memset(keys, ++byte, key_bytes), memset(values, ++byte, value_bytes);
             else {
                 for (size_t k = 0, first = ++byte; k < key_bytes; k++) assert_int_equal(keys[k], first);

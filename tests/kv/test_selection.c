@@ -16,6 +16,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "kv/host_memory.h"
 #include "kv/context.h"
 #include "support/ranked.h"
 #include "support/reduced_run.h"
@@ -120,8 +121,9 @@ static int32_t check_head(const kv_span *to, const kv_shape *own, int32_t part, 
         const int32_t slot = slots[first + i], block = slot % KV_SPAN_TOKENS / KV_BLOCK_SLOTS;
         const kv_span *from = run[slot / KV_SPAN_TOKENS];
         assert_int_equal(kv_span_positions(to, layer, head)[i], kv_span_position(run[0]) + slot);
-        assert_true(same_slot(&l, kv_span_keys(from, layer, block, head), kv_span_values(from, layer, block, head), slot % 64,
-                              kv_span_keys(to, layer, i / 64, head), kv_span_values(to, layer, i / 64, head), i % 64));
+        const void *keys = kv_host_bytes(kv_span_keys(from, layer, block, head)), *values = kv_host_bytes(kv_span_values(from, layer, block, head));
+        assert_true(same_slot(&l, keys, values, slot % 64, kv_host_bytes(kv_span_keys(to, layer, i / 64, head)),
+                              kv_host_bytes(kv_span_values(to, layer, i / 64, head)), i % 64));
     }
     return (n + 63) / 64;
 }
@@ -241,7 +243,7 @@ static void a_reduced_span_is_encoded_or_not_at_all(void **state) {
     }
     assert_true(kv_span_bytes(other) <= kv_span_bytes(to));
     const uint64_t used = kv_pool_get_stats(pool).used_bytes;
-    void *rest[64];
+    kv_address rest[64];
     const size_t n_free = (kv_pool_get_stats(pool).budget_bytes - used) / kv_pool_block_bytes(pool);
     assert_int_equal(kv_pool_take(pool, rest, n_free, NULL), RP_OK);
     kv_span *none;

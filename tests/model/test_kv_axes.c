@@ -142,15 +142,15 @@ static void each_block(const kv_context *c, block_fn fn, void *arg) {
         const kv_span *span = c->views[v].span;
         for (int32_t at = 0; at < kv_span_tokens(span); at += KV_BLOCK_SLOTS)
             for (int32_t l = 0; l < shape->n_layers; l++)
-                fn(arg, kv_span_layer(span, l), kv_span_block(span, l, at / KV_BLOCK_SLOTS), BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
+                fn(arg, kv_span_layer(span, l), kv_span_in_place(span, l, at / KV_BLOCK_SLOTS), BASE_MIN(KV_BLOCK_SLOTS, kv_span_tokens(span) - at));
     }
 }
 
 static void quantize_block(void *arg, const kv_layer *l, void *block, int n_slots) {
     const scheme *s = arg;
     for (int32_t h = 0; h < l->n_heads; h++) {
-        quantize_head(kv_block_keys(l, block, h), n_slots, l->key_dim, s->keys, s->bits, true);
-        quantize_head(kv_block_values(l, block, h), n_slots, l->value_dim, s->values, s->bits, false);
+        quantize_head((float *)((char *)block + kv_block_keys_at(l, h)), n_slots, l->key_dim, s->keys, s->bits, true);
+        quantize_head((float *)((char *)block + kv_block_values_at(l, h)), n_slots, l->value_dim, s->values, s->bits, false);
     }
 }
 
@@ -171,7 +171,7 @@ static void copy_block(void *arg, const kv_layer *l, void *block, int n_slots) {
 /* arg: bool: multiply. */
 static void plant_values(void *arg, const kv_layer *l, void *block, int n_slots) {
     for (int32_t h = 0; h < l->n_heads && *(const bool *)arg && n_slots == KV_BLOCK_SLOTS; h++) {
-        float *x = (float *)kv_block_values(l, block, h) + UNSEEN_SLOT * l->value_dim;
+        float *x = (float *)((char *)block + kv_block_values_at(l, h)) + UNSEEN_SLOT * l->value_dim;
         for (int32_t d = 0; d < l->value_dim; d++) x[d] *= OUTLIER;
     }
 }

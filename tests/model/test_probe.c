@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "kv/host_memory.h"
 #include "kernels/kernels.h"
 #include "model/forward.h"
 #include "support/golden.h"
@@ -193,7 +194,7 @@ static void read_kv(const world *w, const kv_context *c, int32_t layer, int32_t 
     const rp_kv_format format = kv_shape_layer_format(s, layer);
     int32_t block = i % KV_SPAN_TOKENS / KV_BLOCK_SLOTS, slot = i % KV_BLOCK_SLOTS;
     for (int32_t h = 0; h < s->n_kv_heads; h++) {
-        const void *keys = kv_span_keys(span, layer, block, h), *values = kv_span_values(span, layer, block, h);
+        const void *keys = kv_host_bytes(kv_span_keys(span, layer, block, h)), *values = kv_host_bytes(kv_span_values(span, layer, block, h));
         for (int32_t d = 0; d < s->key_dim; d++) *out++ = element(format, keys, true, s->key_dim, slot, d);
         for (int32_t d = 0; d < s->value_dim; d++) *out++ = element(format, values, false, s->value_dim, slot, d);
     }

@@ -211,7 +211,7 @@ static void read_elements(const kv_shape *shape, const module *m, bool is_key) {
         const int32_t slot = i % m->n, kv_head = i / m->n % shape->n_kv_heads, layer = i / m->n / shape->n_kv_heads;
         const kv_span *s = m->spans[slot / 256];
         if (!kv_span_has(s, layer, slot % 256 / 64)) continue;
-        cpu_elements(kv_span_layer(s, layer), (is_key ? kv_span_keys : kv_span_values)(s, layer, slot % 256 / 64, kv_head), is_key, slot % 64, x);
+        cpu_elements(kv_span_layer(s, layer), (is_key ? cpu_keys : cpu_values)(s, layer, slot % 256 / 64, kv_head), is_key, slot % 64, x);
     }
 }
 

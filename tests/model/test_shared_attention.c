@@ -100,7 +100,7 @@ static void fill_block(world *w, kv_span *s, int32_t layer, int32_t block) {
         int32_t dim = is_key ? shape->key_dim : shape->value_dim;
         assert_true(dim <= 64);
         for (int32_t d = 0; d < dim; d++) x[d] = tiny_random_normal(w->random);
-        void *to = is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head);
+        void *to = is_key ? cpu_keys(s, layer, block, head) : cpu_values(s, layer, block, head);
         if (format == RP_KV_F32) (is_key ? k->store_key_f32 : k->store_value_f32)(x, dim, to, slot);
         else if (format == RP_KV_FP8) (is_key ? k->store_key_fp8 : k->store_value_fp8)(x, dim, to, slot);
         else if (format == RP_KV_INT8) (is_key ? k->store_key_int8 : k->store_value_int8)(x, dim, to, slot);
@@ -540,10 +540,10 @@ static kv_span *decoded(const world *w, const kv_span *s) {
         const kv_layer shape = kv_shape_layer(&own, layer);
         float x[64];
         if (slot >= kv_span_slots(s, layer, head) || (!kv_span_is_reduced(s) && !kv_span_has(s, layer, block))) continue;
-        cpu_elements(&shape, kv_span_keys(s, layer, block, head), true, at, x);
-        k->store_key_f32(x, shape.key_dim, kv_span_keys(to, layer, block, head), at);
-        cpu_elements(&shape, kv_span_values(s, layer, block, head), false, at, x);
-        k->store_value_f32(x, shape.value_dim, kv_span_values(to, layer, block, head), at);
+        cpu_elements(&shape, cpu_keys(s, layer, block, head), true, at, x);
+        k->store_key_f32(x, shape.key_dim, cpu_keys(to, layer, block, head), at);
+        cpu_elements(&shape, cpu_values(s, layer, block, head), false, at, x);
+        k->store_value_f32(x, shape.value_dim, cpu_values(to, layer, block, head), at);
     }
     kv_span_seal(to, &key);
     return to;

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "kv/host_memory.h"
 #include "store/record_header.h"
 #include "store/record_load.h"
 #include "support/record_forge.h"
@@ -138,7 +139,7 @@ static void an_encrypted_record_tells_nothing(void **state) {
     record_plan plan = {.shape = &shapes[1], .n_slots = 100, .seed = 6};
     record_world w;
     record_world_open(&w, &plan);
-    const uint8_t *states = kv_span_block(w.span, 0, 0);
+    const uint8_t *states = kv_span_in_place(w.span, 0, 0);
     for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
         assert_int_equal(record_write(w.path, &w.format, &w.record, w.span, is_encrypted ? cipher : NULL, NULL, NULL), RP_OK);
         forged f = forge_load(w.path);
@@ -546,8 +547,8 @@ static void positions_take_2_or_4_bytes(void **state) {
         assert_int_equal(kv_span_restore(&wide, w.pool, &form, &w.record.key, NULL), RP_OK);
         for (int32_t l = 0; l < 2; l++) {
             kv_span_put_positions(wide, l, 0, l ? others : positions);
-            memset(kv_span_keys(wide, l, 0, 0), l + 1, kv_span_layer(wide, l)->key_bytes);
-            memset(kv_span_values(wide, l, 0, 0), l + 3, kv_span_layer(wide, l)->value_bytes);
+            memset(kv_host_bytes(kv_span_keys(wide, l, 0, 0)), l + 1, kv_span_layer(wide, l)->key_bytes);
+            memset(kv_host_bytes(kv_span_values(wide, l, 0, 0)), l + 3, kv_span_layer(wide, l)->value_bytes);
             kv_span_set_ready(wide, l + 1);
         }
         kv_span *narrow = w.span;

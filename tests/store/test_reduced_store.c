@@ -17,6 +17,7 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "kv/host_memory.h"
 #include "reprise_store.h"
 #include "store/span_store.h"
 #include "support/must.h"
@@ -58,8 +59,8 @@ static module make_module(const kv_shape *shape, rp_kv_format encoded, uint64_t 
             for (int32_t h = 0; h < shape->n_kv_heads; h++)
                 for (int32_t b = 0; b * KV_BLOCK_SLOTS < kv_span_slots(s, l, h); b++) {
                     const kv_layer of_layer = kv_shape_layer(kv_span_shape(s), l);
-                    memcpy(kv_span_keys(own, l, b, h), kv_span_keys(s, l, b, h), of_layer.key_bytes);
-                    memcpy(kv_span_values(own, l, b, h), kv_span_values(s, l, b, h), of_layer.value_bytes);
+                    memcpy(kv_host_bytes(kv_span_keys(own, l, b, h)), kv_host_bytes(kv_span_keys(s, l, b, h)), of_layer.key_bytes);
+                    memcpy(kv_host_bytes(kv_span_values(own, l, b, h)), kv_host_bytes(kv_span_values(s, l, b, h)), of_layer.value_bytes);
                 }
         kv_span_seal(own, &key);
         kv_span_unref(s);

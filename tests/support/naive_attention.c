@@ -53,7 +53,7 @@ static size_t add_view(const naive_query *q, const kv_view *v, int32_t index, na
         if (q->hidden && q->hidden[(size_t)index * KV_SPAN_TOKENS + (size_t)i]) continue;
         if (distance < 0 || (l->window > 0 && distance >= l->window) || !(v->mask[i / 64] >> (i % 64) & 1)) continue;
         if (n == cap) abort();
-        const void *keys = kv_span_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);
+        const void *keys = cpu_keys(s, l->states, i / KV_BLOCK_SLOTS, kv_head);
         slots[n++] = (naive_slot){index, i, score_of(q, rotated, kv_span_layer(s, l->states), keys, i % KV_BLOCK_SLOTS, distance)};
     }
     return n;
@@ -76,7 +76,7 @@ size_t naive_attention(const naive_query *q, const kv_context *c, naive_slot *sl
         const kv_span *s = c->views[slots[i].view].span;
         const int32_t slot = slots[i].slot;
         slots[i].weight = exp(slots[i].weight - highest) / sum;
-        const void *values = kv_span_values(s, l->states, slot / KV_BLOCK_SLOTS, kv_head);
+        const void *values = cpu_values(s, l->states, slot / KV_BLOCK_SLOTS, kv_head);
         float value[MOST_DIM];
         cpu_elements(kv_span_layer(s, l->states), values, false, slot % KV_BLOCK_SLOTS, value);
         for (int32_t d = 0; d < hp->value_dim; d++) out[d] += slots[i].weight * (double)value[d];

@@ -29,7 +29,7 @@ static double bound_of(const naive_query *q, int32_t kv_head, const slot_bounds 
             const int32_t slot = s->slots[i].slot;
             if (!is_seen(&s->slots[i], s->end, l->window)) continue;
             const kv_layer *layer = kv_span_layer(span, l->states);
-            cpu_elements(layer, kv_span_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
+            cpu_elements(layer, cpu_keys(span, l->states, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
             largest = fmaxf(largest, key[d]);
             smallest = fminf(smallest, key[d]);
         }

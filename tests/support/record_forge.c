@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "kv/host_memory.h"
 #include "support/reduced_run.h"
 
 static void die(const char *what) {
@@ -54,7 +55,7 @@ static size_t slot_byte_at(const kv_layer *s, bool is_key, size_t slot, size_t i
 
 /* A head's keys or values in a block. */
 static char *head_of(const kv_span *s, int32_t layer, int32_t block, int32_t head, bool is_key) {
-    return is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head);
+    return kv_host_bytes(is_key ? kv_span_keys(s, layer, block, head) : kv_span_values(s, layer, block, head));
 }
 
 static void fill_slot(const kv_shape *shape, kv_span *span, int32_t layer, int32_t slot, uint64_t seed) {
@@ -212,8 +213,7 @@ static bool blocks_equal(const kv_shape *shape, const kv_span *a, const kv_span 
 static void get_cell(const kv_span *s, int32_t layer, int32_t block, int32_t head, uint8_t *out) {
     const kv_layer one = kv_layer_cell(kv_span_layer(s, layer));
     const int32_t n_used = kv_span_slots(s, layer, head) - block * KV_BLOCK_SLOTS;
-    memcpy(out, kv_span_keys(s, layer, block, head), one.key_bytes);
-    memcpy(out + one.key_bytes, kv_span_values(s, layer, block, head), one.value_bytes);
+    kv_span_get_cell(s, layer, block, head, out);
     if (n_used < KV_BLOCK_SLOTS) kv_block_clear_slots(&one, out, n_used);
 }
 
@@ -225,8 +225,7 @@ static bool cells_equal(const kv_span *a, const kv_span *b, int32_t layer, int32
     get_cell(a, layer, block, head, x);
     get_cell(b, layer, block, head, y);
     bool same = memcmp(x, y, bytes) == 0;
-    memcpy(x, kv_span_keys(b, layer, block, head), shape.key_bytes);
-    memcpy(x + shape.key_bytes, kv_span_values(b, layer, block, head), shape.value_bytes);
+    kv_span_get_cell(b, layer, block, head, x);
     same = same && memcmp(x, y, bytes) == 0; /* unused slots are zeros in the copy */
     free(x);
     return same;

@@ -2,35 +2,29 @@
 /* reduced_run.c: see reduced_run.h. */
 #include "support/reduced_run.h"
 
-#include <string.h>
-
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "support/must.h"
 
-static void fill_bytes(tiny_random *r, void *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++) ((uint8_t *)bytes)[i] = (uint8_t)tiny_random_below(r, 256);
-}
-
 static void fill_cell(tiny_random *r, kv_span *s, int32_t layer, int32_t block, int32_t head) {
-    const kv_layer shape = kv_shape_layer(kv_span_shape(s), layer);
-    fill_bytes(r, kv_span_keys(s, layer, block, head), shape.key_bytes);
-    fill_bytes(r, kv_span_values(s, layer, block, head), shape.value_bytes);
+    const size_t bytes = kv_span_layer(s, layer)->cell_bytes;
+    uint8_t *cell = base_alloc(bytes);
+    if (!cell) must(RP_ERR_MEMORY, &(rp_error){.message = "a cell"});
+    for (size_t i = 0; i < bytes; i++) cell[i] = (uint8_t)tiny_random_below(r, 256);
+    kv_span_put_cell(s, layer, block, head, cell);
+    base_free(cell);
 }
 
 /* Unused slots of a cell as an encoder leaves them: zeros. */
 static void clear_cell(kv_span *s, int32_t layer, int32_t block, int32_t head, int32_t n_used) {
     const kv_layer one = kv_layer_cell(kv_span_layer(s, layer));
-    const size_t n_keys = one.key_bytes, n_values = one.value_bytes;
-    uint8_t *keys = kv_span_keys(s, layer, block, head), *values = kv_span_values(s, layer, block, head), *cell = base_alloc(n_keys + n_values);
+    uint8_t *cell = base_alloc(one.cell_bytes);
     if (!cell) must(RP_ERR_MEMORY, &(rp_error){.message = "a cell"});
-    memcpy(cell, keys, n_keys);
-    memcpy(cell + n_keys, values, n_values);
+    kv_span_get_cell(s, layer, block, head, cell);
     kv_block_clear_slots(&one, cell, n_used);
     kv_block_pack(&one, cell, n_used);
     kv_block_unpack(&one, cell, n_used);
-    memcpy(keys, cell, n_keys);
-    memcpy(values, cell + n_keys, n_values);
+    kv_span_put_cell(s, layer, block, head, cell);
     base_free(cell);
 }
 

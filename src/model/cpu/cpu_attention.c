@@ -82,8 +82,8 @@ static void store_row(store_job *j, int64_t r) {
     if (kv_format_keys(format) == KV_ELEMENT_INT8)
         kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, kernel_hadamard_size(hp->key_dim));
     for (int32_t h = 0; h < hp->n_kv_heads; h++) {
-        store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, kv_span_keys(row->span, layer->states, block, h), slot);
-        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, kv_span_values(row->span, layer->states, block, h), slot);
+        store_key(keys + (int64_t)h * hp->key_dim, hp->key_dim, cpu_keys(row->span, layer->states, block, h), slot);
+        store_value(values + (int64_t)h * hp->value_dim, hp->value_dim, cpu_values(row->span, layer->states, block, h), slot);
     }
 }
 
@@ -292,7 +292,7 @@ static const void *head_of(const tile *t, const kv_span *s, int32_t block, bool 
     const int32_t layer = t->j->layer->states;
     const bool has = kv_span_is_reduced(s) ? block * KV_BLOCK_SLOTS < kv_span_slots(s, layer, t->kv_head) : kv_span_has(s, layer, block);
     if (!has) return NULL;
-    return is_key ? kv_span_keys(s, layer, block, t->kv_head) : kv_span_values(s, layer, block, t->kv_head);
+    return is_key ? cpu_keys(s, layer, block, t->kv_head) : cpu_values(s, layer, block, t->kv_head);
 }
 
 /* Those that are probably visited after a block's; NULL: none. */

@@ -29,9 +29,9 @@ static void free_backend(backend *self) {
     base_free(b);
 }
 
-static const kv_memory *memory(backend *self) {
+static kv_memory *memory(backend *self) {
     (void)self;
-    return NULL;
+    return kv_host_memory();
 }
 
 int cpu_buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err) {

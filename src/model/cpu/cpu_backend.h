@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
+#include "kv/host_memory.h"
 #include "model/backend.h"
 
 struct backend_buffer {
@@ -31,6 +32,14 @@ struct backend_buffer {
 
 static inline const float *cpu_row_of(const backend_buffer *b, int64_t row) { return b->data + row * b->width; }
 static inline float *cpu_row_at(backend_buffer *b, int64_t row) { return b->data + row * b->width; }
+
+/* One head's keys or values in a block that the span has. */
+static inline void *cpu_keys(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    return kv_host_bytes(kv_span_keys(s, layer, block, kv_head));
+}
+static inline void *cpu_values(const kv_span *s, int32_t layer, int32_t block, int32_t kv_head) {
+    return kv_host_bytes(kv_span_values(s, layer, block, kv_head));
+}
 
 /* Queries (rows x heads of a group) of a tile: each block is loaded once for all of them, and their scores, at 8,192
  * slots, stay within 1 MiB. */

@@ -66,10 +66,10 @@ static void deviate_row(const deviate_job *j, int64_t r, float *angles) {
     const int64_t size = kv_format_keys(l->format) == KV_ELEMENT_INT8 ? kernel_hadamard_size(hp->key_dim) : 1;
     kernel_hadamard(keys, (int64_t)hp->n_kv_heads * hp->key_dim, size); /* of size 1: unchanged */
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, kv_span_keys(row->span, layer, block, h), true, slot);
+        sum += squared_difference(l, keys + (int64_t)h * hp->key_dim, cpu_keys(row->span, layer, block, h), true, slot);
     sum /= (double)size;
     for (int32_t h = 0; h < hp->n_kv_heads; h++)
-        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, kv_span_values(row->span, layer, block, h), false, slot);
+        sum += squared_difference(l, values + (int64_t)h * hp->value_dim, cpu_values(row->span, layer, block, h), false, slot);
     j->deviations[r] = (float)sum;
 }
 

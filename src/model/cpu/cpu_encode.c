@@ -67,8 +67,8 @@ static void encode_heads(void *arg, int64_t begin, int64_t end, int thread) {
         const int n = BASE_MIN(kv_span_slots(j->from, layer, head) - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
         if (n <= 0 || (!kv_span_is_reduced(j->from) && !kv_span_has(j->from, layer, block))) continue;
         const kv_layer *from = kv_span_layer(j->from, layer), *to = kv_span_layer(j->to, layer);
-        cpu_encode_head(k, from, kv_span_keys(j->from, layer, block, head), true, n, x, to, kv_span_keys(j->to, layer, block, head));
-        cpu_encode_head(k, from, kv_span_values(j->from, layer, block, head), false, n, x, to, kv_span_values(j->to, layer, block, head));
+        cpu_encode_head(k, from, cpu_keys(j->from, layer, block, head), true, n, x, to, cpu_keys(j->to, layer, block, head));
+        cpu_encode_head(k, from, cpu_values(j->from, layer, block, head), false, n, x, to, cpu_values(j->to, layer, block, head));
     }
 }
 
@@ -103,7 +103,7 @@ void cpu_read_slots(const kv_span *const *run, int32_t layer, int32_t kv_head, b
             memset(to + slot * dim, 0, sizeof(*to) * (size_t)dim);
             continue;
         }
-        const void *head = (is_key ? kv_span_keys : kv_span_values)(s, layer, block, kv_head);
+        const void *head = (is_key ? cpu_keys : cpu_values)(s, layer, block, kv_head);
         cpu_elements(l, head, is_key, (int)(slot % KV_BLOCK_SLOTS), to + slot * dim);
     }
 }

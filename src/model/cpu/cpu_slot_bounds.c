@@ -26,7 +26,7 @@ typedef struct fill_job {
 
 /* A slot's key of a head. */
 static void read_key(const kv_span *span, int32_t layer, int32_t kv_head, int32_t slot, float *key) {
-    cpu_elements(kv_span_layer(span, layer), kv_span_keys(span, layer, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
+    cpu_elements(kv_span_layer(span, layer), cpu_keys(span, layer, slot / KV_BLOCK_SLOTS, kv_head), true, slot % KV_BLOCK_SLOTS, key);
 }
 
 /* Slots that no row can see do not count: whether their keys are still there depends on the cache. */

@@ -76,8 +76,8 @@ static void store(backend *self, int32_t layer, backend_buffer *keys, const back
         float x[2 * MOCK_HEAD_DIM];
         BASE_DCHECK(!kv_format_is_encoded(format));
         expand(base_mix64(base_mix64((uint64_t)(uint32_t)row->token + 1) + (uint64_t)(uint32_t)row->pos), x);
-        store_of(&b->kernels, kv_format_keys(format), true)(x, MOCK_HEAD_DIM, kv_span_keys(row->span, layer, block, 0), slot);
-        store_of(&b->kernels, kv_format_values(format), false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, kv_span_values(row->span, layer, block, 0), slot);
+        store_of(&b->kernels, kv_format_keys(format), true)(x, MOCK_HEAD_DIM, cpu_keys(row->span, layer, block, 0), slot);
+        store_of(&b->kernels, kv_format_values(format), false)(x + MOCK_HEAD_DIM, MOCK_HEAD_DIM, cpu_values(row->span, layer, block, 0), slot);
     }
 }
 
@@ -88,8 +88,8 @@ static int encode(backend *self, const kv_span *from, kv_span *to, rp_error *err
     (void)err;
     for (int32_t block = 0; block * KV_BLOCK_SLOTS < n_slots; block++) {
         const int n = BASE_MIN(n_slots - block * KV_BLOCK_SLOTS, KV_BLOCK_SLOTS);
-        cpu_encode_head(&b->kernels, a, kv_span_keys(from, 0, block, 0), true, n, b->slots, z, kv_span_keys(to, 0, block, 0));
-        cpu_encode_head(&b->kernels, a, kv_span_values(from, 0, block, 0), false, n, b->slots, z, kv_span_values(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, cpu_keys(from, 0, block, 0), true, n, b->slots, z, cpu_keys(to, 0, block, 0));
+        cpu_encode_head(&b->kernels, a, cpu_values(from, 0, block, 0), false, n, b->slots, z, cpu_values(to, 0, block, 0));
     }
     return RP_OK;
 }
@@ -130,8 +130,8 @@ static uint64_t hash_slot(const seen_block *s, int slot) {
 static uint64_t sum_block(const kv_view *v, int32_t block, uint64_t visible) {
     const rp_kv_format format = kv_span_layer_format(v->span, 0);
     const int32_t *positions = kv_span_positions(v->span, 0, 0);
-    const seen_block s = {.keys = kv_span_keys(v->span, 0, block, 0),
-                          .values = kv_span_values(v->span, 0, block, 0),
+    const seen_block s = {.keys = cpu_keys(v->span, 0, block, 0),
+                          .values = cpu_values(v->span, 0, block, 0),
                           .key = kv_format_keys(format),
                           .value = kv_format_values(format),
                           .positions = positions ? positions + block * KV_BLOCK_SLOTS : NULL,
@@ -264,9 +264,9 @@ static void free_backend(backend *self) {
     base_free(b);
 }
 
-static const kv_memory *memory(backend *self) {
+static kv_memory *memory(backend *self) {
     (void)self;
-    return NULL;
+    return kv_host_memory();
 }
 
 static int buffer_new(backend *self, int32_t rows, int32_t width, backend_buffer **out, rp_error *err) {
