@@ -90,6 +90,17 @@ foreach(file IN LISTS test_files)
   reprise_test_properties(${area}/${short} "${labels}")
 endforeach()
 
+# Engine tests once more, with KV in memory that faults for everyone but the backend (tests/trapped/trapped_backend.c): prefixes, modules, their
+# formats and reductions, shifts, blending, the disk.
+foreach(short IN ITEMS audit_formats blend context_shift focus formats keeping live_store recompute reductions requests windows)
+  add_executable(test_trapped_${short} tests/engine/test_${short}.c tests/trapped/trapped_backend.c)
+  set_target_properties(test_trapped_${short} PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests/trapped OUTPUT_NAME test_${short})
+  target_link_libraries(test_trapped_${short} PRIVATE reprise-internal)
+  target_link_options(test_trapped_${short} PRIVATE LINKER:--wrap=cpu_backend_new)
+  add_test(NAME trapped/${short} COMMAND test_trapped_${short})
+  reprise_test_properties(trapped/${short} trapped)
+endforeach()
+
 # A program of examples/, linked as an embedder's is, with the bundled model.
 add_executable(example_tools examples/tools.c)
 target_link_libraries(example_tools PRIVATE reprise reprise-options)
