@@ -3,7 +3,7 @@
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 #define OPENAI_MAX_TOP_LOGPROBS 20 /* the official limit */
 

@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/answers/report.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 /* Of cache breakpoints. */
 static const generation_ttl ttls[] = {{"30m", 1800}, {"12h", 43200}, {NULL, 0}};

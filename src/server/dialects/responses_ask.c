@@ -5,8 +5,8 @@
 
 #include "server/dialects/dialects.h"
 #include "server/dialects/item_history.h"
-#include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
+#include "server/prompt/known_fields.h"
 
 static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
 

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 #define TRIMMED_FROM ((uint64_t)4 << 20) /* bytes that requests had: fewer are not worth it */
 #define QUIET_US 1000000

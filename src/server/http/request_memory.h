@@ -17,7 +17,7 @@
 #define SERVER_REQUEST_MEMORY_H
 
 #include "base/budget.h"
-#include "server/http/problem.h"
+#include "server/core/problem.h"
 
 #define REQUEST_MEMORY_LEAST ((uint64_t)1 << 20)
 #define REQUEST_MEMORY_DEFAULT ((uint64_t)1 << 30)

@@ -7,7 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 #include "server/prompt/volatile_text.h"
 
 #define MAX_LINE_BYTES 400      /* a longer line is a paragraph and is not moved */

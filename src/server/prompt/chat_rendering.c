@@ -11,14 +11,15 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/generation/tools.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/tools.h"
 #include "structured/tool_text.h"
 
 #define SHORT_ID_DIGITS 9 /* of call ids, for Mistral's templates */
 
 bool chat_rendering_applies(const server_request *x) {
-    return rp_model_template(x->model->model) && x->gen.n_messages > 0 && !x->gen.has_markup;
+    return rp_model_template(x->model->model) && x->gen->n_messages > 0 && !x->gen->has_markup;
 }
 
 bool chat_rendering_has_tools(const server_request *x) {
@@ -152,8 +153,8 @@ static bool is_of_model(const char *name) {
 
 static void report_names_of_model(server_request *x) {
     for (size_t i = 0; i < BASE_ARRAY_LEN(names_of_model); i++)
-        if (json_object_get(x->gen.template_kwargs, names_of_model[i]))
-            generation_ignore(&x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", names_of_model[i]);
+        if (json_object_get(x->gen->template_kwargs, names_of_model[i]))
+            generation_ignore(x->gen, &x->problem, "chat_template_kwargs.%s: the model's own is used", names_of_model[i]);
 }
 
 static bool add_variables(const generation *gen, json_t *input) {
@@ -171,7 +172,7 @@ static bool add_variables(const generation *gen, json_t *input) {
 
 /* The variables as transformers sets them: what is not given is None. */
 static json_t *input_json(const server_request *x, chat_style style, size_t first) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     const bool has_tools = answer_form_may_call(&gen->form) && chat_rendering_has_tools(x);
     chat_json c = {.gen = gen, .t = rp_model_template(x->model->model), .style = style};
     json_t *input = json_object();
@@ -295,7 +296,7 @@ static int merge_messages(generation *gen, server_problem *p) {
 /* ---- Rendering ---- */
 
 char *chat_rendering_input(const server_request *x) {
-    json_t *input = input_json(x, x->gen.rendered_style, x->gen.rendered_first);
+    json_t *input = input_json(x, x->gen->rendered_style, x->gen->rendered_first);
     char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
     json_decref(input);
     return json;
@@ -307,7 +308,7 @@ static bool rendering_goes_on(void *user) {
     pthread_mutex_lock(&x->lock);
     const bool gone = x->gone;
     pthread_mutex_unlock(&x->lock);
-    return !gone && (x->gen.deadline_ms <= 0 || base_clock_us() - x->arrived_us < (uint64_t)x->gen.deadline_ms * 1000);
+    return !gone && (x->gen->deadline_ms <= 0 || base_clock_us() - x->arrived_us < (uint64_t)x->gen->deadline_ms * 1000);
 }
 
 /* A template that takes too many steps or too much memory is the fault of the model's file, not of the client. */
@@ -318,7 +319,7 @@ static int rendering_fail(server_request *x, int rc, const rp_error *err) {
         pthread_mutex_unlock(&x->lock);
         if (gone) return server_fail(&x->problem, SERVER_CANCELLED, NULL, "the client disconnected");
         return server_fail(&x->problem, SERVER_DEADLINE, "deadline_ms", "the deadline of %d ms passed while the chat template was rendered",
-                           (int)x->gen.deadline_ms);
+                           (int)x->gen->deadline_ms);
     }
     if (rc == RP_ERR_LIMIT && err->where[0])
         return server_fail(&x->problem, SERVER_INTERNAL, NULL, "%s: the model needs another chat template, or a shorter conversation", err->message);
@@ -327,7 +328,7 @@ static int rendering_fail(server_request *x, int rc, const rp_error *err) {
 
 /* Renders the messages from `first` on. */
 static int render(server_request *x, chat_style style, size_t first, rp_error *err) {
-    generation *gen = &x->gen;
+    generation *gen = x->gen;
     gen->rendered_style = style;
     gen->rendered_first = first;
     json_t *input = input_json(x, style, first);
@@ -349,10 +350,10 @@ static int render(server_request *x, chat_style style, size_t first, rp_error *e
 /* What the template seems to miss, from the text of its error. false: nothing that can be given. */
 static bool adapt(server_request *x, chat_style *style, const rp_error *err) {
     if (!style->short_ids && strstr(err->message, "length 9")) return style->short_ids = true;
-    if (!style->text_arguments && x->gen.n_calls > 0 && strstr(err->message, "TypeError")) return style->text_arguments = true;
-    if (style->merged || x->gen.n_messages < 2) return false;
+    if (!style->text_arguments && x->gen->n_calls > 0 && strstr(err->message, "TypeError")) return style->text_arguments = true;
+    if (style->merged || x->gen->n_messages < 2) return false;
     style->merged = true;
-    return merge_messages(&x->gen, &x->problem) == SERVER_FINE;
+    return merge_messages(x->gen, &x->problem) == SERVER_FINE;
 }
 
 /* The text after the last content of the request. */
@@ -411,7 +412,7 @@ static void leave_out_last(generation *gen) {
 static int count_rendered(server_request *x, size_t *n) {
     int32_t *tokens = NULL;
     rp_error err;
-    if (rp_tokenize_rendered(x->model->model, x->gen.rendered, &tokens, n, &err)) return server_fail_library(&x->problem, &err);
+    if (rp_tokenize_rendered(x->model->model, x->gen->rendered, &tokens, n, &err)) return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
 }
@@ -440,7 +441,7 @@ static int drop_turns(server_request *x, chat_style style, const size_t *users, 
 }
 
 static int truncate_oldest(server_request *x, chat_style style) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     rp_engine_info info = {.struct_size = sizeof(info)};
     size_t n = 0, n_users = 0;
     rp_engine_describe(x->model->engine, &info);
@@ -462,20 +463,20 @@ static int truncate_oldest(server_request *x, chat_style style) {
 int chat_rendering_make(server_request *x) {
     chat_style style = {0};
     rp_error err, first;
-    if (x->problem.kind || x->gen.rendered) return (int)x->problem.kind;
+    if (x->problem.kind || x->gen->rendered) return (int)x->problem.kind;
     report_names_of_model(x);
-    x->gen.steps_left = RP_TEMPLATE_MAX_STEPS;
+    x->gen->steps_left = RP_TEMPLATE_MAX_STEPS;
     int rc = render(x, style, 0, &err);
     first = err;
     while (rc == RP_ERR_INVALID && !x->problem.kind && adapt(x, &style, &err)) rc = render(x, style, 0, &err);
-    if (!rc && x->gen.continues_last && x->gen.n_messages > 1 && runs_to_last(&x->gen) == 0) {
-        leave_out_last(&x->gen);
+    if (!rc && x->gen->continues_last && x->gen->n_messages > 1 && runs_to_last(x->gen) == 0) {
+        leave_out_last(x->gen);
         rc = render(x, style, 0, &err);
     }
     if (x->problem.kind) return (int)x->problem.kind;
     if (rc) return rendering_fail(x, rc, rc == RP_ERR_INVALID ? &first : &err);
-    if (x->gen.truncates && truncate_oldest(x, style)) return (int)x->problem.kind;
-    if (x->gen.continues_last) cut_after_last(&x->gen);
-    find_reasoning(&x->gen);
-    return find_turns(&x->gen, &x->problem);
+    if (x->gen->truncates && truncate_oldest(x, style)) return (int)x->problem.kind;
+    if (x->gen->continues_last) cut_after_last(x->gen);
+    find_reasoning(x->gen);
+    return find_turns(x->gen, &x->problem);
 }

@@ -14,7 +14,7 @@
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 #include "server/prompt/prompt_parts.h"
 
 #define PREFIX_BYTES 64
