@@ -77,9 +77,10 @@ void request_memory_leave(request_memory_visit v) {
 
 void request_memory_trim(void) {
     const uint64_t now = base_clock_us(), bytes = atomic_load(&freed.bytes);
-    const bool is_quiet = now >= atomic_load(&freed.last_us) + QUIET_US || now >= atomic_load(&freed.first_us) + MOST_US;
-    if (bytes < TRIMMED_FROM || (!is_quiet && bytes < atomic_load(&freed.most))) return;
-    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* what they free after their end goes back in the next quiet second */
+    const bool is_quiet = now >= atomic_load(&freed.last_us) + QUIET_US;
+    if (bytes < TRIMMED_FROM || !(is_quiet || bytes >= atomic_load(&freed.most) || now >= atomic_load(&freed.first_us) + MOST_US)) return;
+    atomic_store(&freed.first_us, now);
+    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* what others free after their end goes back in the next quiet second */
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
