@@ -16,7 +16,7 @@
 #define TRIMMED_FROM ((uint64_t)4 << 20) /* bytes that requests had: fewer are not worth it */
 #define QUIET_US 1000000
 #define MOST_US 10000000 /* under load, which has no quiet second */
-#define URGENT_SHARE 2 /* of all requests' memory: what is freed is in pieces, and new requests find some of them only */
+#define URGENT_SHARE 2   /* of all requests' memory: what is freed is in pieces, and new requests find some of them only */
 
 static struct {
     _Atomic uint64_t bytes;             /* that requests had at most, since memory was trimmed */
