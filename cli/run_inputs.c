@@ -79,11 +79,10 @@ int run_inputs_read(run_inputs *in, const run_prompts *p) {
 
 /* {"messages": [...], "add_generation_prompt": true} */
 static char *run_input_json(const run_input *item) {
-    static const char *const roles[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     json_t *messages = json_array(), *all = json_object();
     for (int32_t i = 0; i < item->n_messages; i++) {
         json_t *message = json_object();
-        cli_json_set(message, "role", cli_json_text(roles[item->messages[i].role]));
+        cli_json_set(message, "role", cli_json_text(rp_role_name(item->messages[i].role)));
         cli_json_set(message, "content", cli_json_text(item->messages[i].text));
         cli_json_append(messages, message);
     }

@@ -2111,6 +2111,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_adapter_close": (None, [c_void_p]),
     "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_role_name": (c_char_p, [c_int]),
+    "rp_role_parse": (c_bool, [c_char_p, POINTER(c_int)]),
     "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
     "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
     "rp_template_free": (None, [c_void_p]),

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "reprise_chat.h"
+#include "structured/chat_input.h"
 #include "structured/structured_error.h"
 #include "structured/tool_finder.h"
 #include "structured/tool_grammar.h"
@@ -23,8 +24,6 @@
 #define FED_BYTES ((size_t)4096)          /* at a time: what the finder holds back is moved whenever it reads on */
 
 _Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON, "the same values");
-
-static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
 
 struct rp_chat {
     json_t *values; /* an array: schemas */
@@ -37,6 +36,8 @@ struct rp_chat {
     rp_message *messages; /* [n_messages], for a model without a chat template of its own; NULL: `rendered` */
     size_t n_messages, cap_messages;
     rp_template_text *rendered;
+    rp_rendered_turn *turns; /* [n_turns] of `rendered` */
+    size_t n_turns;
     size_t n_calls; /* of the conversation */
 };
 
@@ -172,85 +173,40 @@ static void check_messages(const rp_chat_options *o, rp_error *err) {
     }
 }
 
-/* The id of the n-th call of the conversation. */
-static void call_id(const rp_tool_call *call, size_t n, char out[128]) {
-    if (call->id) snprintf(out, 128, "%.120s", call->id);
-    else snprintf(out, 128, "call_%zu", n);
+/* The messages of options as a template's input has them. The texts are borrowed. */
+typedef struct conversation {
+    rp_message *messages;
+    chat_call *calls;
+    chat_result *results;
+    chat_reasoning *reasonings;
+    size_t n_calls, n_results, n_reasonings;
+} conversation;
+
+static void conversation_free(conversation *v) {
+    base_free(v->messages);
+    base_free(v->calls);
+    base_free(v->results);
+    base_free(v->reasonings);
 }
 
-static json_t *calls_json(const rp_chat_message *m, size_t n_before, bool text_arguments) {
-    json_t *all = json_array();
-    for (size_t k = 0; k < m->n_calls && all; k++) {
-        const rp_tool_call *call = &m->calls[k];
-        char id[128];
-        call_id(call, n_before + k, id);
-        json_t *arguments = text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
-        if (!arguments) arguments = json_string(call->arguments);
-        json_t *one = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", call->name, "arguments", arguments);
-        if (json_array_append_new(all, one)) json_decref(all), all = NULL;
+static void conversation_make(conversation *v, const rp_chat_options *o, rp_error *err) {
+    size_t n_calls = 0;
+    if (err->code) return;
+    for (size_t i = 0; i < o->n_messages; i++) n_calls += o->messages[i].n_calls;
+    v->messages = base_calloc(o->n_messages, sizeof(*v->messages));
+    v->calls = base_calloc(BASE_MAX(n_calls, 1), sizeof(*v->calls));
+    v->results = base_calloc(o->n_messages, sizeof(*v->results));
+    v->reasonings = base_calloc(o->n_messages, sizeof(*v->reasonings));
+    if (!v->messages || !v->calls || !v->results || !v->reasonings) structured_fail_memory(err);
+    for (size_t i = 0; i < o->n_messages && !err->code; i++) {
+        const rp_chat_message *m = &o->messages[i];
+        const char *text = m->text ? m->text : "";
+        v->messages[i] = (rp_message){m->role, text, strlen(text)};
+        if (m->role == RP_ROLE_TOOL) v->results[v->n_results++] = (chat_result){.message = i, .id = m->call_id};
+        if (m->reasoning) v->reasonings[v->n_reasonings++] = (chat_reasoning){i, m->reasoning};
+        for (size_t k = 0; k < m->n_calls; k++)
+            v->calls[v->n_calls++] = (chat_call){i, m->calls[k].id, m->calls[k].name, m->calls[k].arguments};
     }
-    return all;
-}
-
-/* The call that the result of message `at` belongs to; *n: its number. NULL: none. */
-static const rp_tool_call *call_of(const rp_chat_options *o, size_t at, size_t *n) {
-    size_t n_results = 0, n_calls = 0;
-    const char *wanted = o->messages[at].call_id;
-    for (size_t i = 0; i < at; i++) n_results += o->messages[i].role == RP_ROLE_TOOL;
-    for (size_t i = 0; i < at; i++)
-        for (size_t k = 0; k < o->messages[i].n_calls; k++, n_calls++) {
-            const rp_tool_call *call = &o->messages[i].calls[k];
-            char id[128];
-            call_id(call, n_calls, id);
-            *n = n_calls;
-            if (wanted ? strcmp(id, wanted) == 0 : n_calls == n_results) return call;
-        }
-    return NULL;
-}
-
-/* false: out of memory. Takes the item over. */
-static bool set(json_t *object, const char *name, json_t *item) { return json_object_set_new(object, name, item) == 0; }
-
-static json_t *message_json(const rp_chat_options *o, const rp_template *t, size_t i, size_t n_before, bool text_arguments) {
-    const rp_chat_message *m = &o->messages[i];
-    const char *reasoning = !rp_template_uses(t, "reasoning_content") && rp_template_uses(t, "thinking") ? "thinking" : "reasoning_content";
-    json_t *message = json_pack("{s:s, s:s}", "role", role_names[m->role], "content", m->text ? m->text : "");
-    size_t n = 0;
-    const rp_tool_call *call = m->role == RP_ROLE_TOOL ? call_of(o, i, &n) : NULL;
-    char id[128];
-    bool ok = message && (!m->reasoning || !m->reasoning[0] || set(message, reasoning, json_string(m->reasoning)));
-    if (m->n_calls > 0) ok = ok && set(message, "tool_calls", calls_json(m, n_before, text_arguments));
-    if (call) {
-        call_id(call, n, id);
-        ok = ok && set(message, "name", json_string(call->name)) && set(message, "tool_call_id", json_string(id));
-    }
-    if (ok) return message;
-    return json_decref(message), NULL;
-}
-
-static json_t *messages_json(const rp_chat_options *o, const rp_template *t, bool text_arguments) {
-    json_t *all = json_array();
-    size_t n_before = 0;
-    for (size_t i = 0; i < o->n_messages && all; n_before += o->messages[i++].n_calls)
-        if (json_array_append_new(all, message_json(o, t, i, n_before, text_arguments))) json_decref(all), all = NULL;
-    return all;
-}
-
-/* Messages that were written as text (write_messages). */
-static json_t *written_json(const rp_chat *c) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < c->n_messages && all; i++) {
-        const rp_message *m = &c->messages[i];
-        if (json_array_append_new(all, json_pack("{s:s, s:s%}", "role", role_names[m->role], "content", m->text, m->n))) json_decref(all), all = NULL;
-    }
-    return all;
-}
-
-static json_t *tools_json(const rp_chat *c) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < c->form.n_tools && all; i++)
-        if (!c->tools[i].barred && json_array_append_new(all, tool_text_json(&c->tools[i]))) json_decref(all), all = NULL;
-    return all;
 }
 
 /* ---- messages as text, for models that write tools in no other way ---- */
@@ -305,54 +261,72 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
 
 /* ---- the prompt ---- */
 
-/* Renders the messages. Returns the error of the template, or err->code. */
-static int render(rp_chat *c, const rp_model *model, const rp_chat_options *o, bool has_tools, bool text_arguments, rp_error *err) {
-    const rp_template *t = rp_model_template(model);
-    json_t *input = json_pack("{s:n, s:n}", "tools", "documents");
-    bool ok = input != NULL;
-    if (o->thinking != RP_THINKING_DEFAULT) {
-        ok = ok && set(input, "enable_thinking", json_boolean(o->thinking == RP_THINKING_ON));
-        ok = ok && set(input, "thinking", json_boolean(o->thinking == RP_THINKING_ON));
+/* The conversation as the template gets it: as it is, or written as text (write_messages). */
+static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_chat_options *o, const conversation *v) {
+    chat_input in = {.t = rp_model_template(model), .form = &c->form, .messages = v->messages, .n_messages = o->n_messages};
+    if (c->messages) {
+        in.messages = c->messages;
+        in.n_messages = c->n_messages;
+        return in;
     }
-    if (has_tools && answer_form_may_call(&c->form)) ok = ok && set(input, "tools", tools_json(c));
-    ok = ok && set(input, "messages", c->messages ? written_json(c) : messages_json(o, t, text_arguments));
-    ok = ok && set(input, "add_generation_prompt", json_true());
-    char *json = ok ? base_json_text(input, JSON_COMPACT) : NULL;
-    json_decref(input);
-    if (!json) return structured_fail_memory(err);
-    const int rc = rp_model_render(model, json, strlen(json), NULL, &c->rendered, err);
+    in.calls = v->calls;
+    in.n_calls = v->n_calls;
+    in.results = v->results;
+    in.n_results = v->n_results;
+    in.reasonings = v->reasonings;
+    in.n_reasonings = v->n_reasonings;
+    return in;
+}
+
+static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_error *err) {
+    uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
+    c->turns = base_calloc(in->n_messages, sizeof(*c->turns));
+    json_t *input = sources && c->turns ? chat_input_json(in) : NULL;
+    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
+    const int rc = json ? rp_model_render(model, json, strlen(json), NULL, &c->rendered, err) : structured_fail_memory(err);
+    if (!rc) {
+        chat_input_sources(in, input, sources);
+        c->n_turns = chat_input_turns(in, c->rendered, sources, c->turns);
+    }
     base_free(json);
+    json_decref(input);
+    base_free(sources);
+    if (rc) base_free(c->turns), c->turns = NULL;
     return rc;
 }
 
-/* The prompt's end: after the last text of a message. */
-static bool opens_reasoning(const rp_chat *c) {
-    const rp_template_text *text = c->rendered;
-    size_t from = 0;
-    for (size_t i = 0; text && i < text->n_runs; i++)
-        if (text->runs[i].origin != RP_TEMPLATE_TRUSTED) from = text->runs[i].end;
-    return text && tool_convention_opens_reasoning(&c->form.convention, text->bytes + from, text->n - from);
+/* Renders the conversation; once more in another style, if the template refuses it. */
+static void render_conversation(rp_chat *c, const rp_model *model, chat_input *in, rp_error *err) {
+    rp_error first = {0}, again = {0};
+    if (err->code) return;
+    int rc = render(c, model, in, &first);
+    again = first;
+    while (rc == RP_ERR_INVALID && chat_input_adapt(in, &again)) {
+        again = (rp_error){0};
+        rc = render(c, model, in, &again);
+    }
+    if (rc) *err = rc == RP_ERR_INVALID ? first : again;
+    else c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
 }
 
 static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options *o, rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
     const rp_template *t = rp_model_template(model);
-    const bool has_tools = t && rp_template_uses(t, "tools");
-    bool any = answer_form_may_call(&c->form);
-    if (err->code) return;
-    rp_model_describe(model, &info);
-    c->form.convention = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
-    for (size_t i = 0; i < o->n_messages; i++) {
-        any |= o->messages[i].n_calls > 0 || o->messages[i].role == RP_ROLE_TOOL;
-        c->n_calls += o->messages[i].n_calls;
+    conversation v = {0};
+    conversation_make(&v, o, err);
+    const bool any = answer_form_may_call(&c->form) || v.n_calls > 0 || v.n_results > 0;
+    if (!err->code) {
+        rp_model_describe(model, &info);
+        c->form.convention = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
+        c->n_calls = v.n_calls;
     }
-    if (!t || (any && !has_tools)) write_messages(c, o, info.chat_format, err);
-    if (t && !err->code && render(c, model, o, has_tools, false, err) == RP_ERR_INVALID && c->n_calls > 0 && !c->messages) {
-        rp_error again = {0};
-        if (!render(c, model, o, has_tools, true, &again)) *err = again; /* arguments as text, as some templates want them */
+    if (!err->code && (!t || (any && !rp_template_uses(t, "tools")))) write_messages(c, o, info.chat_format, err);
+    if (t) {
+        chat_input in = input_of(c, model, o, &v);
+        render_conversation(c, model, &in, err);
     }
-    c->form.reasoning_open = opens_reasoning(c);
-    c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
+    if (!err->code) c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
+    conversation_free(&v);
 }
 
 /* ---- chats ---- */
@@ -392,6 +366,7 @@ void rp_chat_free(rp_chat *c) {
     json_decref(c->values);
     tool_grammar_free(&c->grammar);
     rp_template_text_free(c->rendered);
+    base_free(c->turns);
     base_free(c);
 }
 
@@ -409,6 +384,8 @@ static int make_request(const rp_chat *c, const rp_request *request, rp_request 
         return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
     q->struct_size = (uint32_t)sizeof(*q);
     q->rendered = c->rendered;
+    q->rendered_turns = c->turns;
+    q->n_rendered_turns = (int32_t)c->n_turns;
     q->messages = c->rendered ? NULL : c->messages;
     q->n_messages = c->rendered ? 0 : (int32_t)c->n_messages;
     q->grammar = c->grammar.text;
