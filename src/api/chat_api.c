@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured).
- *
- * A chat owns copies of all that its options point to: strings in `strings`, JSON in `values`. After rp_chat_new nothing in it changes.
- */
+/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured): from options to a chat. */
+#include "api/chat.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -13,33 +12,13 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "reprise_chat.h"
 #include "structured/chat_input.h"
 #include "structured/structured_error.h"
-#include "structured/tool_finder.h"
-#include "structured/tool_grammar.h"
 #include "structured/tool_text.h"
 
 #define MAX_TEXT_BYTES ((size_t)64 << 20) /* of a message, or of the rendered JSON */
-#define FED_BYTES ((size_t)4096)          /* at a time: what the finder holds back is moved whenever it reads on */
 
 _Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON, "the same values");
-
-struct rp_chat {
-    json_t *values; /* an array: schemas */
-    char **strings;
-    size_t n_strings, cap_strings;
-    tool_spec *tools;
-    answer_form form;
-    tool_grammar grammar;
-    bool special_text;
-    rp_message *messages; /* [n_messages], for a model without a chat template of its own; NULL: `rendered` */
-    size_t n_messages, cap_messages;
-    rp_template_text *rendered;
-    rp_rendered_turn *turns; /* [n_turns] of `rendered` */
-    size_t n_turns;
-    size_t n_calls; /* of the conversation */
-};
 
 void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
     const rp_chat_options own = {.struct_size = sizeof(own)};
@@ -62,15 +41,24 @@ static const char *chat_copy(rp_chat *c, const char *text, rp_error *err) {
     return text && !err->code ? chat_own(c, base_strdup(text), err) : NULL;
 }
 
+/* A JSON Schema; a new reference. NULL: an error. */
+static json_t *read_schema(const char *text, size_t n, const char *place, rp_error *err) {
+    json_error_t at;
+    json_t *value = base_json_read(text, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
+    if (!value) value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at); /* says where */
+    if (!value && (at.line < 0 || json_error_code(&at) == json_error_out_of_memory)) structured_fail_memory(err);
+    else if (!value)
+        structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line, at.column, at.text);
+    else if (!json_is_object(value) && !json_is_boolean(value)) structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
+    if (!err->code) return value;
+    json_decref(value);
+    return NULL;
+}
+
 /* A JSON Schema, kept by the chat. */
 static const json_t *chat_schema(rp_chat *c, const char *text, const char *place, rp_error *err) {
-    json_error_t at;
-    if (!text || err->code) return NULL;
-    json_t *value = base_json_read(text, strlen(text), BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
-    if (!value) value = json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    if (!value) structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line, at.column, at.text);
-    else if (json_array_append_new(c->values, value)) structured_fail_memory(err);
-    else if (!json_is_object(value) && !json_is_boolean(value)) structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
+    json_t *value = text && !err->code ? read_schema(text, strlen(text), place, err) : NULL;
+    if (value && json_array_append_new(c->values, value)) structured_fail_memory(err);
     return err->code ? NULL : value;
 }
 
@@ -339,7 +327,10 @@ int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *opt
     const int rc = base_sized_read(&o, sizeof(o), options, "rp_chat_options", err);
     rp_chat *c = rc ? NULL : base_calloc(1, sizeof(*c));
     if (rc) return rc;
-    if (c) c->values = json_array();
+    if (c) {
+        atomic_init(&c->refs, 1);
+        c->values = json_array();
+    }
     if (!c || !c->values) structured_fail_memory(&own);
     else {
         check_messages(&o, &own);
@@ -357,8 +348,16 @@ int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *opt
     return RP_OK;
 }
 
+/* ---- references ---- */
+
+rp_chat *chat_ref(const rp_chat *c) {
+    rp_chat *own = (rp_chat *)(uintptr_t)c; /* its count is all that changes */
+    atomic_fetch_add_explicit(&own->refs, 1, memory_order_relaxed);
+    return own;
+}
+
 void rp_chat_free(rp_chat *c) {
-    if (!c) return;
+    if (!c || atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) > 1) return;
     for (size_t i = 0; i < c->n_strings; i++) base_free(c->strings[i]);
     base_free((void *)c->strings);
     base_free(c->tools);
@@ -374,122 +373,20 @@ const char *rp_chat_grammar(const rp_chat *chat) { return chat ? chat->grammar.t
 const char *rp_chat_trigger(const rp_chat *chat) { return chat ? chat->grammar.trigger : NULL; }
 const char *rp_chat_warning(const rp_chat *chat, size_t i) { return chat ? json_string_value(json_array_get(chat->grammar.dropped, i)) : NULL; }
 
-/* The request with the chat's prompt and grammar. */
-static int make_request(const rp_chat *c, const rp_request *request, rp_request *q, rp_error *err) {
-    *q = rp_request_defaults();
-    const int rc = request ? base_sized_read(q, sizeof(*q), request, "rp_request", err) : RP_OK;
-    if (rc) return rc;
-    if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
-    if (q->prompt || q->built || q->messages || q->tokens || q->text || q->rendered || q->grammar)
-        return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
-    q->struct_size = (uint32_t)sizeof(*q);
-    q->rendered = c->rendered;
-    q->rendered_turns = c->turns;
-    q->n_rendered_turns = (int32_t)c->n_turns;
-    q->messages = c->rendered ? NULL : c->messages;
-    q->n_messages = c->rendered ? 0 : (int32_t)c->n_messages;
-    q->grammar = c->grammar.text;
-    q->grammar_trigger = c->grammar.trigger;
-    q->special_text = c->special_text;
-    return RP_OK;
-}
-
-int rp_chat_submit(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err) {
-    rp_request q;
-    if (out) *out = NULL;
-    const int rc = make_request(chat, request, &q, err);
-    return rc ? rc : rp_engine_submit(engine, &q, out, err);
-}
-
-int rp_chat_run(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err) {
-    rp_request q;
-    if (out) *out = NULL;
-    const int rc = make_request(chat, request, &q, err);
-    return rc ? rc : rp_engine_run(engine, &q, out, err);
-}
-
-/* ---- answers ---- */
-
-static char *taken(base_buffer *b, size_t *n) {
-    *n = b->len;
-    return b->data ? base_buffer_take(b) : base_strdup("");
-}
-
-static int fill_answer(const rp_chat *c, const tool_finder *f, rp_chat_answer *a) {
-    base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES), reasoning = BASE_BUFFER(TOOL_CALLS_BYTES);
-    int rc = tool_finder_text(f, false, &text);
-    if (!rc) rc = tool_finder_text(f, true, &reasoning);
-    if (!rc && (!(a->text = taken(&text, &a->n_text)) || !(a->reasoning = taken(&reasoning, &a->n_reasoning)))) rc = RP_ERR_MEMORY;
-    base_buffer_free(&text);
-    base_buffer_free(&reasoning);
-    if (!rc && !(a->calls = base_calloc((size_t)BASE_MAX(f->n_calls, 1), sizeof(*a->calls)))) rc = RP_ERR_MEMORY;
-    for (size_t i = 0; i < f->n_items && !rc; i++) {
-        const tool_item *item = &f->items[i];
-        char id[32];
-        if (!item->tool) continue;
-        rp_tool_call *call = &a->calls[a->n_calls++];
-        snprintf(id, sizeof(id), "call_%zu", c->n_calls + (size_t)item->number);
-        call->id = base_strdup(id);
-        call->name = base_strdup(item->tool->name);
-        call->arguments = base_strdup(item->text.data ? item->text.data : "");
-        call->is_whole = item->is_whole;
-        if (!call->id || !call->name || !call->arguments) rc = RP_ERR_MEMORY;
-    }
-    return rc;
-}
-
-int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err) {
-    if (!chat || !out || (!text && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_chat_parse: chat, text and out are needed");
-    *out = NULL;
-    tool_finder f;
-    rp_chat_answer *a = base_calloc(1, sizeof(*a));
-    if (!a) return base_fail_memory(err, sizeof(*a), "an answer");
-    a->struct_size = (uint32_t)sizeof(*a);
-    tool_finder_init(&f, &chat->form, TOOL_REASONING_ITEMS, NULL, NULL);
-    int rc = 0;
-    for (size_t at = 0; at < n && !rc; at += FED_BYTES) rc = tool_finder_feed(&f, text + at, BASE_MIN(n - at, FED_BYTES));
-    if (!rc) rc = tool_finder_finish(&f);
-    if (!rc) rc = fill_answer(chat, &f, a);
-    tool_finder_free(&f);
-    if (!rc) {
-        *out = a;
-        return RP_OK;
-    }
-    rp_chat_answer_free(a);
-    return base_fail(err, (rp_code)rc, rc == RP_ERR_MEMORY ? "out of memory for the parts of an answer" : "an answer has too many parts or bytes");
-}
-
-void rp_chat_answer_free(rp_chat_answer *a) {
-    if (!a) return;
-    for (size_t i = 0; i < a->n_calls; i++) {
-        base_free((void *)a->calls[i].id);
-        base_free((void *)a->calls[i].name);
-        base_free((void *)a->calls[i].arguments);
-    }
-    base_free(a->calls);
-    base_free(a->text);
-    base_free(a->reasoning);
-    base_free(a);
-}
-
 /* ---- grammars ---- */
 
 int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err) {
     rp_error own = {0};
-    json_error_t at;
     if (!schema || !out) return base_fail(err, RP_ERR_INVALID, "rp_json_schema_grammar: schema and out are needed");
     *out = NULL;
-    json_t *value = base_json_read(schema, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
-    if (!value) value = json_loadb(schema, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    if (!value) return base_fail(err, RP_ERR_INVALID, "the schema is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
+    json_t *value = read_schema(schema, n, "schema", &own);
     const answer_form form = {.wants_json = true, .schema = value, .place = "schema"};
-    tool_grammar g;
-    if (!tool_grammar_make(&form, &g, &own)) *out = g.text;
-    json_decref(value);
-    if (own.code) {
-        if (err) *err = own;
-        return own.code;
+    tool_grammar g = {0};
+    if (value && !tool_grammar_make(&form, &g, &own)) {
+        *out = g.text;
+        json_decref(g.dropped);
     }
-    json_decref(g.dropped);
-    return RP_OK;
+    json_decref(value);
+    if (own.code && err) *err = own;
+    return own.code;
 }
