@@ -109,6 +109,7 @@ static int session_run(chat_session *s, const rp_message *messages, size_t n, rp
     r.max_tokens = s->settings.max_tokens;
     r.n_draft = s->draft;
     r.n_kept_shares = 0;
+    r.grammar = s->grammar;
     r.truncates = true;
     cli_sampling_apply(&s->settings.sampling, s->bias, s->n_bias, &r);
     s->answer = (cli_answer){.on_text = session_on_text, .user = s};

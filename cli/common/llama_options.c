@@ -71,7 +71,7 @@ static const llama_option table[] = {
      "--no-prefill-assistant",
      NULL, "chat formats and tool calls are built in: leave it out"},
     {"--grammar-file", "grammar", NULL},
-    {"-j --json-schema -jf --json-schema-file", "grammar", "GBNF; 'reprise serve' accepts JSON Schema in response_format"},
+    {"-j -jf --json-schema-file", "json-schema", "a file, or its text"},
     /* sampling */
     {"-s", "seed", NULL},
     {"--repeat-last-n", "repeat-last", NULL},
