@@ -42,7 +42,7 @@ static const cli_option options[] = {
      .help = "schema file (PML) of prompt modules; may be repeated"},
     RUN_PROMPTS_ROWS(run_options, prompts),
     {.name = "max-tokens", .letter = 'n', .kind = CLI_INT, .value = "N", .offset = AT(max_tokens), .min = 1, .max = INT32_MAX,
-     .help = "maximum number of tokens to generate (128; with --json-schema or --tools 1024)"},
+     .help = "maximum number of tokens to generate (128; with --json-schema, --tools or --thinking 1024)"},
     CLI_SAMPLING_ROWS(run_options, sampling),
     CLI_LOGPROBS_ROW(run_options, sampling),
     {.name = "grammar", .kind = CLI_TEXT, .value = "FILE", .offset = AT(grammar),
@@ -205,11 +205,10 @@ static int run_check_options(const run_options *o) {
     int status = run_prompts_check(&o->prompts);
     if (status != CLI_OK) return status;
     if (o->lora_scale != 1 && o->lora == NULL) return cli_fail(CLI_WRONG_USE, "--lora-scale needs an adapter: give --lora FILE, too");
-    if (o->grammar != NULL && (o->form.json_schema != NULL || o->form.tools != NULL))
-        return cli_fail(CLI_WRONG_USE, "--grammar and %s exclude each other: give one of them",
-                        o->form.json_schema != NULL ? "--json-schema" : "--tools");
-    if (o->form.tools != NULL && (o->prompts.raw || o->prompts.documents.n > 0))
-        return cli_fail(CLI_WRONG_USE, "--tools is for messages in the model's chat template: leave out %s", o->prompts.raw ? "--raw" : "--pml");
+    const char *of_chats = run_form_of_chats(&o->form), *form = o->form.json_schema != NULL ? "--json-schema" : of_chats;
+    if (o->grammar != NULL && form != NULL) return cli_fail(CLI_WRONG_USE, "--grammar and %s exclude each other: give one of them", form);
+    if (of_chats != NULL && (o->prompts.raw || o->prompts.documents.n > 0))
+        return cli_fail(CLI_WRONG_USE, "%s is for messages in the model's chat template: leave out %s", of_chats, o->prompts.raw ? "--raw" : "--pml");
     if (o->form.tool_choice != NULL && o->form.tools == NULL) return cli_fail(CLI_WRONG_USE, "--tool-choice needs tools: give --tools FILE, too");
     if (o->grammar_trigger != NULL && o->grammar == NULL)
         return cli_fail(CLI_WRONG_USE, "--grammar-trigger needs a grammar: give --grammar FILE, too");

@@ -12,6 +12,13 @@
 
 #define REAL_DIGITS 15 /* any decimal of so many reads as itself */
 
+const char *const run_thinking_names[] = {"auto", "off", "on", NULL};
+
+const char *run_form_of_chats(const run_form_args *args) {
+    if (args->tools != NULL) return "--tools";
+    return args->thinking != RP_THINKING_DEFAULT ? "--thinking" : NULL;
+}
+
 /* ---- JSON Schema ---- */
 
 /* The value is JSON itself, no path: an object, true or false. */
@@ -105,6 +112,8 @@ static int read_choice(run_form *f, const char *word) {
 
 int run_form_read(run_form *f, const run_form_args *args) {
     int status = CLI_OK;
+    f->thinking = (rp_thinking)args->thinking;
+    f->of_chats = run_form_of_chats(args);
     if (args->json_schema != NULL) {
         f->schema_name = is_json(args->json_schema) ? "--json-schema" : cli_input_name(args->json_schema);
         status = run_schema_read(args->json_schema, &f->schema, &f->grammar);
@@ -136,6 +145,7 @@ int run_form_chat(const run_form *f, const rp_model *model, const char *system, 
     o.tool_choice = f->choice;
     o.tool_name = f->tool_name;
     o.json_schema = f->schema;
+    o.thinking = f->thinking;
     if (rp_chat_new(out, model, &o, &err) != RP_OK) return fail_chat(f, &err);
     for (size_t i = 0; warns && (line = rp_chat_warning(*out, i)) != NULL; i++) cli_warn("%s: %s", f->tools_name, line);
     return CLI_OK;

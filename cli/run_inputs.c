@@ -111,9 +111,8 @@ int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form
     int status = CLI_OK;
     rp_model_describe(model, &info);
     if (p->raw || info.is_encoder || (info.chat_template == NULL && chat_format == NULL)) {
-        if (p->system != NULL || form->tools_name != NULL)
-            return cli_fail(CLI_WRONG_USE, "%s: the model has no chat template: give --chat-format NAME, too",
-                            p->system != NULL ? "--system" : "--tools");
+        const char *needs = p->system != NULL ? "--system" : form->of_chats;
+        if (needs != NULL) return cli_fail(CLI_WRONG_USE, "%s: the model has no chat template: give --chat-format NAME, too", needs);
         return CLI_OK;
     }
     for (size_t i = 0; i < in->n && status == CLI_OK; i++) {

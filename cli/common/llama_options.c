@@ -67,9 +67,10 @@ static const llama_option table[] = {
      "--in-prefix --in-suffix --in-prefix-bos -co --color -sp --special",
      NULL, CONVERSATION},
     {"--chat-template --chat-template-file", "chat-format", NULL},
-    {"--jinja --no-jinja --chat-template-kwargs --reasoning-format --reasoning-budget --skip-chat-parsing --prefill-assistant "
+    {"--jinja --no-jinja --chat-template-kwargs --reasoning-format --skip-chat-parsing --prefill-assistant "
      "--no-prefill-assistant",
      NULL, "chat formats and tool calls are built in: leave it out"},
+    {"--reasoning-budget", "thinking", "off, or on"},
     {"--grammar-file", "grammar", NULL},
     {"-j -jf --json-schema-file", "json-schema", "a file, or its text"},
     /* sampling */

@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -17,6 +18,9 @@ WEATHER = {"type": "function", "function": {
     "name": "weather", "description": "The weather in a city.", "strict": True,
     "parameters": {"type": "object", "properties": {"city": {"enum": ["Miami", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
 NOW = {"name": "now"}  # without the outer object
+
+sys.path.insert(0, os.path.join(SOURCE, "tests", "server"))
+import gguf_copy  # noqa: E402
 
 
 class Case(unittest.TestCase):
@@ -172,6 +176,39 @@ class Tools(Case):
         self.refused("--tools is for messages in the model's chat template: leave out --raw", *run, "t.json", "--raw", status=2)
         self.file("p.xml", "<prompt schema='s'/>")
         self.refused("--tools is for messages in the model's chat template: leave out --pml", *self.run_args, "--tools", "t.json", "--pml", "p.xml", status=2)
+
+
+class Thinking(Case):
+    """A model that reasons, unless it is told not to. The bundled one never ends its reasoning."""
+
+    TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+                "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}{# </think> #}")
+
+    def setUp(self):
+        super().setUp()
+        gguf_copy.copy(MODEL, os.path.join(self.folder, "thinks.gguf"), {"tokenizer.chat_template": gguf_copy.string(self.TEMPLATE)})
+        self.run_args = ["run", "-m", "thinks.gguf", "--json-schema", '{"const": 4}', "-n", "20", QUESTION]
+
+    def test_on_and_off(self):
+        self.assertEqual(self.fine(*self.run_args, "--thinking", "off"), "4")
+        for thinking in ("auto", "on"):
+            self.refused("text: the answer ended after 20 tokens, before its JSON did: give a larger --max-tokens", *self.run_args, "--thinking", thinking)
+
+    def test_reasoning_is_no_text(self):
+        shown = self.reprise(*self.run_args, "-v")
+        report = self.reprise(*self.run_args, "--json")
+        self.assertEqual((shown.returncode, shown.stdout, report.returncode), (1, "", 1))
+        reasoning = json.loads(report.stdout)["reasoning"]
+        self.assertGreater(len(reasoning), 20)
+        self.assertIn(reasoning, shown.stderr)
+        self.assertEqual(json.loads(report.stdout)["text"], "")
+
+    def test_without_a_form(self):
+        plain = ["run", "-m", "thinks.gguf", QUESTION]
+        self.assertTrue(self.fine(*plain, "--thinking", "off"))
+        self.assertEqual(self.fine(*plain, "-n", "20", "--thinking", "on"), "")
+        self.refused("--thinking is for messages in the model's chat template: leave out --raw", *plain, "--thinking", "on", "--raw", status=2)
+        self.refused("unknown option '--reasoning-budget' of 'reprise run': use --thinking: off, or on", *plain, "--reasoning-budget", "0", status=2)
 
 
 class Chat(Case):
