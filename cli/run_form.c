@@ -42,8 +42,9 @@ int run_schema_read(const char *value, char **schema, char **grammar) {
     rp_error err;
     int status = CLI_OK;
     if (inside) {
-        *schema = cli_alloc(strlen(value) + 1);
-        strcpy(*schema, value);
+        const size_t n = strlen(value);
+        *schema = cli_alloc(n + 1);
+        memcpy(*schema, value, n);
     } else status = cli_read_utf8(value, "a JSON Schema is JSON", schema);
     if (status != CLI_OK) return status;
     json_t *json = parse(*schema, name, wrong);

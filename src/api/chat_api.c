@@ -74,8 +74,15 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     char place[64];
     bool named = !o->tool_name;
     if (o->n_tools > RP_MAX_TOOLS) structured_fail(err, RP_ERR_LIMIT, "tools", "more than %d tools: give fewer", RP_MAX_TOOLS);
+    if (o->n_tools > 0 && !o->tools) {
+        structured_fail(err, RP_ERR_INVALID, "tools", "n_tools is %zu, but there are no tools", o->n_tools);
+        return;
+    }
     c->tools = err->code ? NULL : base_calloc(BASE_MAX(o->n_tools, 1), sizeof(*c->tools));
-    if (!c->tools) structured_fail_memory(err);
+    if (!c->tools) {
+        structured_fail_memory(err);
+        return;
+    }
     for (size_t i = 0; i < o->n_tools && !err->code; i++) {
         const rp_tool *in = &o->tools[i];
         tool_spec *t = &c->tools[i];
@@ -147,18 +154,24 @@ bool rp_model_writes_control_marks(const rp_model *model) {
 
 /* ---- messages ---- */
 
-static void check_messages(const rp_chat_options *o, rp_error *err) {
-    if (o->n_messages == 0 || o->n_messages > RP_MAX_MESSAGES || !o->messages)
-        structured_fail(err, RP_ERR_INVALID, "messages", "a conversation has 1 to %d messages", RP_MAX_MESSAGES);
-    for (size_t i = 0; i < o->n_messages && !err->code; i++) {
-        const rp_chat_message *m = &o->messages[i];
-        if ((unsigned)m->role >= RP_N_ROLES) structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
-        if ((m->n_calls > 0 || m->reasoning) && m->role != RP_ROLE_ASSISTANT)
-            structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: calls and reasoning are of the assistant", i);
-        for (size_t k = 0; k < m->n_calls && !err->code; k++)
+static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
+    if ((unsigned)m->role >= RP_N_ROLES) structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
+    else if ((m->n_calls > 0 || m->reasoning) && m->role != RP_ROLE_ASSISTANT)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: calls and reasoning are of the assistant", i);
+    else if (m->n_calls > 0 && !m->calls)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i, m->n_calls);
+    else
+        for (size_t k = 0; k < m->n_calls; k++)
             if (!m->calls[k].name || !m->calls[k].arguments)
                 structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+}
+
+static void check_messages(const rp_chat_options *o, rp_error *err) {
+    if (o->n_messages == 0 || o->n_messages > RP_MAX_MESSAGES || !o->messages) {
+        structured_fail(err, RP_ERR_INVALID, "messages", "a conversation has 1 to %d messages", RP_MAX_MESSAGES);
+        return;
     }
+    for (size_t i = 0; i < o->n_messages && !err->code; i++) check_message(&o->messages[i], i, err);
 }
 
 /* The messages of options as a template's input has them. The texts are borrowed. */
@@ -343,7 +356,7 @@ int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *opt
         if (err) *err = own;
         return own.code;
     }
-    BASE_ASSERT(c->rendered || c->messages);
+    BASE_ASSERT(c && (c->rendered || c->messages));
     *out = c;
     return RP_OK;
 }

@@ -166,6 +166,7 @@ static void errors(void **state) {
     const rp_tool unsupported = {.name = "f", .parameters = "{\"type\": \"object\", \"dependentSchemas\": {}}", .strict = true};
     const rp_tool no_json = {.name = "f", .parameters = "{"}, bad_name = {.name = "a b"}, twice[] = {{.name = "f"}, {.name = "f"}};
     const rp_chat_message call = {.role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
+    const rp_chat_message no_calls = {.role = RP_ROLE_ASSISTANT, .n_calls = 2};
     const struct {
         rp_chat_options o;
         rp_code code;
@@ -173,6 +174,8 @@ static void errors(void **state) {
     } cases[] = {
         {{.messages = NULL}, RP_ERR_INVALID, "1 to"},
         {{.messages = &call, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: calls"},
+        {{.messages = &no_calls, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: n_calls is 2"},
+        {{.messages = &user, .n_messages = 1, .n_tools = 1}, RP_ERR_INVALID, "n_tools is 1"},
         {{.messages = &user, .n_messages = 1, .tools = &bad_schema, .n_tools = 1}, RP_ERR_INVALID, "tools[0].parameters.properties.a.minimum"},
         {{.messages = &user, .n_messages = 1, .tools = &unsupported, .n_tools = 1}, RP_ERR_UNSUPPORTED, "tools[0].parameters.dependentSchemas"},
         {{.messages = &user, .n_messages = 1, .tools = &no_json, .n_tools = 1}, RP_ERR_INVALID, "'tools[0].parameters' is not valid JSON: line 1"},
