@@ -181,6 +181,7 @@ typedef struct conversation {
     chat_result *results;
     chat_reasoning *reasonings;
     size_t n_calls, n_results, n_reasonings;
+    chat_merged merged; /* for a template that refuses the messages as they are */
 } conversation;
 
 static void conversation_free(conversation *v) {
@@ -188,6 +189,7 @@ static void conversation_free(conversation *v) {
     base_free(v->calls);
     base_free(v->results);
     base_free(v->reasonings);
+    chat_merged_free(&v->merged);
 }
 
 static void conversation_make(conversation *v, const rp_chat_options *o, rp_error *err) {
@@ -296,18 +298,32 @@ static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_er
     return rc;
 }
 
-/* Renders the conversation; once more in another style, if the template refuses it. */
-static void render_conversation(rp_chat *c, const rp_model *model, chat_input *in, rp_error *err) {
+/* Another form of the conversation, for a template that refuses it. false: there is none, or an error. */
+static bool adapt(chat_input *in, conversation *v, const rp_error *refusal, rp_error *err) {
+    if (chat_input_adapt(in, refusal)) return true;
+    if (v->merged.messages || in->n_messages < 2) return false;
+    const int rc = chat_merge(&v->merged, in->messages, in->n_messages, MAX_TEXT_BYTES);
+    check_text(rc, err);
+    if (rc) return false;
+    if (in->n_calls + in->n_results + in->n_reasonings > 0)
+        chat_merged_move(&v->merged, v->calls, v->n_calls, v->results, v->n_results, v->reasonings, v->n_reasonings);
+    in->messages = v->merged.messages;
+    in->n_messages = v->merged.n_messages;
+    return true;
+}
+
+/* Renders the conversation; again in another form, if the template refuses it. */
+static void render_conversation(rp_chat *c, const rp_model *model, chat_input *in, conversation *v, rp_error *err) {
     rp_error first = {0}, again = {0};
     if (err->code) return;
     int rc = render(c, model, in, &first);
     again = first;
-    while (rc == RP_ERR_INVALID && chat_input_adapt(in, &again)) {
+    while (rc == RP_ERR_INVALID && adapt(in, v, &again, err)) {
         again = (rp_error){0};
         rc = render(c, model, in, &again);
     }
-    if (rc) *err = rc == RP_ERR_INVALID ? first : again;
-    else c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
+    if (rc && !err->code) *err = rc == RP_ERR_INVALID ? first : again;
+    else if (!rc) c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
 }
 
 static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options *o, rp_error *err) {
@@ -324,7 +340,7 @@ static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options
     if (!err->code && (!t || (any && !rp_template_uses(t, "tools")))) write_messages(c, o, info.chat_format, err);
     if (t) {
         chat_input in = input_of(c, model, o, &v);
-        render_conversation(c, model, &in, err);
+        render_conversation(c, model, &in, &v, err);
     }
     if (!err->code) c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
     conversation_free(&v);

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buffer.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/json_read.h"
+#include "base/memory.h"
 #include "structured/tool_text.h"
 
 #define SHORT_ID_DIGITS 9                      /* of call ids, for Mistral's templates */
@@ -172,6 +172,60 @@ bool chat_input_adapt(chat_input *in, const rp_error *err) {
     if (!in->style.short_ids && strstr(err->message, "length 9")) return in->style.short_ids = true;
     if (!in->style.text_arguments && in->n_calls > 0 && strstr(err->message, "TypeError")) return in->style.text_arguments = true;
     return false;
+}
+
+/* ---- merging ---- */
+
+static int merge_append(chat_merged *m, const rp_message *message, size_t i, rp_role role, bool joins) {
+    int rc = 0;
+    if (!joins) {
+        if (m->n_messages > 0) rc = base_buffer_append(&m->text, "", 1);
+        m->messages[m->n_messages++] = (rp_message){.role = role};
+    }
+    rp_message *into = &m->messages[m->n_messages - 1];
+    const size_t begin = m->text.len - into->n;
+    if (!rc && into->n > 0 && message->n > 0) rc = base_buffer_append_str(&m->text, "\n\n");
+    m->to[i] = m->n_messages - 1;
+    m->offset[i] = m->text.len - begin;
+    if (!rc) rc = base_buffer_append(&m->text, message->text, message->n);
+    into->n = m->text.len - begin;
+    return rc;
+}
+
+int chat_merge(chat_merged *out, const rp_message *messages, size_t n, size_t max_bytes) {
+    int last = -1, rc = 0;
+    *out = (chat_merged){.text = BASE_BUFFER(max_bytes)};
+    out->messages = base_calloc(BASE_MAX(n, 1), sizeof(*out->messages));
+    out->to = base_calloc(BASE_MAX(n, 1), sizeof(*out->to));
+    out->offset = base_calloc(BASE_MAX(n, 1), sizeof(*out->offset));
+    if (!out->messages || !out->to || !out->offset) return RP_ERR_MEMORY;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const rp_role role = messages[i].role == RP_ROLE_SYSTEM ? RP_ROLE_USER : messages[i].role;
+        rc = merge_append(out, &messages[i], i, role, (int)role == last && role != RP_ROLE_TOOL);
+        last = (int)role;
+    }
+    if (rc) return rc;
+    const char *text = out->text.data ? out->text.data : "";
+    for (size_t i = 0; i < out->n_messages; i++) {
+        out->messages[i].text = text;
+        text += out->messages[i].n + (i + 1 < out->n_messages);
+    }
+    BASE_ASSERT(!out->text.data || text == out->text.data + out->text.len);
+    return 0;
+}
+
+void chat_merged_free(chat_merged *m) {
+    base_free(m->messages);
+    base_free(m->to);
+    base_free(m->offset);
+    base_buffer_free(&m->text);
+}
+
+void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results, chat_reasoning *reasonings,
+                      size_t n_reasonings) {
+    for (size_t i = 0; i < n_calls; i++) calls[i].message = m->to[calls[i].message];
+    for (size_t i = 0; i < n_results; i++) results[i].message = m->to[results[i].message];
+    for (size_t i = 0; i < n_reasonings; i++) reasonings[i].message = m->to[reasonings[i].message];
 }
 
 /* ---- the rendered text ---- */

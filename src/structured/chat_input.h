@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/buffer.h"
 #include "reprise.h"
 #include "structured/answer_form.h"
 
@@ -65,6 +66,22 @@ json_t *chat_input_json(const chat_input *in);
 bool chat_input_is_of_model(const char *variable);
 /* What the template seems to want, from the text of its error: sets it. false: nothing that a style has. */
 bool chat_input_adapt(chat_input *in, const rp_error *err);
+
+/* Messages for templates that refuse other conversations: consecutive messages of the user or the assistant are one, with an empty line between
+ * their texts, and system messages are the user's. Results stay as they are. */
+typedef struct chat_merged {
+    rp_message *messages; /* [n_messages] */
+    size_t n_messages;
+    size_t *to, *offset; /* [n of chat_merge]: the message that each went into, and where its text begins there */
+    base_buffer text;    /* of all messages, each with a NUL after it */
+} chat_merged;
+
+/* Returns 0, RP_ERR_MEMORY or RP_ERR_LIMIT (more than max_bytes). Call chat_merged_free in any case. */
+int chat_merge(chat_merged *out, const rp_message *messages, size_t n, size_t max_bytes) BASE_NODISCARD;
+void chat_merged_free(chat_merged *m);
+/* Moves what belongs to messages with them. */
+void chat_merged_move(const chat_merged *m, chat_call *calls, size_t n_calls, chat_result *results, size_t n_results, chat_reasoning *reasonings,
+                      size_t n_reasonings);
 
 /* sources[n_messages]: the numbers that the origins of the rendered text have for the contents of messages; 0: left out. json: of chat_input_json. */
 void chat_input_sources(const chat_input *in, const json_t *json, uint32_t *sources);

@@ -251,6 +251,36 @@ static void templates_write_the_conversation(void **state) {
     rp_model_close(w.model);
 }
 
+/* A template that knows neither system messages nor two messages of the user in turn, nor arguments that are no text. */
+static void templates_that_refuse_get_another_form(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}{% if m.role != ['user', 'assistant', 'tool'][loop.index0 % 3] %}"
+        "{{ raise_exception('roles must take turns') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}"
+        "{% if m.name %}{{ m.name }}{% endif %}{% endfor %}{{ tools | length }}";
+    const rp_tool_call call = {.name = "now", .arguments = "{}"};
+    const rp_chat_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = "Be brief."},
+                                        {.role = RP_ROLE_USER, .text = "Hello."},
+                                        {.role = RP_ROLE_ASSISTANT, .calls = &call, .n_calls = 1},
+                                        {.role = RP_ROLE_TOOL, .text = "noon"}};
+    tiny_model_shape shape = tiny_model_defaults();
+    shape.chat_template = source;
+    rp_model *model = tiny_model_open(&shape, NULL);
+    rp_chat_options o = options_of(messages, 4);
+    o.tools = tools;
+    o.n_tools = 2;
+    rp_chat *chat;
+    rp_error err;
+    if (rp_chat_new(&chat, model, &o, &err)) fail_msg("%s", err.message);
+    rp_chat_free(chat);
+    o.messages = &messages[2]; /* no form of it begins with the user */
+    o.n_messages = 2;
+    assert_int_equal(rp_chat_new(&chat, model, &o, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "roles must take turns"));
+    rp_model_close(model);
+}
+
 static void schemas_as_grammars(void **state) {
     (void)state;
     rp_error err;
@@ -529,6 +559,7 @@ int main(void) {
         cmocka_unit_test(warnings_name_what_is_not_enforced),
         cmocka_unit_test(errors),
         cmocka_unit_test(templates_write_the_conversation),
+        cmocka_unit_test(templates_that_refuse_get_another_form),
         cmocka_unit_test(schemas_as_grammars),
         cmocka_unit_test(answers_are_read_as_they_arrive),
         cmocka_unit_test(a_reader_is_stopped),

@@ -142,6 +142,43 @@ static void a_template_gets_what_it_wants(void **state) {
     rp_template_free(t);
 }
 
+/* Messages in turns of user and assistant; what belongs to them moves with them, and each text is where `offset` says. */
+static void messages_are_merged(void **state) {
+    (void)state;
+    static const rp_message given[] = {
+        {RP_ROLE_SYSTEM, "S", 1},
+        {RP_ROLE_USER, "", 0},
+        {RP_ROLE_USER, "U", 1},
+        {RP_ROLE_ASSISTANT, "", 0},
+        {RP_ROLE_ASSISTANT, "A", 1},
+        {RP_ROLE_TOOL, "r", 1},
+        {RP_ROLE_TOOL, "s", 1},
+        {RP_ROLE_SYSTEM, "T", 1},
+    };
+    static const char *const texts[] = {"S\n\nU", "A", "r", "s", "T"};
+    static const rp_role roles[] = {RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL, RP_ROLE_TOOL, RP_ROLE_USER};
+    chat_call call = {.message = 4};
+    chat_result result = {.message = 6};
+    chat_reasoning reasoning = {.message = 3};
+    chat_merged m;
+    assert_int_equal(chat_merge(&m, given, 8, 100), RP_OK);
+    assert_int_equal(m.n_messages, 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_string_equal(m.messages[i].text, texts[i]);
+        assert_int_equal(m.messages[i].n, strlen(texts[i]));
+        assert_int_equal(m.messages[i].role, roles[i]);
+    }
+    for (size_t i = 0; i < 8; i++) assert_memory_equal(m.messages[m.to[i]].text + m.offset[i], given[i].text, given[i].n);
+    chat_merged_move(&m, &call, 1, &result, 1, &reasoning, 1);
+    assert_true(call.message == 1 && result.message == 3 && reasoning.message == 1);
+    chat_merged_free(&m);
+    assert_int_equal(chat_merge(&m, given, 8, 9), RP_ERR_LIMIT);
+    chat_merged_free(&m);
+    assert_int_equal(chat_merge(&m, &given[1], 1, 100), RP_OK);
+    assert_string_equal(m.messages[0].text, "");
+    chat_merged_free(&m);
+}
+
 static void variables(void **state) {
     (void)state;
     tool_spec tools[] = {{.name = "f"}, {.name = "g", .barred = true}};
@@ -204,6 +241,7 @@ int main(void) {
         cmocka_unit_test(results_belong_to_calls),
         cmocka_unit_test(messages_are_left_out),
         cmocka_unit_test(a_template_gets_what_it_wants),
+        cmocka_unit_test(messages_are_merged),
         cmocka_unit_test(variables),
         cmocka_unit_test(reasoning_is_opened),
         cmocka_unit_test(roles_have_names),

@@ -10,6 +10,8 @@
 #include "server/server_internal.h"
 #include "structured/chat_input.h"
 
+#define MAX_MERGED_BYTES ((size_t)128 << 20) /* more is no input of a template, either (TEMPLATE_MAX_INPUT_BYTES) */
+
 bool chat_rendering_applies(const server_request *x) {
     return rp_model_template(x->model->model) && x->gen.n_messages > 0 && !x->gen.has_markup;
 }
@@ -62,72 +64,31 @@ size_t chat_rendering_dropped(const generation *gen) {
 
 /* ---- Merging ---- */
 
-typedef struct merged_messages {
-    base_buffer text;
-    rp_message *items;
-    size_t n;
-    size_t *to, *offset; /* [messages of the request]: where each went */
-} merged_messages;
-
-static int merge_append(merged_messages *m, rp_role role, const rp_message *message, size_t i, bool joins) {
-    if (!joins) {
-        base_buffer_clear(&m->text);
-        m->items[m->n++] = (rp_message){.role = role};
-    } else if (m->text.len > 0 && message->n > 0 && base_buffer_append_str(&m->text, "\n\n")) return RP_ERR_MEMORY;
-    m->to[i] = m->n - 1;
-    m->offset[i] = m->text.len;
-    return base_buffer_append(&m->text, message->text, message->n);
-}
-
-/* Joins consecutive messages of users and of the assistant; system messages belong to the user's message after them. Calls and results stay as they
- * are. */
-static int merge_all(generation *gen, merged_messages *m, server_problem *p) {
-    int last = -1;
-    for (size_t i = 0; i < gen->n_messages; i++) {
-        const rp_message *message = &gen->messages[i];
-        const rp_role role = message->role == RP_ROLE_SYSTEM ? RP_ROLE_USER : message->role;
-        if (merge_append(m, role, message, i, (int)role == last && role != RP_ROLE_TOOL)) return server_fail_memory(p);
-        last = (int)role;
-        const bool ends = i + 1 == gen->n_messages || gen->messages[i + 1].role == RP_ROLE_TOOL ||
-                          (gen->messages[i + 1].role == RP_ROLE_SYSTEM ? RP_ROLE_USER : gen->messages[i + 1].role) != role || role == RP_ROLE_TOOL;
-        if (!ends) continue;
-        m->items[m->n - 1].n = m->text.len;
-        m->items[m->n - 1].text = generation_keep(gen, m->text.data ? m->text.data : "", p);
-        if (p->kind) return (int)p->kind;
-    }
-    return SERVER_FINE;
-}
-
+/* Merges the messages, and moves with them what the request has at their places. */
 static int merge_messages(generation *gen, server_problem *p) {
-    const size_t n = gen->n_messages;
-    merged_messages m = {.text = BASE_BUFFER(SERVER_MAX_JOINED_BYTES)};
-    m.items = base_calloc(n, sizeof(*m.items));
-    m.to = base_calloc(n, sizeof(*m.to));
-    m.offset = base_calloc(n, sizeof(*m.offset));
-    int kind = m.items && m.to && m.offset ? merge_all(gen, &m, p) : server_fail_memory(p);
-    if (!kind) {
+    chat_merged m;
+    const size_t cap = gen->n_messages;
+    int rc = chat_merge(&m, gen->messages, gen->n_messages, MAX_MERGED_BYTES);
+    const char *text = rc || !m.text.data ? "" : generation_own(gen, base_buffer_take(&m.text), p); /* which the messages point into */
+    if (rc || !text) server_fail_memory(p);
+    else {
         for (size_t i = 0; i < gen->n_parts; i++) {
             server_part *part = &gen->parts[i];
             part->begin += m.offset[part->message];
             part->end += m.offset[part->message];
             part->message = m.to[part->message];
         }
-        for (size_t i = 0; i < gen->n_calls; i++) gen->calls[i].message = m.to[gen->calls[i].message];
-        for (size_t i = 0; i < gen->n_results; i++) gen->results[i].message = m.to[gen->results[i].message];
-        for (size_t i = 0; i < gen->n_reasonings; i++) gen->reasonings[i].message = m.to[gen->reasonings[i].message];
+        chat_merged_move(&m, gen->calls, gen->n_calls, gen->results, gen->n_results, gen->reasonings, gen->n_reasonings);
         for (int k = 0; k < SERVER_N_MARKS; k++)
             if (gen->marked[k].n_messages > 0) gen->marked[k].n_messages = m.to[gen->marked[k].n_messages - 1] + 1;
         base_free(gen->messages);
-        gen->messages = m.items;
-        gen->n_messages = m.n;
-        gen->cap_messages = n;
-        m.items = NULL;
+        gen->messages = m.messages;
+        gen->n_messages = m.n_messages;
+        gen->cap_messages = cap;
+        m.messages = NULL;
     }
-    base_buffer_free(&m.text);
-    base_free(m.items);
-    base_free(m.to);
-    base_free(m.offset);
-    return kind;
+    chat_merged_free(&m);
+    return (int)p->kind;
 }
 
 /* ---- Rendering ---- */
