@@ -228,8 +228,7 @@ static int64_t generate_deadline_ms(const server_request *x) {
 
 /* The convention is that of a chat's answers: a completion's text is what the model writes. */
 static bool needs_finder(const generation *gen) {
-    const tool_family *family = tool_convention_family(&gen->form.convention);
-    return gen->n_messages > 0 && (answer_form_may_call(&gen->form) || gen->form.convention.reasoning || family->dropped[0]);
+    return gen->n_messages > 0 && tool_finder_is_needed(&gen->form);
 }
 
 /* Automatic modules, where the operator allows them: in place of on, as they reuse more. */

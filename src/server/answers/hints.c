@@ -43,7 +43,7 @@ static size_t find_message(const generation *a, const char *name) {
     char own[24];
     int counts[RP_N_ROLES] = {0};
     for (size_t i = 0; i < a->n_messages; i++) {
-        snprintf(own, sizeof(own), "%s %d", generation_role_name(a->messages[i].role), ++counts[a->messages[i].role]);
+        snprintf(own, sizeof(own), "%s %d", rp_role_name(a->messages[i].role), ++counts[a->messages[i].role]);
         if (strcmp(own, name) == 0) return i;
     }
     return SIZE_MAX;
@@ -81,7 +81,7 @@ static bool is_same_piece(const divergent *d, size_t message, const char *text, 
 static void hints_name_message(const generation *a, size_t i, char *out, size_t bytes) {
     int count = 0;
     for (size_t k = 0; k <= i; k++) count += a->messages[k].role == a->messages[i].role;
-    snprintf(out, bytes, "%s %d", generation_role_name(a->messages[i].role), count);
+    snprintf(out, bytes, "%s %d", rp_role_name(a->messages[i].role), count);
 }
 
 static void hints_examine_message(const generation *a, size_t i, json_t *array, divergent *at) {

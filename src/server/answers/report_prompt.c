@@ -15,8 +15,6 @@ _Static_assert(REPORT_MAX_CHUNK_BYTES == REPORT_FIRST_CHUNK_BYTES << 2 * ((REPOR
 #define CHUNK_DIGITS 8
 #define BEGINS_BYTES 48
 
-static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
-
 /* Splits a stream of bytes into hashed chunks. */
 typedef struct chunker {
     char chunk[REPORT_MAX_CHUNK_BYTES];
@@ -56,7 +54,7 @@ static void add_bytes(chunker *c, const char *bytes, size_t n) {
 }
 
 static void chunker_add_message(chunker *c, const rp_message *m) {
-    add_bytes(c, role_names[m->role], strlen(role_names[m->role]));
+    add_bytes(c, rp_role_name(m->role), strlen(rp_role_name(m->role)));
     add_bytes(c, "\n", 1);
     add_bytes(c, m->text, m->n);
     add_bytes(c, "\n", 1);
@@ -86,7 +84,7 @@ static json_t *describe_message(const rp_message *m) {
     size_t cut = BASE_MIN(m->n, (size_t)BEGINS_BYTES);
     while (cut < m->n && cut > 0 && ((unsigned char)m->text[cut] & 0xc0) == 0x80) cut--; /* whole characters */
     hash_text("reprise report message 1", m->text, m->n, hash, MESSAGE_DIGITS);
-    return json_pack("{s:s, s:I, s:s, s:o}", "role", role_names[m->role], "bytes", (json_int_t)m->n, "hash", hash, "begins",
+    return json_pack("{s:s, s:I, s:s, s:o}", "role", rp_role_name(m->role), "bytes", (json_int_t)m->n, "hash", hash, "begins",
                      base_json_string(m->text, cut));
 }
 

@@ -156,29 +156,24 @@ static void parse_calls(generation *gen, const server_fields *f) {
 }
 
 static void parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
-    static const struct {
-        const char *name;
-        rp_role role;
-    } roles[] = {{"system", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL}};
-    const char *role = "", *content = "", *id = NULL, *thinking = "";
+    const char *name = "", *content = "", *id = NULL, *thinking = "";
     char prefix[48];
-    size_t k = 0;
+    rp_role role;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     server_fields f = {message, p, prefix};
     if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is not an object", i);
-    server_field_text(&f, "role", &role);
+    server_field_text(&f, "role", &name);
     server_field_text(&f, "content", &content);
     server_field_text(&f, "tool_call_id", &id);
     server_field_text(&f, "thinking", &thinking);
     refuse_images(&f);
-    while (k < BASE_ARRAY_LEN(roles) && strcmp(roles[k].name, role) != 0) k++;
-    if (k == BASE_ARRAY_LEN(roles))
-        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, role);
+    if (!rp_role_parse(name, &role))
+        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, name);
     if (p->kind) return;
-    generation_text_message(gen, roles[k].role, content, p);
-    if (roles[k].role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
-    if (roles[k].role == RP_ROLE_ASSISTANT) parse_calls(gen, &f);
-    if (roles[k].role == RP_ROLE_TOOL) generation_add_result(gen, id && id[0] ? id : NULL, false, "messages", p);
+    generation_text_message(gen, role, content, p);
+    if (role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
+    if (role == RP_ROLE_ASSISTANT) parse_calls(gen, &f);
+    if (role == RP_ROLE_TOOL) generation_add_result(gen, id && id[0] ? id : NULL, false, "messages", p);
 }
 
 static const server_known_fields inside[] = {

@@ -13,12 +13,6 @@
 
 /* ---- fields ---- */
 
-static const struct {
-    const char *name;
-    rp_role role;
-} roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
-             {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
-
 /* The names of vLLM and DeepSeek, OpenRouter, and Ollama. */
 static void parse_reasoning(generation *gen, const server_fields *f) {
     static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
@@ -54,6 +48,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     static const char *const unknown[] = {"function_call", NULL};
     char prefix[48], content[64];
     const char *name = NULL;
+    rp_role role;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     snprintf(content, sizeof(content), "%scontent", prefix);
     if (!json_is_object(message)) {
@@ -64,15 +59,14 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     server_field_text(&f, "role", &name);
     openai_refuse(&f, unknown);
     if (p->kind) return;
-    for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
-        if (strcmp(roles[k].name, name) == 0) {
-            generation_message(gen, roles[k].role, openai_chat_content(message, roles[k].role), types, content, p);
-            openai_parse_breakpoints(gen, json_object_get(message, "content"), content, p);
-            parse_calls_and_results(gen, roles[k].role, &f);
-            return;
-        }
-    server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
-                name ? "unknown: " : "missing", name ? name : "");
+    if (!openai_parse_role(name, &role)) {
+        server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
+                    name ? "unknown: " : "missing", name ? name : "");
+        return;
+    }
+    generation_message(gen, role, openai_chat_content(message, role), types, content, p);
+    openai_parse_breakpoints(gen, json_object_get(message, "content"), content, p);
+    parse_calls_and_results(gen, role, &f);
 }
 
 static void parse_messages(generation *gen, const server_fields *f) {

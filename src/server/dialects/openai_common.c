@@ -18,6 +18,12 @@ static void check_mode(const server_fields *f, bool can_be_implicit) {
     server_fail(f->problem, SERVER_INVALID, "mode", "'%smode' is '%.40s': give %sexplicit", f->prefix, mode, can_be_implicit ? "implicit or " : "");
 }
 
+bool openai_parse_role(const char *name, rp_role *role) {
+    if (name && strcmp(name, "developer") == 0) name = rp_role_name(RP_ROLE_SYSTEM);
+    if (name && strcmp(name, "function") == 0) name = rp_role_name(RP_ROLE_TOOL);
+    return rp_role_parse(name, role);
+}
+
 /* Cache hits need neither a name nor breakpoints: of these fields, times to live alone have an effect. */
 void openai_parse_cache(generation *gen, const server_fields *f, const char *known) {
     static const generation_ttl retentions[] = {{"in_memory", 0}, {"24h", 86400}, {"in-memory", 0}, {NULL, 0}};

@@ -65,11 +65,6 @@ void generation_free(generation *gen) {
     *gen = (generation){0};
 }
 
-const char *generation_role_name(rp_role role) {
-    static const char *const names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
-    return names[role];
-}
-
 /* ---- prompts and messages ---- */
 
 const char *generation_own(generation *gen, char *text, server_problem *p) {
@@ -394,7 +389,7 @@ void generation_add_call(generation *gen, const char *id, const char *name, cons
     int rc = base_grow((void **)&gen->calls, &gen->cap_calls, gen->n_calls + 1, SERVER_MAX_CALLS, sizeof(*gen->calls));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d tool calls: give fewer", SERVER_MAX_CALLS);
     else if (rc) server_fail_memory(p);
-    else gen->calls[gen->n_calls++] = (generation_call){gen->n_messages - 1, id, name, arguments};
+    else gen->calls[gen->n_calls++] = (chat_call){gen->n_messages - 1, id, name, arguments};
 }
 
 static bool generation_is_called(const generation *gen, const char *id) {
@@ -411,7 +406,7 @@ void generation_add_result(generation *gen, const char *id, bool is_error, const
     }
     if (base_grow((void **)&gen->results, &gen->cap_results, gen->n_results + 1, RP_MAX_MESSAGES, sizeof(*gen->results)))
         server_fail_memory(p); /* there are no more of them than messages */
-    else gen->results[gen->n_results++] = (generation_result){gen->n_messages - 1, id, is_error};
+    else gen->results[gen->n_results++] = (chat_result){gen->n_messages - 1, id, is_error};
 }
 
 /* ---- reasoning ---- */
@@ -421,7 +416,7 @@ void generation_add_reasoning(generation *gen, const char *text, server_problem 
     int rc = base_grow((void **)&gen->reasonings, &gen->cap_reasonings, gen->n_reasonings + 1, SERVER_MAX_PARTS, sizeof(*gen->reasonings));
     if (rc == RP_ERR_LIMIT) server_fail(p, SERVER_INVALID, "messages", "more than %d parts with reasoning: give fewer", SERVER_MAX_PARTS);
     else if (rc) server_fail_memory(p);
-    else gen->reasonings[gen->n_reasonings++] = (generation_reasoning){gen->n_messages - 1, text};
+    else gen->reasonings[gen->n_reasonings++] = (chat_reasoning){gen->n_messages - 1, text};
 }
 
 void generation_set_thinking(generation *gen, bool on) {

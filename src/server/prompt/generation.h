@@ -11,6 +11,7 @@
 
 #include "server/core/fields.h"
 #include "structured/answer_form.h"
+#include "structured/chat_input.h"
 
 /* An answer's tokens in APIs that have no limit by default (Responses, Ollama), without a limit in the request: an agent writes whole files, and
  * takes a truncated answer for a failure. Not the rest of the context, which would be reserved. */
@@ -71,25 +72,6 @@ typedef struct server_infill {
     const json_t *files;      /* an array of {"filename", "text"}; NULL: none */
 } server_infill;
 
-/* A tool call in the conversation. */
-typedef struct generation_call {
-    size_t message; /* index of the assistant message */
-    const char *id, *name, *arguments; /* id: NULL if none; arguments: a JSON object */
-} generation_call;
-
-/* Its result: links a message of role tool with a call. */
-typedef struct generation_result {
-    size_t message;
-    const char *id; /* NULL: not given */
-    bool is_error;
-} generation_result;
-
-/* Reasoning of an assistant message that the client sends back: for the template. Several of one message follow each other. */
-typedef struct generation_reasoning {
-    size_t message;
-    const char *text;
-} generation_reasoning;
-
 /* Content of a message that is not plain text, or that is a part of its own: input of prompt/conversation_prompt.h. */
 typedef enum server_part_kind {
     SERVER_PART_TEXT,     /* [begin, end) of the message's text, given as a part */
@@ -131,13 +113,6 @@ typedef struct generation_noise {
     int number;
     bool dropped;
 } generation_noise;
-
-/* How messages are given to a chat template (chat_rendering.h). */
-typedef struct chat_style {
-    bool text_arguments; /* arguments of calls as JSON text, not as an object */
-    bool short_ids;
-    bool merged;
-} chat_style;
 
 /* What of a conversation is marked for the cache: everything up to the last mark. */
 typedef enum server_mark { SERVER_MARK_ANY, SERVER_MARK_LONG /* kept for an hour */, SERVER_N_MARKS } server_mark;
@@ -181,9 +156,9 @@ typedef struct generation {
 
     answer_form form; /* tools and the format of the answer; its convention and reasoning_open are set by the server before the prompt is made */
     size_t cap_tools;
-    generation_call *calls; /* by rising message */
+    chat_call *calls; /* by rising message */
     size_t n_calls, cap_calls;
-    generation_result *results; /* likewise */
+    chat_result *results; /* likewise */
     size_t n_results, cap_results;
     const char *grammar, *grammar_trigger; /* from the client, or from tools_constrain; NULL: none */
     server_guided guided;
@@ -196,7 +171,7 @@ typedef struct generation {
     int32_t thinking_tokens;      /* budget; -1: not given */
     const json_t *template_kwargs; /* chat_template_kwargs, an object; NULL: none */
     bool hides_reasoning;         /* the client wants no reasoning in the answer; it is counted in any case */
-    generation_reasoning *reasonings; /* by rising message */
+    chat_reasoning *reasonings; /* by rising message */
     size_t n_reasonings, cap_reasonings;
 
     generation_embedding embedding;
@@ -248,8 +223,6 @@ typedef int (*generation_parser)(generation *gen, server_problem *p);
 /* Sets the defaults, takes a reference to the object and parses it. Call generation_free in any case. */
 int generation_parse(generation *gen, json_t *root, generation_parser parse, server_problem *p);
 void generation_free(generation *gen);
-/* "system", "user", "assistant" or "tool". */
-const char *generation_role_name(rp_role role);
 
 /* ---- For parsers ---- */
 

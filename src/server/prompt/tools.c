@@ -50,7 +50,7 @@ typedef struct message_list {
     size_t n, n_marked[SERVER_N_MARKS];
 } message_list;
 
-static void put_result(const generation *gen, message_list *l, const generation_result *result, base_buffer *b, server_problem *p) {
+static void put_result(const generation *gen, message_list *l, const chat_result *result, base_buffer *b, server_problem *p) {
     size_t at = 0;
     if (!p->kind) tools_check_text(b, tool_text_result(b, gen->messages[result->message].text, result->is_error, &at), p);
     l->moves[result->message] = (message_move){l->n, at};
@@ -88,14 +88,14 @@ static void add_system(generation *gen, message_list *l, base_buffer *b, server_
 }
 
 /* Index of the call with that id, for the order of results; results without an id keep their order. */
-static size_t order_of(const generation *gen, const generation_result *r, size_t otherwise) {
+static size_t order_of(const generation *gen, const chat_result *r, size_t otherwise) {
     for (size_t i = gen->n_calls; i-- > 0 && r->id;)
         if (gen->calls[i].id && strcmp(gen->calls[i].id, r->id) == 0) return i;
     return otherwise;
 }
 
 typedef struct ordered_result {
-    const generation_result *result;
+    const chat_result *result;
     size_t order, at;
 } ordered_result;
 
