@@ -79,11 +79,10 @@ int run_inputs_read(run_inputs *in, const run_prompts *p) {
 
 /* {"messages": [...], "add_generation_prompt": true} */
 static char *run_input_json(const run_input *item) {
-    static const char *const roles[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     json_t *messages = json_array(), *all = json_object();
     for (int32_t i = 0; i < item->n_messages; i++) {
         json_t *message = json_object();
-        cli_json_set(message, "role", cli_json_text(roles[item->messages[i].role]));
+        cli_json_set(message, "role", cli_json_text(rp_role_name(item->messages[i].role)));
         cli_json_set(message, "content", cli_json_text(item->messages[i].text));
         cli_json_append(messages, message);
     }
@@ -107,20 +106,26 @@ static int run_input_render(run_input *item, const char *system, const rp_model 
     return rc == RP_OK ? CLI_OK : cli_fail_library(&err);
 }
 
-int run_inputs_render(run_inputs *in, const run_prompts *p, const rp_model *model, const char *chat_format) {
+int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model, const char *chat_format) {
     rp_model_info info = {.struct_size = sizeof(info)};
     int status = CLI_OK;
     rp_model_describe(model, &info);
     if (p->raw || info.is_encoder || (info.chat_template == NULL && chat_format == NULL)) {
-        if (p->system != NULL) return cli_fail(CLI_WRONG_USE, "--system: the model has no chat template: give --chat-format NAME, too");
+        const char *needs = p->system != NULL ? "--system" : form->of_chats;
+        if (needs != NULL) return cli_fail(CLI_WRONG_USE, "%s: the model has no chat template: give --chat-format NAME, too", needs);
         return CLI_OK;
     }
-    for (size_t i = 0; i < in->n && status == CLI_OK; i++)
-        if (in->items[i].text != NULL) status = run_input_render(&in->items[i], p->system, model);
+    for (size_t i = 0; i < in->n && status == CLI_OK; i++) {
+        run_input *item = &in->items[i];
+        if (item->text == NULL) continue;
+        if (run_form_is_given(form)) status = run_form_chat(form, model, p->system, item->text, i == 0, &item->chat);
+        else status = run_input_render(item, p->system, model);
+    }
     return status;
 }
 
 void run_input_apply(const run_input *in, rp_request *r) {
+    if (in->chat != NULL) return;
     r->prompt = in->document;
     r->prompt_name = in->document != NULL ? in->name : NULL;
     if (in->rendered != NULL) r->rendered = in->rendered;
@@ -133,6 +138,7 @@ void run_inputs_free(run_inputs *in) {
         free(in->items[i].document);
         free(in->items[i].bytes);
         rp_template_text_free(in->items[i].rendered);
+        rp_chat_free(in->items[i].chat);
     }
     free(in->items);
     *in = (run_inputs){0};

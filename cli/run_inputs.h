@@ -4,7 +4,8 @@
 #define CLI_RUN_INPUTS_H
 
 #include "common/options.h"
-#include "reprise.h"
+#include "reprise_chat.h"
+#include "run_form.h"
 
 /* The values of the options that give prompts. */
 typedef struct run_prompts {
@@ -39,7 +40,8 @@ typedef struct run_input {
     char *bytes;      /* owned: where `text` is from a file; or NULL */
     rp_message messages[2];
     int32_t n_messages;
-    rp_template_text *rendered; /* owned: the messages in the model's own template; NULL: it has none */
+    rp_template_text *rendered; /* owned: the messages in the model's own template; NULL: it has none, or the prompt is a chat */
+    rp_chat *chat;              /* owned: the text as a turn whose answer has a form; NULL: it has none */
 } run_input;
 
 typedef struct run_inputs {
@@ -51,9 +53,10 @@ typedef struct run_inputs {
 int run_prompts_check(const run_prompts *p);
 /* Reads the prompts. Returns an exit status; without any prompt it is CLI_WRONG_USE. Warns of a text that names a file. */
 int run_inputs_read(run_inputs *in, const run_prompts *p);
-/* Puts texts into the model's chat template, unless --raw is given or it has none. chat_format: of --chat-format; NULL: not given. */
-int run_inputs_render(run_inputs *in, const run_prompts *p, const rp_model *model, const char *chat_format);
-/* Sets the prompt of a request. */
+/* Puts texts into the model's chat template, with the form of their answers, unless --raw is given or it has none. chat_format: of --chat-format;
+ * NULL: not given. */
+int run_inputs_render(run_inputs *in, const run_prompts *p, const run_form *form, const rp_model *model, const char *chat_format);
+/* Sets the prompt of a request; not of a chat, which has its own. */
 void run_input_apply(const run_input *in, rp_request *r);
 void run_inputs_free(run_inputs *in);
 

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "common/json_out.h"
+#include "run_form.h"
 #include "common/text.h"
 
 #define RUN_REPORT_CELLS 72 /* of a line of bars */
@@ -141,10 +142,20 @@ static json_t *reduction_object(const rp_kv_reduction *k) {
     return object;
 }
 
-int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r) {
+static json_t *call_list(const rp_chat_answer *answer) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < answer->n_calls; i++) cli_json_append(list, run_call_json(&answer->calls[i]));
+    return list;
+}
+
+int run_report_json(const char *prompt, const rp_model *model, rp_engine *engine, double load_ms, const rp_result *r, const rp_chat_answer *answer) {
     json_t *object = json_object();
     cli_json_set(object, "prompt", cli_json_text(prompt));
-    cli_json_set(object, "text", cli_json_text(r->text));
+    cli_json_set(object, "text", cli_json_text(answer != NULL ? answer->text : r->text));
+    if (answer != NULL) {
+        cli_json_set(object, "reasoning", cli_json_text(answer->reasoning));
+        cli_json_set(object, "tool_calls", call_list(answer));
+    }
     cli_json_set(object, "tokens", result_token_list(r));
     if (r->n_top > 0) cli_json_set(object, "logprobs", logprob_list(model, r));
     cli_json_set(object, "finish_reason", cli_json_text(r->finish_reason));

@@ -102,7 +102,7 @@ rp_server_options serve_common_options(const serve_common *c) {
 void serve_common_set_memory(void) {
 #ifdef __GLIBC__
     mallopt(M_ARENA_MAX, ARENAS);
-    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES / 2);
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES / 8); /* growing buffers are moved by the page, and leave no holes */
     mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
 #endif
 }

@@ -43,17 +43,9 @@ static void add_plain(split_input *in, const char *name, const char *text, size_
 /* ---- JSON Lines ---- */
 
 static bool role_of(const char *name, rp_role *out) {
-    static const struct {
-        const char *name;
-        rp_role role;
-    } roles[] = {{"system", RP_ROLE_SYSTEM}, {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT},
-                 {"tool", RP_ROLE_TOOL}};
-    for (size_t i = 0; name != NULL && i < sizeof roles / sizeof *roles; i++) {
-        if (strcmp(roles[i].name, name) != 0) continue;
-        *out = roles[i].role;
-        return true;
-    }
-    return false;
+    if (name == NULL || strcmp(name, "developer") != 0) return rp_role_parse(name, out);
+    *out = RP_ROLE_SYSTEM;
+    return true;
 }
 
 /* All text of a message's content; NULL if it is malformed. */

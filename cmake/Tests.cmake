@@ -92,7 +92,7 @@ endforeach()
 
 # Engine tests once more, with KV in memory that faults for everyone but the backend (tests/trapped/trapped_backend.c): prefixes, modules, their
 # formats and reductions, shifts, blending, the disk.
-foreach(short IN ITEMS audit_formats blend context_shift focus formats keeping live_store recompute reductions requests windows)
+foreach(short IN ITEMS audit_formats blend focus formats keeping live_store recompute reductions requests windows)
   add_executable(test_trapped_${short} tests/engine/test_${short}.c tests/trapped/trapped_backend.c)
   set_target_properties(test_trapped_${short} PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests/trapped OUTPUT_NAME test_${short})
   target_link_libraries(test_trapped_${short} PRIVATE reprise-internal)

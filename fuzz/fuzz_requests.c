@@ -12,9 +12,9 @@
 #include "server/dialects/embeddings.h"
 #include "server/dialects/ollama.h"
 #include "server/dialects/openai.h"
-#include "server/prompt/pml_dialect.h"
+#include "server/dialects/pml_dialect.h"
 #include "structured/tool_finder.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -224,6 +224,10 @@ RP_API const char *rp_chat_format_name(int i);
 typedef enum rp_role { RP_ROLE_SYSTEM, RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL } rp_role;
 #define RP_N_ROLES 4
 #define RP_MAX_MESSAGES 65536
+/* "system", "user", "assistant", "tool"; NULL for another value. Static. */
+RP_API const char *rp_role_name(rp_role role);
+/* false: no role has this name (NULL: none has); *out is as it was. */
+RP_API bool rp_role_parse(const char *name, rp_role *out);
 
 typedef struct rp_message {
     rp_role role;

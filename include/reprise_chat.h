@@ -2,6 +2,8 @@
 /* reprise_chat.h: conversations with tools, reasoning and forms of answers. Conventions are those of reprise.h.
  *
  *   rp_chat_options --rp_chat_new--> rp_chat --rp_chat_run--> rp_result --rp_chat_parse--> text, reasoning, calls
+ *                                      |
+ *                                      +--rp_chat_submit--> pieces of text --rp_chat_reader--> the same, as it arrives
  *
  * A chat is one turn: the messages as the model's chat template renders them, and the grammar of the answer. The next turn is a new chat, with the
  * answer and the results of its calls as messages; the prefix cache has the KV of the turns before it. How a model writes calls and reasoning is
@@ -84,7 +86,7 @@ static inline rp_chat_options rp_chat_options_defaults(void) {
 
 /* ---- Chats ------------------------------------------------------------------------------------------------------- */
 
-/* Immutable; any number of threads and engines may use one. */
+/* Immutable; any number of threads and engines may use one. Jobs and readers keep what they need of it: it may be freed before them. */
 typedef struct rp_chat rp_chat;
 
 /* Renders the messages by the model's chat template, or in its chat format if it has none, and makes the grammar of the answer.
@@ -101,7 +103,8 @@ RP_API const char *rp_chat_trigger(const rp_chat *chat);
 /* The i-th part of a schema that the grammar does not enforce, with its reason; NULL past the end. Owned by the chat. */
 RP_API const char *rp_chat_warning(const rp_chat *chat, size_t i);
 
-/* rp_engine_submit and rp_engine_run with the chat's prompt and grammar. The chat may be freed as soon as the job has been submitted.
+/* rp_engine_submit and rp_engine_run with the chat's prompt and grammar. Stop strings count in the answer's text (rp_on_stop), and answers of the
+ * engine in the messages are known by what they mean (rp_on_meaning), unless the request has callbacks of its own for these.
  * engine    of the chat's model.
  * request   sampling, stops, max_tokens and so on; NULL: the defaults. It must have no prompt and no grammar (RP_ERR_INVALID).
  * Errors of rp_engine_submit and rp_engine_run. */
@@ -124,9 +127,35 @@ typedef struct rp_chat_answer {
     size_t n_calls;
 } rp_chat_answer;
 
-/* Parses an answer of n bytes (rp_result.text). *out: rp_chat_answer_free; NULL on failure. RP_ERR_LIMIT, RP_ERR_MEMORY. */
+/* Parses a complete answer of n bytes (rp_result.text). *out: rp_chat_answer_free; NULL on failure. RP_ERR_LIMIT, RP_ERR_MEMORY. */
 RP_API int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err);
 RP_API void rp_chat_answer_free(rp_chat_answer *answer);
+
+/* Events of an answer that is read piece by piece, in its order. They do not depend on how it was cut; their bytes may end within a character. */
+typedef enum rp_chat_event {
+    RP_CHAT_TEXT,      /* n more bytes of the text */
+    RP_CHAT_REASONING, /* n more bytes of the reasoning */
+    RP_CHAT_CALL,      /* a call begins: its id and its name are known */
+    RP_CHAT_ARGUMENTS, /* n more bytes of its arguments */
+    RP_CHAT_CALL_END,  /* the call has ended: is_whole, and all of its arguments */
+} rp_chat_event;
+
+/* call: NULL for text and reasoning; its arguments are those that have arrived. All pointers are borrowed during the call. Return false to stop
+ * reading. */
+typedef bool (*rp_on_chat_event)(void *user, rp_chat_event event, const rp_tool_call *call, const char *bytes, size_t n);
+
+/* Reads one answer as it is generated: what may begin a call or reasoning is held back until that is decided. One thread at a time. */
+typedef struct rp_chat_reader rp_chat_reader;
+
+/* on_event may be NULL. *out: rp_chat_reader_free; NULL on failure. RP_ERR_INVALID, RP_ERR_MEMORY. */
+RP_API int rp_chat_reader_new(rp_chat_reader **out, const rp_chat *chat, rp_on_chat_event on_event, void *user, rp_error *err);
+/* The next n bytes of the answer, as rp_on_text and rp_stream_read give them. RP_ERR_CANCELLED (on_event), RP_ERR_LIMIT, RP_ERR_MEMORY; after an
+ * error, or rp_chat_reader_end, RP_ERR_INVALID. */
+RP_API int rp_chat_reader_feed(rp_chat_reader *reader, const char *text, size_t n, rp_error *err);
+/* The answer is complete: reports what was held back. *out: all of its parts, rp_chat_answer_free; NULL on failure. out: NULL if they are not wanted.
+ * Errors of rp_chat_reader_feed. */
+RP_API int rp_chat_reader_end(rp_chat_reader *reader, rp_chat_answer **out, rp_error *err);
+RP_API void rp_chat_reader_free(rp_chat_reader *reader);
 
 /* ---- Grammars ---------------------------------------------------------------------------------------------------- */
 

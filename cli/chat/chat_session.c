@@ -17,8 +17,6 @@
 
 #define CONTEXT_MESSAGES RP_MAX_MESSAGES
 
-static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
-
 /* ---- Messages ---- */
 
 static char *session_copy(const char *text, size_t n) {
@@ -111,6 +109,7 @@ static int session_run(chat_session *s, const rp_message *messages, size_t n, rp
     r.max_tokens = s->settings.max_tokens;
     r.n_draft = s->draft;
     r.n_kept_shares = 0;
+    r.grammar = s->grammar;
     r.truncates = true;
     cli_sampling_apply(&s->settings.sampling, s->bias, s->n_bias, &r);
     s->answer = (cli_answer){.on_text = session_on_text, .user = s};
@@ -162,7 +161,7 @@ int chat_session_retry(chat_session *s) {
 
 static json_t *session_message(rp_role role, const char *text) {
     json_t *message = json_object();
-    cli_json_set(message, "role", json_string(role_names[role]));
+    cli_json_set(message, "role", json_string(rp_role_name(role)));
     cli_json_set(message, "content", cli_json_text(text));
     return message;
 }
@@ -184,21 +183,15 @@ int chat_session_save(const chat_session *s, const char *path) {
     return status;
 }
 
-/* The role with this name, or -1. */
-static int session_role(const char *name) {
-    for (int i = 0; name != NULL && i < RP_N_ROLES; i++)
-        if (strcmp(role_names[i], name) == 0) return i;
-    return -1;
-}
-
 /* Checks message number i of a file: the conversation's first may be the system prompt, users and assistants take turns. */
 static int session_check(const json_t *message, size_t i, rp_role *expected, const char *path) {
-    int role = session_role(json_string_value(json_object_get(message, "role")));
-    if (!json_is_string(json_object_get(message, "content")) || role < 0 || role == RP_ROLE_TOOL)
+    rp_role role;
+    if (!rp_role_parse(json_string_value(json_object_get(message, "role")), &role) || role == RP_ROLE_TOOL ||
+        !json_is_string(json_object_get(message, "content")))
         return cli_fail(CLI_FAILED, "%s: message %zu: give a \"role\" of system, user or assistant and a \"content\" of text", path, i);
     if (role == RP_ROLE_SYSTEM && i == 0) return CLI_OK;
-    if (role != (int)*expected)
-        return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i, role_names[role]);
+    if (role != *expected)
+        return cli_fail(CLI_FAILED, "%s: message %zu is the %s's: messages of user and assistant take turns", path, i, rp_role_name(role));
     *expected = role == RP_ROLE_USER ? RP_ROLE_ASSISTANT : RP_ROLE_USER;
     return CLI_OK;
 }
@@ -230,9 +223,10 @@ int chat_session_load(chat_session *s, const char *path) {
     }
     for (size_t i = 0; status == CLI_OK && i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i), *content = json_object_get(message, "content");
-        int role = session_role(json_string_value(json_object_get(message, "role")));
+        rp_role role = RP_ROLE_USER;
+        rp_role_parse(json_string_value(json_object_get(message, "role")), &role);
         if (role == RP_ROLE_SYSTEM) chat_session_set_system(s, json_string_value(content));
-        else session_push(s, (rp_role)role, json_string_value(content), json_string_length(content));
+        else session_push(s, role, json_string_value(content), json_string_length(content));
     }
     json_decref(body);
     return status;

@@ -23,6 +23,7 @@ typedef struct chat_session {
     rp_engine *engine; /* borrowed */
     chat_settings settings;
     rp_logit_bias *bias; /* borrowed */
+    const char *grammar; /* borrowed: of each answer; NULL: none */
     int32_t n_bias, draft;
     bool interactive;     /* on a terminal: safe text, a status line */
     char *system;         /* owned; NULL: none */

@@ -12,11 +12,12 @@
 #include "common/command.h"
 #include "common/console.h"
 #include "common/text.h"
+#include "run_form.h"
 
 #define CHAT_MAX_TOKENS 1024 /* longer than of `run`: an answer in a chat should not be cut */
 
 typedef struct chat_options {
-    const char *model, *chat_format, *system, *history;
+    const char *model, *chat_format, *system, *history, *json_schema;
     chat_settings settings;
     cli_engine_args engine;
     int32_t draft;
@@ -29,6 +30,7 @@ static const cli_option options[] = {
      .help = "model file (GGUF), hf:OWNER/REPO[:QUANT], or a name of 'reprise models'; required"},
     {.name = "system", .kind = CLI_TEXT, .value = "STRING", .offset = AT(system), .help = "system prompt (none)"},
     CHAT_SETTING_ROWS(chat_options, settings),
+    RUN_JSON_SCHEMA_ROW(chat_options, json_schema),
     {.name = "draft", .kind = CLI_INT, .value = "N", .offset = AT(draft), .min = RP_DRAFT_AUTO, .max = RP_MAX_DRAFT,
      .help = "speculative decoding by prompt lookup: draft up to N tokens a step; -1: as many as are expected to save time; the answer does "
              "not change (-1)"},
@@ -103,8 +105,11 @@ static int chat_loop(chat_session *s, chat_input *in) {
 
 static int chat_with(const chat_options *o) {
     cli_loaded loaded = {0};
+    char *schema = NULL, *grammar = NULL;
     chat_session s = {.settings = o->settings, .draft = o->draft, .interactive = cli_is_terminal(stdin) && cli_is_terminal(stdout)};
-    int status = chat_load(o, &loaded, &s);
+    int status = o->json_schema != NULL ? run_schema_read(o->json_schema, &schema, &grammar) : CLI_OK;
+    s.grammar = grammar;
+    if (status == CLI_OK) status = chat_load(o, &loaded, &s);
     if (status == CLI_OK) {
         chat_session_set_system(&s, o->system);
         chat_input *in = chat_input_open(s.interactive, o->history);
@@ -115,6 +120,8 @@ static int chat_with(const chat_options *o) {
     chat_session_free(&s);
     cli_loaded_free(&loaded);
     free(s.bias);
+    free(schema);
+    rp_free(grammar);
     return status;
 }
 

@@ -48,7 +48,7 @@ int cli_answer_run(cli_answer *a, rp_engine *engine, rp_request *request, rp_res
     rp_job *job = NULL;
     int rc = rp_stream_new(&stream, err);
     request->stream = stream;
-    if (rc == RP_OK) rc = rp_engine_submit(engine, request, &job, err);
+    if (rc == RP_OK) rc = a->chat != NULL ? rp_chat_submit(a->chat, engine, request, &job, err) : rp_engine_submit(engine, request, &job, err);
     if (rc == RP_OK) {
         answer_read(a, stream, job);
         rc = rp_job_result(job, out, err);

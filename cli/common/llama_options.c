@@ -67,11 +67,12 @@ static const llama_option table[] = {
      "--in-prefix --in-suffix --in-prefix-bos -co --color -sp --special",
      NULL, CONVERSATION},
     {"--chat-template --chat-template-file", "chat-format", NULL},
-    {"--jinja --no-jinja --chat-template-kwargs --reasoning-format --reasoning-budget --skip-chat-parsing --prefill-assistant "
+    {"--jinja --no-jinja --chat-template-kwargs --reasoning-format --skip-chat-parsing --prefill-assistant "
      "--no-prefill-assistant",
      NULL, "chat formats and tool calls are built in: leave it out"},
+    {"--reasoning-budget", "thinking", "off, or on"},
     {"--grammar-file", "grammar", NULL},
-    {"-j --json-schema -jf --json-schema-file", "grammar", "GBNF; 'reprise serve' accepts JSON Schema in response_format"},
+    {"-j -jf --json-schema-file", "json-schema", "a file, or its text"},
     /* sampling */
     {"-s", "seed", NULL},
     {"--repeat-last-n", "repeat-last", NULL},

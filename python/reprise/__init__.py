@@ -13,7 +13,7 @@ from . import errors
 from ._abi import VERSION as __version__
 from .adapters import from_documents, from_messages
 from .answers import Answer
-from .chat import ChatAnswer, ToolCall
+from .chat import ChatAnswer, ChatPiece, ChatStream, ToolCall
 from .client import AsyncClient, Client
 from .engine import Engine, explain
 from .errors import Error
@@ -33,6 +33,8 @@ __all__ = [
     "AsyncClient",
     "AsyncStream",
     "ChatAnswer",
+    "ChatPiece",
+    "ChatStream",
     "Client",
     "Document",
     "Engine",

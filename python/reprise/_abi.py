@@ -142,6 +142,12 @@ RP_THINKING_DEFAULT = 0
 RP_THINKING_OFF = 1
 RP_THINKING_ON = 2
 
+RP_CHAT_TEXT = 0
+RP_CHAT_REASONING = 1
+RP_CHAT_CALL = 2
+RP_CHAT_ARGUMENTS = 3
+RP_CHAT_CALL_END = 4
+
 RP_STORE_MODULE = 0
 RP_STORE_TEXT = 1
 RP_STORE_UNKNOWN = 2
@@ -1316,6 +1322,8 @@ class rp_chat_answer(Structure):
         ("n_calls", c_size_t),
     ]
 
+rp_on_chat_event = CFUNCTYPE(c_bool, c_void_p, c_int, POINTER(rp_tool_call), POINTER(c_char), c_size_t)
+
 
 class rp_store_options(Structure):
     struct_size: int
@@ -2111,6 +2119,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_adapter_close": (None, [c_void_p]),
     "rp_adapter_describe": (c_int, [c_void_p, POINTER(rp_adapter_info)]),
     "rp_chat_format_name": (c_char_p, [c_int]),
+    "rp_role_name": (c_char_p, [c_int]),
+    "rp_role_parse": (c_bool, [c_char_p, POINTER(c_int)]),
     "rp_template_options_init": (None, [POINTER(rp_template_options), c_uint32]),
     "rp_template_new": (c_int, [POINTER(c_void_p), c_char_p, c_size_t, c_char_p, POINTER(rp_error)]),
     "rp_template_free": (None, [c_void_p]),
@@ -2195,6 +2205,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rp_model_writes_control_marks": (c_bool, [c_void_p]),
     "rp_chat_parse": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(POINTER(rp_chat_answer)), POINTER(rp_error)]),
     "rp_chat_answer_free": (None, [POINTER(rp_chat_answer)]),
+    "rp_chat_reader_new": (c_int, [POINTER(c_void_p), c_void_p, rp_on_chat_event, c_void_p, POINTER(rp_error)]),
+    "rp_chat_reader_feed": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(rp_error)]),
+    "rp_chat_reader_end": (c_int, [c_void_p, POINTER(POINTER(rp_chat_answer)), POINTER(rp_error)]),
+    "rp_chat_reader_free": (None, [c_void_p]),
     "rp_json_schema_grammar": (c_int, [c_char_p, c_size_t, POINTER(c_char_p), POINTER(rp_error)]),
     "rp_store_options_init": (None, [POINTER(rp_store_options), c_uint32]),
     "rp_store_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(rp_store_options), POINTER(rp_error)]),

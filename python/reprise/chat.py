@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations with tools, reasoning and forms of answers: one turn each (reprise_chat.h). Engine.chat runs them."""
+"""Conversations with tools, reasoning and forms of answers: one turn each (reprise_chat.h). Engine.chat and chat_stream run them."""
 
 from __future__ import annotations
 
+import codecs
+import collections
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from . import _abi
 from ._library import call, encoded, lib, text
 from .errors import InvalidError
-from .handle import Handle
+from .handle import Handle, finalize
+from .job import EventQueue, Job, Stream
 from .model import Model
 from .prompt import ROLES
 from .result import Result
@@ -173,21 +176,148 @@ class Turn:
         elif kind != "text":
             raise InvalidError(f"response_format of type {kind!r}: use text, json_object, json_schema or regex")
 
+    def warnings(self) -> tuple[str, ...]:
+        lines: list[str] = []
+        with self.handle as pointer:
+            while (line := lib.rp_chat_warning(pointer, len(lines))) is not None:
+                lines.append(text(line))
+        return tuple(lines)
+
     def answer(self, result: Result) -> ChatAnswer:
         """The parts of the answer."""
         data = result.text.encode("utf-8", "surrogatepass")
         out = ctypes.POINTER(_abi.rp_chat_answer)()
+        warnings = self.warnings()
         with self.handle as pointer:
             call(lib.rp_chat_parse, pointer, data, len(data), ctypes.byref(out))
+        return _taken(out, warnings, result)
+
+
+def _taken(out: Any, warnings: tuple[str, ...], result: Result) -> ChatAnswer:
+    """The answer of an rp_chat_answer, which is freed."""
+    try:
+        c = out.contents
+        calls = tuple(
+            ToolCall(text(one.id), text(one.name), text(one.arguments), one.is_whole) for one in c.calls[: c.n_calls]
+        )
+        return ChatAnswer(text(c.text), text(c.reasoning), calls, warnings, result)
+    finally:
+        lib.rp_chat_answer_free(out)
+
+
+PieceKind: TypeAlias = Literal["text", "reasoning", "call", "arguments", "call_end"]
+_KINDS: dict[int, PieceKind] = {
+    _abi.RP_CHAT_TEXT: "text",
+    _abi.RP_CHAT_REASONING: "reasoning",
+    _abi.RP_CHAT_CALL: "call",
+    _abi.RP_CHAT_ARGUMENTS: "arguments",
+    _abi.RP_CHAT_CALL_END: "call_end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPiece:
+    """A piece of an answer that is generated.
+
+    kind  "text" and "reasoning": `text` is more of it; "call": a call begins; "arguments": `text` is more of its arguments; "call_end": it is
+          complete, or cut off (`call.is_whole`)
+    call  of the last three kinds, else None: its arguments are those so far
+    """
+
+    kind: PieceKind
+    text: str
+    call: ToolCall | None
+
+
+class _Pieces(collections.deque[ChatPiece]):
+    """The pieces that a reader has reported: its callback, on the thread that feeds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # bytes of an event may end within a character
+
+    def on_event(self, _user: object, event: int, c: Any, data: Any, n: int) -> bool:
+        kind = _KINDS[event]
+        one = None
+        if c:
+            one = ToolCall(text(c.contents.id), text(c.contents.name), text(c.contents.arguments), c.contents.is_whole)
+        piece = self._decoder.decode(data[:n]) if n else ""
+        if piece or not n:
+            self.append(ChatPiece(kind, piece, one))
+        return True
+
+
+class ChatStream:
+    """An answer as it is generated: an iterator of ChatPiece. Otherwise as Stream.
+
+    with engine.chat_stream(messages, tools=tools) as answer:
+        for piece in answer:
+            if piece.kind == "text":
+                print(piece.text, end="", flush=True)
+    messages.append(answer.answer.message())
+    """
+
+    def __init__(self, turn: Turn, submit: Callable[[EventQueue], Job]) -> None:
+        self._pieces = _Pieces()
+        self._answer: ChatAnswer | None = None
+        self._warnings = turn.warnings()
+        callback = _abi.rp_on_chat_event(self._pieces.on_event)
+        self._reader = Handle("reader", kept=callback, has_threads=False)
+        with turn.handle as pointer:
+            call(lib.rp_chat_reader_new, ctypes.byref(self._reader.cell), pointer, callback, None)
+        try:
+            self._stream = Stream(submit)
+        except BaseException:
+            self._reader.close(lib.rp_chat_reader_free)
+            raise
+
+    def __iter__(self) -> Iterator[ChatPiece]:
+        return self
+
+    def __next__(self) -> ChatPiece:
+        while not self._pieces:
+            if self._answer is not None:
+                raise StopIteration
             try:
-                c = out.contents
-                calls = tuple(
-                    ToolCall(text(one.id), text(one.name), text(one.arguments), one.is_whole)
-                    for one in c.calls[: c.n_calls]
-                )
-                warnings: list[str] = []
-                while (line := lib.rp_chat_warning(pointer, len(warnings))) is not None:
-                    warnings.append(text(line))
-                return ChatAnswer(text(c.text), text(c.reasoning), calls, tuple(warnings), result)
-            finally:
-                lib.rp_chat_answer_free(out)
+                data = next(self._stream).encode("utf-8", "surrogatepass")
+            except StopIteration:
+                self._end()
+                continue
+            with self._reader as pointer:
+                call(lib.rp_chat_reader_feed, pointer, data, len(data))
+        return self._pieces.popleft()
+
+    def _end(self) -> None:
+        result = self._stream.result  # InvalidError: the stream was closed before its end
+        out = ctypes.POINTER(_abi.rp_chat_answer)()
+        with self._reader as pointer:
+            call(lib.rp_chat_reader_end, pointer, ctypes.byref(out))
+        self._answer = _taken(out, self._warnings, result)
+        self._reader.close(lib.rp_chat_reader_free)
+
+    @property
+    def answer(self) -> ChatAnswer:
+        """All parts of the answer, after the last piece. The request's error, if it failed; InvalidError: it has not ended."""
+        if self._answer is None:
+            self._stream.result  # the request's error, or that it has not ended
+            raise InvalidError("the answer has not ended: read the stream to its end first")
+        return self._answer
+
+    def cancel(self) -> None:
+        """Ends the answer before its next step: the stream ends after the text so far."""
+        self._stream.cancel()
+
+    def close(self) -> None:
+        """Cancels the request, if it has not ended, and frees it. The stream ends."""
+        self._stream.close()
+        self._reader.close(lib.rp_chat_reader_free)
+
+    def __enter__(self) -> ChatStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_stream") and not self._reader.is_freed:
+            finalize(self.close)

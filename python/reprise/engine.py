@@ -358,6 +358,26 @@ class Engine:
         with self._submit(prompt, options) as one:
             return one.result()
 
+    def chat_stream(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: chat.ToolChoice = "auto",
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> chat.ChatStream:
+        """chat() as it is generated: an iterator of pieces of text, reasoning and tool calls; then `answer` is what chat() returns.
+
+        Errors of the request itself are raised here, others by the iterator.
+        """
+        with chat.Turn(
+            self.model, messages, tools, tool_choice, response_format, parallel_tool_calls, thinking
+        ) as turn:
+            return chat.ChatStream(turn, lambda events: self._submit(turn, options, events))
+
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],

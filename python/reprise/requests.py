@@ -20,7 +20,7 @@ from .prompt import ROLES, Document, Markup, Message, Module, Part, Prompt, Text
 PromptLike: TypeAlias = Prompt | Markup | str | Sequence[Mapping[str, str]] | Sequence[int]
 """What an engine runs: a Prompt; a PML prompt document; plain text; messages with "role" and "content"; token ids."""
 
-_REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT}
+_REUSE = {"on": _abi.RP_REUSE_ON, "off": _abi.RP_REUSE_OFF, "exact": _abi.RP_REUSE_EXACT, "auto": _abi.RP_REUSE_AUTO}
 _SAMPLING = ("temperature", "top_k", "typical", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last", "seed")  # fmt: skip
 _NUMBERS = ("max_tokens", "priority", "deadline_ms", "shifted_reuse", "n_logprobs", "ignore_eos", "continues_last", "truncates", "context_shift", "n_kept_shares", "special_text", "raw_embedding", "n_prompt_logprobs", "adapter_scale", "ends_session", "adds_nothing", "retain_s")  # fmt: skip
 _STRINGS = ("tenant", "flow", "grammar", "grammar_trigger", "kv_format", "kv_keep", "kv_method", "session", "parent_session")  # fmt: skip
@@ -46,7 +46,7 @@ class RequestOptions(TypedDict, total=False):
     grammar_trigger: str | None
     n_logprobs: int
     ignore_eos: bool
-    reuse: Literal["on", "off", "exact"]
+    reuse: Literal["on", "off", "exact", "auto"]
     quality: str | None
     tenant: str | None
     flow: str | None

@@ -55,6 +55,37 @@ def test_warnings(engine: reprise.Engine) -> None:
     assert "tools[0].parameters.dependentSchemas" in answer.warnings[0]
 
 
+def test_an_answer_is_streamed(engine: reprise.Engine) -> None:
+    messages = [{"role": "user", "content": "What is the weather in Miami?"}]
+    options: dict[str, Any] = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
+    whole = engine.chat(messages, **options)
+    with engine.chat_stream(messages, **options) as stream:
+        with pytest.raises(reprise.errors.InvalidError, match="has not ended"):
+            stream.answer  # noqa: B018
+        pieces = list(stream)
+        answer = stream.answer
+    assert (answer.text, answer.calls, answer.message()) == (whole.text, whole.calls, whole.message())
+    kinds = [piece.kind for piece in pieces]
+    assert kinds[0] == "call" and kinds[-1] == "call_end" and set(kinds[1:-1]) == {"arguments"}
+    assert "".join(piece.text for piece in pieces) == whole.calls[0].arguments
+    assert pieces[0].call is not None and pieces[0].call.name == "weather" and pieces[-1].call == whole.calls[0]
+    assert list(stream) == []
+
+
+def test_a_stream_of_text_is_left(engine: reprise.Engine) -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    whole = engine.chat(messages, max_tokens=20)
+    with engine.chat_stream(messages, max_tokens=20) as stream:
+        text = "".join(piece.text for piece in stream if piece.kind == "text")
+    assert text == whole.text == stream.answer.text
+    with engine.chat_stream(messages, max_tokens=1000, ignore_eos=True) as stream:
+        next(stream)
+    with pytest.raises(reprise.errors.InvalidError):
+        stream.answer  # noqa: B018
+    with pytest.raises(reprise.errors.LimitError):
+        engine.chat_stream(messages, stop=["x" * 10000])
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "match"),
     [

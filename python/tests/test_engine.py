@@ -11,7 +11,7 @@ import threading
 import time
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from conftest import MODEL, PROGRAM, environment_of_programs
@@ -19,6 +19,7 @@ from conftest import MODEL, PROGRAM, environment_of_programs
 import reprise
 from reprise._library import lib
 from reprise import Engine, Markup, Model, Prompt, Schema, errors
+from reprise.requests import RequestOptions
 
 CITIES = Schema.parse(
     '<schema name="cities"><system>You are a concise travel guide.</system><user><module name="plan">Plan a trip of '
@@ -139,6 +140,8 @@ def test_sampling_options_arrive(engine: Engine) -> None:
     assert stopped.text == greedy[: greedy.index(word)] and stopped.stop == word and stopped.finish_reason == "stop"
     assert engine.run(cities("?"), quality="exact", max_tokens=1).quality.asked == "exact"
     assert engine.run(cities("?"), reuse="off", max_tokens=1).usage.cached_tokens == 0
+    for reuse in get_args(get_type_hints(RequestOptions)["reuse"]):
+        assert engine.run("Once upon a time", reuse=reuse, max_tokens=1).tokens
 
 
 def test_documents_are_modules_in_any_order(engine: Engine) -> None:

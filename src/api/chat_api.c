@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured).
- *
- * A chat owns copies of all that its options point to: strings in `strings`, JSON in `values`. After rp_chat_new nothing in it changes.
- */
+/* chat_api.c: reprise_chat.h: turns of conversations with tools and forms of answers (src/structured): from options to a chat. */
+#include "api/chat.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -13,32 +12,13 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "reprise_chat.h"
+#include "structured/chat_input.h"
 #include "structured/structured_error.h"
-#include "structured/tool_finder.h"
-#include "structured/tool_grammar.h"
 #include "structured/tool_text.h"
 
 #define MAX_TEXT_BYTES ((size_t)64 << 20) /* of a message, or of the rendered JSON */
-#define FED_BYTES ((size_t)4096)          /* at a time: what the finder holds back is moved whenever it reads on */
 
 _Static_assert((int)RP_TOOL_CHOICE_REQUIRED == (int)TOOL_CHOICE_REQUIRED && (int)RP_THINKING_ON == (int)THINKING_ON, "the same values");
-
-static const char *const role_names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
-
-struct rp_chat {
-    json_t *values; /* an array: schemas */
-    char **strings;
-    size_t n_strings, cap_strings;
-    tool_spec *tools;
-    answer_form form;
-    tool_grammar grammar;
-    bool special_text;
-    rp_message *messages; /* [n_messages], for a model without a chat template of its own; NULL: `rendered` */
-    size_t n_messages, cap_messages;
-    rp_template_text *rendered;
-    size_t n_calls; /* of the conversation */
-};
 
 void rp_chat_options_init(rp_chat_options *options, uint32_t struct_size) {
     const rp_chat_options own = {.struct_size = sizeof(own)};
@@ -61,15 +41,24 @@ static const char *chat_copy(rp_chat *c, const char *text, rp_error *err) {
     return text && !err->code ? chat_own(c, base_strdup(text), err) : NULL;
 }
 
+/* A JSON Schema; a new reference. NULL: an error. */
+static json_t *read_schema(const char *text, size_t n, const char *place, rp_error *err) {
+    json_error_t at;
+    json_t *value = base_json_read(text, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
+    if (!value) value = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at); /* says where */
+    if (!value && (at.line < 0 || json_error_code(&at) == json_error_out_of_memory)) structured_fail_memory(err);
+    else if (!value)
+        structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line, at.column, at.text);
+    else if (!json_is_object(value) && !json_is_boolean(value)) structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
+    if (!err->code) return value;
+    json_decref(value);
+    return NULL;
+}
+
 /* A JSON Schema, kept by the chat. */
 static const json_t *chat_schema(rp_chat *c, const char *text, const char *place, rp_error *err) {
-    json_error_t at;
-    if (!text || err->code) return NULL;
-    json_t *value = base_json_read(text, strlen(text), BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
-    if (!value) value = json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    if (!value) structured_fail(err, RP_ERR_INVALID, place, "'%s' is not valid JSON: line %d, column %d: %s", place, at.line, at.column, at.text);
-    else if (json_array_append_new(c->values, value)) structured_fail_memory(err);
-    else if (!json_is_object(value) && !json_is_boolean(value)) structured_fail(err, RP_ERR_INVALID, place, "'%s': give a JSON Schema", place);
+    json_t *value = text && !err->code ? read_schema(text, strlen(text), place, err) : NULL;
+    if (value && json_array_append_new(c->values, value)) structured_fail_memory(err);
     return err->code ? NULL : value;
 }
 
@@ -85,8 +74,15 @@ static void add_tools(rp_chat *c, const rp_chat_options *o, rp_error *err) {
     char place[64];
     bool named = !o->tool_name;
     if (o->n_tools > RP_MAX_TOOLS) structured_fail(err, RP_ERR_LIMIT, "tools", "more than %d tools: give fewer", RP_MAX_TOOLS);
+    if (o->n_tools > 0 && !o->tools) {
+        structured_fail(err, RP_ERR_INVALID, "tools", "n_tools is %zu, but there are no tools", o->n_tools);
+        return;
+    }
     c->tools = err->code ? NULL : base_calloc(BASE_MAX(o->n_tools, 1), sizeof(*c->tools));
-    if (!c->tools) structured_fail_memory(err);
+    if (!c->tools) {
+        structured_fail_memory(err);
+        return;
+    }
     for (size_t i = 0; i < o->n_tools && !err->code; i++) {
         const rp_tool *in = &o->tools[i];
         tool_spec *t = &c->tools[i];
@@ -158,99 +154,62 @@ bool rp_model_writes_control_marks(const rp_model *model) {
 
 /* ---- messages ---- */
 
-static void check_messages(const rp_chat_options *o, rp_error *err) {
-    if (o->n_messages == 0 || o->n_messages > RP_MAX_MESSAGES || !o->messages)
-        structured_fail(err, RP_ERR_INVALID, "messages", "a conversation has 1 to %d messages", RP_MAX_MESSAGES);
-    for (size_t i = 0; i < o->n_messages && !err->code; i++) {
-        const rp_chat_message *m = &o->messages[i];
-        if ((unsigned)m->role >= RP_N_ROLES) structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
-        if ((m->n_calls > 0 || m->reasoning) && m->role != RP_ROLE_ASSISTANT)
-            structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: calls and reasoning are of the assistant", i);
-        for (size_t k = 0; k < m->n_calls && !err->code; k++)
+static void check_message(const rp_chat_message *m, size_t i, rp_error *err) {
+    if ((unsigned)m->role >= RP_N_ROLES) structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu] has no such role", i);
+    else if ((m->n_calls > 0 || m->reasoning) && m->role != RP_ROLE_ASSISTANT)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: calls and reasoning are of the assistant", i);
+    else if (m->n_calls > 0 && !m->calls)
+        structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: n_calls is %zu, but there are no calls", i, m->n_calls);
+    else
+        for (size_t k = 0; k < m->n_calls; k++)
             if (!m->calls[k].name || !m->calls[k].arguments)
                 structured_fail(err, RP_ERR_INVALID, "messages", "messages[%zu]: a call has a name and arguments", i);
+}
+
+static void check_messages(const rp_chat_options *o, rp_error *err) {
+    if (o->n_messages == 0 || o->n_messages > RP_MAX_MESSAGES || !o->messages) {
+        structured_fail(err, RP_ERR_INVALID, "messages", "a conversation has 1 to %d messages", RP_MAX_MESSAGES);
+        return;
     }
+    for (size_t i = 0; i < o->n_messages && !err->code; i++) check_message(&o->messages[i], i, err);
 }
 
-/* The id of the n-th call of the conversation. */
-static void call_id(const rp_tool_call *call, size_t n, char out[128]) {
-    if (call->id) snprintf(out, 128, "%.120s", call->id);
-    else snprintf(out, 128, "call_%zu", n);
+/* The messages of options as a template's input has them. The texts are borrowed. */
+typedef struct conversation {
+    rp_message *messages;
+    chat_call *calls;
+    chat_result *results;
+    chat_reasoning *reasonings;
+    size_t n_calls, n_results, n_reasonings;
+    chat_merged merged; /* for a template that refuses the messages as they are */
+} conversation;
+
+static void conversation_free(conversation *v) {
+    base_free(v->messages);
+    base_free(v->calls);
+    base_free(v->results);
+    base_free(v->reasonings);
+    chat_merged_free(&v->merged);
 }
 
-static json_t *calls_json(const rp_chat_message *m, size_t n_before, bool text_arguments) {
-    json_t *all = json_array();
-    for (size_t k = 0; k < m->n_calls && all; k++) {
-        const rp_tool_call *call = &m->calls[k];
-        char id[128];
-        call_id(call, n_before + k, id);
-        json_t *arguments = text_arguments ? NULL : base_json_read(call->arguments, strlen(call->arguments), BASE_JSON_AS_WRITTEN);
-        if (!arguments) arguments = json_string(call->arguments);
-        json_t *one = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", call->name, "arguments", arguments);
-        if (json_array_append_new(all, one)) json_decref(all), all = NULL;
+static void conversation_make(conversation *v, const rp_chat_options *o, rp_error *err) {
+    size_t n_calls = 0;
+    if (err->code) return;
+    for (size_t i = 0; i < o->n_messages; i++) n_calls += o->messages[i].n_calls;
+    v->messages = base_calloc(o->n_messages, sizeof(*v->messages));
+    v->calls = base_calloc(BASE_MAX(n_calls, 1), sizeof(*v->calls));
+    v->results = base_calloc(o->n_messages, sizeof(*v->results));
+    v->reasonings = base_calloc(o->n_messages, sizeof(*v->reasonings));
+    if (!v->messages || !v->calls || !v->results || !v->reasonings) structured_fail_memory(err);
+    for (size_t i = 0; i < o->n_messages && !err->code; i++) {
+        const rp_chat_message *m = &o->messages[i];
+        const char *text = m->text ? m->text : "";
+        v->messages[i] = (rp_message){m->role, text, strlen(text)};
+        if (m->role == RP_ROLE_TOOL) v->results[v->n_results++] = (chat_result){.message = i, .id = m->call_id};
+        if (m->reasoning) v->reasonings[v->n_reasonings++] = (chat_reasoning){i, m->reasoning};
+        for (size_t k = 0; k < m->n_calls; k++)
+            v->calls[v->n_calls++] = (chat_call){i, m->calls[k].id, m->calls[k].name, m->calls[k].arguments};
     }
-    return all;
-}
-
-/* The call that the result of message `at` belongs to; *n: its number. NULL: none. */
-static const rp_tool_call *call_of(const rp_chat_options *o, size_t at, size_t *n) {
-    size_t n_results = 0, n_calls = 0;
-    const char *wanted = o->messages[at].call_id;
-    for (size_t i = 0; i < at; i++) n_results += o->messages[i].role == RP_ROLE_TOOL;
-    for (size_t i = 0; i < at; i++)
-        for (size_t k = 0; k < o->messages[i].n_calls; k++, n_calls++) {
-            const rp_tool_call *call = &o->messages[i].calls[k];
-            char id[128];
-            call_id(call, n_calls, id);
-            *n = n_calls;
-            if (wanted ? strcmp(id, wanted) == 0 : n_calls == n_results) return call;
-        }
-    return NULL;
-}
-
-/* false: out of memory. Takes the item over. */
-static bool set(json_t *object, const char *name, json_t *item) { return json_object_set_new(object, name, item) == 0; }
-
-static json_t *message_json(const rp_chat_options *o, const rp_template *t, size_t i, size_t n_before, bool text_arguments) {
-    const rp_chat_message *m = &o->messages[i];
-    const char *reasoning = !rp_template_uses(t, "reasoning_content") && rp_template_uses(t, "thinking") ? "thinking" : "reasoning_content";
-    json_t *message = json_pack("{s:s, s:s}", "role", role_names[m->role], "content", m->text ? m->text : "");
-    size_t n = 0;
-    const rp_tool_call *call = m->role == RP_ROLE_TOOL ? call_of(o, i, &n) : NULL;
-    char id[128];
-    bool ok = message && (!m->reasoning || !m->reasoning[0] || set(message, reasoning, json_string(m->reasoning)));
-    if (m->n_calls > 0) ok = ok && set(message, "tool_calls", calls_json(m, n_before, text_arguments));
-    if (call) {
-        call_id(call, n, id);
-        ok = ok && set(message, "name", json_string(call->name)) && set(message, "tool_call_id", json_string(id));
-    }
-    if (ok) return message;
-    return json_decref(message), NULL;
-}
-
-static json_t *messages_json(const rp_chat_options *o, const rp_template *t, bool text_arguments) {
-    json_t *all = json_array();
-    size_t n_before = 0;
-    for (size_t i = 0; i < o->n_messages && all; n_before += o->messages[i++].n_calls)
-        if (json_array_append_new(all, message_json(o, t, i, n_before, text_arguments))) json_decref(all), all = NULL;
-    return all;
-}
-
-/* Messages that were written as text (write_messages). */
-static json_t *written_json(const rp_chat *c) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < c->n_messages && all; i++) {
-        const rp_message *m = &c->messages[i];
-        if (json_array_append_new(all, json_pack("{s:s, s:s%}", "role", role_names[m->role], "content", m->text, m->n))) json_decref(all), all = NULL;
-    }
-    return all;
-}
-
-static json_t *tools_json(const rp_chat *c) {
-    json_t *all = json_array();
-    for (size_t i = 0; i < c->form.n_tools && all; i++)
-        if (!c->tools[i].barred && json_array_append_new(all, tool_text_json(&c->tools[i]))) json_decref(all), all = NULL;
-    return all;
 }
 
 /* ---- messages as text, for models that write tools in no other way ---- */
@@ -305,54 +264,86 @@ static void write_messages(rp_chat *c, const rp_chat_options *o, const char *cha
 
 /* ---- the prompt ---- */
 
-/* Renders the messages. Returns the error of the template, or err->code. */
-static int render(rp_chat *c, const rp_model *model, const rp_chat_options *o, bool has_tools, bool text_arguments, rp_error *err) {
-    const rp_template *t = rp_model_template(model);
-    json_t *input = json_pack("{s:n, s:n}", "tools", "documents");
-    bool ok = input != NULL;
-    if (o->thinking != RP_THINKING_DEFAULT) {
-        ok = ok && set(input, "enable_thinking", json_boolean(o->thinking == RP_THINKING_ON));
-        ok = ok && set(input, "thinking", json_boolean(o->thinking == RP_THINKING_ON));
+/* The conversation as the template gets it: as it is, or written as text (write_messages). */
+static chat_input input_of(const rp_chat *c, const rp_model *model, const rp_chat_options *o, const conversation *v) {
+    chat_input in = {.t = rp_model_template(model), .form = &c->form, .messages = v->messages, .n_messages = o->n_messages};
+    if (c->messages) {
+        in.messages = c->messages;
+        in.n_messages = c->n_messages;
+        return in;
     }
-    if (has_tools && answer_form_may_call(&c->form)) ok = ok && set(input, "tools", tools_json(c));
-    ok = ok && set(input, "messages", c->messages ? written_json(c) : messages_json(o, t, text_arguments));
-    ok = ok && set(input, "add_generation_prompt", json_true());
-    char *json = ok ? base_json_text(input, JSON_COMPACT) : NULL;
-    json_decref(input);
-    if (!json) return structured_fail_memory(err);
-    const int rc = rp_model_render(model, json, strlen(json), NULL, &c->rendered, err);
+    in.calls = v->calls;
+    in.n_calls = v->n_calls;
+    in.results = v->results;
+    in.n_results = v->n_results;
+    in.reasonings = v->reasonings;
+    in.n_reasonings = v->n_reasonings;
+    return in;
+}
+
+static int render(rp_chat *c, const rp_model *model, const chat_input *in, rp_error *err) {
+    uint32_t *sources = base_calloc(in->n_messages, sizeof(*sources));
+    c->turns = base_calloc(in->n_messages, sizeof(*c->turns));
+    json_t *input = sources && c->turns ? chat_input_json(in) : NULL;
+    char *json = input ? base_json_text(input, JSON_COMPACT) : NULL;
+    const int rc = json ? rp_model_render(model, json, strlen(json), NULL, &c->rendered, err) : structured_fail_memory(err);
+    if (!rc) {
+        chat_input_sources(in, input, sources);
+        c->n_turns = chat_input_turns(in, c->rendered, sources, c->turns);
+    }
     base_free(json);
+    json_decref(input);
+    base_free(sources);
+    if (rc) base_free(c->turns), c->turns = NULL;
     return rc;
 }
 
-/* The prompt's end: after the last text of a message. */
-static bool opens_reasoning(const rp_chat *c) {
-    const rp_template_text *text = c->rendered;
-    size_t from = 0;
-    for (size_t i = 0; text && i < text->n_runs; i++)
-        if (text->runs[i].origin != RP_TEMPLATE_TRUSTED) from = text->runs[i].end;
-    return text && tool_convention_opens_reasoning(&c->form.convention, text->bytes + from, text->n - from);
+/* Another form of the conversation, for a template that refuses it. false: there is none, or an error. */
+static bool adapt(chat_input *in, conversation *v, const rp_error *refusal, rp_error *err) {
+    if (chat_input_adapt(in, refusal)) return true;
+    if (v->merged.messages || in->n_messages < 2) return false;
+    const int rc = chat_merge(&v->merged, in->messages, in->n_messages, MAX_TEXT_BYTES);
+    check_text(rc, err);
+    if (rc) return false;
+    if (in->n_calls + in->n_results + in->n_reasonings > 0)
+        chat_merged_move(&v->merged, v->calls, v->n_calls, v->results, v->n_results, v->reasonings, v->n_reasonings);
+    in->messages = v->merged.messages;
+    in->n_messages = v->merged.n_messages;
+    return true;
+}
+
+/* Renders the conversation; again in another form, if the template refuses it. */
+static void render_conversation(rp_chat *c, const rp_model *model, chat_input *in, conversation *v, rp_error *err) {
+    rp_error first = {0}, again = {0};
+    if (err->code) return;
+    int rc = render(c, model, in, &first);
+    again = first;
+    while (rc == RP_ERR_INVALID && adapt(in, v, &again, err)) {
+        again = (rp_error){0};
+        rc = render(c, model, in, &again);
+    }
+    if (rc && !err->code) *err = rc == RP_ERR_INVALID ? first : again;
+    else if (!rc) c->form.reasoning_open = chat_input_opens_reasoning(in, c->rendered);
 }
 
 static void make_prompt(rp_chat *c, const rp_model *model, const rp_chat_options *o, rp_error *err) {
     rp_model_info info = {.struct_size = sizeof(info)};
     const rp_template *t = rp_model_template(model);
-    const bool has_tools = t && rp_template_uses(t, "tools");
-    bool any = answer_form_may_call(&c->form);
-    if (err->code) return;
-    rp_model_describe(model, &info);
-    c->form.convention = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
-    for (size_t i = 0; i < o->n_messages; i++) {
-        any |= o->messages[i].n_calls > 0 || o->messages[i].role == RP_ROLE_TOOL;
-        c->n_calls += o->messages[i].n_calls;
+    conversation v = {0};
+    conversation_make(&v, o, err);
+    const bool any = answer_form_may_call(&c->form) || v.n_calls > 0 || v.n_results > 0;
+    if (!err->code) {
+        rp_model_describe(model, &info);
+        c->form.convention = tool_convention_detect(info.chat_template, info.chat_template ? strlen(info.chat_template) : 0, info.chat_format);
+        c->n_calls = v.n_calls;
     }
-    if (!t || (any && !has_tools)) write_messages(c, o, info.chat_format, err);
-    if (t && !err->code && render(c, model, o, has_tools, false, err) == RP_ERR_INVALID && c->n_calls > 0 && !c->messages) {
-        rp_error again = {0};
-        if (!render(c, model, o, has_tools, true, &again)) *err = again; /* arguments as text, as some templates want them */
+    if (!err->code && (!t || (any && !rp_template_uses(t, "tools")))) write_messages(c, o, info.chat_format, err);
+    if (t) {
+        chat_input in = input_of(c, model, o, &v);
+        render_conversation(c, model, &in, &v, err);
     }
-    c->form.reasoning_open = opens_reasoning(c);
-    c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
+    if (!err->code) c->special_text = (answer_form_may_call(&c->form) || c->form.convention.reasoning) && rp_model_writes_control_marks(model);
+    conversation_free(&v);
 }
 
 /* ---- chats ---- */
@@ -365,7 +356,10 @@ int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *opt
     const int rc = base_sized_read(&o, sizeof(o), options, "rp_chat_options", err);
     rp_chat *c = rc ? NULL : base_calloc(1, sizeof(*c));
     if (rc) return rc;
-    if (c) c->values = json_array();
+    if (c) {
+        atomic_init(&c->refs, 1);
+        c->values = json_array();
+    }
     if (!c || !c->values) structured_fail_memory(&own);
     else {
         check_messages(&o, &own);
@@ -378,13 +372,21 @@ int rp_chat_new(rp_chat **out, const rp_model *model, const rp_chat_options *opt
         if (err) *err = own;
         return own.code;
     }
-    BASE_ASSERT(c->rendered || c->messages);
+    BASE_ASSERT(c && (c->rendered || c->messages));
     *out = c;
     return RP_OK;
 }
 
+/* ---- references ---- */
+
+rp_chat *chat_ref(const rp_chat *c) {
+    rp_chat *own = (rp_chat *)(uintptr_t)c; /* its count is all that changes */
+    atomic_fetch_add_explicit(&own->refs, 1, memory_order_relaxed);
+    return own;
+}
+
 void rp_chat_free(rp_chat *c) {
-    if (!c) return;
+    if (!c || atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) > 1) return;
     for (size_t i = 0; i < c->n_strings; i++) base_free(c->strings[i]);
     base_free((void *)c->strings);
     base_free(c->tools);
@@ -392,6 +394,7 @@ void rp_chat_free(rp_chat *c) {
     json_decref(c->values);
     tool_grammar_free(&c->grammar);
     rp_template_text_free(c->rendered);
+    base_free(c->turns);
     base_free(c);
 }
 
@@ -399,120 +402,20 @@ const char *rp_chat_grammar(const rp_chat *chat) { return chat ? chat->grammar.t
 const char *rp_chat_trigger(const rp_chat *chat) { return chat ? chat->grammar.trigger : NULL; }
 const char *rp_chat_warning(const rp_chat *chat, size_t i) { return chat ? json_string_value(json_array_get(chat->grammar.dropped, i)) : NULL; }
 
-/* The request with the chat's prompt and grammar. */
-static int make_request(const rp_chat *c, const rp_request *request, rp_request *q, rp_error *err) {
-    *q = rp_request_defaults();
-    const int rc = request ? base_sized_read(q, sizeof(*q), request, "rp_request", err) : RP_OK;
-    if (rc) return rc;
-    if (!c) return base_fail(err, RP_ERR_INVALID, "a chat is needed");
-    if (q->prompt || q->built || q->messages || q->tokens || q->text || q->rendered || q->grammar)
-        return base_fail(err, RP_ERR_INVALID, "the request has a prompt or a grammar: both are the chat's");
-    q->struct_size = (uint32_t)sizeof(*q);
-    q->rendered = c->rendered;
-    q->messages = c->rendered ? NULL : c->messages;
-    q->n_messages = c->rendered ? 0 : (int32_t)c->n_messages;
-    q->grammar = c->grammar.text;
-    q->grammar_trigger = c->grammar.trigger;
-    q->special_text = c->special_text;
-    return RP_OK;
-}
-
-int rp_chat_submit(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_job **out, rp_error *err) {
-    rp_request q;
-    if (out) *out = NULL;
-    const int rc = make_request(chat, request, &q, err);
-    return rc ? rc : rp_engine_submit(engine, &q, out, err);
-}
-
-int rp_chat_run(const rp_chat *chat, rp_engine *engine, const rp_request *request, rp_result **out, rp_error *err) {
-    rp_request q;
-    if (out) *out = NULL;
-    const int rc = make_request(chat, request, &q, err);
-    return rc ? rc : rp_engine_run(engine, &q, out, err);
-}
-
-/* ---- answers ---- */
-
-static char *taken(base_buffer *b, size_t *n) {
-    *n = b->len;
-    return b->data ? base_buffer_take(b) : base_strdup("");
-}
-
-static int fill_answer(const rp_chat *c, const tool_finder *f, rp_chat_answer *a) {
-    base_buffer text = BASE_BUFFER(TOOL_CALLS_BYTES), reasoning = BASE_BUFFER(TOOL_CALLS_BYTES);
-    int rc = tool_finder_text(f, false, &text);
-    if (!rc) rc = tool_finder_text(f, true, &reasoning);
-    if (!rc && (!(a->text = taken(&text, &a->n_text)) || !(a->reasoning = taken(&reasoning, &a->n_reasoning)))) rc = RP_ERR_MEMORY;
-    base_buffer_free(&text);
-    base_buffer_free(&reasoning);
-    if (!rc && !(a->calls = base_calloc((size_t)BASE_MAX(f->n_calls, 1), sizeof(*a->calls)))) rc = RP_ERR_MEMORY;
-    for (size_t i = 0; i < f->n_items && !rc; i++) {
-        const tool_item *item = &f->items[i];
-        char id[32];
-        if (!item->tool) continue;
-        rp_tool_call *call = &a->calls[a->n_calls++];
-        snprintf(id, sizeof(id), "call_%zu", c->n_calls + (size_t)item->number);
-        call->id = base_strdup(id);
-        call->name = base_strdup(item->tool->name);
-        call->arguments = base_strdup(item->text.data ? item->text.data : "");
-        call->is_whole = item->is_whole;
-        if (!call->id || !call->name || !call->arguments) rc = RP_ERR_MEMORY;
-    }
-    return rc;
-}
-
-int rp_chat_parse(const rp_chat *chat, const char *text, size_t n, rp_chat_answer **out, rp_error *err) {
-    if (!chat || !out || (!text && n > 0)) return base_fail(err, RP_ERR_INVALID, "rp_chat_parse: chat, text and out are needed");
-    *out = NULL;
-    tool_finder f;
-    rp_chat_answer *a = base_calloc(1, sizeof(*a));
-    if (!a) return base_fail_memory(err, sizeof(*a), "an answer");
-    a->struct_size = (uint32_t)sizeof(*a);
-    tool_finder_init(&f, &chat->form, TOOL_REASONING_ITEMS, NULL, NULL);
-    int rc = 0;
-    for (size_t at = 0; at < n && !rc; at += FED_BYTES) rc = tool_finder_feed(&f, text + at, BASE_MIN(n - at, FED_BYTES));
-    if (!rc) rc = tool_finder_finish(&f);
-    if (!rc) rc = fill_answer(chat, &f, a);
-    tool_finder_free(&f);
-    if (!rc) {
-        *out = a;
-        return RP_OK;
-    }
-    rp_chat_answer_free(a);
-    return base_fail(err, (rp_code)rc, rc == RP_ERR_MEMORY ? "out of memory for the parts of an answer" : "an answer has too many parts or bytes");
-}
-
-void rp_chat_answer_free(rp_chat_answer *a) {
-    if (!a) return;
-    for (size_t i = 0; i < a->n_calls; i++) {
-        base_free((void *)a->calls[i].id);
-        base_free((void *)a->calls[i].name);
-        base_free((void *)a->calls[i].arguments);
-    }
-    base_free(a->calls);
-    base_free(a->text);
-    base_free(a->reasoning);
-    base_free(a);
-}
-
 /* ---- grammars ---- */
 
 int rp_json_schema_grammar(const char *schema, size_t n, char **out, rp_error *err) {
     rp_error own = {0};
-    json_error_t at;
     if (!schema || !out) return base_fail(err, RP_ERR_INVALID, "rp_json_schema_grammar: schema and out are needed");
     *out = NULL;
-    json_t *value = base_json_read(schema, n, BASE_JSON_ANY | BASE_JSON_REPLACE_NUL);
-    if (!value) value = json_loadb(schema, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    if (!value) return base_fail(err, RP_ERR_INVALID, "the schema is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
+    json_t *value = read_schema(schema, n, "schema", &own);
     const answer_form form = {.wants_json = true, .schema = value, .place = "schema"};
-    tool_grammar g;
-    if (!tool_grammar_make(&form, &g, &own)) *out = g.text;
-    json_decref(value);
-    if (own.code) {
-        if (err) *err = own;
-        return own.code;
+    tool_grammar g = {0};
+    if (value && !tool_grammar_make(&form, &g, &own)) {
+        *out = g.text;
+        json_decref(g.dropped);
     }
-    json_decref(g.dropped);
-    return RP_OK;
+    json_decref(value);
+    if (own.code && err) *err = own;
+    return own.code;
 }

@@ -28,7 +28,7 @@ static const char *kind_name(const pml_node *n) {
     case PML_UNION: return "union";
     case PML_PARAM: return "param";
     case PML_SCAFFOLD: return "scaffold";
-    case PML_ROLE: return chat_role_name((chat_role)n->role);
+    case PML_ROLE: return rp_role_name((rp_role)n->role);
     default: return "text";
     }
 }

@@ -333,7 +333,7 @@ static void result_name_message(const pml_document *d, int32_t node, char *out, 
     while (node > 0 && d->nodes[node].kind != PML_ROLE) node = d->nodes[node].parent;
     if (node <= 0) return;
     for (int32_t i = 0; i <= node; i++) count += d->nodes[i].kind == PML_ROLE && d->nodes[i].role == d->nodes[node].role;
-    snprintf(out, bytes, "%s %d", chat_role_name((chat_role)d->nodes[node].role), count);
+    snprintf(out, bytes, "%s %d", rp_role_name((rp_role)d->nodes[node].role), count);
 }
 
 /* The same for a token of a conversation. */
@@ -343,7 +343,7 @@ static void name_turn(const pml_plan *p, size_t token, char *out, size_t bytes) 
     while (at < p->n_turns && p->turns[at].end <= token) at++;
     if (at == p->n_turns) return;
     for (size_t i = 0; i <= at; i++) count += p->turns[i].role == p->turns[at].role;
-    snprintf(out, bytes, "%s %d", chat_role_name((chat_role)p->turns[at].role), count);
+    snprintf(out, bytes, "%s %d", rp_role_name((rp_role)p->turns[at].role), count);
 }
 
 static int describe_mismatch(rp_job *c, rp_error *err) {

@@ -234,11 +234,6 @@ const chat_format *chat_format_find(const char *name) {
     return NULL;
 }
 
-const char *chat_role_name(chat_role role) {
-    static const char *const names[CHAT_ROLE_COUNT] = {"system", "user", "assistant", "tool"};
-    return names[role];
-}
-
 const char *chat_format_name(const chat_format *f) { return f->name; }
 
 /* ---- recognition ---- */

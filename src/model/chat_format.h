@@ -14,7 +14,6 @@
 
 typedef enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_TOOL, CHAT_ROLE_COUNT } chat_role;
 #define CHAT_ROLE_NONE (-1)
-const char *chat_role_name(chat_role role); /* as PML writes it: "system"; static */
 
 typedef struct chat_text {
     const char *before, *after; /* static; "" for nothing */

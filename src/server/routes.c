@@ -3,7 +3,10 @@
 #include "server/routes.h"
 
 #include "base/compiler.h"
-#include "server/handlers.h"
+#include "server/admin/admin_handlers.h"
+#include "server/dialects/dialect_handlers.h"
+#include "server/node/node_handlers.h"
+#include "server/prompt/schemas_http.h"
 
 #define OPENAI server_problem_openai
 #define LLAMACPP server_problem_llamacpp

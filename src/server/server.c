@@ -16,13 +16,22 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "server/cluster/cluster_node.h"
-#include "server/cluster/kv_events.h"
-#include "server/generation/generate.h"
+#include "server/admin/engine_metrics.h"
+#include "server/answers/generate.h"
+#include "server/answers/report_ring.h"
+#include "server/answers/response_registry.h"
+#include "server/dialects/content_registry.h"
 #include "server/http/request_memory.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/node/cluster_node.h"
+#include "server/node/cluster_port.h"
+#include "server/node/kv_events.h"
+#include "server/node/node_metrics.h"
+#include "server/prompt/document_split.h"
+#include "server/request_work.h"
 #include "server/route/route.h"
 #include "server/routes.h"
-#include "server/server_internal.h"
 #include "reprise_store.h"
 
 #define DEFAULT_PORT 8080
@@ -129,6 +138,26 @@ static int make_kv_events(rp_server *s, const rp_server_options *o, rp_error *er
     return kv_events_new(&s->kv_events, o->kv_events, name, o->kv_events_tenant, err);
 }
 
+static void tell_routers(rp_server *s) {
+    if (s->cluster) cluster_node_changed(s->cluster);
+}
+
+/* Of nodes, then of models. */
+static int append_metrics(base_buffer *b, rp_server *s) {
+    const int rc = node_metrics_append(b, s);
+    if (rc || server_get_state(s) == SERVER_STATE_LOADING) return rc;
+    return s->route ? route_metrics_append(b, s->route) : engine_metrics_append(b, s->models);
+}
+
+static const server_layers layers = {
+    .open = request_work_open,
+    .close = request_work_close,
+    .head = cluster_port_begin,
+    .body = cluster_port_end,
+    .changed = tell_routers,
+    .metrics = append_metrics,
+};
+
 static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) {
     int rc;
     watchdog_limits limits = {o->max_connections, o->max_connections_per_address};
@@ -141,6 +170,8 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
     randombytes_buf(&s->seed, sizeof(s->seed));
     if (o->router && (rc = route_new(&s->route, s, o->router, err))) return rc;
     s->routes = s->route ? route_all_routes() : server_all_routes();
+    s->layers = &layers;
+    s->node_tag = "";
     s->answers = s->route ? &route_operations : &generate_operations;
     s->created = (int64_t)time(NULL);
     snprintf(s->model_name, sizeof(s->model_name), "%s", o->model_name ? o->model_name : "");
@@ -154,7 +185,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
         (rc = response_registry_new(&s->responses, err)) || (rc = response_registry_new(&s->fingerprints, err)) ||
         (rc = report_ring_new(&s->reports, err)) ||
         (rc = watchdog_new(&s->watchdog, &limits, (uint64_t)o->keep_alive_ms * 1000, err)) ||
-        (rc = work_queue_new(&s->work, SERVER_WORKERS, server_run_work, err)) || (rc = listeners_open(&s->listeners, o, err)))
+        (rc = work_queue_new(&s->work, SERVER_WORKERS, request_work_run, err)) || (rc = listeners_open(&s->listeners, o, err)))
         return rc;
     if (s->listeners.beyond_loopback && !o->api_keys)
         return base_fail(err, RP_ERR_INVALID,
@@ -162,6 +193,7 @@ static int server_make(rp_server *s, const rp_server_options *o, rp_error *err) 
                          s->listeners.items[0].address);
     if ((rc = server_names_init(&s->names, o, &s->listeners, err))) return rc;
     if (o->cluster_listen && (rc = cluster_node_new(&s->cluster, s, o->cluster_secret, o->cluster_name, err))) return rc;
+    if (s->cluster) s->node_tag = cluster_node_tag_of(s->cluster);
     if (o->kv_events && (rc = make_kv_events(s, o, err))) return rc;
     return listeners_start(&s->listeners, s, &http_io_callbacks, o, err);
 }
@@ -282,7 +314,7 @@ static void close_down(rp_server *s) {
 static void leave(rp_server *s) {
     const uint64_t until = base_clock_us() + (uint64_t)s->options.shutdown_delay_ms * 1000;
     atomic_store(&s->leaves, true);
-    if (s->cluster) cluster_node_changed(s->cluster);
+    tell_routers(s);
     for (uint64_t now; (now = base_clock_us()) < until;) poll(NULL, 0, (int)((until - now) / 1000) + 1);
 }
 
@@ -292,7 +324,7 @@ void rp_server_run(rp_server *s) {
     leave(s);
     s->drain_until_us = base_clock_us() + (uint64_t)s->options.drain_timeout_ms * 1000;
     atomic_store(&s->state, SERVER_STATE_DRAINING);
-    if (s->cluster) cluster_node_changed(s->cluster);
+    tell_routers(s);
     wait_idle(s, &s->n_active, s->options.drain_timeout_ms);
     watchdog_abandon_all(s->watchdog);
     model_pool_stop(s->models);

@@ -81,11 +81,12 @@ void json_grammar_whole_step(json_grammar_whole *w, bool up) {
     if (strcmp(w->digits, "0") == 0) w->negative = false;
 }
 
-bool json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *out, bool *exact) {
+int json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *out, bool *exact) {
     base_json_decimal d;
     *out = (json_grammar_whole){.digits = "0"};
     *exact = false;
-    if (base_json_decimal_read(number, &d)) return false;
+    const int rc = base_json_decimal_read(number, &d);
+    if (rc) return rc;
     out->negative = d.negative;
     const bool fits = d.point < JSON_GRAMMAR_BOUND_DIGITS;
     if (fits && d.point > 0) {
@@ -95,11 +96,11 @@ bool json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *
     }
     *exact = d.point >= (int64_t)d.n;
     base_json_decimal_free(&d);
-    if (!fits) return false;
+    if (!fits) return RP_ERR_LIMIT;
     const bool away = !*exact && out->negative != up; /* cut off towards 0 */
     if (strcmp(out->digits, "0") == 0 && !away) out->negative = false;
     if (away) step_away(out->digits);
-    return true;
+    return RP_OK;
 }
 
 /* ---- expressions ---- */
@@ -201,8 +202,10 @@ static bool bound_of(json_grammar *g, const json_t *schema, bool upper, bool who
         json_grammar_wrong(g, name, "a number");
         return false;
     }
-    if (!json_grammar_whole_read(value, !upper, out, &exact)) {
-        if (out->negative == upper)
+    const int rc = json_grammar_whole_read(value, !upper, out, &exact);
+    if (rc) {
+        if (rc != RP_ERR_LIMIT) structured_fail_memory(g->error);
+        else if (out->negative == upper)
             json_grammar_unsupported(g, used, "bounds have at most " JSON_GRAMMAR_TEXT(JSON_GRAMMAR_BOUND_DIGITS) " digits", NULL);
         return false;
     }

@@ -21,9 +21,9 @@ typedef struct json_grammar_whole {
 } json_grammar_whole;
 
 json_grammar_whole json_grammar_whole_of(int64_t value);
-/* The whole number next to a number of JSON, at or below it, or, `up`, at or above it. *exact: it is that number. false: it has more than
- * JSON_GRAMMAR_BOUND_DIGITS digits, or there is no memory; out->negative is set. */
-bool json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *out, bool *exact);
+/* The whole number next to a number of JSON, at or below it, or, `up`, at or above it. *exact: it is that number. Returns 0,
+ * RP_ERR_LIMIT (more than JSON_GRAMMAR_BOUND_DIGITS digits; out->negative is set) or RP_ERR_MEMORY. */
+int json_grammar_whole_read(const json_t *number, bool up, json_grammar_whole *out, bool *exact);
 int json_grammar_whole_compare(const json_grammar_whole *a, const json_grammar_whole *b);
 /* The next one, up or down. */
 void json_grammar_whole_step(json_grammar_whole *w, bool up);

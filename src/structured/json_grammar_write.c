@@ -113,7 +113,9 @@ void json_grammar_end_rule(json_grammar *g, int rule, base_buffer *e) {
 
 size_t json_grammar_go_to(json_grammar *g, const char *name) {
     size_t before = g->place.len;
-    if (!json_grammar_failed(g) && base_buffer_printf(&g->place, ".%.128s", name)) json_grammar_too_large(g, "it is nested too deep");
+    const int rc = json_grammar_failed(g) ? 0 : base_buffer_printf(&g->place, ".%.128s", name);
+    if (rc == RP_ERR_LIMIT) json_grammar_too_large(g, "it is nested too deep");
+    else if (rc) structured_fail_memory(g->error);
     return before;
 }
 
@@ -136,7 +138,7 @@ void json_grammar_drop(json_grammar *g, const char *name, const char *why) {
     json_t *line = rc ? NULL : base_json_string(text.data, text.len);
     bool known = false;
     for (size_t i = 0; i < json_array_size(g->dropped); i++) known |= json_equal(json_array_get(g->dropped, i), line);
-    if (line && !known) json_array_append(g->dropped, line);
+    if (!line || (!known && json_array_append(g->dropped, line))) structured_fail_memory(g->error);
     json_decref(line);
     base_buffer_free(&text);
 }

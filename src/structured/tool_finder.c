@@ -43,6 +43,10 @@ static void add_mark(tool_finder *f, const char *text, int kind, bool at_start) 
     f->marks[f->n_marks++] = (tool_mark){text, (uint8_t)strlen(text), (uint8_t)kind, at_start};
 }
 
+bool tool_finder_is_needed(const answer_form *answer) {
+    return answer_form_may_call(answer) || answer->convention.reasoning || tool_convention_family(&answer->convention)->dropped[0];
+}
+
 void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event, void *user) {
     const tool_family *family = tool_convention_family(&answer->convention);
     const reasoning_marks *marks = answer->convention.reasoning;

@@ -97,6 +97,8 @@ typedef struct tool_finder {
     void *user;
 } tool_finder;
 
+/* May a chat's answer in this form have other parts than text? Otherwise it is what the model writes, and needs no finder. */
+bool tool_finder_is_needed(const answer_form *answer);
 /* on_event may be NULL. */
 void tool_finder_init(tool_finder *f, const answer_form *answer, tool_reasoning reasoning, tool_on_event on_event, void *user);
 void tool_finder_free(tool_finder *f);

@@ -411,7 +411,7 @@ static const list *filtered_items(frame *f, const template_node *node, const lis
 
 static void run_loop(frame *f, const template_node *node, value iterable, int depth) {
     state *s = f->s;
-    const list *items = value_iterate(s, iterable);
+    const list *items = value_items(s, iterable);
     if (items && node->c) items = filtered_items(f, node, items);
     if (!items || s->failed) return;
     loop *l = state_alloc(s, sizeof(*l));

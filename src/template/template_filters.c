@@ -363,7 +363,7 @@ static value filter_round(state *s, value v, const arguments *args) {
 static value first_or_last(state *s, value v, bool last) {
     bool one_way = (v.type == VALUE_LIST && v.as.l->kind == LIST_GENERATOR) || value_is_number(v) || v.type == VALUE_NONE;
     if (last && one_way) state_fail(s, "TypeError", "'%s' object is not reversible", value_type_name(v));
-    const list *items = value_iterate(s, v);
+    const list *items = value_items(s, v);
     if (!items || items->n == 0)
         return s->failed ? v : value_hinted(s, last ? "No last item, sequence was empty." : "No first item, sequence was empty.", NULL);
     return items->items[last ? items->n - 1 : 0];

@@ -405,8 +405,10 @@ bool value_equal(state *s, value a, value b);
 /* -1, 0, 1; for `<`, named in the error. */
 int value_compare(state *s, value a, value b, const char *operator_text);
 bool value_contains(state *s, value container, value item);
-/* The items to iterate over; NULL: failed. */
+/* The items to iterate over, each a step, which this counts; NULL: failed. */
 const list *value_iterate(state *s, value v);
+/* The same for callers that do not visit all of them, or count what they do with each. */
+const list *value_items(state *s, value v);
 const string *value_to_string(state *s, value v); /* str() */
 void value_write(state *s, builder *b, value v, bool repr);
 void state_fail_key(state *s, const string *key);  /* KeyError: the key's repr() */

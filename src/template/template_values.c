@@ -332,7 +332,7 @@ bool value_contains(state *s, value container, value item) {
     case VALUE_LIST: break;
     default: state_fail(s, "TypeError", "argument of type '%s' is not iterable", value_type_name(container)); return false;
     }
-    const list *l = value_iterate(s, container);
+    const list *l = value_items(s, container);
     for (size_t i = 0; l && i < l->n && !s->failed; i++)
         if (value_equal(s, l->items[i], item)) return true;
     return false;
@@ -353,7 +353,7 @@ static const list *string_characters(state *s, const string *text) {
     return all.as.l;
 }
 
-const list *value_iterate(state *s, value v) {
+const list *value_items(state *s, value v) {
     static const list nothing = {.kind = LIST_LIST};
     if (s->failed) return NULL;
     switch (v.type) {
@@ -372,6 +372,11 @@ const list *value_iterate(state *s, value v) {
     }
     default: state_fail(s, "TypeError", "'%s' object is not iterable", value_type_name(v)); return NULL;
     }
+}
+
+const list *value_iterate(state *s, value v) {
+    const list *l = value_items(s, v);
+    return l && state_step(s, l->n) ? l : NULL;
 }
 
 /* ---- Text ---- */

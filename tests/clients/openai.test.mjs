@@ -245,7 +245,7 @@ test("cancelled answers leave nothing behind", async () => {
 });
 
 test("a full server is tried again", async () => {
-    const full = await Server.start("--sequences", "1", "--queue", "1");
+    const full = await Server.start("--mock", "--mock-step", "20", "--sequences", "1", "--queue", "1"); // 20 ms a token: the first answer does not end
     const clientWith = (options) => new OpenAI({baseURL: full.url + "/v1", apiKey: KEY, maxRetries: 0, ...options});
     const ask = (fields, options) => clientWith(options).chat.completions.create(fields);
     const first = await ask({...endless, stream: true});

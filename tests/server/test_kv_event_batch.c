@@ -14,8 +14,8 @@
 
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "server/cluster/kv_blocks.h"
-#include "server/cluster/kv_event_batch.h"
+#include "server/node/kv_blocks.h"
+#include "server/node/kv_event_batch.h"
 #include "support/must.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "server/prompt/schema_registry.h"
+#include "server/models/schema_registry.h"
 
 static schema_registry *registry_new(void) {
     schema_registry *s;

@@ -15,9 +15,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/generation/model_convention.h"
+#include "server/models/model_convention.h"
 #include "structured/tool_finder.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 #include "support/tiny_model.h"
 
 #define D(name) "<\uFF5C" name "\uFF5C>"

@@ -18,7 +18,7 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "structured/tool_finder.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 

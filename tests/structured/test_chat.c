@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_chat.c: reprise_chat.h with the bundled model: calls and answers in a form that the grammar enforces, parts of answers, errors. */
+/* test_chat.c: reprise_chat.h with the bundled model: calls and answers in a form that the grammar enforces, parts of answers, also as they
+ * arrive, returned answers, errors, failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <jansson.h>
 
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "reprise_chat.h"
 #include "support/tiny_model.h"
 
@@ -164,6 +166,7 @@ static void errors(void **state) {
     const rp_tool unsupported = {.name = "f", .parameters = "{\"type\": \"object\", \"dependentSchemas\": {}}", .strict = true};
     const rp_tool no_json = {.name = "f", .parameters = "{"}, bad_name = {.name = "a b"}, twice[] = {{.name = "f"}, {.name = "f"}};
     const rp_chat_message call = {.role = RP_ROLE_USER, .calls = &(rp_tool_call){.name = "f", .arguments = "{}"}, .n_calls = 1};
+    const rp_chat_message no_calls = {.role = RP_ROLE_ASSISTANT, .n_calls = 2};
     const struct {
         rp_chat_options o;
         rp_code code;
@@ -171,6 +174,8 @@ static void errors(void **state) {
     } cases[] = {
         {{.messages = NULL}, RP_ERR_INVALID, "1 to"},
         {{.messages = &call, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: calls"},
+        {{.messages = &no_calls, .n_messages = 1}, RP_ERR_INVALID, "messages[0]: n_calls is 2"},
+        {{.messages = &user, .n_messages = 1, .n_tools = 1}, RP_ERR_INVALID, "n_tools is 1"},
         {{.messages = &user, .n_messages = 1, .tools = &bad_schema, .n_tools = 1}, RP_ERR_INVALID, "tools[0].parameters.properties.a.minimum"},
         {{.messages = &user, .n_messages = 1, .tools = &unsupported, .n_tools = 1}, RP_ERR_UNSUPPORTED, "tools[0].parameters.dependentSchemas"},
         {{.messages = &user, .n_messages = 1, .tools = &no_json, .n_tools = 1}, RP_ERR_INVALID, "'tools[0].parameters' is not valid JSON: line 1"},
@@ -246,6 +251,36 @@ static void templates_write_the_conversation(void **state) {
     rp_model_close(w.model);
 }
 
+/* A template that knows neither system messages nor two messages of the user in turn, nor arguments that are no text. */
+static void templates_that_refuse_get_another_form(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% for m in messages %}{% if m.role != ['user', 'assistant', 'tool'][loop.index0 % 3] %}"
+        "{{ raise_exception('roles must take turns') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}"
+        "{% if m.name %}{{ m.name }}{% endif %}{% endfor %}{{ tools | length }}";
+    const rp_tool_call call = {.name = "now", .arguments = "{}"};
+    const rp_chat_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = "Be brief."},
+                                        {.role = RP_ROLE_USER, .text = "Hello."},
+                                        {.role = RP_ROLE_ASSISTANT, .calls = &call, .n_calls = 1},
+                                        {.role = RP_ROLE_TOOL, .text = "noon"}};
+    tiny_model_shape shape = tiny_model_defaults();
+    shape.chat_template = source;
+    rp_model *model = tiny_model_open(&shape, NULL);
+    rp_chat_options o = options_of(messages, 4);
+    o.tools = tools;
+    o.n_tools = 2;
+    rp_chat *chat;
+    rp_error err;
+    if (rp_chat_new(&chat, model, &o, &err)) fail_msg("%s", err.message);
+    rp_chat_free(chat);
+    o.messages = &messages[2]; /* no form of it begins with the user */
+    o.n_messages = 2;
+    assert_int_equal(rp_chat_new(&chat, model, &o, &err), RP_ERR_INVALID);
+    assert_non_null(strstr(err.message, "roles must take turns"));
+    rp_model_close(model);
+}
+
 static void schemas_as_grammars(void **state) {
     (void)state;
     rp_error err;
@@ -259,6 +294,263 @@ static void schemas_as_grammars(void **state) {
     assert_string_equal(err.where, "schema.dependentSchemas");
 }
 
+/* ---- answers as they arrive ---- */
+
+/* Events as text: "T(Well.)C(call_0 now)A({})E(1 {})"; consecutive pieces of one kind are joined. */
+typedef struct event_log {
+    char text[4096];
+    size_t n;
+    rp_chat_event last;
+    int left; /* events until it says stop; -1: never */
+} event_log;
+
+static void put(event_log *l, const char *bytes, size_t n) {
+    assert_true(l->n + n < sizeof(l->text));
+    memcpy(l->text + l->n, bytes, n);
+    l->n += n;
+}
+
+static bool on_event(void *user, rp_chat_event event, const rp_tool_call *call, const char *bytes, size_t n) {
+    event_log *l = user;
+    char head[512];
+    assert_true((call == NULL) == (event == RP_CHAT_TEXT || event == RP_CHAT_REASONING));
+    const bool joins = l->n > 0 && event == l->last && call == NULL ? true : event == RP_CHAT_ARGUMENTS && l->last == RP_CHAT_ARGUMENTS;
+    if (joins) l->n--;
+    snprintf(head, sizeof(head), "%c(", "TRCAE"[event]);
+    if (event == RP_CHAT_CALL) snprintf(head, sizeof(head), "C(%s %s", call->id, call->name);
+    if (event == RP_CHAT_CALL_END) snprintf(head, sizeof(head), "E(%d %s", call->is_whole, call->arguments);
+    if (!joins) put(l, head, strlen(head));
+    put(l, bytes, n);
+    put(l, ")", 1);
+    l->last = event;
+    return l->left < 0 || l->left-- > 0;
+}
+
+/* The same events however the answer is cut, and the same parts as of the complete answer; the chat may go before its readers. */
+static void answers_are_read_as_they_arrive(void **state) {
+    const world *w = *state;
+    static const char text[] = "Well \xE2\x82\xAC.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n"
+                               "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call> And <tool_call> is text."
+                               "<tool_call>{\"name\": \"now\", \"arguments\": {\"a";
+    static const char events[] = "T(Well \xE2\x82\xAC.)C(call_0 now)A({})E(1 {})C(call_1 weather)A({\"city\": \"Rome\"})E(1 {\"city\": \"Rome\"})"
+                                 "T( And <tool_call> is text.)C(call_2 now)A({\"a)E(0 {\"a)";
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    rp_chat_options o = options_of(&message, 1);
+    o.tools = tools;
+    o.n_tools = 2;
+    for (size_t piece = 1; piece <= sizeof(text); piece += piece < 40 ? 1 : 37) {
+        rp_chat *chat = chat_of(w, &o);
+        event_log log = {.left = -1};
+        rp_chat_reader *reader;
+        rp_chat_answer *answer, *whole;
+        rp_error err;
+        assert_int_equal(rp_chat_parse(chat, text, strlen(text), &whole, &err), RP_OK);
+        assert_int_equal(rp_chat_reader_new(&reader, chat, on_event, &log, &err), RP_OK);
+        rp_chat_free(chat);
+        for (size_t at = 0; at < strlen(text); at += piece)
+            assert_int_equal(rp_chat_reader_feed(reader, text + at, BASE_MIN(piece, strlen(text) - at), &err), RP_OK);
+        assert_int_equal(rp_chat_reader_end(reader, &answer, &err), RP_OK);
+        if (strcmp(log.text, events) != 0) fail_msg("pieces of %zu: %s", piece, log.text);
+        assert_string_equal(answer->text, whole->text);
+        assert_int_equal(answer->n_calls, whole->n_calls);
+        assert_int_equal(rp_chat_reader_feed(reader, "a", 1, &err), RP_ERR_INVALID);
+        assert_int_equal(rp_chat_reader_end(reader, NULL, &err), RP_ERR_INVALID);
+        rp_chat_reader_free(reader);
+        rp_chat_answer_free(answer);
+        rp_chat_answer_free(whole);
+    }
+}
+
+static void a_reader_is_stopped(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "Hello"};
+    rp_chat_options o = options_of(&message, 1);
+    rp_chat *chat = chat_of(w, &o);
+    rp_chat_reader *reader;
+    rp_error err;
+    event_log log = {.left = 1};
+    assert_int_equal(rp_chat_reader_new(&reader, chat, on_event, &log, &err), RP_OK);
+    assert_int_equal(rp_chat_reader_feed(reader, "one", 3, &err), RP_OK);
+    assert_int_equal(rp_chat_reader_feed(reader, "two", 3, &err), RP_ERR_CANCELLED);
+    assert_int_equal(rp_chat_reader_feed(reader, "three", 5, &err), RP_ERR_INVALID);
+    assert_string_equal(log.text, "T(onetwo)");
+    rp_chat_reader_free(reader);
+    assert_int_equal(rp_chat_reader_new(&reader, chat, NULL, NULL, &err), RP_OK);
+    assert_int_equal(rp_chat_reader_feed(reader, NULL, 1, &err), RP_ERR_INVALID);
+    assert_int_equal(rp_chat_reader_end(reader, NULL, &err), RP_OK);
+    rp_chat_reader_free(reader);
+    rp_chat_reader_free(NULL);
+    rp_chat_free(chat);
+}
+
+/* ---- jobs ---- */
+
+typedef struct calls_seen {
+    size_t n_bytes;
+    int n_tokens, n_done;
+} calls_seen;
+
+static bool count_text(void *user, const char *text, size_t n) {
+    (void)text;
+    ((calls_seen *)user)->n_bytes += n;
+    return true;
+}
+
+static bool count_token(void *user, const rp_token *token) {
+    (void)token;
+    ((calls_seen *)user)->n_tokens++;
+    return true;
+}
+
+static void count_done(void *user) { ((calls_seen *)user)->n_done++; }
+
+/* Callbacks are the caller's; a stop string within a call is no end; the chat may go as soon as its job is submitted. */
+static void jobs_of_chats(void **state) {
+    const world *w = *state;
+    const rp_chat_message message = {.role = RP_ROLE_USER, .text = "What is the weather in Miami?"};
+    static const char *const stops[] = {"city"};
+    rp_chat_options o = options_of(&message, 1);
+    o.tools = tools;
+    o.n_tools = 1;
+    o.tool_choice = RP_TOOL_CHOICE_REQUIRED;
+    rp_chat *chat = chat_of(w, &o), *same = chat_of(w, &o);
+    calls_seen seen = {0};
+    rp_request request = rp_request_defaults();
+    rp_chat_answer *answer;
+    rp_result *result;
+    rp_job *job;
+    rp_error err;
+    request.stops = stops;
+    request.n_stops = 1;
+    request.on_text = count_text;
+    request.on_token = count_token;
+    request.on_done = count_done;
+    request.user = &seen;
+    assert_int_equal(rp_chat_submit(chat, w->engine, &request, &job, &err), RP_OK);
+    rp_chat_free(chat);
+    assert_int_equal(rp_job_result(job, &result, &err), RP_OK);
+    rp_job_free(job);
+    assert_int_equal(rp_chat_parse(same, result->text, strlen(result->text), &answer, &err), RP_OK);
+    assert_true(answer->n_calls >= 1 && answer->calls[0].is_whole);
+    assert_true(seen.n_done == 1 && seen.n_tokens == result->n_tokens && seen.n_bytes == strlen(result->text));
+    rp_chat_answer_free(answer);
+    rp_result_free(result);
+    request.stops = (const char *const[]){""};
+    assert_true(rp_chat_submit(same, w->engine, &request, &job, &err) != RP_OK);
+    assert_true(rp_chat_run(same, w->engine, &request, &result, &err) != RP_OK);
+    assert_int_equal(seen.n_done, 1);
+    rp_chat_free(same);
+}
+
+static bool means_its_bytes(void *user, const char *opening, const char *text, size_t n, uint8_t meaning[RP_MEANING_BYTES]) {
+    (void)user, (void)opening, (void)text, (void)n, (void)meaning;
+    return false;
+}
+
+/* A returned call with its arguments in another order is the sampled tokens again. */
+static void returned_answers_are_known(void **state) {
+    const world *w = *state;
+    static const rp_tool trip = {.name = "trip",
+                                 .parameters = "{\"type\": \"object\", \"properties\": {\"city\": {\"enum\": [\"Miami\"]}, "
+                                               "\"days\": {\"enum\": [3]}}, \"required\": [\"city\", \"days\"]}",
+                                 .strict = true};
+    const rp_tool_call returned = {.name = "trip", .arguments = "{ \"days\":3, \"city\":\"Miami\" }"};
+    const rp_chat_message messages[] = {{.role = RP_ROLE_USER, .text = "Plan a trip to Miami."},
+                                        {.role = RP_ROLE_ASSISTANT, .calls = &returned, .n_calls = 1},
+                                        {.role = RP_ROLE_TOOL, .text = "done"}};
+    rp_chat_options o = options_of(messages, 1);
+    o.tools = &trip;
+    o.n_tools = 1;
+    o.tool_choice = RP_TOOL_CHOICE_REQUIRED;
+    o.one_call = true;
+    rp_chat *chat = chat_of(w, &o);
+    rp_result *first, *by_bytes, *by_meaning;
+    rp_request request = rp_request_defaults();
+    rp_error err;
+    assert_int_equal(rp_chat_run(chat, w->engine, NULL, &first, &err), RP_OK);
+    rp_chat_free(chat);
+    o.n_messages = 3;
+    chat = chat_of(w, &o);
+    request.max_tokens = 1;
+    request.adds_nothing = true;
+    request.on_meaning = means_its_bytes;
+    assert_int_equal(rp_chat_run(chat, w->engine, &request, &by_bytes, &err), RP_OK);
+    request.on_meaning = NULL;
+    assert_int_equal(rp_chat_run(chat, w->engine, &request, &by_meaning, &err), RP_OK);
+    if (by_meaning->cached_tokens < first->prompt_tokens + first->n_tokens - 1)
+        fail_msg("%d tokens are cached of a prompt of %d and an answer of %d", (int)by_meaning->cached_tokens, (int)first->prompt_tokens,
+                 (int)first->n_tokens);
+    assert_true(by_bytes->cached_tokens < by_meaning->cached_tokens);
+    rp_result_free(first);
+    rp_result_free(by_bytes);
+    rp_result_free(by_meaning);
+    rp_chat_free(chat);
+}
+
+/* ---- failures ---- */
+
+/* A chat, an answer that is read, and its parts. */
+static int make_and_read(const rp_model *model, const rp_chat_options *o, rp_error *err) {
+    static const char text[] = "Well.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+    rp_chat *chat = NULL;
+    rp_chat_reader *reader = NULL;
+    rp_chat_answer *answer = NULL;
+    event_log log = {.left = -1};
+    int rc = rp_chat_new(&chat, model, o, err);
+    if (!rc) rc = rp_chat_reader_new(&reader, chat, on_event, &log, err);
+    if (!rc) rc = rp_chat_reader_feed(reader, text, strlen(text), err);
+    if (!rc) rc = rp_chat_reader_end(reader, &answer, err);
+    if (!rc) assert_true(answer->n_calls == 1 && strcmp(answer->text, "Well.") == 0);
+    assert_true(rc == RP_OK || answer == NULL);
+    rp_chat_answer_free(answer);
+    rp_chat_reader_free(reader);
+    rp_chat_free(chat);
+    return rc;
+}
+
+static void fail_allocations(const rp_model *model, const rp_chat_options *o) {
+    rp_error err;
+    base_alloc_count();
+    if (make_and_read(model, o, &err)) fail_msg("%s", err.message);
+    const uint64_t n = base_alloc_count();
+    assert_true(n > 50);
+    for (uint64_t i = 1; i <= n; i++)
+        for (int sticky = 0; sticky < 2; sticky++) {
+            err = (rp_error){0};
+            base_alloc_fail_at(i, sticky);
+            const int rc = make_and_read(model, o, &err);
+            base_alloc_fail_at(0, 0);
+            if (rc && (rc != RP_ERR_MEMORY || err.code != RP_ERR_MEMORY)) fail_msg("allocation %d, %d: %s", (int)i, sticky, err.message);
+            assert_true(rc == RP_OK || err.message[0] != '\0');
+            assert_true(rc != RP_OK || !sticky);
+        }
+}
+
+/* Each allocation fails in turn: where the library writes tools as text, and where a template does. */
+static void every_allocation_fails_cleanly(void **state) {
+    const world *w = *state;
+    static const char source[] = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+                                 "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
+    const rp_tool_call call = {.name = "weather", .arguments = "{\"city\": \"Rome\"}"};
+    const rp_chat_message messages[] = {{.role = RP_ROLE_SYSTEM, .text = "Be brief."},
+                                        {.role = RP_ROLE_USER, .text = "Rome?"},
+                                        {.role = RP_ROLE_ASSISTANT, .reasoning = "Hm.", .calls = &call, .n_calls = 1},
+                                        {.role = RP_ROLE_TOOL, .text = "sunny"}};
+    tiny_model_shape shape = tiny_model_defaults();
+    rp_chat_options o = options_of(messages, 4);
+    shape.chat_template = source;
+    rp_model *model = tiny_model_open(&shape, NULL);
+    o.tools = tools;
+    o.n_tools = 2;
+    fail_allocations(w->model, &o);
+    fail_allocations(model, &o);
+    o.n_messages = 2;
+    o.tool_choice = RP_TOOL_CHOICE_AUTO;
+    o.json_schema = "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\", \"minimum\": 3}}, \"required\": [\"a\"]}";
+    fail_allocations(model, &o);
+    rp_model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(a_tool_is_called),
@@ -267,7 +559,14 @@ int main(void) {
         cmocka_unit_test(warnings_name_what_is_not_enforced),
         cmocka_unit_test(errors),
         cmocka_unit_test(templates_write_the_conversation),
+        cmocka_unit_test(templates_that_refuse_get_another_form),
         cmocka_unit_test(schemas_as_grammars),
+        cmocka_unit_test(answers_are_read_as_they_arrive),
+        cmocka_unit_test(a_reader_is_stopped),
+        cmocka_unit_test(jobs_of_chats),
+        cmocka_unit_test(returned_answers_are_known),
+        cmocka_unit_test(every_allocation_fails_cleanly),
     };
+    json_set_alloc_funcs(base_alloc, base_free); /* JSON's allocations fail, too */
     return cmocka_run_group_tests(all, set_up, tear_down);
 }

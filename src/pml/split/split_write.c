@@ -23,8 +23,6 @@
 #define NAME_BYTES 40 /* including a number */
 #define PARAM_REACH 48 /* bytes before a parameter in which the word is looked for that it is named after */
 
-static const char *const role_names[] = {"system", "user", "assistant", "tool"};
-
 /* A place of a module, in the row of all of them. */
 typedef struct stand {
     uint32_t atom, module, place;
@@ -293,9 +291,9 @@ static int writing_put_modules(writing *w) {
 static int put_lead_message(writing *w, uint32_t i, bool open) {
     const split_message *m = &w->c->messages[w->c->prompts[0].first + i];
     uint32_t end = open ? m->first + w->p->lead.n_atoms : m->end;
-    int rc = m->role != SPLIT_PLAIN ? put_tag(w, "<", role_names[m->role], ">") : RP_OK;
+    int rc = m->role != SPLIT_PLAIN ? put_tag(w, "<", rp_role_name((rp_role)m->role), ">") : RP_OK;
     if (rc || (rc = put_atoms(w, m->first, end, false)) || (open && (rc = writing_put_modules(w)))) return rc;
-    return m->role != SPLIT_PLAIN ? put_tag(w, "</", role_names[m->role], "\n>") : RP_OK;
+    return m->role != SPLIT_PLAIN ? put_tag(w, "</", rp_role_name((rp_role)m->role), "\n>") : RP_OK;
 }
 
 static int writing_write_schema(writing *w) {
@@ -343,9 +341,9 @@ static int put_content(writing *w, uint32_t first, uint32_t end, pml_split_figur
 static int writing_put_message(writing *w, const split_message *m, bool led, pml_split_figures *figures) {
     bool in_role = m->role != SPLIT_PLAIN && !led;
     uint32_t first = m->first + (led ? w->p->lead.n_atoms : 0);
-    int rc = in_role ? put_tag(w, "<", role_names[m->role], ">") : RP_OK;
+    int rc = in_role ? put_tag(w, "<", rp_role_name((rp_role)m->role), ">") : RP_OK;
     if (rc || (rc = put_content(w, first, m->end, figures))) return rc;
-    return in_role ? put_tag(w, "</", role_names[m->role], "\n>") : RP_OK;
+    return in_role ? put_tag(w, "</", rp_role_name((rp_role)m->role), "\n>") : RP_OK;
 }
 
 static int write_prompt(writing *w, uint32_t prompt) {

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "base/json_write.h"
+#include "server/admin/admin_handlers.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 #define LABEL_BYTES 600 /* a name of up to 256 bytes, each of them escaped, and its tenant */
 

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/admin/admin_handlers.h"
+#include "base/json_write.h"
+#include "server/core/fields.h"
+#include "server/http/server_internal.h"
 #include "reprise_store.h"
+#include "server/models/model_pool.h"
 
 #define DEFAULT_LISTED 100
 #define MOST_LISTED 1000

@@ -3,7 +3,7 @@
 #ifndef SERVER_ENGINE_METRICS_H
 #define SERVER_ENGINE_METRICS_H
 
-#include "server/model_pool.h"
+#include "server/models/model_pool.h"
 
 /* Appends the families of all models, and those of the engines of loaded ones: with the label `model` if the server has several models. Any
  * thread. Errors of base_buffer_printf. */

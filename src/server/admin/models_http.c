@@ -3,9 +3,10 @@
  * both) and of Gemini (/v1beta/models). Owns nothing. Runs on workers. */
 #include <string.h>
 
-#include "server/handlers.h"
-#include "server/http/json_time.h"
-#include "server/server_internal.h"
+#include "server/admin/admin_handlers.h"
+#include "server/core/json_time.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 static json_t *model_info_meta(const rp_model_info *info) {
     return json_pack("{s:s, s:I, s:i, s:i, s:s, s:s, s:i, s:b, s:s, s:i}", "architecture", info->architecture, "n_params",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openapi.c: the description of all routes, openapi.json, which is part of the program. Owns nothing. I/O threads. */
 #include "base/embedded.h"
-#include "server/handlers.h"
+#include "server/admin/admin_handlers.h"
 
 #define DOCUMENT_BYTES ((size_t)1 << 20)
 

@@ -7,11 +7,10 @@
 
 #include "server/admin/engine_metrics.h"
 #include "reprise_tools.h"
-#include "server/cluster/cluster_node.h"
-#include "server/cluster/kv_events.h"
-#include "server/handlers.h"
-#include "server/route/route.h"
-#include "server/server_internal.h"
+#include "server/admin/admin_handlers.h"
+#include "server/answers/report_ring.h"
+#include "server/core/metrics.h"
+#include "server/http/server_internal.h"
 
 #define METRICS_BYTES ((size_t)4 << 20) /* mostly the auditor's tables, or nodes of a router, when full */
 #define DEFAULT_LISTED 20 /* reports */
@@ -53,19 +52,6 @@ void handle_health(server_request *x) {
 }
 
 /* ---- Prometheus ---- */
-
-typedef struct metric {
-    const char *name, *type, *help;
-    uint64_t value;
-} metric;
-
-static int append_metrics(base_buffer *b, const metric *list, size_t n) {
-    int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = base_buffer_printf(b, "# HELP reprise_%s %s\n# TYPE reprise_%s %s\nreprise_%s %" PRIu64 "\n", list[i].name, list[i].help,
-                                list[i].name, list[i].type, list[i].name, list[i].value);
-    return rc;
-}
 
 static int append_responses(base_buffer *b, server_counts *c) {
     int rc = base_buffer_append_str(b, "# HELP reprise_responses_total HTTP replies, by class of status.\n# TYPE reprise_responses_total counter\n");
@@ -111,7 +97,7 @@ static int append_server(base_buffer *b, rp_server *s) {
     pthread_mutex_lock(&s->lock);
     uint64_t active = (uint64_t)s->n_active, suspended = (uint64_t)s->n_suspended;
     pthread_mutex_unlock(&s->lock);
-    const metric list[] = {
+    const server_metric list[] = {
         {"connections_open", "gauge", "Open connections.", atomic_load(&c->connections_open)},
         {"connections_total", "counter", "Connections accepted since the start.", atomic_load(&c->connections)},
         {"log_dropped_total", "counter", "Log lines dropped because standard error was not read fast enough.", rp_log_dropped()},
@@ -138,32 +124,10 @@ static int append_server(base_buffer *b, rp_server *s) {
          atomic_load(&c->inexact_tokens)},
         {"answer_tokens_total", "counter", "Generated tokens.", atomic_load(&c->answer_tokens)},
     };
-    int rc = append_metrics(b, list, BASE_ARRAY_LEN(list));
+    int rc = metrics_append(b, list, BASE_ARRAY_LEN(list));
     if (!rc) rc = append_responses(b, c);
     if (!rc) rc = append_times(b, c);
     return rc ? rc : append_tiers(b, c);
-}
-
-static int append_cluster(base_buffer *b, rp_server *s) {
-    if (!s->cluster) return 0;
-    const metric list[] = {
-        {"cluster_streams", "gauge", "Span streams that routers read.", (uint64_t)cluster_node_streams(s->cluster)},
-        {"cluster_names", "gauge", "Names of KV that the node reports as held.", cluster_node_names(s->cluster)},
-        {"cluster_draining", "gauge", "1 if the node accepts no new requests, else 0.", server_is_draining(s)},
-    };
-    return append_metrics(b, list, BASE_ARRAY_LEN(list));
-}
-
-static int append_kv_events(base_buffer *b, rp_server *s) {
-    if (!s->kv_events) return 0;
-    const kv_events_counts c = kv_events_count(s->kv_events);
-    const metric list[] = {
-        {"kv_events_blocks", "gauge", "Blocks of text that KV events say are held.", c.blocks},
-        {"kv_events_left_out_total", "counter", "Blocks that KV events leave out: too many, or no memory.", c.left_out},
-        {"kv_events_messages_total", "counter", "Messages with KV events.", c.messages},
-        {"kv_events_restarts_total", "counter", "Times that everything was published, for new subscribers.", c.restarts},
-    };
-    return append_metrics(b, list, BASE_ARRAY_LEN(list));
 }
 
 /* Metrics of the program that runs the server. */
@@ -176,9 +140,7 @@ static int append_program(base_buffer *b, rp_server *s) {
 
 void handle_metrics(server_request *x) {
     base_buffer text = BASE_BUFFER(METRICS_BYTES);
-    int failed = append_server(&text, x->server) || append_cluster(&text, x->server) || append_kv_events(&text, x->server) || append_program(&text, x->server);
-    if (!failed && server_get_state(x->server) != SERVER_STATE_LOADING)
-        failed = x->server->route ? route_metrics_append(&text, x->server->route) : engine_metrics_append(&text, x->server->models);
+    int failed = append_server(&text, x->server) || append_program(&text, x->server) || x->server->layers->metrics(&text, x->server);
     if (failed) base_buffer_clear(&text);
     server_request_reply_text(x, failed ? 500 : 200, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

@@ -7,8 +7,8 @@
 #include <sodium.h>
 
 #include "base/embedded.h"
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/admin/admin_handlers.h"
+#include "server/http/server_internal.h"
 
 #define MAX_PAGE_BYTES ((size_t)1 << 20) /* of one file */
 #define TAG_HASH_BYTES 8

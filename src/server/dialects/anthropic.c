@@ -3,16 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/answers/report.h"
+#include "server/answers/request_fingerprint.h"
 #include "server/dialects/anthropic.h"
-#include "server/prompt/conversation_prompt.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
-#include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
-#include "server/generation/tools.h"
-#include "server/prompt/request_fingerprint.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/conversation_prompt.h"
+#include "server/prompt/known_fields.h"
+#include "server/prompt/tools.h"
 
 /* ---- fields ---- */
 
@@ -200,7 +201,7 @@ int anthropic_parse(generation *gen, server_problem *p) {
 
 /* Computed tokens up to the last mark. With "reuse": "off" none is cached. */
 static int64_t count_created(const server_request *x, server_usage u, server_mark mark) {
-    if (x->gen.reuse == RP_REUSE_OFF || x->gen.adds_nothing) return 0;
+    if (x->gen->reuse == RP_REUSE_OFF || x->gen->adds_nothing) return 0;
     return BASE_MAX(BASE_MIN((int64_t)conversation_prompt_count_marked(x, mark), u.prompt) - u.cached, 0);
 }
 
@@ -217,7 +218,7 @@ static json_t *anthropic_usage(const server_request *x) { return usage_of(x, rep
 /* Before there is a result: the first text has come, so the prompt is composed. */
 static json_t *usage_now(const server_request *x) {
     rp_job_status status = {.struct_size = sizeof(status)};
-    rp_job_get_status(x->choices[0].call, &status);
+    rp_job_get_status(x->answers->choices[0].call, &status);
     return usage_of(x, (server_usage){.prompt = status.prompt_tokens, .cached = status.cached_tokens});
 }
 
@@ -239,8 +240,8 @@ static json_t *anthropic_diagnostics(const server_request *x, int64_t n_prompt) 
                                         [FINGERPRINT_TOOLS] = "tools_changed",      [FINGERPRINT_MESSAGES] = "messages_changed",
                                         [FINGERPRINT_EFFORT] = "unavailable",       [FINGERPRINT_OTHERS] = "unavailable",
                                         [FINGERPRINT_UNKNOWN] = "previous_message_not_found"};
-    if (!x->gen.compared_id) return json_null();
-    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen.compared_id, n_prompt);
+    if (!x->gen->compared_id) return json_null();
+    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, n_prompt);
     const char *name = names[found.difference];
     if (!name) return json_null(); /* the same */
     json_t *reason = json_pack("{s:s}", "type", name);
@@ -265,7 +266,7 @@ static void keep_fingerprint(const server_request *x) {
 }
 
 static json_t *anthropic_whole(server_request *x) {
-    const server_choice *c = &x->choices[0];
+    const server_choice *c = &x->answers->choices[0];
     json_t *all = anthropic_message(x, anthropic_content(x, c), server_choice_reason(c), c->result->stop, anthropic_usage(x), report_usage(x).prompt);
     if (all) json_object_set_new(all, "reprise", report_reprise(x));
     keep_fingerprint(x);
@@ -274,10 +275,10 @@ static json_t *anthropic_whole(server_request *x) {
 
 static int anthropic_open_stream(server_request *x) {
     rp_job_status status = {.struct_size = sizeof(status)};
-    rp_job_get_status(x->choices[0].call, &status);
+    rp_job_get_status(x->answers->choices[0].call, &status);
     json_t *message = anthropic_message(x, json_array(), NULL, NULL, usage_now(x), status.prompt_tokens);
     int rc = server_request_frame(x, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message", message));
-    if (!rc && !generate_is_parsed(&x->choices[0])) rc = anthropic_begin_text(x, &x->choices[0]); /* else it may begin with another block */
+    if (!rc && !generate_is_parsed(&x->answers->choices[0])) rc = anthropic_begin_text(x, &x->answers->choices[0]); /* else it may begin with another block */
     return rc ? rc : server_request_frame(x, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
@@ -319,10 +320,10 @@ void handle_anthropic_messages(server_request *x) { generate_handle(x, &form); }
 
 void handle_anthropic_count(server_request *x) {
     json_t *root = server_request_json(x);
-    if (root) generation_parse(&x->gen, root, anthropic_parse_count, &x->problem);
+    if (root) generation_parse(x->gen, root, anthropic_parse_count, &x->problem);
     json_decref(root);
     size_t n = 0;
-    tools_check(&x->gen, &x->problem);
+    tools_check(x->gen, &x->problem);
     generate_check_fields(x);
     if (x->problem.kind || conversation_prompt_count(x, &n)) server_request_reply_problem(x);
     else server_request_reply_json(x, 200, report_unknown(x, json_pack("{s:I}", "input_tokens", (json_int_t)n)));

@@ -3,7 +3,7 @@
 #ifndef SERVER_ANTHROPIC_H
 #define SERVER_ANTHROPIC_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 /* Adds the messages of a content: texts, tool calls and results, each as its own message; reasoning belongs to its message. name: of the content, in
  * problems. */

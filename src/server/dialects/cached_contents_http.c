@@ -17,12 +17,14 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/memory.h"
+#include "server/answers/report.h"
+#include "server/dialects/content_registry.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
-#include "server/admin/report.h"
-#include "server/cluster/cluster_port.h"
-#include "server/route/route.h"
-#include "server/server_internal.h"
+#include "server/dialects/gemini.h"
+#include "server/http/request_relay.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 #define PREFIX "cachedContents/"
 #define DEFAULT_TTL_S 3600
@@ -139,7 +141,7 @@ int gemini_parse_content(generation *gen, server_problem *p) {
 static char *kept_text(const server_request *x) {
     json_t *kept = json_object();
     for (size_t i = 0; i < BASE_ARRAY_LEN(kept_fields); i++) {
-        json_t *value = json_object_get(x->gen.root, kept_fields[i]);
+        json_t *value = json_object_get(x->gen->root, kept_fields[i]);
         if (value) json_object_set(kept, kept_fields[i], value);
     }
     char *text = base_json_text(kept, JSON_COMPACT);
@@ -148,12 +150,12 @@ static char *kept_text(const server_request *x) {
 }
 
 static json_t *created(server_request *x) {
-    server_fields f = {x->gen.root, &x->problem, ""};
+    server_fields f = {x->gen->root, &x->problem, ""};
     int64_t now = now_ms();
     const char *display = "";
     registry_content c = {.created = now, .updated = now, .expires = read_expiry(&f, now, DEFAULT_TTL_S * 1000), .n_tokens = report_usage(x).prompt};
     server_field_text(&f, "displayName", &display);
-    cluster_port_stored_id(x, c.id);
+    relay_stored_id(x, c.id);
     snprintf(c.display_name, sizeof(c.display_name), "%s", display);
     snprintf(c.model, sizeof(c.model), "%s", x->model->name);
     char *text = kept_text(x);
@@ -166,7 +168,7 @@ static const server_form form = {.parse = gemini_parse_content, .whole = created
 
 /* What can be wrong is found before anything is computed. */
 static void check_creation(server_request *x) {
-    server_fields f = {x->gen.root, &x->problem, ""};
+    server_fields f = {x->gen->root, &x->problem, ""};
     const char *display = "";
     size_t characters = 0;
     server_field_text(&f, "displayName", &display);
@@ -183,7 +185,7 @@ static void check_creation(server_request *x) {
 void handle_contents_create(server_request *x) {
     json_t *root = cached_contents_http_body_of(x);
     if (!root) return;
-    if (!generation_parse(&x->gen, root, gemini_parse_content, &x->problem)) check_creation(x);
+    if (!generation_parse(x->gen, root, gemini_parse_content, &x->problem)) check_creation(x);
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, &form);
@@ -268,8 +270,8 @@ int gemini_add_content(server_request *x, json_t *root) {
     registry_content c;
     server_field_text(&f, "cachedContent", &name);
     if (x->problem.kind || !name) return (int)x->problem.kind;
-    if (x->server->route) { /* the node that has it prepends it, from the body */
-        route_pin(x, name, "cachedContent");
+    if (x->server->answers->pin) { /* the node that has it prepends it, from the body */
+        x->server->answers->pin(x, name, "cachedContent");
         json_object_del(root, "cachedContent");
         return (int)x->problem.kind;
     }

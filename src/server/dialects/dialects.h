@@ -3,7 +3,7 @@
 #ifndef SERVER_DIALECTS_H
 #define SERVER_DIALECTS_H
 
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 
 int llamacpp_parse_completion(generation *gen, server_problem *p);
 int llamacpp_parse_infill(generation *gen, server_problem *p);

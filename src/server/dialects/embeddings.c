@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "server/admin/report.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/openai.h"
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 /* {"reprise": ...} in the reply, which it takes over; NULL: out of memory. */
 static json_t *with_report(const server_request *x, json_t *reply) {
@@ -44,8 +45,8 @@ int openai_parse_embeddings(generation *gen, server_problem *p) {
 
 static json_t *openai_embeddings_whole(server_request *x) {
     json_t *data = json_array();
-    for (int32_t i = 0; i < x->n_choices && data; i++) {
-        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding", embedding_values(x, &x->choices[i]));
+    for (int32_t i = 0; i < x->answers->n_choices && data; i++) {
+        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding", embedding_values(x, &x->answers->choices[i]));
         if (json_array_append_new(data, one)) return json_decref(data), NULL;
     }
     return with_report(x, json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", server_request_model(x), "usage",
@@ -78,8 +79,8 @@ int llamacpp_parse_embedding(generation *gen, server_problem *p) {
 /* An embedding is a list of vectors there, one a token without pooling. */
 static json_t *llamacpp_embedding_whole(server_request *x) {
     json_t *all = json_array();
-    for (int32_t i = 0; i < x->n_choices && all; i++) {
-        json_t *one = json_pack("{s:i, s:[o]}", "index", (int)i, "embedding", embedding_values(x, &x->choices[i]));
+    for (int32_t i = 0; i < x->answers->n_choices && all; i++) {
+        json_t *one = json_pack("{s:i, s:[o]}", "index", (int)i, "embedding", embedding_values(x, &x->answers->choices[i]));
         if (json_array_append_new(all, one)) return json_decref(all), NULL;
     }
     return all;
@@ -151,13 +152,13 @@ int gemini_parse_embed_batch(generation *gen, server_problem *p) {
 }
 
 static json_t *gemini_embed_whole(server_request *x) {
-    return with_report(x, json_pack("{s:{s:o}}", "embedding", "values", embedding_values(x, &x->choices[0])));
+    return with_report(x, json_pack("{s:{s:o}}", "embedding", "values", embedding_values(x, &x->answers->choices[0])));
 }
 
 static json_t *gemini_embed_batch_whole(server_request *x) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < x->n_choices && list; i++)
-        if (json_array_append_new(list, json_pack("{s:o}", "values", embedding_values(x, &x->choices[i])))) return json_decref(list), NULL;
+    for (int32_t i = 0; i < x->answers->n_choices && list; i++)
+        if (json_array_append_new(list, json_pack("{s:o}", "values", embedding_values(x, &x->answers->choices[i])))) return json_decref(list), NULL;
     return with_report(x, json_pack("{s:o}", "embeddings", list));
 }
 
@@ -183,9 +184,9 @@ int rerank_parse(generation *gen, server_problem *p) {
 }
 
 static json_t *rerank_result(const server_request *x, const embedding_score *score) {
-    const json_t *document = json_array_get(x->gen.embedding.documents, (size_t)score->index);
+    const json_t *document = json_array_get(x->gen->embedding.documents, (size_t)score->index);
     json_t *one = json_pack("{s:i, s:f}", "index", (int)score->index, "relevance_score", score->score);
-    if (!one || !x->gen.embedding.returns_documents) return one;
+    if (!one || !x->gen->embedding.returns_documents) return one;
     json_t *shown = json_is_object(document) ? json_incref((json_t *)(uintptr_t)document) : json_pack("{s:O}", "text", document);
     if (json_object_set_new(one, "document", shown)) return json_decref(one), NULL;
     return one;
@@ -195,7 +196,7 @@ static json_t *rerank_results(const server_request *x) {
     int32_t n = 0;
     embedding_score *order = embedding_order(x, &n);
     json_t *list = order ? json_array() : NULL;
-    for (int32_t i = 0; i < BASE_MIN(n, x->gen.embedding.top_n) && list; i++)
+    for (int32_t i = 0; i < BASE_MIN(n, x->gen->embedding.top_n) && list; i++)
         if (json_array_append_new(list, rerank_result(x, &order[i]))) {
             json_decref(list);
             list = NULL;

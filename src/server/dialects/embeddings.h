@@ -3,7 +3,7 @@
 #ifndef SERVER_EMBEDDINGS_H
 #define SERVER_EMBEDDINGS_H
 
-#include "server/generation/embedding_request.h"
+#include "server/answers/embedding_request.h"
 
 int openai_parse_embeddings(generation *gen, server_problem *p);
 int llamacpp_parse_embedding(generation *gen, server_problem *p);

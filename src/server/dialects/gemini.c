@@ -4,16 +4,17 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/prompt/conversation_prompt.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/embeddings.h"
 #include "server/dialects/gemini.h"
-#include "server/handlers.h"
-#include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
-#include "server/generation/tools.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/conversation_prompt.h"
+#include "server/prompt/known_fields.h"
+#include "server/prompt/tools.h"
 
 /* ---- fields ---- */
 
@@ -170,10 +171,10 @@ static void add_logprob(gemini_logprobs *l, const server_request *x, int32_t tok
 static json_t *with_logprobs(const server_choice *c, json_t *candidate, const server_piece *piece) {
     const server_request *x = c->x;
     const rp_result *r = c->result;
-    if (x->gen.n_logprobs < 0 || !candidate) return candidate;
+    if (x->gen->n_logprobs < 0 || !candidate) return candidate;
     gemini_logprobs l = {json_array(), json_array(), 0};
     for (int32_t i = 0; !piece && i < r->n_tokens; i++)
-        add_logprob(&l, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
+        add_logprob(&l, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen->n_logprobs));
     for (const server_token *t = piece ? piece->tokens : NULL; piece && t != piece->tokens_end; t = server_token_next(t))
         add_logprob(&l, x, t->id, t->logprob, server_token_top(t), t->n_top);
     const size_t n = json_array_size(l.chosen);
@@ -200,8 +201,8 @@ static json_t *gemini_response(const server_request *x, json_t *candidates) {
 
 static json_t *gemini_whole(server_request *x) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < x->n_choices && list; i++) {
-        const server_choice *c = &x->choices[i];
+    for (int32_t i = 0; i < x->answers->n_choices && list; i++) {
+        const server_choice *c = &x->answers->choices[i];
         json_array_append_new(list, with_logprobs(c, server_choice_candidate(c, gemini_parts(c), finish_of(c)), NULL));
     }
     json_t *all = gemini_response(x, list);
@@ -262,9 +263,9 @@ static void check_stream(server_request *x) {
 
 static void gemini_embed(server_request *x, const server_form *embed) {
     json_t *root = server_request_json(x);
-    if (root) generation_parse(&x->gen, root, embed->parse, &x->problem);
+    if (root) generation_parse(x->gen, root, embed->parse, &x->problem);
     json_decref(root);
-    x->gen.model = x->name;
+    x->gen->model = x->name;
     if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, embed);
 }
@@ -286,11 +287,11 @@ void handle_gemini(server_request *x) {
                     "give generateContent, streamGenerateContent, countTokens, embedContent or batchEmbedContents after the model name");
     if (streams) check_stream(x);
     json_t *root = x->problem.kind ? NULL : server_request_json(x);
-    if (root && !gemini_add_content(x, root)) generation_parse(&x->gen, root, gemini_parse, &x->problem);
+    if (root && !gemini_add_content(x, root)) generation_parse(x->gen, root, gemini_parse, &x->problem);
     json_decref(root);
-    x->gen.model = x->name;
-    x->gen.stream = streams;
-    if (counts) tools_check(&x->gen, &x->problem);
+    x->gen->model = x->name;
+    x->gen->stream = streams;
+    if (counts) tools_check(x->gen, &x->problem);
     if (x->problem.kind) server_request_reply_problem(x);
     else if (counts) gemini_count_tokens(x);
     else generate_begin(x, &form);

@@ -3,7 +3,7 @@
 #ifndef SERVER_GEMINI_H
 #define SERVER_GEMINI_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 /* Adds the messages of a content's parts: its text, tool calls and their responses, each as its own message. */
 void gemini_add_parts(generation *gen, rp_role role, const json_t *parts, const char *name, server_problem *p);
@@ -22,5 +22,8 @@ const char *gemini_object_text(generation *gen, const json_t *value, const char 
 json_t *gemini_parts(const server_choice *c);
 /* A call, as a part. */
 json_t *gemini_part_of(const server_choice *c, const tool_item *item);
+
+/* Prepends the contents that the request's cachedContent names to its own. Returns a server_problem_kind. */
+int gemini_add_content(server_request *x, json_t *root);
 
 #endif

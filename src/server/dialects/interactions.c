@@ -4,11 +4,11 @@
 
 #include <string.h>
 
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
 
 static json_t *interactions_whole(server_request *x) {
-    json_t *all = interactions_object(x, interactions_status(&x->choices[0]), true);
+    json_t *all = interactions_object(x, interactions_status(&x->answers->choices[0]), true);
     if (all) interactions_keep(x, all);
     return all;
 }

@@ -7,8 +7,8 @@
 #ifndef SERVER_INTERACTIONS_H
 #define SERVER_INTERACTIONS_H
 
+#include "server/answers/generate.h"
 #include "server/dialects/kept_answers.h"
-#include "server/generation/generate.h"
 
 extern const kept_kind interactions_kind;
 

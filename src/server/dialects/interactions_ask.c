@@ -9,7 +9,7 @@
 #include "server/dialects/interactions.h"
 #include "server/dialects/item_history.h"
 #include "server/dialects/openai.h"
-#include "server/generation/known_fields.h"
+#include "server/prompt/known_fields.h"
 
 static const char *const text_types[] = {"text", NULL};
 

@@ -3,10 +3,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/admin/report.h"
+#include "server/answers/report.h"
+#include "server/core/json_time.h"
 #include "server/dialects/interactions.h"
 #include "server/dialects/responses.h"
-#include "server/http/json_time.h"
+#include "server/models/model_pool.h"
 
 const kept_kind interactions_kind = {"v1_", "interaction", "previous_interaction_id", "steps", interactions_steps};
 
@@ -62,7 +63,7 @@ static int add_given(const server_request *x, json_t *object) {
                                         "response_mime_type", "labels", "service_tier"};
     int rc = 0;
     for (size_t i = 0; i < BASE_ARRAY_LEN(names) && !rc; i++) {
-        json_t *value = json_object_get(x->gen.root, names[i]);
+        json_t *value = json_object_get(x->gen->root, names[i]);
         if (value && !json_is_null(value)) rc = json_object_set(object, names[i], value);
     }
     return rc;
@@ -77,7 +78,7 @@ json_t *interactions_object(const server_request *x, const char *status, bool wi
     int rc = all ? 0 : -1;
     if (!rc && is_over) rc = json_object_set_new(all, "created", server_json_time(created));
     if (!rc && is_over) rc = json_object_set_new(all, "updated", server_json_time(x->relay ? created : (int64_t)time(NULL)));
-    if (!rc && with_steps) rc = json_object_set_new(all, "steps", interactions_output(&x->choices[0]));
+    if (!rc && with_steps) rc = json_object_set_new(all, "steps", interactions_output(&x->answers->choices[0]));
     if (!rc && with_steps) rc = add_given(x, all);
     if (!rc && has_usage) rc = json_object_set_new(all, "usage", interactions_usage(x));
     if (!rc && has_usage) rc = json_object_set_new(all, "reprise", report_reprise(x));

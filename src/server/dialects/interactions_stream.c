@@ -98,7 +98,7 @@ static int complete(server_request *x, json_t *object) {
 
 /* The steps were sent: the last event leaves them out. */
 int interactions_end(server_request *x) {
-    json_t *object = interactions_object(x, interactions_status(&x->choices[0]), true);
+    json_t *object = interactions_object(x, interactions_status(&x->answers->choices[0]), true);
     if (object) interactions_keep(x, object);
     if (object) json_object_del(object, "steps");
     return complete(x, object);

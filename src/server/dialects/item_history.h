@@ -4,7 +4,7 @@
 #ifndef SERVER_ITEM_HISTORY_H
 #define SERVER_ITEM_HISTORY_H
 
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 
 #define ITEM_HISTORY_MAX_REASONING 16 /* items before one of the assistant's */
 

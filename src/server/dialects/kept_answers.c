@@ -9,21 +9,21 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/route/route.h"
-#include "server/server_internal.h"
+#include "server/answers/response_registry.h"
+#include "server/http/server_internal.h"
 
 void kept_answers_id(const server_request *x, const kept_kind *k, char id[KEPT_ANSWERS_ID_BYTES]) {
-    char stored[CLUSTER_PORT_ID_BYTES];
-    cluster_port_stored_id(x, stored);
+    char stored[RELAY_ID_BYTES];
+    relay_stored_id(x, stored);
     snprintf(id, KEPT_ANSWERS_ID_BYTES, "%s%s", k->prefix, stored);
 }
 
 void kept_answers_put(const server_request *x, const kept_kind *k, const json_t *object) {
     const char *id = json_string_value(json_object_get(object, "id"));
-    if (json_is_false(json_object_get(x->gen.root, "store")) || !id) return;
-    json_t *items = k->items(json_object_get(x->gen.root, "input"));
+    if (json_is_false(json_object_get(x->gen->root, "store")) || !id) return;
+    json_t *items = k->items(json_object_get(x->gen->root, "input"));
     if (items) json_array_extend(items, json_object_get(object, k->output));
-    json_t *kept = json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen.n_earlier);
+    json_t *kept = json_pack("{s:O, s:o, s:I}", "answer", object, "items", items, "first", (json_int_t)x->gen->n_earlier);
     char *text = kept ? base_json_text(kept, JSON_COMPACT) : NULL;
     json_t *read = text ? base_json_read(text, strlen(text), 0) : NULL; /* it is one level deeper than the request */
     if (read) response_registry_put(x->server->responses, id, x->key->tenant, text, strlen(text));
@@ -48,8 +48,8 @@ static json_t *kept_answers_find(server_request *x, const kept_kind *k, const ch
 static size_t kept_answers_advance(server_request *x, const kept_kind *k, json_t *root) {
     const json_t *previous = json_object_get(root, k->previous);
     if (!json_is_string(previous)) return 0;
-    if (x->server->route) { /* the node that has it prepends it */
-        route_pin(x, json_string_value(previous), k->previous);
+    if (x->server->answers->pin) { /* the node that has it prepends it */
+        x->server->answers->pin(x, json_string_value(previous), k->previous);
         return 0;
     }
     json_t *kept = kept_answers_find(x, k, json_string_value(previous), k->previous), *added = k->items(json_object_get(root, "input"));
@@ -93,8 +93,8 @@ int kept_answers_remove(server_request *x, const kept_kind *k) {
 void kept_answers_begin(server_request *x, const kept_kind *k, const server_form *form) {
     json_t *root = server_request_json(x);
     const size_t n_earlier = root ? kept_answers_advance(x, k, root) : 0;
-    if (root && !x->problem.kind) generation_parse(&x->gen, root, form->parse, &x->problem);
-    x->gen.n_earlier = n_earlier;
+    if (root && !x->problem.kind) generation_parse(x->gen, root, form->parse, &x->problem);
+    x->gen->n_earlier = n_earlier;
     json_decref(root);
     if (x->problem.kind) server_request_reply_problem(x);
     else generate_begin(x, form);

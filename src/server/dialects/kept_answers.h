@@ -6,11 +6,11 @@
 #ifndef SERVER_KEPT_ANSWERS_H
 #define SERVER_KEPT_ANSWERS_H
 
-#include "server/cluster/cluster_port.h"
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
+#include "server/http/request_relay.h"
 #include "server/http/server_request.h"
 
-#define KEPT_ANSWERS_ID_BYTES (CLUSTER_PORT_ID_BYTES + 8)
+#define KEPT_ANSWERS_ID_BYTES (RELAY_ID_BYTES + 8)
 
 typedef struct kept_kind {
     const char *prefix;              /* of its ids, as routers know them (route/route_http.c) */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llamacpp.c: /completion and /infill of llama.cpp's server: its fields, defaults, frames and timings. */
-#include "server/handlers.h"
+#include "server/dialects/dialect_handlers.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "server/answers/report.h"
 #include "server/dialects/dialects.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/generation/known_fields.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/known_fields.h"
 
 /* ---- fields ---- */
 
@@ -127,10 +128,10 @@ static json_t *llamacpp_probability(const server_request *x, int32_t token, floa
 
 static json_t *llamacpp_probabilities(const server_request *x, const rp_result *r) {
     json_t *list = json_array();
-    for (int32_t i = 0; i < r->n_tokens && list && x->gen.n_logprobs > 0; i++) {
+    for (int32_t i = 0; i < r->n_tokens && list && x->gen->n_logprobs > 0; i++) {
         json_t *one = llamacpp_probability(x, r->tokens[i], r->logprobs[i]), *top = json_array();
         const rp_token_logprob *likeliest = r->top_logprobs + (size_t)i * (size_t)r->n_top;
-        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->gen.n_logprobs); k++)
+        for (int32_t k = 0; k < BASE_MIN(r->n_top, x->gen->n_logprobs); k++)
             json_array_append_new(top, llamacpp_probability(x, likeliest[k].token, likeliest[k].logprob));
         json_object_set_new(one, "top_logprobs", top);
         json_array_append_new(list, one);
@@ -147,7 +148,7 @@ static json_t *llamacpp_end_of(const server_request *x, const server_choice *c, 
                             "id_slot", 0, "stop", 1, "model", server_request_model(x), "tokens_predicted", (int)r->n_tokens,
                             "tokens_evaluated", (int)r->prompt_tokens, "tokens_cached", (int)(r->prompt_tokens + r->n_tokens), "truncated",
                             0, "stop_type", type, "stopping_word", word, "timings", result_timings(r), "reprise", report_reprise(x));
-    if (all && x->gen.n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
+    if (all && x->gen->n_logprobs > 0) json_object_set_new(all, "completion_probabilities", llamacpp_probabilities(x, r));
     return all;
 }
 
@@ -160,16 +161,16 @@ static json_t *llamacpp_tokens(const rp_result *r) {
 
 static json_t *whole_of(const server_request *x, const server_choice *c) {
     json_t *all = llamacpp_end_of(x, c, base_json_string(c->result->text, strlen(c->result->text)));
-    if (all && json_object_set_new(all, "tokens", x->gen.returns_tokens ? llamacpp_tokens(c->result) : json_array())) return json_decref(all), NULL;
+    if (all && json_object_set_new(all, "tokens", x->gen->returns_tokens ? llamacpp_tokens(c->result) : json_array())) return json_decref(all), NULL;
     return all;
 }
 
 /* Several prompts have a list of answers. */
 static json_t *llamacpp_whole(server_request *x) {
-    if (x->n_choices == 1) return whole_of(x, &x->choices[0]);
+    if (x->answers->n_choices == 1) return whole_of(x, &x->answers->choices[0]);
     json_t *list = json_array();
-    for (int32_t i = 0; i < x->n_choices && list; i++)
-        if (json_array_append_new(list, whole_of(x, &x->choices[i]))) return json_decref(list), NULL;
+    for (int32_t i = 0; i < x->answers->n_choices && list; i++)
+        if (json_array_append_new(list, whole_of(x, &x->answers->choices[i]))) return json_decref(list), NULL;
     return list;
 }
 

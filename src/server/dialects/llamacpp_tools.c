@@ -4,14 +4,15 @@
 
 #include "base/json_number.h"
 #include "base/memory.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
 #include "server/dialects/openai.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 #include "server/prompt/conversation_prompt.h"
 #include "server/prompt/prompt_tokens.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 
 #define MAX_DETOKENIZE ((size_t)1 << 20)
 #define MAX_SLOTS 4096 /* listed */
@@ -134,8 +135,8 @@ static json_t *llamacpp_tools_render(server_request *x) {
     size_t n = 0;
     rp_error err;
     json_t *prompt = NULL;
-    if (x->gen.rendered) prompt = base_json_string(x->gen.rendered->bytes, x->gen.rendered->n);
-    else if (rp_tokenize_messages(x->model->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, &n, &err))
+    if (x->gen->rendered) prompt = base_json_string(x->gen->rendered->bytes, x->gen->rendered->n);
+    else if (rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages, x->gen->continues_last, &tokens, &n, &err))
         server_fail_library(&x->problem, &err);
     else if (prompt_tokens_text(x->model->model, tokens, n, &text)) server_fail_memory(&x->problem);
     else prompt = base_json_string(text.data, text.len);
@@ -153,8 +154,8 @@ int llamacpp_parse_messages(generation *gen, server_problem *p) {
 void handle_llamacpp_template(server_request *x) {
     json_t *root = llamacpp_tools_body_of(x), *object = NULL;
     if (!root) return;
-    if (!generation_parse(&x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
-        !tools_check(&x->gen, &x->problem) && !conversation_prompt_build(x))
+    if (!generation_parse(x->gen, root, llamacpp_parse_messages, &x->problem) && !generate_check_fields(x) &&
+        !tools_check(x->gen, &x->problem) && !conversation_prompt_build(x))
         object = llamacpp_tools_render(x);
     llamacpp_tools_reply(x, root, object);
 }
@@ -200,13 +201,13 @@ static void add_slots(server_request *x, void *user) {
     static const char *const states[] = {"waiting", "prefill", "decode", "done"};
     slot_list *slots = user;
     pthread_mutex_lock(&x->lock);
-    for (int32_t i = 0; x->model == slots->model && i < x->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
+    for (int32_t i = 0; x->model == slots->model && i < x->answers->n_choices && json_array_size(slots->list) < MAX_SLOTS; i++) {
         rp_job_status status = {.state = RP_JOB_DONE};
-        if (x->choices[i].call) rp_job_get_status(x->choices[i].call, &status);
+        if (x->answers->choices[i].call) rp_job_get_status(x->answers->choices[i].call, &status);
         if (status.state == RP_JOB_DONE) continue;
         json_array_append_new(slots->list,
                               json_pack("{s:i, s:I, s:i, s:b, s:s, s:i, s:i, s:i, s:i, s:i}", "id", (int)json_array_size(slots->list), "id_task",
-                                        (json_int_t)rp_job_number(x->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
+                                        (json_int_t)rp_job_number(x->answers->choices[i].call), "n_ctx", slots->n_ctx, "is_processing", 1, "state",
                                         states[status.state], "queue_position", (int)status.queue_position, "prompt_tokens",
                                         (int)status.prompt_tokens, "cached_tokens", (int)status.cached_tokens, "computed_tokens", (int)status.computed_tokens, "n_decoded",
                                         (int)status.answer_tokens));

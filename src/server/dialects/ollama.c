@@ -7,11 +7,12 @@
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/admin/report.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/openai.h"
-#include "server/generation/known_fields.h"
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/known_fields.h"
 
 /* ---- fields ---- */
 
@@ -155,29 +156,24 @@ static void parse_calls(generation *gen, const server_fields *f) {
 }
 
 static void parse_message(generation *gen, const json_t *message, size_t i, server_problem *p) {
-    static const struct {
-        const char *name;
-        rp_role role;
-    } roles[] = {{"system", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL}};
-    const char *role = "", *content = "", *id = NULL, *thinking = "";
+    const char *name = "", *content = "", *id = NULL, *thinking = "";
     char prefix[48];
-    size_t k = 0;
+    rp_role role;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     server_fields f = {message, p, prefix};
     if (!json_is_object(message)) server_fail(p, SERVER_INVALID, "messages", "'messages[%zu]' is not an object", i);
-    server_field_text(&f, "role", &role);
+    server_field_text(&f, "role", &name);
     server_field_text(&f, "content", &content);
     server_field_text(&f, "tool_call_id", &id);
     server_field_text(&f, "thinking", &thinking);
     refuse_images(&f);
-    while (k < BASE_ARRAY_LEN(roles) && strcmp(roles[k].name, role) != 0) k++;
-    if (k == BASE_ARRAY_LEN(roles))
-        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, role);
+    if (!rp_role_parse(name, &role))
+        server_fail(p, SERVER_INVALID, "messages", "'%srole' is '%.40s': give system, user, assistant or tool", prefix, name);
     if (p->kind) return;
-    generation_text_message(gen, roles[k].role, content, p);
-    if (roles[k].role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
-    if (roles[k].role == RP_ROLE_ASSISTANT) parse_calls(gen, &f);
-    if (roles[k].role == RP_ROLE_TOOL) generation_add_result(gen, id && id[0] ? id : NULL, false, "messages", p);
+    generation_text_message(gen, role, content, p);
+    if (role == RP_ROLE_ASSISTANT) generation_add_reasoning(gen, thinking, p);
+    if (role == RP_ROLE_ASSISTANT) parse_calls(gen, &f);
+    if (role == RP_ROLE_TOOL) generation_add_result(gen, id && id[0] ? id : NULL, false, "messages", p);
 }
 
 static const server_known_fields inside[] = {
@@ -217,7 +213,7 @@ static json_t *object_of(const server_request *x, ollama_answer a, bool done) {
     char now[OLLAMA_TIME_BYTES];
     ollama_write_time(x, now);
     bool chat = is_chat(x);
-    const char *name = x->gen.model ? x->gen.model : server_request_model(x); /* as Ollama does: the client's words */
+    const char *name = x->gen->model ? x->gen->model : server_request_model(x); /* as Ollama does: the client's words */
     json_t *answer = chat ? message_of(a) : a.content;
     return json_pack("{s:s, s:s, s:o, s:o*, s:b, s:o*}", "model", name, "created_at", now, chat ? "message" : "response", answer, "thinking",
                      chat ? NULL : a.thinking, "done", done, "logprobs", a.logprobs);
@@ -269,15 +265,15 @@ static json_t *calls_of(const server_request *x, const server_choice *c) {
 }
 
 static json_t *ollama_whole(server_request *x) {
-    const server_choice *c = &x->choices[0];
+    const server_choice *c = &x->answers->choices[0];
     json_t *thinking = generate_is_parsed(c) ? generate_reasoning(c) : NULL;
     if (json_string_length(thinking) == 0) json_decref(thinking), thinking = NULL;
-    json_t *logprobs = x->gen.n_logprobs >= 0 ? openai_result_logprobs(x, c->result) : NULL;
+    json_t *logprobs = x->gen->n_logprobs >= 0 ? openai_result_logprobs(x, c->result) : NULL;
     return last_object(x, c, (ollama_answer){generate_text(c), thinking, calls_of(x, c), logprobs});
 }
 
 static json_t *piece_logprobs(const server_request *x, const server_piece *piece) {
-    return x->gen.n_logprobs >= 0 ? openai_piece_logprobs(x, piece) : NULL;
+    return x->gen->n_logprobs >= 0 ? openai_piece_logprobs(x, piece) : NULL;
 }
 
 static int ollama_piece(server_request *x, server_choice *c, const server_piece *piece) {
@@ -330,11 +326,11 @@ static const server_form generate_form = {
 
 /* A request without a prompt loads the model, or unloads it with keep_alive 0. Here it is loaded always. */
 static bool only_loads(const server_request *x) {
-    return is_chat(x) ? x->gen.n_messages == 0 : json_string_length(json_object_get(x->gen.root, "prompt")) == 0;
+    return is_chat(x) ? x->gen->n_messages == 0 : json_string_length(json_object_get(x->gen->root, "prompt")) == 0;
 }
 
 static void reply_loaded(server_request *x) {
-    const json_t *keep = json_object_get(x->gen.root, "keep_alive");
+    const json_t *keep = json_object_get(x->gen->root, "keep_alive");
     bool unloads = json_is_number(keep) ? json_number_value(keep) == 0 : json_is_string(keep) && strcmp(json_string_value(keep), "0") == 0;
     json_t *all = object_of(x, (ollama_answer){.content = json_string("")}, true);
     if (all) json_object_set_new(all, "done_reason", json_string(unloads ? "unload" : "load"));
@@ -344,7 +340,7 @@ static void reply_loaded(server_request *x) {
 static void ollama_handle(server_request *x, const server_form *form) {
     json_t *root = server_request_json(x);
     x->is_lines = true;
-    if (root) generation_parse(&x->gen, root, form->parse, &x->problem);
+    if (root) generation_parse(x->gen, root, form->parse, &x->problem);
     json_decref(root);
     bool loads = !x->problem.kind && only_loads(x);
     if (!x->problem.kind && !loads) ollama_continue(x);

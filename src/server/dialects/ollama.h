@@ -7,7 +7,7 @@
 #ifndef SERVER_OLLAMA_H
 #define SERVER_OLLAMA_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 /* Parsers: pure, for the routes and for fuzz/fuzz_requests.c. */
 int ollama_parse_generate(generation *gen, server_problem *p);

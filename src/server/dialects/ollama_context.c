@@ -11,7 +11,8 @@
 #include "base/json_number.h"
 #include "base/memory.h"
 #include "server/dialects/ollama.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 typedef struct id_list {
     int32_t *ids; /* rp_free */
@@ -28,7 +29,7 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n) {
 
 /* The prompt's tokens, once more: the engine keeps none. */
 static int tokenize_prompt(const server_request *x, id_list *out) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     const rp_model *m = x->model->model;
     if (gen->n_prompts > 0) return rp_tokenize(m, gen->prompts[0].text, strlen(gen->prompts[0].text), false, true, &out->ids, &out->n, NULL);
     if (gen->rendered) return rp_tokenize_rendered(m, gen->rendered, &out->ids, &out->n, NULL);
@@ -36,7 +37,7 @@ static int tokenize_prompt(const server_request *x, id_list *out) {
 }
 
 json_t *ollama_context(const server_request *x, const server_choice *c) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     bool continued = gen->n_prompts > 0 && gen->prompts[0].tokens;
     json_t *list = json_array();
     id_list prompt = {NULL, 0};
@@ -53,7 +54,7 @@ json_t *ollama_context(const server_request *x, const server_choice *c) {
 /* The tokens that follow an answer before and in the new messages: those of "question, answer, messages" after those of "question, answer", if
  * the former begin with the latter; else those of the messages alone. */
 static int tail_of(const server_request *x, id_list *out, size_t *from, rp_error *err) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     const rp_model *m = x->model->model;
     rp_message *messages = base_calloc(gen->n_messages + 2, sizeof(*messages));
     id_list begun = {NULL, 0};
@@ -94,7 +95,7 @@ static int check_ids(server_request *x, const json_t *context) {
 
 /* Makes the prompt of the two lists, and drops the messages. An answer that ended by itself has its end token, which is not repeated. */
 static int join(server_request *x, const json_t *context, const id_list *tail, size_t from) {
-    generation *gen = &x->gen;
+    generation *gen = x->gen;
     size_t n = json_array_size(context);
     if (from < tail->n && id_of(json_array_get(context, n - 1)) == tail->ids[from]) from++;
     int32_t *ids = base_calloc(n + tail->n - from, sizeof(*ids));
@@ -114,11 +115,11 @@ static int join(server_request *x, const json_t *context, const id_list *tail, s
 }
 
 int ollama_continue(server_request *x) {
-    const json_t *context = server_field_array(&(server_fields){x->gen.root, &x->problem, ""}, "context");
+    const json_t *context = server_field_array(&(server_fields){x->gen->root, &x->problem, ""}, "context");
     id_list tail = {NULL, 0};
     size_t from = 0;
     rp_error err;
-    if (x->problem.kind || json_array_size(context) == 0 || x->gen.n_messages == 0 || check_ids(x, context)) return (int)x->problem.kind;
+    if (x->problem.kind || json_array_size(context) == 0 || x->gen->n_messages == 0 || check_ids(x, context)) return (int)x->problem.kind;
     int rc = tail_of(x, &tail, &from, &err);
     if (rc == RP_ERR_MEMORY) server_fail_memory(&x->problem);
     else if (rc) server_fail_library(&x->problem, &err);

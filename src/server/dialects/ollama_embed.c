@@ -2,11 +2,12 @@
 /* ollama_embed.c: Ollama's /api/embed, and /api/embeddings, its older form with one prompt. Owns nothing. */
 #include <string.h>
 
-#include "server/admin/report.h"
+#include "server/answers/embedding_request.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/ollama.h"
-#include "server/generation/embedding_request.h"
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 /* Options of generation have no effect on embeddings. */
 #define IGNORED_FIELDS "model options keep_alive "
@@ -35,21 +36,21 @@ int ollama_parse_embeddings(generation *gen, server_problem *p) {
     return (int)p->kind;
 }
 
-static const char *embed_model(const server_request *x) { return x->gen.model ? x->gen.model : server_request_model(x); }
+static const char *embed_model(const server_request *x) { return x->gen->model ? x->gen->model : server_request_model(x); }
 
 static json_t *ollama_embed_whole(server_request *x) {
     json_t *all = json_array();
     double ms = 0;
-    for (int32_t i = 0; i < x->n_choices && all; i++) {
-        if (json_array_append_new(all, embedding_values(x, &x->choices[i]))) return json_decref(all), NULL;
-        ms = BASE_MAX(ms, x->choices[i].result->timings.ttft_ms);
+    for (int32_t i = 0; i < x->answers->n_choices && all; i++) {
+        if (json_array_append_new(all, embedding_values(x, &x->answers->choices[i]))) return json_decref(all), NULL;
+        ms = BASE_MAX(ms, x->answers->choices[i].result->timings.ttft_ms);
     }
     return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "model", embed_model(x), "embeddings", all, "total_duration", (json_int_t)(ms * 1e6),
                      "load_duration", (json_int_t)0, "prompt_eval_count", (json_int_t)report_usage(x).prompt, "reprise", report_reprise(x));
 }
 
 static json_t *ollama_embeddings_whole(server_request *x) {
-    return json_pack("{s:o, s:o}", "embedding", embedding_values(x, &x->choices[0]), "reprise", report_reprise(x));
+    return json_pack("{s:o, s:o}", "embedding", embedding_values(x, &x->answers->choices[0]), "reprise", report_reprise(x));
 }
 
 static const server_form embed_form = {.parse = ollama_parse_embed, .whole = ollama_embed_whole};

@@ -7,10 +7,11 @@
 #include <time.h>
 
 #include "base/hash.h"
-#include "server/cluster/cluster_port.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/ollama.h"
-#include "server/handlers.h"
-#include "server/server_internal.h"
+#include "server/http/request_relay.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 /* The release of Ollama whose API this is: clients compare it with what they need (codex --oss: 0.13.4). */
 #define OLLAMA_VERSION "0.14.0"

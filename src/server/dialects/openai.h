@@ -3,7 +3,7 @@
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 #define OPENAI_MAX_TOP_LOGPROBS 20 /* the official limit */
 
@@ -53,6 +53,8 @@ void openai_parse_cache(generation *gen, const server_fields *f, const char *kno
 /* The prompt_cache_breakpoint of each part of a content. name: of the content, in problems. */
 void openai_parse_breakpoints(generation *gen, const json_t *content, const char *name, server_problem *p);
 #define OPENAI_BREAKPOINT_FIELDS "mode ttl"
+/* A role of OpenAI's APIs: those of rp_role_parse, developer and function. false: unknown. */
+bool openai_parse_role(const char *name, rp_role *role);
 /* Fields that would change the answer and cannot be honoured. */
 void openai_refuse(const server_fields *f, const char *const *names);
 

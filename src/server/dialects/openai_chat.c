@@ -3,20 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
-#include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
+#include "server/prompt/known_fields.h"
 
 /* ---- fields ---- */
-
-static const struct {
-    const char *name;
-    rp_role role;
-} roles[] = {{"system", RP_ROLE_SYSTEM},       {"developer", RP_ROLE_SYSTEM}, {"user", RP_ROLE_USER},
-             {"assistant", RP_ROLE_ASSISTANT}, {"tool", RP_ROLE_TOOL},        {"function", RP_ROLE_TOOL}};
 
 /* The names of vLLM and DeepSeek, OpenRouter, and Ollama. */
 static void parse_reasoning(generation *gen, const server_fields *f) {
@@ -53,6 +48,7 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     static const char *const unknown[] = {"function_call", NULL};
     char prefix[48], content[64];
     const char *name = NULL;
+    rp_role role;
     snprintf(prefix, sizeof(prefix), "messages[%zu].", i);
     snprintf(content, sizeof(content), "%scontent", prefix);
     if (!json_is_object(message)) {
@@ -63,15 +59,14 @@ static void openai_chat_parse_message(generation *gen, const json_t *message, si
     server_field_text(&f, "role", &name);
     openai_refuse(&f, unknown);
     if (p->kind) return;
-    for (size_t k = 0; k < BASE_ARRAY_LEN(roles) && name; k++)
-        if (strcmp(roles[k].name, name) == 0) {
-            generation_message(gen, roles[k].role, openai_chat_content(message, roles[k].role), types, content, p);
-            openai_parse_breakpoints(gen, json_object_get(message, "content"), content, p);
-            parse_calls_and_results(gen, roles[k].role, &f);
-            return;
-        }
-    server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
-                name ? "unknown: " : "missing", name ? name : "");
+    if (!openai_parse_role(name, &role)) {
+        server_fail(p, SERVER_INVALID, "messages", "'%srole' is %s%.40s: give system, developer, user, assistant or tool", prefix,
+                    name ? "unknown: " : "missing", name ? name : "");
+        return;
+    }
+    generation_message(gen, role, openai_chat_content(message, role), types, content, p);
+    openai_parse_breakpoints(gen, json_object_get(message, "content"), content, p);
+    parse_calls_and_results(gen, role, &f);
 }
 
 static void parse_messages(generation *gen, const server_fields *f) {
@@ -144,7 +139,7 @@ static json_t *logprobs_object(json_t *list) { return json_pack("{s:o, s:n}", "c
 /* ---- whole ---- */
 
 static json_t *openai_chat_choice_of(const server_request *x, const server_choice *c) {
-    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
+    json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_result_logprobs(x, c->result)) : json_null();
     return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message", openai_message(x, c), "logprobs", logprobs, "finish_reason",
                      openai_finish(c));
 }
@@ -158,12 +153,12 @@ static json_t *openai_chat_head(const server_request *x, const char *object, jso
 
 static json_t *openai_chat_whole(server_request *x) {
     json_t *choices = json_array();
-    for (int32_t i = 0; i < x->n_choices && choices; i++)
-        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    for (int32_t i = 0; i < x->answers->n_choices && choices; i++)
+        if (json_array_append_new(choices, openai_chat_choice_of(x, &x->answers->choices[i]))) return json_decref(choices), NULL;
     json_t *all = openai_chat_head(x, "chat.completion", choices);
     if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
         return json_decref(all), NULL;
-    if (all && x->gen.n_prompt_logprobs >= 0 && json_object_set_new(all, "prompt_logprobs", openai_prompt_logprobs(x, x->choices[0].result)))
+    if (all && x->gen->n_prompt_logprobs >= 0 && json_object_set_new(all, "prompt_logprobs", openai_prompt_logprobs(x, x->answers->choices[0].result)))
         return json_decref(all), NULL;
     return all;
 }
@@ -175,24 +170,24 @@ static int openai_chat_chunk(server_request *x, const server_choice *c, json_t *
     json_t *choice =
         json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)c->index, "delta", delta, "logprobs", logprobs, "finish_reason", finish);
     json_t *all = openai_chat_head(x, "chat.completion.chunk", choice);
-    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());
     return server_request_frame(x, NULL, all);
 }
 
 static int openai_chat_open_stream(server_request *x) {
     int rc = 0;
-    for (int32_t i = 0; i < x->n_choices && !rc; i++)
-        rc = openai_chat_chunk(x, &x->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
+    for (int32_t i = 0; i < x->answers->n_choices && !rc; i++)
+        rc = openai_chat_chunk(x, &x->answers->choices[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null(), NULL);
     return rc;
 }
 
 static int openai_chat_report_piece(server_request *x, server_choice *c, const server_piece *piece) {
-    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
+    json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
     return openai_chat_chunk(x, c, json_pack("{s:o}", "content", base_json_string(piece->text, piece->n)), logprobs, NULL);
 }
 
 static int openai_chat_report_reasoning(server_request *x, server_choice *c, const server_piece *piece) {
-    json_t *logprobs = x->gen.n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
+    json_t *logprobs = x->gen->n_logprobs >= 0 ? logprobs_object(openai_piece_logprobs(x, piece)) : json_null();
     return openai_chat_chunk(x, c, json_pack("{s:o}", "reasoning_content", base_json_string(piece->text, piece->n)), logprobs, NULL);
 }
 
@@ -205,7 +200,7 @@ static int openai_chat_report_call(server_request *x, server_choice *c, tool_eve
 static int openai_chat_report_progress(server_request *x, server_choice *c, const server_prompt_progress *progress) {
     json_t *all = openai_chat_head(x, "chat.completion.chunk",
                                    json_pack("[{s:i, s:{}, s:n, s:n}]", "index", (int)c->index, "delta", "logprobs", "finish_reason"));
-    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());
     if (all) json_object_set_new(all, "prompt_progress", generate_progress(progress));
     return server_request_frame(x, NULL, all);
 }
@@ -214,7 +209,7 @@ static int openai_chat_close_choice(server_request *x, server_choice *c) { retur
 
 /* The usage, where it is asked for, comes in a chunk of its own without choices. */
 static int openai_chat_end_stream(server_request *x) {
-    if (x->gen.include_usage) {
+    if (x->gen->include_usage) {
         json_t *all = openai_chat_head(x, "chat.completion.chunk", json_array());
         if (all) json_object_set_new(all, "usage", openai_usage(x));
         if (all) json_object_set_new(all, "reprise", report_reprise(x));

@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/answers/report.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 /* Of cache breakpoints. */
 static const generation_ttl ttls[] = {{"30m", 1800}, {"12h", 43200}, {NULL, 0}};
@@ -15,6 +16,12 @@ static void check_mode(const server_fields *f, bool can_be_implicit) {
     server_field_text(f, "mode", &mode);
     if (f->problem->kind || strcmp(mode, "explicit") == 0 || (can_be_implicit && strcmp(mode, "implicit") == 0)) return;
     server_fail(f->problem, SERVER_INVALID, "mode", "'%smode' is '%.40s': give %sexplicit", f->prefix, mode, can_be_implicit ? "implicit or " : "");
+}
+
+bool openai_parse_role(const char *name, rp_role *role) {
+    if (name && strcmp(name, "developer") == 0) name = rp_role_name(RP_ROLE_SYSTEM);
+    if (name && strcmp(name, "function") == 0) name = rp_role_name(RP_ROLE_TOOL);
+    return rp_role_parse(name, role);
 }
 
 /* Cache hits need neither a name nor breakpoints: of these fields, times to live alone have an effect. */

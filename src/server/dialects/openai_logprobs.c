@@ -25,7 +25,7 @@ static json_t *token_entry(const server_request *x, int32_t token, float logprob
 }
 
 json_t *openai_result_logprobs(const server_request *x, const rp_result *r) {
-    int32_t n_top = BASE_MIN(r->n_top, x->gen.n_logprobs);
+    int32_t n_top = BASE_MIN(r->n_top, x->gen->n_logprobs);
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_tokens && list; i++)
         if (json_array_append_new(list,
@@ -53,7 +53,7 @@ static int add_ranked(json_t *all, const server_request *x, int32_t token, float
 static json_t *ranked_of_token(const server_request *x, const rp_result *r, int32_t i) {
     const rp_token_logprob *top = r->prompt_top_logprobs + (size_t)i * (size_t)r->n_prompt_top;
     json_t *all = i == 0 ? json_null() : json_object();
-    for (int32_t k = 0; k < BASE_MIN(r->n_prompt_top, x->gen.n_prompt_logprobs) && i > 0 && all; k++)
+    for (int32_t k = 0; k < BASE_MIN(r->n_prompt_top, x->gen->n_prompt_logprobs) && i > 0 && all; k++)
         if (add_ranked(all, x, top[k].token, top[k].logprob, k + 1)) return json_decref(all), NULL;
     if (i > 0 && all && add_ranked(all, x, r->prompt_ids[i], r->prompt_logprobs[i], r->prompt_ranks[i])) return json_decref(all), NULL;
     return all;

@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/handlers.h"
+#include "server/answers/report.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/openai.h"
-#include "server/admin/report.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 #define DEFAULT_TOKENS 16 /* the official default */
 #define MAX_LOGPROBS 20
@@ -80,13 +81,13 @@ static json_t *end_columns(const columns *c) {
 }
 
 static const char *openai_text_prompt_of(const server_request *x, const server_choice *c) {
-    return x->gen.echo ? x->gen.prompts[c->index / x->gen.n].text : "";
+    return x->gen->echo ? x->gen->prompts[c->index / x->gen->n].text : "";
 }
 
 /* Bytes of the i-th token of the prompt in its echo: a prompt of ids shows control tokens, a text has none, and its first word may have a space
  * before it that the text has not. */
 static size_t echoed_bytes(const server_request *x, const server_choice *choice, int32_t i) {
-    const server_prompt *prompt = &x->gen.prompts[choice->index / x->gen.n];
+    const server_prompt *prompt = &x->gen->prompts[choice->index / x->gen->n];
     const rp_result *r = choice->result;
     size_t n = 0, before = 0;
     const char *bytes = rp_token_bytes(x->model->model, r->prompt_ids[i], prompt->ids != NULL, &n);
@@ -100,7 +101,7 @@ static void add_prompt_rows(columns *c, const server_request *x, const server_ch
     for (int32_t i = 0; i < r->prompt_tokens; i++) {
         const size_t offset = c->offset;
         add_row(c, x, r->prompt_ids[i], r->prompt_logprobs[i], r->prompt_top_logprobs + (size_t)i * (size_t)r->n_prompt_top,
-                i == 0 ? 0 : BASE_MIN(r->n_prompt_top, x->gen.n_logprobs));
+                i == 0 ? 0 : BASE_MIN(r->n_prompt_top, x->gen->n_logprobs));
         c->offset = offset + echoed_bytes(x, choice, i);
     }
     json_array_set_new(c->logprobs, 0, json_null());
@@ -109,17 +110,17 @@ static void add_prompt_rows(columns *c, const server_request *x, const server_ch
 
 static json_t *logprobs_of_result(const server_request *x, const server_choice *choice) {
     const rp_result *r = choice->result;
-    if (x->gen.n_logprobs < 0) return json_null();
+    if (x->gen->n_logprobs < 0) return json_null();
     columns c = begin_columns(0);
-    if (x->gen.echo) add_prompt_rows(&c, x, choice);
+    if (x->gen->echo) add_prompt_rows(&c, x, choice);
     c.offset = strlen(openai_text_prompt_of(x, choice));
     for (int32_t i = 0; i < r->n_tokens; i++)
-        add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen.n_logprobs));
+        add_row(&c, x, r->tokens[i], r->logprobs[i], r->top_logprobs + (size_t)i * (size_t)r->n_top, BASE_MIN(r->n_top, x->gen->n_logprobs));
     return end_columns(&c);
 }
 
 static json_t *logprobs_of_piece(const server_request *x, server_choice *choice, const server_piece *piece) {
-    if (x->gen.n_logprobs < 0) return json_null();
+    if (x->gen->n_logprobs < 0) return json_null();
     columns c = begin_columns(strlen(openai_text_prompt_of(x, choice)) + choice->reported_bytes);
     size_t before = c.offset;
     for (const server_token *t = piece->tokens; t != piece->tokens_end; t = server_token_next(t))
@@ -143,15 +144,15 @@ static json_t *openai_text_choice_of(const server_request *x, const server_choic
     if (base_buffer_append_str(&text, openai_text_prompt_of(x, c)) == 0 && base_buffer_append_str(&text, c->result->text) == 0)
         joined = base_json_string(text.data, text.len);
     base_buffer_free(&text);
-    json_t *prompt_logprobs = x->gen.n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, c->result) : NULL;
+    json_t *prompt_logprobs = x->gen->n_prompt_logprobs >= 0 ? openai_prompt_logprobs(x, c->result) : NULL;
     return json_pack("{s:o, s:i, s:o, s:s, s:o*}", "text", joined, "index", (int)c->index, "logprobs", logprobs_of_result(x, c), "finish_reason",
                      openai_finish(c), "prompt_logprobs", prompt_logprobs);
 }
 
 static json_t *openai_text_whole(server_request *x) {
     json_t *choices = json_array();
-    for (int32_t i = 0; i < x->n_choices && choices; i++)
-        if (json_array_append_new(choices, openai_text_choice_of(x, &x->choices[i]))) return json_decref(choices), NULL;
+    for (int32_t i = 0; i < x->answers->n_choices && choices; i++)
+        if (json_array_append_new(choices, openai_text_choice_of(x, &x->answers->choices[i]))) return json_decref(choices), NULL;
     json_t *all = openai_text_head(x, choices);
     if (all && (json_object_set_new(all, "usage", openai_usage(x)) || json_object_set_new(all, "reprise", report_reprise(x))))
         return json_decref(all), NULL;
@@ -161,14 +162,14 @@ static json_t *openai_text_whole(server_request *x) {
 static int openai_text_chunk(server_request *x, const server_choice *c, json_t *text, json_t *logprobs, const char *finish) {
     json_t *all =
         openai_text_head(x, json_pack("[{s:o, s:i, s:o, s:s?}]", "text", text, "index", (int)c->index, "logprobs", logprobs, "finish_reason", finish));
-    if (all && x->gen.include_usage) json_object_set_new(all, "usage", json_null());
+    if (all && x->gen->include_usage) json_object_set_new(all, "usage", json_null());
     return server_request_frame(x, NULL, all);
 }
 
 static int openai_text_open_stream(server_request *x) {
     int rc = 0;
-    for (int32_t i = 0; i < x->n_choices && x->gen.echo && !rc; i++)
-        rc = openai_text_chunk(x, &x->choices[i], base_json_string(openai_text_prompt_of(x, &x->choices[i]), strlen(openai_text_prompt_of(x, &x->choices[i]))), json_null(), NULL);
+    for (int32_t i = 0; i < x->answers->n_choices && x->gen->echo && !rc; i++)
+        rc = openai_text_chunk(x, &x->answers->choices[i], base_json_string(openai_text_prompt_of(x, &x->answers->choices[i]), strlen(openai_text_prompt_of(x, &x->answers->choices[i]))), json_null(), NULL);
     return rc;
 }
 
@@ -179,7 +180,7 @@ static int openai_text_report_piece(server_request *x, server_choice *c, const s
 static int openai_text_close_choice(server_request *x, server_choice *c) { return openai_text_chunk(x, c, json_string(""), json_null(), openai_finish(c)); }
 
 static int openai_text_end_stream(server_request *x) {
-    if (x->gen.include_usage) {
+    if (x->gen->include_usage) {
         json_t *all = openai_text_head(x, json_array());
         if (all) json_object_set_new(all, "usage", openai_usage(x));
         if (all) json_object_set_new(all, "reprise", report_reprise(x));

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/answers/report.h"
+#include "server/answers/request_fingerprint.h"
+#include "server/dialects/dialect_handlers.h"
 #include "server/dialects/dialects.h"
-#include "server/handlers.h"
-#include "server/dialects/openai.h"
-#include "server/admin/report.h"
 #include "server/dialects/kept_answers.h"
-#include "server/prompt/request_fingerprint.h"
+#include "server/dialects/openai.h"
+#include "server/models/model_pool.h"
 
 /* ---- items ---- */
 
@@ -102,7 +103,7 @@ static json_t *responses_diagnostics(const server_request *x) {
                                                                  [FINGERPRINT_EFFORT] = "reasoning_effort_changed",
                                                                  [FINGERPRINT_MESSAGES] = "input_changed"};
     const server_usage u = report_usage(x);
-    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen.compared_id, u.prompt);
+    const fingerprint_comparison found = request_fingerprint_compare(x, x->gen->compared_id, u.prompt);
     const bool is_hit = found.difference == FINGERPRINT_SAME ? u.cached > 0 : u.cached + 1 >= found.n_compared;
     if (found.difference == FINGERPRINT_UNKNOWN) return json_pack("{s:s}", "type", "comparison_response_not_found");
     if (is_hit) return json_pack("{s:s}", "type", "cache_hit");
@@ -117,7 +118,7 @@ const char *responses_status(const server_choice *c) {
 
 /* What the client gave, or what counts where it gave nothing (taken over). */
 static json_t *responses_given(const server_request *x, const char *name, json_t *otherwise) {
-    json_t *value = json_object_get(x->gen.root, name);
+    json_t *value = json_object_get(x->gen->root, name);
     if (!value || json_is_null(value)) return otherwise;
     json_decref(otherwise);
     return json_incref(value);
@@ -134,7 +135,7 @@ static json_t *responses_output(const server_request *x, const server_choice *c)
 static json_t *responses_number(float value) { return json_real(round((double)value * 1e6) / 1e6); }
 
 json_t *responses_object(const server_request *x, const char *status) {
-    const server_choice *c = &x->choices[0];
+    const server_choice *c = &x->answers->choices[0];
     char id[KEPT_ANSWERS_ID_BYTES];
     bool is_over = strcmp(status, "completed") == 0 || strcmp(status, "incomplete") == 0, is_cut = strcmp(status, "incomplete") == 0;
     kept_answers_id(x, &kind, id);
@@ -142,16 +143,16 @@ json_t *responses_object(const server_request *x, const char *status) {
                             (json_int_t)server_request_created(x), "status", status, "error", "incomplete_details",
                             is_cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "model", server_request_model(x), "output",
                             is_over ? responses_output(x, c) : json_array(), "usage", is_over ? responses_usage(x) : json_null());
-    json_t *more = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "top_logprobs", BASE_MAX((int)x->gen.n_logprobs, 0), "instructions",
+    json_t *more = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s?, s:n}, s:s}", "top_logprobs", BASE_MAX((int)x->gen->n_logprobs, 0), "instructions",
                              responses_given(x, "instructions", json_null()), "max_output_tokens", responses_given(x, "max_output_tokens", json_null()),
                              "previous_response_id", responses_given(x, "previous_response_id", json_null()), "parallel_tool_calls",
                              responses_given(x, "parallel_tool_calls", json_true()), "store", responses_given(x, "store", json_true()), "temperature",
-                             responses_given(x, "temperature", responses_number(x->gen.sampling.temperature)), "top_p", responses_given(x, "top_p", responses_number(x->gen.sampling.top_p)), "tools",
+                             responses_given(x, "temperature", responses_number(x->gen->sampling.temperature)), "top_p", responses_given(x, "top_p", responses_number(x->gen->sampling.top_p)), "tools",
                              responses_given(x, "tools", json_array()), "tool_choice", responses_given(x, "tool_choice", json_string("auto")), "text",
                              responses_given(x, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "metadata",
-                             responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen.reasoning_effort, "summary", "truncation", x->gen.truncates ? "auto" : "disabled");
+                             responses_given(x, "metadata", json_object()), "reasoning", "effort", x->gen->reasoning_effort, "summary", "truncation", x->gen->truncates ? "auto" : "disabled");
     if (all && more && json_object_update(all, more) == 0 && is_over) json_object_set_new(all, "reprise", report_reprise(x));
-    if (all && is_over && x->gen.compared_id) json_object_set_new(all, "prompt_cache_diagnostics", responses_diagnostics(x));
+    if (all && is_over && x->gen->compared_id) json_object_set_new(all, "prompt_cache_diagnostics", responses_diagnostics(x));
     json_decref(more);
     return all;
 }
@@ -159,7 +160,7 @@ json_t *responses_object(const server_request *x, const char *status) {
 /* ---- routes ---- */
 
 static json_t *responses_whole(server_request *x) {
-    json_t *all = responses_logprobs_add_result(&x->choices[0]) ? NULL : responses_object(x, responses_status(&x->choices[0]));
+    json_t *all = responses_logprobs_add_result(&x->answers->choices[0]) ? NULL : responses_object(x, responses_status(&x->answers->choices[0]));
     if (all) responses_keep(x, all);
     return all;
 }

@@ -7,7 +7,7 @@
 #ifndef SERVER_RESPONSES_H
 #define SERVER_RESPONSES_H
 
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 
 /* The whole object. status "in_progress": without the result; otherwise the choice has its result. NULL: out of
  * memory. */

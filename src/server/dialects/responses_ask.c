@@ -5,29 +5,25 @@
 
 #include "server/dialects/dialects.h"
 #include "server/dialects/item_history.h"
-#include "server/generation/known_fields.h"
 #include "server/dialects/openai.h"
+#include "server/prompt/known_fields.h"
 
 static const char *const text_types[] = {"input_text", "output_text", "text", "refusal", NULL};
 
 /* ---- items ---- */
 
 static void responses_ask_add_message(generation *gen, const server_fields *f) {
-    static const struct {
-        const char *name;
-        rp_role role;
-    } roles[] = {{"user", RP_ROLE_USER}, {"assistant", RP_ROLE_ASSISTANT}, {"system", RP_ROLE_SYSTEM}, {"developer", RP_ROLE_SYSTEM}};
-    const char *role = "";
+    const char *given = "";
     char name[64];
-    server_field_text(f, "role", &role);
+    rp_role role;
+    server_field_text(f, "role", &given);
     snprintf(name, sizeof(name), "%.40scontent", f->prefix);
-    for (size_t i = 0; i < BASE_ARRAY_LEN(roles); i++)
-        if (strcmp(roles[i].name, role) == 0) {
-            generation_message(gen, roles[i].role, json_object_get(f->object, "content"), text_types, name, f->problem);
-            openai_parse_breakpoints(gen, json_object_get(f->object, "content"), name, f->problem);
-            return;
-        }
-    server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, role);
+    if (!openai_parse_role(given, &role) || role == RP_ROLE_TOOL) {
+        server_fail(f->problem, SERVER_INVALID, "input", "'%srole' is '%.40s': give user, assistant, system or developer", f->prefix, given);
+        return;
+    }
+    generation_message(gen, role, json_object_get(f->object, "content"), text_types, name, f->problem);
+    openai_parse_breakpoints(gen, json_object_get(f->object, "content"), name, f->problem);
 }
 
 /* field: of the arguments, or of a custom tool's input. */

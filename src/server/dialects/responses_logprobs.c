@@ -7,18 +7,19 @@
 
 #include "server/dialects/openai.h"
 #include "server/dialects/responses.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 
 int responses_logprobs_add(server_choice *c, const server_piece *piece) {
-    if (c->x->gen.n_logprobs < 0 || piece->tokens == piece->tokens_end) return 0;
+    if (c->x->gen->n_logprobs < 0 || piece->tokens == piece->tokens_end) return 0;
     return base_buffer_append(&c->listed, piece->tokens, (size_t)((const char *)piece->tokens_end - (const char *)piece->tokens));
 }
 
 int responses_logprobs_add_result(server_choice *c) {
     const rp_result *r = c->result;
     int rc = 0;
-    for (int32_t i = 0; c->x->gen.n_logprobs >= 0 && i < r->n_tokens && !rc; i++) {
-        const server_token record = {r->tokens[i], r->logprobs[i], BASE_MIN(r->n_top, c->x->gen.n_logprobs)};
+    for (int32_t i = 0; c->x->gen->n_logprobs >= 0 && i < r->n_tokens && !rc; i++) {
+        const server_token record = {r->tokens[i], r->logprobs[i], BASE_MIN(r->n_top, c->x->gen->n_logprobs)};
         rc = base_buffer_append(&c->listed, &record, sizeof(record));
         if (!rc && record.n_top > 0)
             rc = base_buffer_append(&c->listed, r->top_logprobs + (size_t)i * (size_t)r->n_top, (size_t)record.n_top * sizeof(*r->top_logprobs));
@@ -29,14 +30,14 @@ int responses_logprobs_add_result(server_choice *c) {
 /* Bytes of a token in the answer's text. */
 static size_t responses_logprobs_bytes(const server_request *x, int32_t token) {
     size_t n = 0;
-    rp_token_bytes(x->model->model, token, x->gen.special_text, &n);
+    rp_token_bytes(x->model->model, token, x->gen->special_text, &n);
     return n;
 }
 
 json_t *responses_logprobs_list(const server_choice *c, token_place *place, size_t begin, size_t end) {
     const server_request *x = c->x;
     server_piece piece = {0};
-    if (x->gen.n_logprobs < 0) return json_array();
+    if (x->gen->n_logprobs < 0) return json_array();
     while (place->record < c->listed.len) {
         const server_token *t = (const server_token *)(const void *)(c->listed.data + place->record), *next = server_token_next(t);
         if (place->at >= end) break;

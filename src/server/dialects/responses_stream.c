@@ -18,7 +18,7 @@
 
 /* An event of that type; takes the object over, which gets type and number. */
 static int responses_stream_event(server_request *x, const char *type, json_t *object) {
-    server_choice *c = &x->choices[0];
+    server_choice *c = &x->answers->choices[0];
     json_t *all = json_pack("{s:s, s:i}", "type", type, "sequence_number", (int)c->n_events++);
     if (!object || !all || json_object_update(all, object)) {
         json_decref(all);
@@ -127,7 +127,7 @@ int responses_close(server_request *x, server_choice *c) {
 }
 
 int responses_end(server_request *x) {
-    const char *status = responses_status(&x->choices[0]);
+    const char *status = responses_status(&x->answers->choices[0]);
     char type[40];
     json_t *object = responses_object(x, status);
     if (object) responses_keep(x, object);

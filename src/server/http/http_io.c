@@ -9,12 +9,13 @@
 #include <strings.h>
 
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/memory.h"
-#include "server/cluster/cluster_port.h"
 #include "server/http/http_stream.h"
+#include "server/http/request_relay.h"
 #include "server/http/request_content.h"
 #include "server/http/request_memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 #define STREAM_BLOCK_BYTES ((size_t)32 << 10) /* most that is taken of a stream at once */
 #define LOADING_RETRY_MS 1000
@@ -251,7 +252,7 @@ static enum MHD_Result http_io_take_body(server_request *x, const char *bytes, s
     rp_server *s = x->server;
     uint64_t most = s->options.max_body_bytes;
     x->body_bytes += n;
-    cluster_port_add(x, bytes, n);
+    relay_add(x, bytes, n);
     if (x->body_bytes > 2 * most) return MHD_NO;
     if (x->body_bytes > most) server_fail(&x->problem, SERVER_TOO_LARGE, NULL, "the body has more than %" PRIu64 " bytes", most);
     if (x->problem.kind || !x->route) return MHD_YES;
@@ -296,7 +297,7 @@ static enum MHD_Result http_io_dispatch(server_request *x) {
 static enum MHD_Result http_io_begin(server_request *x) {
     watchdog_set_deadline(x->server->watchdog, x->peer, 0);
     x->arrived_us = x->handled_us = base_clock_us();
-    cluster_port_end(x);
+    x->server->layers->body(x);
     if (wants_nothing(x)) return answer_nothing(x);
     if (x->problem.kind || !x->route) return http_io_refuse(x);
     if (!x->route->is_quick) return http_io_dispatch(x);
@@ -341,7 +342,7 @@ static enum MHD_Result begin_exchange(rp_server *s, struct MHD_Connection *conne
     watchdog_set_busy(s->watchdog, peer, true);
     watchdog_set_deadline(s->watchdog, peer, (uint64_t)s->options.body_timeout_ms * 1000);
     take_traceparent(x);
-    if (!cluster_port_begin(x)) server_fail_memory(&x->problem);
+    if (!s->layers->head(x)) server_fail_memory(&x->problem);
     judge_head(x, method, url);
     return x->problem.kind == SERVER_TOO_LARGE ? http_io_refuse(x) : MHD_YES;
 }
@@ -417,7 +418,7 @@ static void end_exchange(rp_server *s, server_request *x, enum MHD_RequestTermin
     server_request_set_active(x, false);
     pthread_mutex_lock(&x->lock);
     x->stage = SERVER_CLOSED;
-    bool held = x->held, has_calls = x->n_choices > 0;
+    bool held = x->held, has_calls = x->has_jobs;
     pthread_mutex_unlock(&x->lock);
     if (held) return; /* the worker frees it */
     if (has_calls) work_queue_put(s->work, &x->work);
@@ -442,4 +443,15 @@ static void http_io_completed(void *cls, struct MHD_Connection *connection, void
     request_memory_leave(visit);
 }
 
-const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection, cluster_port_target};
+/* Keeps the request's target, which signatures cover: libmicrohttpd gives only parts of it later. */
+static void *http_io_target(void *cls, const char *target, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    server_peer *peer = info ? info->socket_context : NULL;
+    (void)cls;
+    if (!peer) return NULL;
+    base_free(peer->target);
+    peer->target = base_strdup(target); /* NULL: no signature is right */
+    return NULL;
+}
+
+const server_http_callbacks http_io_callbacks = {http_io_access, http_io_completed, http_io_connection, http_io_target};

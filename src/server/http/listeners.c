@@ -20,7 +20,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "server/http/gate.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 #define BACKLOG 1024
 #define FIRST_INHERITED 3         /* the first that LISTEN_FDS counts */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "server/http/request_memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 void request_check_content(server_request *x) {
     const char *value = server_request_header(x, MHD_HTTP_HEADER_CONTENT_ENCODING), *method = x->route->method;

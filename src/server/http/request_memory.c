@@ -11,14 +11,16 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 #define TRIMMED_FROM ((uint64_t)4 << 20) /* bytes that requests had: fewer are not worth it */
 #define QUIET_US 1000000
 #define MOST_US 10000000 /* under load, which has no quiet second */
+#define URGENT_SHARE 2   /* of all requests' memory: what is freed is in pieces, and new requests find some of them only */
 
 static struct {
     _Atomic uint64_t bytes;             /* that requests had at most, since memory was trimmed */
+    _Atomic uint64_t most;              /* from which on that does not wait for quiet; 0: no request has ended */
     _Atomic uint64_t first_us, last_us; /* the end of the first and of the last of them */
 } freed;
 
@@ -57,6 +59,7 @@ void request_memory_end(server_request *x) {
     if (!x->memory) return;
     const uint64_t now = base_clock_us();
     atomic_store(&freed.last_us, now);
+    atomic_store(&freed.most, x->server->options.request_ram_bytes / URGENT_SHARE);
     if (atomic_fetch_add(&freed.bytes, base_budget_peak(x->memory)) == 0) atomic_store(&freed.first_us, now);
     base_budget_unref(x->memory);
     x->memory = NULL;
@@ -73,10 +76,11 @@ void request_memory_leave(request_memory_visit v) {
 }
 
 void request_memory_trim(void) {
-    const uint64_t now = base_clock_us();
-    if (atomic_load(&freed.bytes) < TRIMMED_FROM) return;
-    if (now < atomic_load(&freed.last_us) + QUIET_US && now < atomic_load(&freed.first_us) + MOST_US) return;
-    atomic_store(&freed.bytes, 0);
+    const uint64_t now = base_clock_us(), bytes = atomic_load(&freed.bytes);
+    const bool is_quiet = now >= atomic_load(&freed.last_us) + QUIET_US;
+    if (bytes < TRIMMED_FROM || !(is_quiet || bytes >= atomic_load(&freed.most) || now >= atomic_load(&freed.first_us) + MOST_US)) return;
+    atomic_store(&freed.first_us, now);
+    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* what others free after their end goes back in the next quiet second */
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

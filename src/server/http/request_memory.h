@@ -17,7 +17,7 @@
 #define SERVER_REQUEST_MEMORY_H
 
 #include "base/budget.h"
-#include "server/http/problem.h"
+#include "server/core/problem.h"
 
 #define REQUEST_MEMORY_LEAST ((uint64_t)1 << 20)
 #define REQUEST_MEMORY_DEFAULT ((uint64_t)1 << 30)
@@ -49,8 +49,8 @@ typedef struct request_memory_visit {
 request_memory_visit request_memory_enter(const struct server_request *x);
 void request_memory_leave(request_memory_visit v);
 
-/* Returns memory that requests have freed to the system, once no request has ended for a while: others would take it again, page by page. Called
- * several times a second; takes milliseconds: not for a thread that clients wait for. */
+/* Returns memory that requests have freed to the system, once no request has ended for a while: others would take it again, page by page; or once it
+ * may be half of what all requests together may take. Called several times a second; takes milliseconds: not for a thread that clients wait for. */
 void request_memory_trim(void);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 /* ---- names ---- */
 

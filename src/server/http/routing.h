@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/http/problem.h"
+#include "server/core/problem.h"
 
 struct server_request;
 

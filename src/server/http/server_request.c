@@ -13,10 +13,11 @@
 #include "base/file.h"
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/cluster/cluster_port.h"
+#include "server/core/fields.h"
 #include "server/http/gate.h"
+#include "server/http/request_relay.h"
 #include "server/http/request_memory.h"
-#include "server/server_internal.h"
+#include "server/http/server_internal.h"
 
 /* An id that cannot be guessed and does not reveal the number of requests. */
 static void make_id(char id[SERVER_ID_BYTES]) {
@@ -39,7 +40,25 @@ server_request *server_request_new(rp_server *server, struct MHD_Connection *con
     x->say = server_problem_openai;
     x->only_node = -1;
     make_id(x->id);
+    if (server->layers->open(x)) {
+        pthread_mutex_destroy(&x->lock);
+        base_free(x);
+        return NULL;
+    }
     return x;
+}
+
+void server_request_free(server_request *x) {
+    const request_memory_visit visit = request_memory_enter(x);
+    x->server->layers->close(x);
+    server_request_drop_body(x);
+    base_buffer_free(&x->reply);
+    base_free(x->taken);
+    relay_free(x);
+    request_memory_leave(visit);
+    request_memory_end(x);
+    pthread_mutex_destroy(&x->lock);
+    base_free(x);
 }
 
 void server_request_drop_body(server_request *x) {
@@ -49,23 +68,8 @@ void server_request_drop_body(server_request *x) {
     x->root = NULL;
 }
 
-const char *server_request_model(const server_request *x) { return x->adapter ? x->adapter->name : x->model->name; }
-
 json_t *server_request_json(server_request *x) {
     return x->root ? json_incref(x->root) : server_json_parse(x->body.data, x->body.len, &x->problem);
-}
-
-/* A hash, so that no key can name the tenant that a salt makes. */
-const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]) {
-    base_key key;
-    base_hash h;
-    if (!x->gen.cache_salt || !x->gen.cache_salt[0]) return x->key->tenant;
-    base_hash_init(&h, "reprise cache salt 1");
-    base_hash_bytes(&h, x->key->tenant ? x->key->tenant : "", x->key->tenant ? strlen(x->key->tenant) : 0);
-    base_hash_bytes(&h, x->gen.cache_salt, strlen(x->gen.cache_salt));
-    base_hash_final(&h, &key);
-    base_key_hex(&key, salted, SERVER_SALTED_BYTES - 1);
-    return salted;
 }
 
 int64_t server_request_created(const server_request *x) {
@@ -131,6 +135,16 @@ void server_request_hold(server_request *x, void (*take)(server_request *x)) {
     x->stage = SERVER_STREAMING;
     server_request_resume(x);
     pthread_mutex_unlock(&x->lock);
+}
+
+void server_request_release(server_request *x) {
+    pthread_mutex_lock(&x->lock);
+    bool alone = x->stage == SERVER_CLOSED;
+    x->held = false;
+    x->progress.over = x->has_news = true;
+    if (!alone) server_request_resume(x);
+    pthread_mutex_unlock(&x->lock);
+    if (alone) server_request_free(x);
 }
 
 /* ---- replies ---- */

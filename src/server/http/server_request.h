@@ -24,16 +24,15 @@
 #include "base/file.h"
 #include "server/http/api_keys.h"
 #include "server/http/content_coding.h"
-#include "server/generation/generation.h"
-#include "server/http/watchdog.h"
+#include "reprise.h"
 #include "server/http/routing.h"
+#include "server/http/watchdog.h"
 #include "server/http/work_queue.h"
 
 #define SERVER_NAME_BYTES 128      /* of the {name} in a path */
 #define SERVER_ID_BYTES 40
 #define SERVER_PAGE_TAG_BYTES 24
 #define SERVER_TRACEPARENT_BYTES 56
-#define SERVER_SALTED_BYTES (2 * 32 + 1)
 #define SERVER_REPLY_BYTES ((size_t)256 << 20)
 
 typedef struct rp_server rp_server;
@@ -59,7 +58,19 @@ typedef struct server_answer_ops {
     void (*look)(struct server_request *x, uint64_t keep_alive_us); /* the watchdog's thread: resumes or keeps alive a stream */
     void (*cancel)(struct server_request *x); /* any thread, locked: cancels the jobs */
     void (*free)(struct server_request *x);   /* frees the choices, jobs first */
+    int (*pin)(struct server_request *x, const char *id, const char *field); /* worker: what the request names with this id, in that field (or
+                                                 NULL), is on another server, which alone gets the request. A problem's kind. NULL: all is here */
 } server_answer_ops;
+
+/* What http/ asks of the layers above it; server.c has the table. */
+typedef struct server_layers {
+    int (*open)(struct server_request *x);   /* I/O thread: makes the parts of a new request that they own. RP_ERR_MEMORY */
+    void (*close)(struct server_request *x); /* frees them, jobs first */
+    bool (*head)(struct server_request *x);  /* I/O thread: its head is there: is it a router's, and signed? false: no memory */
+    void (*body)(struct server_request *x);  /* I/O thread: its body is complete: is the signature right? */
+    void (*changed)(rp_server *s);           /* any thread: the state or the uploaded schemas have changed: routers are told */
+    int (*metrics)(base_buffer *b, rp_server *s); /* worker: appends the metrics of models and nodes. Not 0: no memory */
+} server_layers;
 
 typedef struct server_request {
     rp_server *server;
@@ -107,15 +118,10 @@ typedef struct server_request {
     struct server_request *next_waiting; /* of those that wait for the model */
     struct server_model *turn; /* of which its worker has a turn (model_pool.h); NULL: none */
     json_t *root;              /* the body, if it was parsed for the model's name (server_request_json); NULL: not yet */
-    generation gen;
-    const struct server_form *form; /* the dialect's renderer of answers */
-    struct server_choice *choices;
-    int32_t n_choices;
-    char salted[SERVER_SALTED_BYTES];
-    const char *tenant;        /* of its jobs: the key's, or salted */
-    uint64_t seed;
+    struct generation *gen;     /* what it asks for (prompt/generation.h); owned by request_work.c */
+    struct server_answers *answers; /* its jobs and what they have written (answers/generate.h); likewise */
 
-    struct server_relay *relay; /* of a request on the cluster's port (cluster_port.h); NULL: it came on another one */
+    struct server_relay *relay; /* of a request on the cluster's port (request_relay.h); NULL: it came on another one */
     struct server_reader *reader; /* of a span stream (cluster_stream.h); NULL: it is none */
 
     void (*take)(struct server_request *x); /* I/O thread, STREAMING, not locked: appends frames of new text */
@@ -135,8 +141,7 @@ typedef struct server_request {
     bool has_news;   /* a stream has something to send */
     bool is_idle;    /* no output for the keep-alive interval: a comment is due */
     uint64_t reported_us; /* time of the last frame of a stream */
-    int32_t n_submitted; /* choices with jobs, ended ones included; embeddings: the others follow */
-    int32_t n_done;  /* choices with ended jobs */
+    bool has_jobs;   /* some may run: a worker frees the request */
     bool held;       /* a worker continues while the request streams, until server_request_release */
     server_progress progress; /* of a schema (schemas_http.c) */
     rp_job *encoding;        /* the job that a worker waits for; NULL: none. Cancelled with the request */
@@ -175,12 +180,6 @@ void server_request_drop_body(server_request *x);
 
 /* The body as JSON, which the caller decrefs; NULL: a problem. */
 json_t *server_request_json(server_request *x);
-
-/* The name that answers give as their model: the adapter's, else the model's. */
-const char *server_request_model(const server_request *x);
-
-/* The tenant of the request's KV: that of its key; with a `cache_salt`, one per value, written to `salted`. */
-const char *server_request_tenant(const server_request *x, char salted[SERVER_SALTED_BYTES]);
 
 /* ---- Replies, for handlers ---- */
 

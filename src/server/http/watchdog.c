@@ -20,8 +20,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "server/http/request_memory.h"
+#include "server/http/server_internal.h"
 #include "server/http/server_request.h"
-#include "server/server_internal.h"
 
 #define LOOK_MS 250 /* how often deadlines and streams are looked at */
 #define EVENTS 64

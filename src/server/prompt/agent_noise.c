@@ -7,7 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
-#include "server/generation/tools.h"
+#include "server/prompt/tools.h"
 #include "server/prompt/volatile_text.h"
 
 #define MAX_LINE_BYTES 400      /* a longer line is a paragraph and is not moved */
@@ -579,7 +579,7 @@ json_t *agent_noise_report(const generation *gen) {
     json_t *list = json_array();
     for (size_t i = 0; i < gen->n_noise && list; i++) {
         const generation_noise *one = &gen->noise[i];
-        json_t *message = json_sprintf("%s %d", generation_role_name(one->role), one->number);
+        json_t *message = json_sprintf("%s %d", rp_role_name(one->role), one->number);
         if (json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:s}", "rule", one->rule, "message", message, "bytes", (json_int_t)one->n,
                                                   "action",
                                                   one->dropped ? "left out" : "moved"))) {

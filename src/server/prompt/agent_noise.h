@@ -18,6 +18,7 @@
 
 #include "reprise_server.h"
 #include "server/http/server_request.h"
+#include "server/prompt/generation.h"
 
 /* Applies the rules to gen's messages, once, before tool definitions and the template; a conversation with modules of schemas is left unchanged.
  * template_tools: the model's template writes tool definitions. Returns a server_problem_kind. */

@@ -13,6 +13,7 @@
 #define SERVER_CHAT_RENDERING_H
 
 #include "server/http/server_request.h"
+#include "server/prompt/generation.h"
 
 /* Does the model's template render this request? Not if messages use modules of a schema, whose texts have the built-in format. */
 bool chat_rendering_applies(const server_request *x);

@@ -7,11 +7,14 @@
 
 #include "base/memory.h"
 #include "reprise_tools.h"
-#include "server/generation/tools.h"
+#include "server/http/server_internal.h"
+#include "server/models/model_pool.h"
 #include "server/prompt/agent_noise.h"
 #include "server/prompt/chat_rendering.h"
+#include "server/prompt/document_split.h"
 #include "server/prompt/prompt_parts.h"
-#include "server/server_internal.h"
+#include "server/prompt/request_tenant.h"
+#include "server/prompt/tools.h"
 
 #define MIN_MODULE_TOKENS 32 /* shorter documents stay text */
 #define COUNTED_BYTES 2048   /* of a document, to see whether it has that many tokens */
@@ -47,7 +50,7 @@ typedef struct conversation {
 
 /* Is the part a module of the prompt, not plain text of its message? */
 static bool is_module(const conversation *c, const server_part *part) {
-    const generation *gen = &c->x->gen;
+    const generation *gen = c->x->gen;
     if (part->kind == SERVER_PART_MODULE || part->kind == SERVER_PART_PML) return true;
     return gen->modular && c->n_modules < RP_MAX_DOCUMENTS && may_be_document(gen, (size_t)(part - gen->parts)) &&
            is_long(c->x->model->model, gen->messages[part->message].text + part->begin, part->end - part->begin);
@@ -80,7 +83,7 @@ static void conversation_append_message(conversation *c, const rp_message *m, co
 }
 
 static void conversation_append_all(conversation *c) {
-    const generation *gen = &c->x->gen;
+    const generation *gen = c->x->gen;
     const server_part *part = gen->parts, *end = part + gen->n_parts;
     for (size_t i = 0; i < gen->n_messages && !c->x->problem.kind; i++) {
         const server_part *next = part;
@@ -122,7 +125,7 @@ static int compare_documents(const void *a, const void *b) {
 }
 
 static void add_document(conversation *c, rendered_documents *l, size_t begin, size_t end) {
-    const char *bytes = c->x->gen.rendered->bytes;
+    const char *bytes = c->x->gen->rendered->bytes;
     for (size_t i = 0; i < l->n; i++) /* a second equal document is text */
         if (l->items[i].end - l->items[i].begin == end - begin && memcmp(bytes + l->items[i].begin, bytes + begin, end - begin) == 0) return;
     if (l->n >= RP_MAX_DOCUMENTS || !is_long(c->x->model->model, bytes + begin, end - begin)) return;
@@ -132,8 +135,8 @@ static void add_document(conversation *c, rendered_documents *l, size_t begin, s
 
 /* A part of a message, where the template wrote it unchanged. */
 static void find_part(conversation *c, const server_part *part, rendered_documents *l) {
-    const rp_template_text *text = c->x->gen.rendered;
-    const uint32_t source = c->x->gen.rendered_sources[part->message];
+    const rp_template_text *text = c->x->gen->rendered;
+    const uint32_t source = c->x->gen->rendered_sources[part->message];
     size_t begin = 0;
     for (size_t i = 0; i < text->n_runs && source > 0; begin = text->runs[i++].end) {
         const rp_template_run *run = &text->runs[i];
@@ -145,15 +148,15 @@ static void find_part(conversation *c, const server_part *part, rendered_documen
 
 /* Definitions of tools: JSON that the template wrote. */
 static void find_definitions(conversation *c, rendered_documents *l) {
-    const rp_template_text *text = c->x->gen.rendered;
+    const rp_template_text *text = c->x->gen->rendered;
     size_t begin = 0;
-    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen.form) && !c->x->problem.kind; begin = text->runs[i++].end)
+    for (size_t i = 0; i < text->n_runs && answer_form_may_call(&c->x->gen->form) && !c->x->problem.kind; begin = text->runs[i++].end)
         if (text->runs[i].origin == RP_TEMPLATE_UNTRUSTED) add_document(c, l, begin, text->runs[i].end);
 }
 
 /* Bytes of the beginning-of-text token at the beginning of the rendered text: a schema of documents has its own. */
 static size_t leading_bos(const conversation *c) {
-    const rp_template_text *text = c->x->gen.rendered;
+    const rp_template_text *text = c->x->gen->rendered;
     int32_t *tokens = NULL;
     size_t n_tokens = 0, n = 0;
     if (rp_tokenize(c->x->model->model, "", 0, false, true, &tokens, &n_tokens, NULL) || n_tokens == 0) return 0;
@@ -164,7 +167,7 @@ static size_t leading_bos(const conversation *c) {
 
 /* The rendered text, with its documents as modules. */
 static int build_rendered(conversation *c) {
-    const generation *gen = &c->x->gen;
+    const generation *gen = c->x->gen;
     rendered_documents l = {0};
     size_t at = leading_bos(c);
     for (size_t i = 0; i < gen->n_parts && !c->x->problem.kind; i++)
@@ -186,7 +189,7 @@ static int build_rendered(conversation *c) {
 /* ---- All of it ---- */
 
 static int conversation_build(server_request *x) {
-    generation *gen = &x->gen;
+    generation *gen = x->gen;
     conversation c = {.x = x};
     const char *schema;
     if (!gen->has_markup && !(gen->modular && x->model->info.movable && (gen->n_parts > 0 || gen->rendered))) return SERVER_FINE;
@@ -203,13 +206,13 @@ static int conversation_build(server_request *x) {
 
 /* Of requests without the field `reuse`. */
 static void choose_reuse(server_request *x) {
-    generation *gen = &x->gen;
+    generation *gen = x->gen;
     const bool wanted = x->key->reuse ? strcmp(x->key->reuse, "modular") == 0 : x->server->options.modular;
     if (!gen->names_reuse && !gen->has_markup && gen->reuse == RP_REUSE_ON) gen->modular = wanted;
 }
 
 int conversation_prompt_build(server_request *x) {
-    generation *gen = &x->gen;
+    generation *gen = x->gen;
     if (x->problem.kind || gen->built || gen->rendered || gen->n_messages == 0) return (int)x->problem.kind; /* by an earlier call, to count tokens */
     choose_reuse(x);
     if (agent_noise_settle(gen, x->server->options.agent_noise, chat_rendering_has_tools(x), &x->problem)) return (int)x->problem.kind;
@@ -225,7 +228,7 @@ static int conversation_count_built(server_request *x, size_t *n_tokens) {
     char salted[SERVER_SALTED_BYTES];
     rp_inspection *all;
     rp_error err;
-    if (rp_engine_inspect_prompt(x->model->engine, server_request_tenant(x, salted), x->gen.built, "messages", &all, &err))
+    if (rp_engine_inspect_prompt(x->model->engine, request_tenant(x, salted), x->gen->built, "messages", &all, &err))
         return server_fail_library(&x->problem, &err);
     for (int32_t i = 0; i < all->n_tiles; i++) *n_tokens += (size_t)all->tiles[i].n_tokens;
     rp_inspection_free(all);
@@ -237,8 +240,8 @@ int conversation_prompt_count(server_request *x, size_t *n_tokens) {
     rp_error err;
     *n_tokens = 0;
     if (conversation_prompt_build(x)) return (int)x->problem.kind;
-    if (x->gen.built) return conversation_count_built(x, n_tokens);
-    if (x->gen.rendered ? rp_tokenize_rendered(x->model->model, x->gen.rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->model->model, x->gen.messages, x->gen.n_messages, x->gen.continues_last, &tokens, n_tokens, &err))
+    if (x->gen->built) return conversation_count_built(x, n_tokens);
+    if (x->gen->rendered ? rp_tokenize_rendered(x->model->model, x->gen->rendered, &tokens, n_tokens, &err) : rp_tokenize_messages(x->model->model, x->gen->messages, x->gen->n_messages, x->gen->continues_last, &tokens, n_tokens, &err))
         return server_fail_library(&x->problem, &err);
     rp_free(tokens);
     return SERVER_FINE;
@@ -265,7 +268,7 @@ static size_t rendered_marked(const generation *gen, generation_marked marked) {
 
 /* Tokens of the first n bytes. */
 static int count_beginning(const server_request *x, size_t n, int32_t **tokens, size_t *n_tokens) {
-    rp_template_text text = *x->gen.rendered;
+    rp_template_text text = *x->gen->rendered;
     size_t k = 0;
     while (k < text.n_runs && text.runs[k].end < n) k++;
     if (n > text.n || n == 0 || k == text.n_runs) return RP_ERR_INVALID;
@@ -282,7 +285,7 @@ static int count_beginning(const server_request *x, size_t n, int32_t **tokens, 
 }
 
 size_t conversation_prompt_count_marked(const server_request *x, server_mark mark) {
-    const generation *gen = &x->gen;
+    const generation *gen = x->gen;
     const generation_marked marked = gen->marked[mark];
     int32_t *tokens = NULL;
     size_t n = 0;

@@ -12,6 +12,7 @@
 #define SERVER_CONVERSATION_PROMPT_H
 
 #include "server/http/server_request.h"
+#include "server/prompt/generation.h"
 
 /* Makes the prompt of a conversation, once: the generation's `rendered`, by the model's template (chat_rendering.h), and its `built`, if messages
  * need

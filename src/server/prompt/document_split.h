@@ -10,7 +10,7 @@
 #ifndef SERVER_DOCUMENT_SPLIT_H
 #define SERVER_DOCUMENT_SPLIT_H
 
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 
 #define DOCUMENT_SPLIT_MAX_BYTES 4096 /* of an expression */
 

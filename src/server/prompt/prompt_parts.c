@@ -14,7 +14,7 @@
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 #include "server/prompt/prompt_parts.h"
 
 #define PREFIX_BYTES 64
@@ -63,18 +63,17 @@ static void prompt_parts_add_module(generation *gen, const server_fields *f, con
 }
 
 static void prompt_parts_add_role(generation *gen, const server_fields *f, bool in_role) {
-    static const char *const names[RP_N_ROLES] = {"system", "user", "assistant", "tool"};
     const char *name = "";
     const json_t *parts = server_field_array(f, "parts");
-    int role = 0;
+    rp_role role;
     server_field_text(f, "role", &name);
-    while (role < RP_N_ROLES && strcmp(names[role], name) != 0) role++;
+    const bool is_role = rp_role_parse(name, &role);
     if (f->problem->kind) return;
-    if (role == RP_N_ROLES)
+    if (!is_role)
         server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is '%.40s': give system, user, assistant or tool", f->prefix, name);
     else if (in_role) server_fail(f->problem, SERVER_INVALID, "parts", "'%srole' is inside a role: roles do not nest", f->prefix);
     else {
-        rp_prompt_begin_role(gen->built, (rp_role)role);
+        rp_prompt_begin_role(gen->built, role);
         prompt_parts_add_parts(gen, parts, f->prefix, true, f->problem);
         rp_prompt_end_role(gen->built);
     }

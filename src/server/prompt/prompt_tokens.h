@@ -4,7 +4,7 @@
 #define SERVER_PROMPT_TOKENS_H
 
 #include "base/buffer.h"
-#include "server/generation/generation.h"
+#include "server/prompt/generation.h"
 
 /* Fills in the tokens of each prompt of ids. Strings among the ids are tokenized in place; a string at index 0 gets a
  * beginning-of-text token. Prompts to echo get their text as well. Returns a server_problem_kind. */

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "server/handlers.h"
-#include "server/prompt/schema_changes.h"
+#include "base/json_write.h"
+#include "server/http/server_internal.h"
+#include "server/models/schema_changes.h"
 #include "server/prompt/schemas_http.h"
-#include "server/server_internal.h"
 #include "reprise_tools.h"
 
 #define BUSY_RETRY_MS 2000

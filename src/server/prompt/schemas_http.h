@@ -18,4 +18,11 @@ bool schemas_http_prefills(server_request *x);
 bool schemas_http_begin_prefill(server_request *x);
 void schemas_http_end_prefill(rp_server *s);
 
+/* Handlers of the routes. */
+void handle_schema_list(server_request *x);
+void handle_schema_put(server_request *x);
+void handle_schema_get(server_request *x);
+void handle_schema_delete(server_request *x);
+void handle_schema_layout(server_request *x);
+
 #endif

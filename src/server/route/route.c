@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/threads.h"
+#include "server/models/model_pool.h"
 
 #define MAX_LISTED 256
 #define LEAST_NODE_TIMEOUT_MS 100

@@ -8,8 +8,9 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "server/generation/generate.h"
+#include "server/answers/generate.h"
 #include "server/http/request_memory.h"
+#include "server/models/model_pool.h"
 #include "server/route/route_internal.h"
 
 #define REFUSED_RETRY_MS 1000 /* of refusals for which the router has no better guess */
@@ -84,22 +85,22 @@ static uint64_t answers_hash(const char *domain, const char *text) {
 
 /* What a client calls its conversation; of a subagent, its parent's: both begin with the same text. */
 static uint64_t session_of(const server_request *x) {
-    const char *session = x->gen.parent_session[0] ? x->gen.parent_session : x->gen.session;
+    const char *session = x->gen->parent_session[0] ? x->gen->parent_session : x->gen->session;
     return session[0] ? answers_hash("reprise session 1", session) : 0;
 }
 
 /* A stream of one answer has marks, if its tokens say all that a node needs to go on. */
 static bool may_continue(const server_request *x) {
-    const generation *g = &x->gen;
-    return g->stream && x->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift && !(g->kv_keep && g->kv_keep[0]);
+    const generation *g = x->gen;
+    return g->stream && x->answers->n_choices == 1 && g->embedding.pooling == RP_POOLING_OFF && !g->context_shift && !(g->kv_keep && g->kv_keep[0]);
 }
 
 /* Names of the first prompt; tokens of all. A request that cannot be planned goes to a node by load alone, which says what is wrong with it. */
 static void plan(route_request *rr) {
     server_request *x = rr->x;
     rp_error err;
-    const size_t n_prompts = BASE_MAX(x->gen.n_prompts, 1);
-    rp_request q = generate_request_of(&x->choices[0]);
+    const size_t n_prompts = BASE_MAX(x->gen->n_prompts, 1);
+    rp_request q = generate_request_of(&x->answers->choices[0]);
     q.grammar = q.grammar_trigger = NULL; /* of the answer, not of its prompt */
     q.on_text = NULL;
     q.on_token = NULL;
@@ -122,11 +123,11 @@ static void fill_request(route_request *rr) {
     const char *tenant = x->key->tenant ? x->key->tenant : "";
     rr->r.tenant = answers_hash("reprise tenant 1", tenant);
     rr->r.session = session_of(x);
-    rr->r.priority = x->gen.priority;
+    rr->r.priority = x->gen->priority;
     rr->r.only_node = x->only_node;
     rr->r.continues = may_continue(x);
     rr->r.node = -1;
-    if (x->gen.deadline_ms > 0) rr->r.deadline_us = x->arrived_us + (uint64_t)x->gen.deadline_ms * 1000;
+    if (x->gen->deadline_ms > 0) rr->r.deadline_us = x->arrived_us + (uint64_t)x->gen->deadline_ms * 1000;
     plan(rr);
 }
 
@@ -223,14 +224,14 @@ void route_relay(route_request *rr, base_buffer *bytes) {
 static int keep_alive(server_request *x) {
     const server_piece nothing = {.text = ""};
     if (!x->is_lines) return base_buffer_append_str(&x->reply, ": keep-alive\n\n");
-    return x->form->piece(x, &x->choices[0], &nothing);
+    return x->answers->form->piece(x, &x->answers->choices[0], &nothing);
 }
 
 /* within: after a half frame, which the client drops. */
 static void fail_stream(server_request *x, const server_problem *problem, bool within) {
     x->problem = *problem;
     if (within && !x->is_bytes && base_buffer_append_str(&x->reply, x->is_lines ? "\n" : "\n\n")) x->gone = true;
-    if (x->is_bytes || !x->form->fail || x->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
+    if (x->is_bytes || !x->answers->form->fail || x->answers->form->fail(x, problem)) x->gone = true; /* its client sees that it is cut */
 }
 
 /* The network thread swaps nothing: the buffer that the client has read becomes the next one. */
@@ -361,4 +362,4 @@ static void answers_free(server_request *x) {
     generate_free(x);
 }
 
-const server_answer_ops route_operations = {answers_begin, answers_finish, answers_look, answers_cancel, answers_free};
+const server_answer_ops route_operations = {answers_begin, answers_finish, answers_look, answers_cancel, answers_free, route_pin};

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "server/prompt/schema_changes.h"
+#include "server/models/schema_changes.h"
 #include "server/route/route_internal.h"
 
 #define SETTLE_US UINT64_C(2000000)         /* within it a load with the new digest comes */

@@ -23,10 +23,11 @@
 #include "cluster/relay.h"
 #include "cluster/router.h"
 #include "cluster/signature.h"
+#include "server/http/server_internal.h"
+#include "server/models/schema_registry.h"
 #include "server/route/route.h"
 #include "server/route/route_frames.h"
 #include "server/route/route_poll.h"
-#include "server/server_internal.h"
 
 #define ROUTE_URL_BYTES 256
 #define ROUTE_TARGET_BYTES ((size_t)16 << 10)  /* path and query */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "server/models/model_pool.h"
 #include "server/route/route_internal.h"
 
 #define AGAIN_MS 1000 /* after a failure */

@@ -9,7 +9,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "server/admin/report.h"
+#include "server/answers/report.h"
+#include "server/answers/report_ring.h"
 #include "server/route/route_internal.h"
 
 #define MAX_CANDIDATES 64 /* that a report lists */

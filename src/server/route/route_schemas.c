@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "server/handlers.h"
-#include "server/prompt/schema_changes.h"
+#include "server/models/schema_changes.h"
 #include "server/prompt/schemas_http.h"
 #include "server/route/route_internal.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "server/generation/client_session.h"
 #include "server/http/http_stream.h"
+#include "server/prompt/client_session.h"
 #include "server/route/route_internal.h"
 
 int route_append_encoded(base_buffer *b, const char *text, const char *kept) {

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "server/answers/generate.h"
 #include "server/http/request_memory.h"
 #include "server/route/route_internal.h"
 
@@ -273,7 +274,7 @@ static int add_headers(route_transfer *tr, const cluster_node_status *node) {
     route_request *rr = tr->rr;
     char line[CLUSTER_ROUTE_BYTES], resume[CLUSTER_RESUME_BYTES];
     bool failed = false;
-    cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->seed, .created = rr->created, .marks = rr->r.continues};
+    cluster_route to = {.epoch = node->hello->epoch, .seed = rr->x->answers->seed, .created = rr->created, .marks = rr->r.continues};
     snprintf(to.id, sizeof(to.id), "%s", rr->x->id);
     if (rr->r.deadline_us) to.left_ms = milliseconds_left(rr->r.deadline_us);
     cluster_route_write(line, &to);

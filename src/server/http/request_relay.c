@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request_relay.c: see request_relay.h. */
+#include "server/http/request_relay.h"
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "server/http/server_internal.h"
+
+void relay_add(server_request *x, const void *bytes, size_t n) {
+    if (x->relay) cluster_body_add(&x->relay->body, bytes, n);
+}
+
+void relay_free(server_request *x) {
+    if (!x->relay) return;
+    base_free(x->relay->tokens);
+    base_free(x->relay->as.tenant);
+    base_buffer_free(&x->relay->unmarked);
+    base_free(x->relay);
+    x->relay = NULL;
+}
+
+void relay_stored_id(const server_request *x, char out[RELAY_ID_BYTES]) {
+    const char *tag = x->server->node_tag;
+    snprintf(out, RELAY_ID_BYTES, "%s%s%s", tag, tag[0] ? "_" : "", x->id);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_chat_input.c: conversations as the input of a chat template: calls, results, styles, variables, and where contents are in the text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "structured/chat_input.h"
+
+static const char source[] =
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% for c in m.tool_calls %}({{ c.id }} {{ c.function.name }} {{ c.function.arguments.city }}){% endfor %}"
+    "{% if m.tool_call_id %}({{ m.tool_call_id }} {{ m.name }}){% endif %}{% if m.reasoning_content %}~{{ m.reasoning_content }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+static rp_template *template_of(const char *text) {
+    rp_template *t;
+    rp_error err;
+    if (rp_template_new(&t, text, strlen(text), "template", &err)) fail_msg("%s", err.message);
+    return t;
+}
+
+/* The text, and its turns. */
+static rp_template_text *rendered(const chat_input *in, rp_rendered_turn *turns, size_t *n_turns) {
+    uint32_t sources[8];
+    rp_template_text *text;
+    rp_error err;
+    assert_true(in->n_messages <= BASE_ARRAY_LEN(sources));
+    json_t *json = chat_input_json(in);
+    assert_non_null(json);
+    char *bytes = json_dumps(json, JSON_COMPACT);
+    if (rp_template_render(in->t, bytes, strlen(bytes), NULL, &text, &err)) fail_msg("%s", err.message);
+    chat_input_sources(in, json, sources);
+    if (turns) *n_turns = chat_input_turns(in, text, sources, turns);
+    free(bytes);
+    json_decref(json);
+    return text;
+}
+
+static const rp_message messages[] = {{RP_ROLE_SYSTEM, "S", 1},
+                                      {RP_ROLE_USER, "U", 1},
+                                      {RP_ROLE_ASSISTANT, "", 0},
+                                      {RP_ROLE_TOOL, "r0", 2},
+                                      {RP_ROLE_TOOL, "r1", 2},
+                                      {RP_ROLE_USER, "V", 1},
+                                      {RP_ROLE_ASSISTANT, "A", 1},
+                                      {RP_ROLE_TOOL, "r2", 2}};
+static const chat_call calls[] = {{2, "a", "f", "{\"city\": \"Rome\"}"}, {2, NULL, "g", "{}"}, {6, "a", "h", "{\"city\": \"Oslo\"}"}};
+static const chat_reasoning reasonings[] = {{6, "so"}, {6, "me"}};
+static const chat_result by_number[] = {{3, NULL, false}, {4, NULL, false}, {7, NULL, false}};
+
+/* All of it, with results by number. */
+static chat_input input_of(const rp_template *t, const answer_form *form) {
+    return (chat_input){.t = t,
+                        .form = form,
+                        .messages = messages,
+                        .n_messages = 8,
+                        .calls = calls,
+                        .n_calls = 3,
+                        .results = by_number,
+                        .n_results = 3,
+                        .reasonings = reasonings,
+                        .n_reasonings = 2};
+}
+
+/* Ids: of the last call before the result, by the call's own id or the one that it gets, or by number. */
+static void results_belong_to_calls(void **state) {
+    (void)state;
+    static const chat_result by_id[] = {{3, "call_1", false}, {4, "a", false}, {7, "a", false}}, unknown[] = {{3, "x", false}};
+    const answer_form form = {0};
+    rp_template *t = template_of(source);
+    chat_input in = input_of(t, &form);
+    in.results = by_id;
+    rp_rendered_turn turns[8];
+    size_t n_turns;
+    rp_template_text *text = rendered(&in, turns, &n_turns);
+    assert_string_equal(text->bytes, "<system>S<user>U<assistant>(a f Rome)(call_1 g )<tool>r0(call_1 g)<tool>r1(a f)<user>V"
+                                     "<assistant>A(a h Oslo)~some<tool>r2(a h)<assistant>");
+    assert_int_equal(n_turns, 7); /* not the empty content */
+    assert_true(turns[0].role == RP_ROLE_SYSTEM && turns[0].end == strlen("<system>S"));
+    assert_true(turns[6].role == RP_ROLE_TOOL && strncmp(text->bytes + turns[6].end, "(a h)", 5) == 0);
+    rp_template_text_free(text);
+    in.results = by_number;
+    text = rendered(&in, NULL, NULL);
+    assert_non_null(strstr(text->bytes, "r0(a f)<tool>r1(call_1 g)"));
+    assert_non_null(strstr(text->bytes, "r2(a h)"));
+    rp_template_text_free(text);
+    in.results = unknown;
+    in.n_results = 1;
+    text = rendered(&in, NULL, NULL);
+    assert_non_null(strstr(text->bytes, "r0(x )<tool>r1<user>"));
+    rp_template_text_free(text);
+    rp_template_free(t);
+}
+
+/* Without the oldest turns: the numbers of calls and the contents' numbers stay right. */
+static void messages_are_left_out(void **state) {
+    (void)state;
+    const answer_form form = {0};
+    rp_template *t = template_of(source);
+    chat_input in = input_of(t, &form);
+    in.first = 5;
+    in.continues_last = true;
+    rp_rendered_turn turns[8];
+    size_t n_turns;
+    rp_template_text *text = rendered(&in, turns, &n_turns);
+    assert_string_equal(text->bytes, "<system>S<user>V<assistant>A(a h Oslo)~some<tool>r2(a h)");
+    assert_int_equal(n_turns, 4);
+    assert_true(turns[1].role == RP_ROLE_USER && turns[1].end == strlen("<system>S<user>V"));
+    rp_template_text_free(text);
+    rp_template_free(t);
+}
+
+static void a_template_gets_what_it_wants(void **state) {
+    (void)state;
+    static const char mistral[] = "{% for m in messages %}{% for c in m.tool_calls %}"
+                                  "{% if c.id | length != 9 %}{{ raise_exception('ids of length 9') }}"
+                                  "{% endif %}{{ c.id }}{{ c.function.arguments + '!' }}{% endfor %}{% endfor %}";
+    const answer_form form = {0};
+    rp_template *t = template_of(mistral);
+    chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 3, .calls = calls, .n_calls = 1};
+    rp_template_text *text = NULL;
+    rp_error err;
+    int rc, n_styles = 0;
+    do {
+        json_t *json = chat_input_json(&in);
+        char *bytes = json_dumps(json, JSON_COMPACT);
+        rc = rp_template_render(t, bytes, strlen(bytes), NULL, &text, &err);
+        free(bytes);
+        json_decref(json);
+    } while (rc && n_styles++ < 3 && chat_input_adapt(&in, &err));
+    assert_int_equal(rc, RP_OK);
+    assert_true(in.style.short_ids && in.style.text_arguments);
+    assert_string_equal(text->bytes + 9, "{\"city\": \"Rome\"}!");
+    assert_false(chat_input_adapt(&in, &err));
+    rp_template_text_free(text);
+    rp_template_free(t);
+}
+
+/* Messages in turns of user and assistant; what belongs to them moves with them, and each text is where `offset` says. */
+static void messages_are_merged(void **state) {
+    (void)state;
+    static const rp_message given[] = {
+        {RP_ROLE_SYSTEM, "S", 1},
+        {RP_ROLE_USER, "", 0},
+        {RP_ROLE_USER, "U", 1},
+        {RP_ROLE_ASSISTANT, "", 0},
+        {RP_ROLE_ASSISTANT, "A", 1},
+        {RP_ROLE_TOOL, "r", 1},
+        {RP_ROLE_TOOL, "s", 1},
+        {RP_ROLE_SYSTEM, "T", 1},
+    };
+    static const char *const texts[] = {"S\n\nU", "A", "r", "s", "T"};
+    static const rp_role roles[] = {RP_ROLE_USER, RP_ROLE_ASSISTANT, RP_ROLE_TOOL, RP_ROLE_TOOL, RP_ROLE_USER};
+    chat_call call = {.message = 4};
+    chat_result result = {.message = 6};
+    chat_reasoning reasoning = {.message = 3};
+    chat_merged m;
+    assert_int_equal(chat_merge(&m, given, 8, 100), RP_OK);
+    assert_int_equal(m.n_messages, 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_string_equal(m.messages[i].text, texts[i]);
+        assert_int_equal(m.messages[i].n, strlen(texts[i]));
+        assert_int_equal(m.messages[i].role, roles[i]);
+    }
+    for (size_t i = 0; i < 8; i++) assert_memory_equal(m.messages[m.to[i]].text + m.offset[i], given[i].text, given[i].n);
+    chat_merged_move(&m, &call, 1, &result, 1, &reasoning, 1);
+    assert_true(call.message == 1 && result.message == 3 && reasoning.message == 1);
+    chat_merged_free(&m);
+    assert_int_equal(chat_merge(&m, given, 8, 9), RP_ERR_LIMIT);
+    chat_merged_free(&m);
+    assert_int_equal(chat_merge(&m, &given[1], 1, 100), RP_OK);
+    assert_string_equal(m.messages[0].text, "");
+    chat_merged_free(&m);
+}
+
+static void variables(void **state) {
+    (void)state;
+    tool_spec tools[] = {{.name = "f"}, {.name = "g", .barred = true}};
+    answer_form form = {.tools = tools, .n_tools = 2, .thinking = THINKING_OFF};
+    rp_template *t = template_of("{{ tools }}");
+    json_t *given = json_pack("{s:s, s:s}", "bos_token", "<s>", "date", "today");
+    chat_input in = {.t = t, .form = &form, .messages = messages, .n_messages = 1, .variables = given, .reasoning_effort = "low"};
+    json_t *json = chat_input_json(&in);
+    assert_null(json_object_get(json, "bos_token"));
+    assert_string_equal(json_string_value(json_object_get(json, "date")), "today");
+    assert_string_equal(json_string_value(json_object_get(json, "reasoning_effort")), "low");
+    assert_true(json_is_false(json_object_get(json, "enable_thinking")) && json_is_false(json_object_get(json, "thinking")));
+    assert_true(json_is_true(json_object_get(json, "add_generation_prompt")));
+    assert_int_equal(json_array_size(json_object_get(json, "tools")), 1);
+    json_decref(json);
+    form.tool_choice = TOOL_CHOICE_NONE;
+    json = chat_input_json(&in);
+    assert_true(json_is_null(json_object_get(json, "tools")));
+    json_decref(json);
+    json_decref(given);
+    rp_template_free(t);
+}
+
+static void reasoning_is_opened(void **state) {
+    (void)state;
+    static const char thinks[] = "{% for m in messages %}{{ (m.content | string).split('</think>')[-1] }}{% endfor %}<think>\n";
+    const rp_message user = {RP_ROLE_USER, "<think>", 7};
+    rp_template *t = template_of(thinks), *plain = template_of("{% for m in messages %}{{ m.content }}{% endfor %}");
+    answer_form form = {.convention = tool_convention_detect(thinks, strlen(thinks), "chatml")};
+    chat_input in = {.t = t, .form = &form, .messages = &user, .n_messages = 1};
+    rp_template_text *text = rendered(&in, NULL, NULL);
+    assert_non_null(form.convention.reasoning);
+    assert_true(chat_input_opens_reasoning(&in, text));
+    rp_template_text_free(text);
+    in.t = plain;
+    text = rendered(&in, NULL, NULL);
+    assert_false(chat_input_opens_reasoning(&in, text)); /* the user's text */
+    in.continues_last = true;
+    assert_true(chat_input_opens_reasoning(&in, text)); /* the answer that is continued */
+    rp_template_text_free(text);
+    rp_template_free(plain);
+    rp_template_free(t);
+}
+
+static void roles_have_names(void **state) {
+    (void)state;
+    for (int i = 0; i < RP_N_ROLES; i++) {
+        rp_role role = RP_ROLE_SYSTEM;
+        assert_true(rp_role_parse(rp_role_name((rp_role)i), &role));
+        assert_int_equal(role, i);
+    }
+    rp_role role = RP_ROLE_TOOL;
+    assert_false(rp_role_parse("developer", &role) || rp_role_parse("", &role) || rp_role_parse(NULL, &role));
+    assert_int_equal(role, RP_ROLE_TOOL);
+    assert_null(rp_role_name((rp_role)RP_N_ROLES));
+}
+
+int main(void) {
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(results_belong_to_calls),
+        cmocka_unit_test(messages_are_left_out),
+        cmocka_unit_test(a_template_gets_what_it_wants),
+        cmocka_unit_test(messages_are_merged),
+        cmocka_unit_test(variables),
+        cmocka_unit_test(reasoning_is_opened),
+        cmocka_unit_test(roles_have_names),
+    };
+    return cmocka_run_group_tests(all, NULL, NULL);
+}
