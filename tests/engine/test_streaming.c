@@ -52,6 +52,9 @@ static char *read_stories(size_t *n) {
     return text;
 }
 
+/* Fewer have too few shifts to compare. */
+static int n_contexts(void) { return BASE_MAX(test_rounds(10), 4); }
+
 /* false: the model is not there. */
 static bool open_stories(void) {
     char path[512];
@@ -63,7 +66,7 @@ static bool open_stories(void) {
     char *text = read_stories(&n);
     int32_t *all;
     must(rp_tokenize(model, text, n, true, true, &all, &count, &err), &err);
-    n_tokens = BASE_MIN((int32_t)count, CONTEXT * test_rounds(10));
+    n_tokens = BASE_MIN((int32_t)count, CONTEXT * n_contexts());
     tokens = reference_alloc((size_t)n_tokens, sizeof *tokens);
     memcpy(tokens, all, (size_t)n_tokens * sizeof *tokens);
     rp_free(all);
@@ -74,17 +77,17 @@ static bool open_stories(void) {
 /* Documents, question and answer of one item after the other. */
 static void open_conversations(void) {
     static const char *const tasks[] = {"facts-8", "pairs-16", "two-hop", "persona"};
-    const int n_items = 20 * test_rounds(10);
+    const int n_items = 20 * n_contexts();
     char path[512];
     rp_error err = {0};
     must(rp_model_open(&model, eval_path(path, "models/reprise-mini.gguf"), NULL, &err), &err);
     eval_item *items = reference_alloc((size_t)n_items, sizeof *items);
-    tokens = reference_alloc((size_t)(CONTEXT * test_rounds(10)), sizeof *tokens);
+    tokens = reference_alloc((size_t)(CONTEXT * n_contexts()), sizeof *tokens);
     n_tokens = 0;
     for (size_t t = 0; t < BASE_ARRAY_LEN(tasks); t++) {
         const int n = eval_items_read(model, tasks[t], FORWARD_RUN_ROWS, items, n_items / (int)BASE_ARRAY_LEN(tasks));
         for (int i = 0; i < n; i++) {
-            for (int32_t k = 0; k < items[i].n && n_tokens < CONTEXT * test_rounds(10); k++) tokens[n_tokens++] = items[i].tokens[k];
+            for (int32_t k = 0; k < items[i].n && n_tokens < CONTEXT * n_contexts(); k++) tokens[n_tokens++] = items[i].tokens[k];
             eval_item_free(&items[i]);
         }
     }
