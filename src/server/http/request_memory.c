@@ -80,7 +80,7 @@ void request_memory_trim(void) {
     const bool is_quiet = now >= atomic_load(&freed.last_us) + QUIET_US;
     if (bytes < TRIMMED_FROM || !(is_quiet || bytes >= atomic_load(&freed.most) || now >= atomic_load(&freed.first_us) + MOST_US)) return;
     atomic_store(&freed.first_us, now);
-    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* what others free after their end goes back in the next quiet second */
+    atomic_store(&freed.bytes, is_quiet ? 0 : TRIMMED_FROM); /* more may be freed after a request's end: trimmed again in the next quiet second */
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

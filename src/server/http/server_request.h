@@ -68,7 +68,7 @@ typedef struct server_layers {
     void (*close)(struct server_request *x); /* frees them, jobs first */
     bool (*head)(struct server_request *x);  /* I/O thread: its head is there: is it a router's, and signed? false: no memory */
     void (*body)(struct server_request *x);  /* I/O thread: its body is complete: is the signature right? */
-    void (*changed)(rp_server *s);           /* any thread: the state or the uploaded schemas have changed: routers are told */
+    void (*changed)(rp_server *s);           /* any thread: tells routers that the state or the uploaded schemas have changed */
     int (*metrics)(base_buffer *b, rp_server *s); /* worker: appends the metrics of models and nodes. Not 0: no memory */
 } server_layers;
 
