@@ -431,6 +431,7 @@ static void work_is_counted_in_bytes(void **state) {
     check_failure(DOUBLED "{{ n.t == n.u }}", "{}", RP_ERR_LIMIT, "steps");
     check_failure("{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{% set x = s.isalpha() %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
     check_failure("{% set l = [none] * 1000000 %}{% for i in range(99999) %}{% set x = l|select|list %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
+    check_failure("{% for i in range(10000) %}{% set x = strftime_now('%s' * 100) %}{% endfor %}", "{}", RP_ERR_LIMIT, "steps");
     check_failure("{{ ('a' * 2000000).rfind('a' ~ 'b' * 1000000) }}", "{}", RP_ERR_LIMIT, "steps");
     check_text("{{ ('{0[a}' * 500000).format(1) }}", "{}", "");
     check_text("{{ ('a' * 5000000).find('a' * 2500000 ~ 'b') }}", "{}", "-1");
