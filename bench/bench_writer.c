@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "store/disk_tier.h"
+#include "store/disk/disk_tier.h"
 #include "support.h"
 
 #define MAX_ROUNDS 200

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/record_bundle.h"
+#include "store/record/record_bundle.h"
 #include "support/bundle_forge.h"
 #include "support/scratch_file.h"
 

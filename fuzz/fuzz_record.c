@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/record_load.h"
+#include "store/record/record_load.h"
 #include "support/record_forge.h"
 #include "support/scratch_file.h"
 

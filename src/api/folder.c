@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder.c: entries of a store's folder, without a model: listed and changed over store/store_admin.h. One thread at a time. */
+/* folder.c: entries of a store's folder, without a model: listed and changed over store/disk/store_admin.h. One thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,7 +7,7 @@
 #include "api/store.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "store/store_bundle.h"
+#include "store/disk/store_bundle.h"
 
 /* ---- Listing ---- */
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "store/record_bundle.h"
+#include "store/record/record_bundle.h"
 
 #define LEAST_DIGITS 4 /* of a key or a model: fewer would mean very many by a slip */
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sized.h"
-#include "store/store_bundle.h"
+#include "store/disk/store_bundle.h"
 
 static const rp_store_selection everything = {.all = true};
 

@@ -7,7 +7,7 @@
 
 #include "reprise_store.h"
 
-#include "store/store_admin.h"
+#include "store/disk/store_admin.h"
 
 #define STORE_KEY_DIGITS 64
 

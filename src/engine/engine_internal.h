@@ -14,7 +14,7 @@
 #include "engine/cost_model.h"
 #include "model/forward.h"
 #include "pml/parts.h"
-#include "store/span_names.h"
+#include "store/index/span_names.h"
 #include "store/weights_cache.h"
 
 #define ENGINE_MAX_SCHEMAS ((size_t)1 << 16)

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "store/fingerprints.h"
+#include "store/disk/fingerprints.h"
 
 static base_key identity_name(const rp_engine *e, kernel_arithmetic arithmetic) {
     const rp_model *m = e->model;

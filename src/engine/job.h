@@ -46,7 +46,7 @@
 #include "engine/prompt_logprobs.h"
 #include "engine/turns.h"
 #include "pml/plan.h"
-#include "store/span_tree.h"
+#include "store/index/span_tree.h"
 
 #define JOB_PATH_BYTES 256
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c: the names of the KV that a request can reuse (reprise_cluster.h; store/span_names.h has the names), and the report of what the store
+/* names.c: the names of the KV that a request can reuse (reprise_cluster.h; store/index/span_names.h has the names), and the report of what the store
  * holds. A request is planned as one that is submitted; nothing is looked up. Any thread.
  */
 #include <string.h>

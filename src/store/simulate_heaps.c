@@ -13,8 +13,8 @@
 
 #include "base/memory.h"
 #include "reprise.h"
-#include "store/eviction.h"
-#include "store/item_heap.h"
+#include "store/index/eviction.h"
+#include "store/index/item_heap.h"
 #include "store/simulate_policies.h"
 
 /* ---- LFU and the optimum: a heap of the blocks in the cache ---- */

@@ -29,8 +29,8 @@
 #ifndef STORE_SPAN_STORE_H
 #define STORE_SPAN_STORE_H
 
-#include "store/disk_tier.h"
-#include "store/eviction.h"
+#include "store/disk/disk_tier.h"
+#include "store/index/eviction.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
 /* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds.

@@ -4,8 +4,8 @@
 #ifndef STORE_SPAN_STORE_INTERNAL_H
 #define STORE_SPAN_STORE_INTERNAL_H
 
-#include "store/eviction.h"
-#include "store/item_heap.h"
+#include "store/index/eviction.h"
+#include "store/index/item_heap.h"
 #include "store/span_store.h"
 
 #define SPAN_STORE_NONE UINT32_MAX

@@ -15,7 +15,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/fingerprints.h"
+#include "store/disk/fingerprints.h"
 #include "store/weights_file.h"
 
 #define DIR_BYTES 3800

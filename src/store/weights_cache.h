@@ -5,7 +5,7 @@
  *   DIR/
  *     {64 digits}.rpw               repacked weights of one model for one order of bytes, named by a hash of both
  *     {64 digits}.rpw.PID-TIME.tmp  a file that is being written, locked by its writer; unlocked: of a killed process
- *     fingerprints                  digests of models (store/fingerprints.h), unless the model's fingerprint is known
+ *     fingerprints                  digests of models (store/disk/fingerprints.h), unless the model's fingerprint is known
  *
  * A file, little-endian (store/weights_file.h checks it):
  *

@@ -25,7 +25,7 @@
 
 #include "base/compiler.h"
 #include "base/io.h"
-#include "store/record.h"
+#include "store/record/record.h"
 #include "support/oracle_run.h"
 #include "support/seed.h"
 #include "support/store_folder.h"

@@ -27,7 +27,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "engine/background/audit_table.h"
-#include "store/disk_folder.h"
+#include "store/disk/disk_folder.h"
 #include "support/cache_world.h"
 #include "support/oracle_run.h"
 #include "support/tiny_model.h"

@@ -26,7 +26,7 @@
 #include "base/file.h"
 #include "engine/engine_internal.h"
 #include "model/model.h"
-#include "store/fingerprints.h"
+#include "store/disk/fingerprints.h"
 #include "support/cache_world.h"
 #include "support/gguf_variant.h"
 #include "support/must.h"

@@ -18,7 +18,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "kv/host_memory.h"
-#include "store/record.h"
+#include "store/record/record.h"
 #include "support/must.h"
 #include "support/record_forge.h"
 #include "support/reduced_run.h"

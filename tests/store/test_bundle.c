@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "store/record_bundle.h"
+#include "store/record/record_bundle.h"
 #include "support/bundle_forge.h"
 
 static char path[] = "/tmp/reprise-bundle-test";

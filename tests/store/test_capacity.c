@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "store/record.h"
+#include "store/record/record.h"
 #include "support/must.h"
 #include "support/store_folder.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "store/disk_folder.h"
+#include "store/disk/disk_folder.h"
 #include "support/must.h"
 #include "support/store_folder.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "store/disk_tier.h"
+#include "store/disk/disk_tier.h"
 #include "support/must.h"
 #include "support/record_forge.h"
 

@@ -14,8 +14,8 @@
 
 #include "base/memory.h"
 #include "reprise.h"
-#include "store/ghost_list.h"
-#include "store/eviction.h"
+#include "store/index/ghost_list.h"
+#include "store/index/eviction.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 

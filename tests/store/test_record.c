@@ -15,8 +15,8 @@
 
 #include "base/compiler.h"
 #include "kv/host_memory.h"
-#include "store/record_header.h"
-#include "store/record_load.h"
+#include "store/record/record_header.h"
+#include "store/record/record_load.h"
 #include "support/record_forge.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "store/record_load.h"
+#include "store/record/record_load.h"
 #include "support/record_forge.h"
 
 static const int32_t windows[] = {0, 40};

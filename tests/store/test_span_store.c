@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "store/ghost_list.h"
+#include "store/index/ghost_list.h"
 #include "store/span_store.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "store/span_tree.h"
+#include "store/index/span_tree.h"
 #include "support/seed.h"
 #include "support/tiny_random.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/record_bundle.h"
+#include "store/record/record_bundle.h"
 
 #define MOST 8
 

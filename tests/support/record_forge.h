@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "store/record_layer.h"
+#include "store/record/record_layer.h"
 
 /* A folder with one span to write. The seed determines everything except the content of unused slots, which `junk`
  * determines. */

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/compiler.h"
 #include "base/memory.h"
-#include "store/eviction.h"
+#include "store/index/eviction.h"
 
 #define NO_SLOT UINT32_MAX
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine_internal.h"
-#include "store/disk_folder.h"
+#include "store/disk/disk_folder.h"
 
 struct audit_case {
     bool taken;

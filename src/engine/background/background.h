@@ -22,7 +22,7 @@
 #define ENGINE_BACKGROUND_H
 
 #include "base/hash.h"
-#include "store/span_tree.h"
+#include "store/index/span_tree.h"
 
 struct segment_prefill;
 

@@ -17,7 +17,7 @@
 
 #include "base/hash.h"
 #include "reprise.h"
-#include "store/span_tree.h"
+#include "store/index/span_tree.h"
 
 typedef struct moved_run {
     span_path path; /* of the KV: its tokens [from, from + n) */

@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
+ *
+ *   reads     a list by (request, next layer): a reader takes the first free one, reads one layer, puts it back
+ *   changes   a FIFO queue, one thread: a removal frees its space before a later write. Records that were written but
+ *             not published form the group; a change of one of their keys publishes it first
+ *   events    a queue: a completed job becomes its own event: notification allocates no memory
+ */
+#include "store/disk/disk_tier.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/disk/disk_records.h"
+
+#define N_THREADS (DISK_TIER_READERS + 1)
+/* Rounding and metadata of the file system, for each file. */
+#define FILE_SLACK_BYTES 8192
+/* While requests are computed the writer pauses (one_in - 1) times as long as it has worked, after WORK_US of work:
+ * threads that compute share short loops, and a preempted one delays all of them. It polls the flag every LOOK_US. */
+#define WORK_US 200
+#define LOOK_US 2000
+/* The speed of reading is known after so many records, and follows the last bytes. */
+#define SPEED_READS 4
+#define SPEED_BYTES ((double)(256 << 20))
+/* Changes of the index in one transaction, while more are queued. */
+#define BATCH 32
+
+typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_NOTE, JOB_AUDIT, JOB_SYNC } job_kind;
+
+typedef struct job {
+    struct job *next;
+    job_kind kind;
+    base_key key;
+    kv_span *span;         /* a reference */
+    uint64_t bytes, serial;
+    uint64_t request;      /* reads: its order, */
+    int32_t next_layer;    /* and its progress */
+    bool taken;            /* in use by a reader */
+    record_reader *reader; /* NULL: not opened yet */
+    int rc, cause;      /* of a write or a sync; cause: errno */
+    char *temporary;    /* of a write that is not published; NULL otherwise */
+    bool cancelled;     /* a write that was erased before it started; under the lock */
+    uint64_t begin_by;  /* of a write: base_clock_us; UINT64_MAX: none */
+    bool late;          /* it had not started by then */
+    disk_removal how;   /* removals */
+    record_fault fault; /* of a read */
+    rp_error err;
+    record_row *row;       /* writes */
+    record_use use;        /* notes */
+    char *audit;           /* [bytes], of JOB_AUDIT */
+} job;
+
+typedef struct queue {
+    job *first, **end;
+} queue;
+
+/* How fast records are read: time with at least one read in progress. */
+typedef struct read_speed {
+    int n_active;
+    uint64_t since_us; /* base_clock_us of the last change of n_active */
+    double us, bytes;
+    uint64_t n; /* records */
+} read_speed;
+
+struct disk_tier {
+    disk_tier_options options;
+    disk_folder folder;
+    record_index *index; /* the writer's, once its thread runs */
+    uint64_t serial, queued_bytes; /* engine's thread */
+    uint64_t n_syncs;      /* requested, engine's thread */
+    size_t n_queued;
+    atomic_bool computing;
+    atomic_uint one_in, hurried; /* the writer's share; syncs that are waited for */
+    _Atomic uint64_t deadline_us;
+    atomic_bool ends; /* a deadline was set: begin_by of writes is ignored */
+    /* the writer's */
+    uint64_t worked_us;  /* of base_clock_thread_us, at its last pause */
+    queue group;         /* writes that are not published */
+    int n_group;
+    uint32_t unsynced;   /* a bit for each folder with removals since its last sync */
+    int erase_rc;        /* the first failure of an erasure since the last sync */
+    rp_error erase_err;
+
+    pthread_t threads[N_THREADS];
+    int n_threads;
+    pthread_mutex_t lock;
+    pthread_cond_t changed, readable, reported; /* for the writer; for readers; for waits for an event */
+    bool has_lock, has_changed, has_readable, has_reported;
+    /* under the lock */
+    bool closing, idle; /* idle: the writer has no work and nothing to commit */
+    queue reads, changes, events;
+    int64_t n_pending; /* reads and writes that have not become events */
+    int n_open; /* files open for reading */
+    read_speed speed;
+    uint64_t overhead; /* as of the last commit */
+};
+
+/* ---- queues ---- */
+
+static void queue_push(queue *q, job *j) {
+    j->next = NULL;
+    *q->end = j;
+    q->end = &j->next;
+}
+
+static job *queue_pop(queue *q) {
+    job *j = q->first;
+    if (!j) return NULL;
+    q->first = j->next;
+    if (!q->first) q->end = &q->first;
+    return j;
+}
+
+static void unlink_job(queue *q, const job *j) {
+    job **link = &q->first;
+    while (*link != j) link = &(*link)->next;
+    *link = j->next;
+    if (!*link) q->end = link;
+}
+
+static void disk_tier_free_prefill(job *j) {
+    record_reader_close(j->reader);
+    kv_span_unref(j->span);
+    base_free(j->row);
+    base_free(j->audit);
+    base_free(j->temporary);
+    base_free(j);
+}
+
+static void free_queue(queue *q) {
+    for (job *j; (j = queue_pop(q));) disk_tier_free_prefill(j);
+}
+
+static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
+
+/* ---- readers ---- */
+
+/* The next read: earlier requests first, and of theirs the lowest layer. NULL: none. Locked. */
+static job *next_read(disk_tier *d) {
+    job *best = NULL;
+    for (job *j = d->reads.first; j; j = j->next) {
+        if (j->taken || (!j->reader && d->n_open >= DISK_TIER_OPEN_FILES)) continue;
+        if (!best || j->request < best->request ||
+            (j->request == best->request && j->next_layer < best->next_layer && !d->options.whole_reads))
+            best = j;
+    }
+    return best;
+}
+
+static void disk_tier_open_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    disk_folder_record(&d->folder, &j->key, path);
+    j->fault = record_reader_open(&j->reader, path, d->options.format, &j->key, d->options.cipher, &j->err);
+}
+
+/* The record must agree with the form that the index has. */
+static bool disk_tier_fits(const job *j) {
+    return kv_span_has_form(j->span, &record_reader_record(j->reader)->form);
+}
+
+/* Reads one layer, and before the first the record's headers. Without the lock. */
+static void disk_tier_read_on(disk_tier *d, job *j) {
+    if (!j->reader) disk_tier_open_record(d, j);
+    if (!j->fault && j->next_layer == 0 && !disk_tier_fits(j)) {
+        j->fault = RECORD_FAULT_DAMAGED;
+        base_fail(&j->err, RP_ERR_FORMAT, "a record does not match the index");
+    }
+    if (!j->fault) j->fault = record_read_layer(j->reader, j->next_layer, j->span, &j->err);
+    if (!j->fault) kv_span_set_ready(j->span, ++j->next_layer);
+}
+
+static bool is_late(disk_tier *d) {
+    uint64_t deadline = atomic_load(&d->deadline_us);
+    return deadline != UINT64_MAX && base_clock_us() >= deadline;
+}
+
+/* Is begin_by of this write over? */
+static bool is_overdue(disk_tier *d, const job *j) { return !atomic_load(&d->ends) && base_clock_us() > j->begin_by; }
+
+static int fail_late(rp_error *err) { return base_fail(err, RP_ERR_CANCELLED, "the engine ended before the disk tier was ready"); }
+
+/* Locked. */
+static void disk_tier_finish(disk_tier *d, job *j) {
+    BASE_ASSERT(d->n_pending > 0);
+    d->n_pending--;
+    queue_push(&d->events, j);
+    pthread_cond_broadcast(&d->reported);
+    d->options.notify(d->options.user);
+}
+
+/* One more reader, or one less. */
+static void read_speed_count(read_speed *s, int change) {
+    const uint64_t now = base_clock_us();
+    if (s->n_active > 0) s->us += (double)(now - s->since_us);
+    s->since_us = now;
+    s->n_active += change;
+}
+
+static void read_speed_add(read_speed *s, uint64_t bytes) {
+    s->bytes += (double)bytes;
+    s->n++;
+    if (s->bytes < SPEED_BYTES) return;
+    s->bytes /= 2;
+    s->us /= 2;
+}
+
+/* Locked before and after. */
+static void serve_read(disk_tier *d, job *j) {
+    bool opens = !j->reader;
+    j->taken = true;
+    d->n_open += opens;
+    read_speed_count(&d->speed, 1);
+    pthread_mutex_unlock(&d->lock);
+    disk_tier_read_on(d, j);
+    bool over = j->fault || j->next_layer == d->options.format->shape.n_layers;
+    if (over) {
+        if (j->reader) j->bytes = record_reader_sizes(j->reader).bytes;
+        record_reader_close(j->reader);
+        j->reader = NULL;
+        if (j->fault) kv_span_set_failed(j->span);
+    }
+    pthread_mutex_lock(&d->lock);
+    j->taken = false;
+    read_speed_count(&d->speed, -1);
+    if (over && !j->fault) read_speed_add(&d->speed, j->bytes);
+    if (over) {
+        d->n_open--;
+        unlink_job(&d->reads, j);
+        disk_tier_finish(d, j);
+    }
+    pthread_cond_broadcast(&d->readable);
+}
+
+static void *reader_main(void *arg) {
+    disk_tier *d = arg;
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        job *j = d->closing && is_late(d) ? NULL : next_read(d);
+        if (j) serve_read(d, j);
+        else if (d->closing && (!d->reads.first || is_late(d))) break;
+        else pthread_cond_wait(&d->readable, &d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- the writer ---- */
+
+/* A row that cannot be written is restored when the store is opened again. */
+static void put_row(disk_tier *d, const record_row *row) {
+    rp_error err;
+    if (disk_records_enter(d->index, d->options.cipher, row, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+}
+
+/* Called between two pieces of work. There is no pause while another thread waits for the writer. */
+static void disk_tier_rest(void *user) {
+    disk_tier *d = user;
+    uint64_t worked = base_clock_thread_us() - d->worked_us;
+    if (worked < WORK_US) return;
+    uint64_t rests = atomic_load(&d->one_in) - 1;
+    for (uint64_t now = base_clock_us(), end = now + rests * worked;
+         now < end && atomic_load(&d->computing) && atomic_load(&d->hurried) == 0; now = base_clock_us())
+        base_rest_us(BASE_MIN(end - now, LOOK_US));
+    d->worked_us = base_clock_thread_us();
+}
+
+/* Writes the record under its temporary name. */
+static int stage_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    const record_rest rests = {disk_tier_rest, d};
+    disk_folder_record(&d->folder, &j->key, path);
+    int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
+    if (!rc)
+        rc = record_stage(&j->temporary, path, d->options.format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
+    j->row->bytes = j->bytes;
+    return rc;
+}
+
+/* Adds a write to the group, also one that has failed: events keep their order. */
+static void disk_tier_write_record(disk_tier *d, job *j, bool cancelled) {
+    j->late = !cancelled && is_overdue(d, j);
+    if (cancelled) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "it was removed");
+    else if (j->late) j->rc = base_fail(&j->err, RP_ERR_CANCELLED, "the disk was not ready in time");
+    else j->rc = is_late(d) ? fail_late(&j->err) : stage_record(d, j);
+    j->cause = errno;
+    queue_push(&d->group, j);
+    d->n_group++;
+}
+
+static bool has_staged(const disk_tier *d) {
+    for (const job *j = d->group.first; j; j = j->next)
+        if (j->temporary) return true;
+    return false;
+}
+
+/* Renames a temporary file to its record's name, or removes it. */
+static void publish_record(disk_tier *d, job *j) {
+    char path[DISK_PATH_BYTES];
+    if (!j->temporary) return;
+    disk_folder_record(&d->folder, &j->key, path);
+    if (is_late(d)) {
+        record_discard(j->temporary);
+        j->rc = fail_late(&j->err);
+    } else {
+        j->rc = record_publish(j->temporary, path, &j->err);
+    }
+    j->cause = errno;
+    if (j->rc) {
+        base_free(j->temporary);
+        j->temporary = NULL;
+    }
+}
+
+/* Syncs a folder with new names. On failure its records of the group are removed: they are whole, but they may lose
+ * their names, and their bytes would not be counted. */
+static void sync_published(disk_tier *d, int folder) {
+    char path[DISK_PATH_BYTES];
+    rp_error err = {0};
+    bool any = false;
+    for (const job *j = d->group.first; j && !any; j = j->next) any = j->temporary && disk_folder_of(&j->key) == folder;
+    if (!any) return;
+    disk_folder_path(&d->folder, folder, path);
+    int rc = is_late(d) ? fail_late(&err) : base_io_sync_folder(path, &err), cause = errno;
+    if (!rc) d->unsynced &= ~(1u << folder);
+    for (job *j = d->group.first; rc && j; j = j->next) {
+        if (!j->temporary || disk_folder_of(&j->key) != folder) continue;
+        disk_folder_record(&d->folder, &j->key, path);
+        record_discard(path);
+        base_free(j->temporary);
+        j->temporary = NULL;
+        j->rc = rc;
+        j->err = err;
+        j->cause = cause;
+    }
+}
+
+/* Publishes the group's records: names, rows, events. */
+static void publish_group(disk_tier *d) {
+    if (has_staged(d)) {
+        for (job *j = d->group.first; j; j = j->next) publish_record(d, j);
+        for (int i = 0; i < DISK_FOLDERS; i++) sync_published(d, i);
+    }
+    for (job *j; (j = queue_pop(&d->group));) {
+        if (!j->rc) put_row(d, j->row);
+        pthread_mutex_lock(&d->lock);
+        disk_tier_finish(d, j);
+        pthread_mutex_unlock(&d->lock);
+    }
+    d->n_group = 0;
+}
+
+/* Must the group be published now? */
+static bool is_group_full(disk_tier *d) {
+    bool full = d->n_group == DISK_TIER_GROUP;
+    for (const job *j = d->group.first; j && !full; j = j->next) full = is_overdue(d, j);
+    return full;
+}
+
+static bool is_in_group(const disk_tier *d, const base_key *key) {
+    for (const job *j = d->group.first; j; j = j->next)
+        if (base_key_equal(&j->key, key)) return true;
+    return false;
+}
+
+static void disk_tier_note_failure(disk_tier *d, int rc, const rp_error *err) {
+    if (!rc || d->erase_rc) return;
+    d->erase_rc = rc;
+    d->erase_err = *err;
+}
+
+static void remove_record(disk_tier *d, const job *j) {
+    char path[DISK_PATH_BYTES];
+    rp_error err;
+    int rc = RP_OK;
+    disk_folder_record(&d->folder, &j->key, path);
+    if (j->how == DISK_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
+    else rc = base_io_unlink(path, &err);
+    d->unsynced |= 1u << disk_folder_of(&j->key);
+    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
+    rc = record_index_remove(d->index, &j->key, &err);
+    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
+}
+
+static void sync_removals(disk_tier *d, job *j) {
+    rp_error err;
+    disk_tier_note_failure(d, disk_folder_sync_removals(&d->folder, &d->unsynced, &err), &err);
+    disk_tier_note_failure(d, record_index_commit_durably(d->index, &err), &err);
+    j->rc = d->erase_rc;
+    j->err = d->erase_err;
+    d->erase_rc = RP_OK;
+}
+
+static void write_audit(disk_tier *d, const job *j) {
+    rp_error err;
+    if (disk_folder_write_audit(&d->folder, j->audit, j->bytes, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+}
+
+/* Executes a change: the job becomes an event, or is freed. */
+static void disk_tier_change(disk_tier *d, job *j, bool cancelled) {
+    if (j->kind == JOB_WRITE) {
+        if (is_in_group(d, &j->key)) publish_group(d);
+        disk_tier_write_record(d, j, cancelled);
+        return;
+    }
+    if (j->kind == JOB_SYNC || is_in_group(d, &j->key)) publish_group(d);
+    switch (j->kind) {
+    case JOB_NOTE: record_index_note(d->index, &j->key, &j->use, NULL); break;
+    case JOB_AUDIT: write_audit(d, j); break;
+    case JOB_SYNC: sync_removals(d, j); break;
+    default: remove_record(d, j);
+    }
+    if (j->kind != JOB_SYNC) {
+        disk_tier_free_prefill(j);
+        return;
+    }
+    atomic_fetch_sub(&d->hurried, 1);
+    pthread_mutex_lock(&d->lock);
+    disk_tier_finish(d, j);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void disk_tier_commit(disk_tier *d) {
+    rp_error err;
+    if (is_late(d)) record_index_hurry(d->index);
+    if (record_index_commit(d->index, &err)) base_log(BASE_LOG_WARN, "store: %s", err.message);
+    uint64_t overhead = disk_folder_overhead(&d->folder) + record_index_bytes(d->index);
+    pthread_mutex_lock(&d->lock);
+    d->overhead = overhead;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void *writer_main(void *arg) {
+    disk_tier *d = arg;
+    int n = 0; /* changes that are not committed */
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        job *j = queue_pop(&d->changes);
+        bool all_done = !j && n == 0 && !d->group.first; /* a commit in the middle of a group keeps the group */
+        if (all_done && d->closing) break;
+        if (all_done) {
+            d->idle = true;
+            pthread_cond_broadcast(&d->reported);
+            pthread_cond_wait(&d->changed, &d->lock);
+            d->idle = false;
+            continue;
+        }
+        bool cancelled = j && j->cancelled;
+        pthread_mutex_unlock(&d->lock);
+        disk_tier_rest(d);
+        if (j) disk_tier_change(d, j, cancelled);
+        if (!j || is_group_full(d)) publish_group(d);
+        n += j != NULL;
+        if (!j || n >= BATCH) {
+            disk_tier_commit(d);
+            n = 0;
+        }
+        pthread_mutex_lock(&d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- recovery ---- */
+
+static int disk_tier_report_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+    disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
+    int rc = disk_records_each(&r, err);
+    if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
+    int cause = errno;
+    if (!rc && !d->options.read_only) disk_tier_commit(d);
+    errno = cause;
+    return rc;
+}
+
+/* ---- opening and closing ---- */
+
+static int open_threads(disk_tier *d, rp_error *err) {
+    for (int i = 0; i < N_THREADS; i++, d->n_threads++)
+        if (pthread_create(&d->threads[i], NULL, i == 0 ? writer_main : reader_main, d) != 0)
+            return base_fail(err, RP_ERR_MEMORY, "cannot start the store's threads");
+    return RP_OK;
+}
+
+static int disk_tier_open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+    char path[DISK_PATH_BYTES];
+    if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
+        !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_reported = pthread_cond_init(&d->reported, NULL) == 0))
+        return base_fail_memory(err, sizeof(*d), "a lock");
+    int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
+    if (!rc && d->options.read_only) rc = disk_folder_check_foreign(&d->folder, err);
+    if (rc) return rc;
+    disk_folder_index(&d->folder, path);
+    if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
+    d->folder.bad_bytes = d->options.bad_bytes;
+    if (!d->options.read_only) disk_folder_thin_out(&d->folder);
+    rc = disk_tier_report_records(d, fn, user, err);
+    return rc ? rc : open_threads(d, err);
+}
+
+int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err) {
+    disk_tier *d = base_calloc(1, sizeof(*d));
+    *out = NULL;
+    if (!d) return base_fail_memory(err, sizeof(*d), "a store on disk");
+    d->options = *options;
+    d->folder.lock = d->folder.lock_file = -1;
+    queue_init(&d->reads);
+    queue_init(&d->changes);
+    queue_init(&d->events);
+    queue_init(&d->group);
+    atomic_init(&d->deadline_us, UINT64_MAX);
+    atomic_init(&d->one_in, DISK_TIER_LEAST_SHARE);
+    int rc = disk_tier_open_parts(d, fn, user, err);
+    if (rc) {
+        int cause = errno;
+        disk_tier_close(d);
+        errno = cause;
+        return rc;
+    }
+    *out = d;
+    return RP_OK;
+}
+
+void disk_tier_close(disk_tier *d) {
+    if (!d) return;
+    atomic_store(&d->computing, false);
+    if (d->n_threads > 0) {
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_broadcast(&d->changed);
+        pthread_cond_broadcast(&d->readable);
+        pthread_mutex_unlock(&d->lock);
+    }
+    for (int i = 0; i < d->n_threads; i++) pthread_join(d->threads[i], NULL);
+    free_queue(&d->reads);
+    free_queue(&d->group);
+    free_queue(&d->changes);
+    free_queue(&d->events);
+    record_index_close(d->index);
+    disk_folder_close(&d->folder);
+    if (d->has_reported) pthread_cond_destroy(&d->reported);
+    if (d->has_readable) pthread_cond_destroy(&d->readable);
+    if (d->has_changed) pthread_cond_destroy(&d->changed);
+    if (d->has_lock) pthread_mutex_destroy(&d->lock);
+    base_free(d);
+}
+
+/* ---- requests of the engine ---- */
+
+static job *disk_tier_new_prefill(job_kind kind, const base_key *key) {
+    job *j = base_calloc(1, sizeof(*j));
+    if (j) *j = (job){.kind = kind, .key = *key};
+    return j;
+}
+
+static void disk_tier_submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *j) {
+    pthread_mutex_lock(&d->lock);
+    d->n_pending += j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC;
+    queue_push(q, j);
+    pthread_cond_signal(cond);
+    pthread_mutex_unlock(&d->lock);
+}
+
+int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
+    job *j = disk_tier_new_prefill(JOB_READ, kv_span_key(span));
+    if (!j) return RP_ERR_MEMORY;
+    j->span = kv_span_ref(span);
+    j->request = request;
+    disk_tier_submit(d, &d->reads, &d->readable, j);
+    return RP_OK;
+}
+
+int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err) {
+    job *j = disk_tier_new_prefill(JOB_WRITE, &row->record.key);
+    if (!j) return base_fail_memory(err, sizeof(*j), "a write");
+    j->row = row;
+    j->begin_by = begin_by;
+    j->span = kv_span_ref(span);
+    j->serial = ++d->serial;
+    d->queued_bytes += kv_span_bytes(span);
+    d->n_queued++;
+    disk_tier_submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
+}
+
+/* Cancels a queued write. */
+static void cancel_write(disk_tier *d, const base_key *key) {
+    pthread_mutex_lock(&d->lock);
+    for (job *j = d->changes.first; j; j = j->next)
+        if (j->kind == JOB_WRITE && base_key_equal(&j->key, key)) j->cancelled = true;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
+    char path[DISK_PATH_BYTES];
+    if (d->options.read_only) return;
+    if (how == DISK_ERASE) cancel_write(d, key);
+    job *j = disk_tier_new_prefill(JOB_REMOVE, key);
+    if (j) {
+        j->how = how;
+        disk_tier_submit(d, &d->changes, &d->changed, j);
+        return;
+    }
+    disk_folder_record(&d->folder, key, path); /* its bytes are not counted any more: remove it */
+    base_io_unlink(path, NULL);
+}
+
+int disk_tier_sync(disk_tier *d, uint64_t *serial) {
+    if (d->options.read_only) return RP_ERR_CONFLICT;
+    job *j = disk_tier_new_prefill(JOB_SYNC, &(base_key){{0}});
+    if (!j) return RP_ERR_MEMORY;
+    *serial = j->serial = ++d->n_syncs;
+    atomic_fetch_add(&d->hurried, 1);
+    disk_tier_submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
+}
+
+void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
+    job *j = d->options.read_only ? NULL : disk_tier_new_prefill(JOB_NOTE, key);
+    if (!j) return;
+    j->use = *use;
+    disk_tier_submit(d, &d->changes, &d->changed, j);
+}
+
+int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
+    if (d->options.read_only) return RP_ERR_CONFLICT;
+    job *j = disk_tier_new_prefill(JOB_AUDIT, &(base_key){{0}});
+    if (!j) return RP_ERR_MEMORY;
+    j->audit = bytes;
+    j->bytes = n;
+    disk_tier_submit(d, &d->changes, &d->changed, j);
+    return RP_OK;
+}
+
+bool disk_tier_next(disk_tier *d, disk_event *out) {
+    pthread_mutex_lock(&d->lock);
+    job *j = queue_pop(&d->events);
+    pthread_mutex_unlock(&d->lock);
+    if (!j) return false;
+    disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
+    *out = (disk_event){.kind = kind, .key = j->key, .span = j->span, .bytes = j->bytes,
+                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err, .cause = j->cause,
+                        .late = j->late ? j->row : NULL};
+    if (j->late) j->row = NULL;
+    if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
+    j->span = NULL;
+    disk_tier_free_prefill(j);
+    return true;
+}
+
+void disk_tier_set_computing(disk_tier *d, bool computing) { atomic_store(&d->computing, computing); }
+void disk_tier_set_share(disk_tier *d, uint32_t one_in) { atomic_store(&d->one_in, BASE_MAX(one_in, 1)); }
+void disk_tier_set_deadline(disk_tier *d, uint64_t at_us) {
+    atomic_store(&d->deadline_us, at_us);
+    atomic_store(&d->ends, true);
+}
+
+bool disk_tier_is_busy(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    bool busy = d->n_pending > 0 || d->events.first;
+    pthread_mutex_unlock(&d->lock);
+    return busy;
+}
+
+void disk_tier_wait(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->reported, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void disk_tier_settle(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    while (d->changes.first || !d->idle) pthread_cond_wait(&d->reported, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r) {
+    return record_file_bytes(d->options.format, r, d->options.cipher) + FILE_SLACK_BYTES;
+}
+
+uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }
+uint64_t disk_tier_queued_bytes(const disk_tier *d) { return d->queued_bytes; }
+size_t disk_tier_queued(const disk_tier *d) { return d->n_queued; }
+
+double disk_tier_read_byte_us(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    const double us = d->speed.n < SPEED_READS ? 0 : d->speed.us / d->speed.bytes;
+    pthread_mutex_unlock(&d->lock);
+    return us;
+}
+
+uint64_t disk_tier_overhead(disk_tier *d) {
+    pthread_mutex_lock(&d->lock);
+    uint64_t bytes = d->overhead;
+    pthread_mutex_unlock(&d->lock);
+    return bytes;
+}
