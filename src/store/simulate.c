@@ -12,8 +12,13 @@
 #define COST_UNITS 1000.0 /* of a token's linear part: the policy counts whole units */
 
 static const simulate_policy *const policies[RP_N_POLICIES] = {
-    [RP_POLICY_LRU] = &simulate_lru,         [RP_POLICY_LFU] = &simulate_lfu,         [RP_POLICY_ARC] = &simulate_arc,
-    [RP_POLICY_S3_FIFO] = &simulate_s3_fifo, [RP_POLICY_REPRISE] = &simulate_reprise, [RP_POLICY_OPTIMUM] = &simulate_optimum};
+    [RP_POLICY_LRU] = &simulate_lru,
+    [RP_POLICY_LFU] = &simulate_lfu,
+    [RP_POLICY_ARC] = &simulate_arc,
+    [RP_POLICY_S3_FIFO] = &simulate_s3_fifo,
+    [RP_POLICY_REPRISE] = &simulate_reprise,
+    [RP_POLICY_OPTIMUM] = &simulate_optimum,
+};
 
 /* The position of a request's blocks in `refs` and `next`. */
 typedef struct row {
@@ -30,9 +35,9 @@ struct rp_simulator {
     uint32_t *refs; /* blocks of all requests, numbered from 0 by first appearance */
     uint32_t *next; /* of each of them: the request that uses the same block next */
     size_t n_refs;
-    uint64_t *names; /* [n_blocks] as given */
+    uint64_t *names;   /* [n_blocks] as given */
     uint32_t *parents; /* [n_blocks] EMPTY: none */
-    uint64_t *costs; /* [n_blocks] of a whole block in its position */
+    uint64_t *costs;   /* [n_blocks] of a whole block in its position */
     size_t n_blocks;
     uint32_t *buckets; /* by name; only while requests are read */
     size_t n_buckets;

@@ -143,8 +143,7 @@ static int own_read(void *state, const simulate_chain *chain) {
     for (size_t i = found; i-- > 0;) eviction_use(c->eviction, chain->blocks[i]);
     for (size_t i = found; i < chain->n && own_cache_make_space(c); i++) {
         uint32_t b = chain->blocks[i];
-        eviction_item about = {.name = b, .bytes = BLOCK_BYTES, .cost_us = c->costs[b],
-                               .parent = i > 0 ? chain->blocks[i - 1] : EVICTION_NONE};
+        eviction_item about = {.name = b, .bytes = BLOCK_BYTES, .cost_us = c->costs[b], .parent = i > 0 ? chain->blocks[i - 1] : EVICTION_NONE};
         int rc = eviction_add(c->eviction, b, &about);
         if (rc) return rc;
         c->there[b] = true;

@@ -17,9 +17,9 @@ typedef struct simulate_chain {
     const uint32_t *blocks; /* [n], each follows the previous one */
     const uint32_t *next;   /* [n]: the request that uses it next, or SIMULATE_NEVER; for the optimum only */
     size_t n;
-    uint32_t number;        /* of the request, from 0 */
-    uint64_t session;       /* 0: none */
-    bool ends_session;      /* it is known to be the last one of its session */
+    uint32_t number;   /* of the request, from 0 */
+    uint64_t session;  /* 0: none */
+    bool ends_session; /* it is known to be the last one of its session */
 } simulate_chain;
 
 typedef struct simulate_world {
@@ -31,8 +31,8 @@ typedef struct simulate_policy {
     const char *name;
     int (*open)(void **state, const simulate_world *world); /* RP_ERR_MEMORY; close it in any case */
     bool (*has)(const void *state, uint32_t block);
-    int (*read)(void *state, const simulate_chain *chain);  /* RP_ERR_MEMORY */
-    void (*close)(void *state);                             /* NULL is fine */
+    int (*read)(void *state, const simulate_chain *chain); /* RP_ERR_MEMORY */
+    void (*close)(void *state);                            /* NULL is fine */
 } simulate_policy;
 
 /* simulate_classics.c. A request's blocks are used from the last to the first: suffixes are evicted before prefixes. */

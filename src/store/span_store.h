@@ -50,7 +50,7 @@ size_t span_store_close(span_store *s, uint64_t deadline_us);
 /* The result of a lookup. */
 typedef enum span_found {
     SPAN_FOUND_RAM,
-    SPAN_FOUND_DISK,    /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
+    SPAN_FOUND_DISK, /* a hit on disk: its layers become ready one by one (kv_span_layers_ready), or it fails */
     SPAN_FOUND_NOTHING,
     SPAN_FOUND_NO_MEMORY, /* on disk, but there is no memory to read it into */
 } span_found;
@@ -201,7 +201,7 @@ typedef enum span_store_write {
 typedef struct span_store_disk {
     disk_tier_options tier;
     span_store_write write;
-    uint64_t budget_bytes; /* of the whole folder */
+    uint64_t budget_bytes;  /* of the whole folder */
     const base_key *others; /* [n_others] fingerprints with another arithmetic: their records are counted in the log */
     size_t n_others;
 } span_store_disk;

@@ -113,9 +113,14 @@ static void keep_in(span_store *s, span_tier tier, uint32_t i) {
 
 eviction_item span_store_item(const span_store *s, span_tier tier, uint32_t i, uint64_t bytes, float idle) {
     const span_entry *e = &s->entries[i];
-    eviction_item about = {.bytes = BASE_MAX(bytes, 1), .cost_us = cost_in(e, tier), .parent = parent_in(s, tier, i),
-                           .group = span_store_group(s, e->tenant), .idle = idle,
-                           .uses = e->uses > 0 ? (float)e->uses + e->arriving : 0};
+    eviction_item about = {
+        .bytes = BASE_MAX(bytes, 1),
+        .cost_us = cost_in(e, tier),
+        .parent = parent_in(s, tier, i),
+        .group = span_store_group(s, e->tenant),
+        .idle = idle,
+        .uses = e->uses > 0 ? (float)e->uses + e->arriving : 0,
+    };
     memcpy(&about.name, e->key.bytes, sizeof(about.name));
     return about;
 }

@@ -192,7 +192,7 @@ typedef struct known_entry {
     int64_t last_use;
     uint32_t entry;
     span_file *file; /* NULL: the entry has it */
-    bool lost; /* a text without a path to a root */
+    bool lost;       /* a text without a path to a root */
 } known_entry;
 
 typedef struct opening {
@@ -301,7 +301,8 @@ static int open_tier(span_store *s, const span_store_disk *disk, bool read_only,
     if (!rc) rc = enter_known(s, &o, err);
     if (!rc && o.n_other_arithmetic > 0)
         base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, "
-                                "or another processor): they are misses here, and are kept", o.n_other_arithmetic);
+                                "or another processor): they are misses here, and are kept",
+                 o.n_other_arithmetic);
     BASE_ASSERT(rc != RP_ERR_IO || o.n == 0); /* no record is reported twice: these errors come before the first one */
     for (size_t k = 0; k < o.n; k++) base_free(o.known[k].file);
     base_free(o.known);
@@ -313,7 +314,8 @@ static void warn_degraded(span_store *s, rp_store_state state, const char *troub
     s->stats.disk_state = state;
     s->stats.disk_trouble = trouble;
     base_log(BASE_LOG_WARN, "store: %s%s%s: continuing %s", err->where, err->where[0] ? ": " : "", err->message,
-             state == RP_STORE_READ_ONLY ? "read-only: the disk tier serves hits, nothing is added" : "without the disk tier: nothing is read or written");
+             state == RP_STORE_READ_ONLY ? "read-only: the disk tier serves hits, nothing is added"
+                                         : "without the disk tier: nothing is read or written");
 }
 
 /* A store that cannot be written now is opened read-only, and one that cannot be read is left out: an engine does not

@@ -20,7 +20,11 @@ typedef enum span_list_kind {
     N_LISTS,
 } span_list_kind;
 
-typedef enum span_tier { TIER_RAM, TIER_DISK, N_TIERS } span_tier;
+typedef enum span_tier {
+    TIER_RAM,
+    TIER_DISK,
+    N_TIERS,
+} span_tier;
 
 typedef struct span_links {
     uint32_t newer, older; /* entry indices; `older` links the free list */
@@ -28,10 +32,10 @@ typedef struct span_links {
 
 /* A record on disk, or on its way there. */
 typedef struct span_file {
-    uint64_t bytes; /* its size on disk, or an upper bound */
+    uint64_t bytes;  /* its size on disk, or an upper bound */
     uint64_t serial; /* of its write (disk_tier_serial); 0: it existed when the store was opened */
     bool written;
-    bool unreadable; /* counted, and never read: encrypted with another key, or a read failed */
+    bool unreadable;   /* counted, and never read: encrypted with another key, or a read failed */
     kv_span_form form; /* its arrays: below */
     uint16_t arrays[];
 } span_file;
@@ -45,13 +49,13 @@ typedef struct span_entry {
     uint8_t tiers;   /* as last reported: span_store_set_on_change */
     bool noted;      /* the index has the current fields from uses to pinned */
     base_key key;
-    record_kind kind; /* a text has a parent in eviction; others may be pinned */
-    base_key parent; /* of a text: another entry's key, or a root's */
-    char *label;     /* of a module, or of its reduced KV; NULL: unknown */
-    bool fetched;    /* read by span_store_fetch, no get yet */
-    kv_span *span;   /* NULL: not in RAM */
-    span_file *file; /* NULL: not on disk */
-    record_row *row; /* not written yet: its future row; NULL otherwise */
+    record_kind kind;     /* a text has a parent in eviction; others may be pinned */
+    base_key parent;      /* of a text: another entry's key, or a root's */
+    char *label;          /* of a module, or of its reduced KV; NULL: unknown */
+    bool fetched;         /* read by span_store_fetch, no get yet */
+    kv_span *span;        /* NULL: not in RAM */
+    span_file *file;      /* NULL: not on disk */
+    record_row *row;      /* not written yet: its future row; NULL otherwise */
     span_list_kind waits; /* the list of spans to write that it is in; LIST_RAM: none */
     uint64_t since_us;    /* base_clock_us: when it entered that list */
     uint64_t wait_bytes;  /* bytes of KV in that list */
@@ -59,11 +63,11 @@ typedef struct span_entry {
     uint64_t cost_us;
     uint32_t tenant;
     uint64_t uses;
-    int64_t last_use; /* seconds since 1970 */
-    int64_t ttl_s;    /* 0: none */
-    int64_t expires;  /* 0: never */
-    int64_t keep_s, kept_until; /* as readers asked; 0: not kept. Not on disk: a restart forgets it */
-    bool pinned;      /* as requested, */
+    int64_t last_use;               /* seconds since 1970 */
+    int64_t ttl_s;                  /* 0: none */
+    int64_t expires;                /* 0: never */
+    int64_t keep_s, kept_until;     /* as readers asked; 0: not kept. Not on disk: a restart forgets it */
+    bool pinned;                    /* as requested, */
     uint64_t pinned_bytes[N_TIERS]; /* and as the budget of pins permits; 0: not in this tier */
     span_links links[N_LISTS];
 } span_entry;
@@ -113,7 +117,7 @@ struct span_store {
     uint64_t disk_budget, request, flushed;
     uint64_t retry_us; /* after a failed write: not before this time */
     bool reported_failure;
-    uint64_t waiting_bytes[N_LISTS]; /* of KV */
+    uint64_t waiting_bytes[N_LISTS];    /* of KV */
     uint64_t allowed_bytes, allowed_us; /* budget of text that may replace records, at this time (span_store_write.c) */
     bool computing;
     uint64_t quiet_us; /* base_clock_us: since when no request is computed */
@@ -212,7 +216,11 @@ void span_store_end_write(span_store *s, uint32_t i);
 size_t span_store_flush(span_store *s, uint64_t deadline_us);
 /* Frees that many bytes on disk for a tenant. about: only if it would be kept longer than the victims; NULL: in any
  * case. */
-typedef enum span_disk_fit { DISK_FITS, DISK_FITS_LATER, DISK_FITS_NEVER } span_disk_fit;
+typedef enum span_disk_fit {
+    DISK_FITS,
+    DISK_FITS_LATER,
+    DISK_FITS_NEVER,
+} span_disk_fit;
 span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_t bytes, const eviction_item *about);
 
 /* ---- span_store_live.c ---- */

@@ -182,10 +182,19 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
     if (token_bytes > 0) memcpy(tokens, n->tokens, token_bytes);
     memcpy(label, n->label, label_bytes);
     const kv_span_form form = kv_span_describe(e->span, arrays);
-    *row = (record_row){.record = {.key = e->key, .parent = n->parent, .kind = n->kind, .at = n->at, .first_slot = n->first_slot,
-                                   .n_tokens = n->n_tokens, .tokens = tokens, .form = form, .cost_us = n->cost_us, .label = label,
-                                   .tenant = n->tenant},
-                        .fingerprint = s->format->fingerprint, .n_layers = n_layers};
+    *row = (record_row){.record.key = e->key,
+                        .record.parent = n->parent,
+                        .record.kind = n->kind,
+                        .record.at = n->at,
+                        .record.first_slot = n->first_slot,
+                        .record.n_tokens = n->n_tokens,
+                        .record.tokens = tokens,
+                        .record.form = form,
+                        .record.cost_us = n->cost_us,
+                        .record.label = label,
+                        .record.tenant = n->tenant,
+                        .fingerprint = s->format->fingerprint,
+                        .n_layers = n_layers};
     return row;
 }
 
@@ -286,7 +295,8 @@ static bool begin_write(span_store *s, uint32_t i) {
 /* Does not admit text used once that would be evicted before the rest of the list was written. */
 static void span_store_write_thin_out(span_store *s) {
     uint64_t most = span_store_disk_limit(s) / ONCE_SHARE;
-    while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest) span_store_write_skip(s, s->lists[LIST_ONCE].oldest);
+    while (s->waiting_bytes[LIST_ONCE] > most && s->lists[LIST_ONCE].oldest != s->lists[LIST_ONCE].newest)
+        span_store_write_skip(s, s->lists[LIST_ONCE].oldest);
 }
 
 /* The writer's share grows with the queue. */

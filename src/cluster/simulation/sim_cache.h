@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_cache.h: the KV that a simulated node keeps: names in RAM and on disk, under the store's eviction policy (store/index/eviction.h). Sizes in tokens.
+/* sim_cache.h: the KV that a simulated node keeps: names in RAM and on disk, under the store's eviction policy
+ * (store/index/eviction.h). Sizes in tokens.
  *
  *   RAM   capacity >= reserved (running requests) + used (names)     invariant: at all times
  *   disk  every name that enters RAM is written to disk, too, if there is a disk; evicted from RAM it remains there

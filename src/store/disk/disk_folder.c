@@ -158,7 +158,8 @@ static int read_marker(const disk_folder *f, bool *is_marked, rp_error *err) {
     if (end == text + strlen(MARKER_FORMAT) || format < 1) return RP_OK;
     *is_marked = true;
     if (format <= STORE_FORMAT) return RP_OK;
-    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %ld, but this version supports formats up to %d: use a newer version", format, STORE_FORMAT);
+    base_fail_at(err, RP_ERR_IO, path, 0, "the store has format %ld, but this version supports formats up to %d: use a newer version",
+                 format, STORE_FORMAT);
     errno = ENOTSUP;
     return RP_ERR_IO;
 }
@@ -196,7 +197,8 @@ static int look_around(const disk_folder *f, folder_look *l, rp_error *err) {
     if (rc) return rc;
     for (const struct dirent *e; !rc && (e = readdir(d));) {
         const char *name = e->d_name;
-        if (is_dots(name) || strcmp(name, "lost+found") == 0 || strcmp(name, DISK_WEIGHTS) == 0 || strncmp(name, MARKER, strlen(MARKER)) == 0) continue;
+        if (is_dots(name) || strcmp(name, "lost+found") == 0 || strcmp(name, DISK_WEIGHTS) == 0) continue;
+        if (strncmp(name, MARKER, strlen(MARKER)) == 0) continue;
         n++;
         l->has_lock |= strcmp(name, "lock") == 0;
         l->has_index |= strcmp(name, "index.db") == 0;
@@ -219,7 +221,8 @@ static int disk_folder_examine(const disk_folder *f, folder_look *l, rp_error *e
     if (rc || is_marked || (rc = look_around(f, l, err)) || l->kind == FOLDER_EMPTY || l->foreign[0]) return rc;
     disk_folder_index(f, path);
     record_index_look index = l->has_index ? record_index_look_at(path) : RECORD_INDEX_NONE;
-    if (index == RECORD_INDEX_OURS || ((index == RECORD_INDEX_NONE || index == RECORD_INDEX_EMPTY) && l->has_lock && l->n_records > 0)) l->kind = FOLDER_UNMARKED;
+    const bool is_unknown = index == RECORD_INDEX_NONE || index == RECORD_INDEX_EMPTY;
+    if (index == RECORD_INDEX_OURS || (is_unknown && l->has_lock && l->n_records > 0)) l->kind = FOLDER_UNMARKED;
     else if (l->has_index) note_foreign(l, "", "index.db");
     return RP_OK;
 }
@@ -313,7 +316,8 @@ static int take_folder(disk_folder *f, rp_error *err) {
 /* Does the name still refer to the open file? */
 static bool disk_folder_is_named(int folder, const char *name, int fd) {
     struct stat own, named;
-    return fstat(fd, &own) == 0 && fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    if (fstat(fd, &own) != 0 || fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
+    return own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 static int disk_folder_take_file(disk_folder *f, rp_error *err) {
@@ -390,7 +394,8 @@ long disk_folder_owner(const disk_folder *f) {
     long owner = read_owner(folder);
     bool is_taken = is_locked(openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     is_taken = is_locked(folder) || is_taken;
-    return !is_taken ? 0 : owner > 0 ? owner : -1;
+    return !is_taken ? 0 : owner > 0 ? owner
+                                     : -1;
 }
 
 int disk_folder_make_room(const disk_folder *f, const base_key *key, rp_error *err) {
@@ -546,7 +551,9 @@ static void scan_others(const disk_folder *f, file_list *list) {
     }
 }
 
-static int compare_files(const void *a, const void *b) { return memcmp(((const disk_file *)a)->key.bytes, ((const disk_file *)b)->key.bytes, sizeof(base_key)); }
+static int compare_files(const void *a, const void *b) {
+    return memcmp(((const disk_file *)a)->key.bytes, ((const disk_file *)b)->key.bytes, sizeof(base_key));
+}
 
 int disk_folder_scan(const disk_folder *f, disk_file_fn fn, void *user, disk_file **out, size_t *n, rp_error *err) {
     file_list list = {.fn = fn, .user = user};

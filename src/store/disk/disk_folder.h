@@ -22,7 +22,7 @@ typedef struct disk_folder {
     char dir[DISK_PATH_BYTES - 128]; /* without symbolic links; with capacity for every name in it */
     int lock, lock_file;             /* descriptors of the folder and of its file `lock`; -1: none */
     bool read_only;
-    uint64_t bad_bytes;              /* limit on the bytes of the quarantine; UINT64_MAX until it is set */
+    uint64_t bad_bytes; /* limit on the bytes of the quarantine; UINT64_MAX until it is set */
 } disk_folder;
 
 typedef struct disk_file {

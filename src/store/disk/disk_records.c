@@ -14,7 +14,7 @@ typedef struct comparison {
     disk_records *r;
     disk_file *files; /* by ascending key */
     size_t n_files, next;
-    base_key *gone;   /* rows to remove */
+    base_key *gone; /* rows to remove */
     size_t n_gone, cap_gone;
 } comparison;
 
@@ -174,7 +174,8 @@ int disk_records_each(disk_records *r, rp_error *err) {
         rc = RP_OK;
     }
     while (!rc && c.next < c.n_files) rc = comparison_take_over(&c, &c.files[c.next++], NULL, err);
-    for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++) disk_records_note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
+    for (size_t i = 0; i < c.n_gone && !r->folder->read_only; i++)
+        disk_records_note_failure(r, record_index_remove(r->index, &c.gone[i], &why), &why);
     if (!rc && r->index && !r->folder->read_only) record_index_complete(r->index);
     base_free(c.files);
     base_free(c.gone);

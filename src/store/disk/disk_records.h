@@ -20,9 +20,9 @@
 
 /* A difference between files and index, or a file that cannot be checked. */
 typedef enum disk_oddity_kind {
-    DISK_LEFTOVER,         /* a file that is no record */
-    DISK_BROKEN,           /* a record that nobody can use */
-    DISK_UNREADABLE,       /* another key, program or machine may be able to read it: it stays, and fn is called next */
+    DISK_LEFTOVER,   /* a file that is no record */
+    DISK_BROKEN,     /* a record that nobody can use */
+    DISK_UNREADABLE, /* another key, program or machine may be able to read it: it stays, and fn is called next */
     DISK_ROW_WITHOUT_FILE,
     DISK_FILE_WITHOUT_ROW, /* its header was read, and fn is called next */
     DISK_ROW_DIFFERS,      /* from its record (r->compares): the record's values are entered, and fn is called next */
@@ -49,7 +49,7 @@ typedef struct disk_records {
     record_row_fn fn;            /* called with all but broken records, by ascending key; an error stops it */
     disk_oddity_fn on_odd;       /* may be NULL */
     void *user;
-    int index_rc;                /* out: the first failed change of the index; all other changes were made */
+    int index_rc; /* out: the first failed change of the index; all other changes were made */
     rp_error index_err;
 } disk_records;
 

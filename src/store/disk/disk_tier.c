@@ -34,29 +34,36 @@
 /* Changes of the index in one transaction, while more are queued. */
 #define BATCH 32
 
-typedef enum job_kind { JOB_READ, JOB_WRITE, JOB_REMOVE, JOB_NOTE, JOB_AUDIT, JOB_SYNC } job_kind;
+typedef enum job_kind {
+    JOB_READ,
+    JOB_WRITE,
+    JOB_REMOVE,
+    JOB_NOTE,
+    JOB_AUDIT,
+    JOB_SYNC,
+} job_kind;
 
 typedef struct job {
     struct job *next;
     job_kind kind;
     base_key key;
-    kv_span *span;         /* a reference */
+    kv_span *span; /* a reference */
     uint64_t bytes, serial;
     uint64_t request;      /* reads: its order, */
     int32_t next_layer;    /* and its progress */
     bool taken;            /* in use by a reader */
     record_reader *reader; /* NULL: not opened yet */
-    int rc, cause;      /* of a write or a sync; cause: errno */
-    char *temporary;    /* of a write that is not published; NULL otherwise */
-    bool cancelled;     /* a write that was erased before it started; under the lock */
-    uint64_t begin_by;  /* of a write: base_clock_us; UINT64_MAX: none */
-    bool late;          /* it had not started by then */
-    disk_removal how;   /* removals */
-    record_fault fault; /* of a read */
+    int rc, cause;         /* of a write or a sync; cause: errno */
+    char *temporary;       /* of a write that is not published; NULL otherwise */
+    bool cancelled;        /* a write that was erased before it started; under the lock */
+    uint64_t begin_by;     /* of a write: base_clock_us; UINT64_MAX: none */
+    bool late;             /* it had not started by then */
+    disk_removal how;      /* removals */
+    record_fault fault;    /* of a read */
     rp_error err;
-    record_row *row;       /* writes */
-    record_use use;        /* notes */
-    char *audit;           /* [bytes], of JOB_AUDIT */
+    record_row *row; /* writes */
+    record_use use;  /* notes */
+    char *audit;     /* [bytes], of JOB_AUDIT */
 } job;
 
 typedef struct queue {
@@ -74,20 +81,20 @@ typedef struct read_speed {
 struct disk_tier {
     disk_tier_options options;
     disk_folder folder;
-    record_index *index; /* the writer's, once its thread runs */
+    record_index *index;           /* the writer's, once its thread runs */
     uint64_t serial, queued_bytes; /* engine's thread */
-    uint64_t n_syncs;      /* requested, engine's thread */
+    uint64_t n_syncs;              /* requested, engine's thread */
     size_t n_queued;
     atomic_bool computing;
     atomic_uint one_in, hurried; /* the writer's share; syncs that are waited for */
     _Atomic uint64_t deadline_us;
     atomic_bool ends; /* a deadline was set: begin_by of writes is ignored */
     /* the writer's */
-    uint64_t worked_us;  /* of base_clock_thread_us, at its last pause */
-    queue group;         /* writes that are not published */
+    uint64_t worked_us; /* of base_clock_thread_us, at its last pause */
+    queue group;        /* writes that are not published */
     int n_group;
-    uint32_t unsynced;   /* a bit for each folder with removals since its last sync */
-    int erase_rc;        /* the first failure of an erasure since the last sync */
+    uint32_t unsynced; /* a bit for each folder with removals since its last sync */
+    int erase_rc;      /* the first failure of an erasure since the last sync */
     rp_error erase_err;
 
     pthread_t threads[N_THREADS];
@@ -99,7 +106,7 @@ struct disk_tier {
     bool closing, idle; /* idle: the writer has no work and nothing to commit */
     queue reads, changes, events;
     int64_t n_pending; /* reads and writes that have not become events */
-    int n_open; /* files open for reading */
+    int n_open;        /* files open for reading */
     read_speed speed;
     uint64_t overhead; /* as of the last commit */
 };
@@ -645,10 +652,20 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
     job *j = queue_pop(&d->events);
     pthread_mutex_unlock(&d->lock);
     if (!j) return false;
-    disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN : DISK_SYNCED;
-    *out = (disk_event){.kind = kind, .key = j->key, .span = j->span, .bytes = j->bytes,
-                        .serial = j->serial, .failed = j->rc || j->fault, .fault = j->fault, .err = j->err, .cause = j->cause,
-                        .late = j->late ? j->row : NULL};
+    disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN
+                                                                                  : DISK_SYNCED;
+    *out = (disk_event){
+        .kind = kind,
+        .key = j->key,
+        .span = j->span,
+        .bytes = j->bytes,
+        .serial = j->serial,
+        .failed = j->rc || j->fault,
+        .fault = j->fault,
+        .err = j->err,
+        .cause = j->cause,
+        .late = j->late ? j->row : NULL,
+    };
     if (j->late) j->row = NULL;
     if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;

@@ -71,7 +71,11 @@ int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin
 /* DISK_EVICT: to free space. DISK_SET_ASIDE: quarantine an unreadable record. DISK_ERASE: permanent: a write of it
  * that has not started does not start (its event is failed, with RP_ERR_CANCELLED), and disk_tier_sync reports
  * whether the file is removed. */
-typedef enum disk_removal { DISK_EVICT, DISK_SET_ASIDE, DISK_ERASE } disk_removal;
+typedef enum disk_removal {
+    DISK_EVICT,
+    DISK_SET_ASIDE,
+    DISK_ERASE,
+} disk_removal;
 void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how);
 /* Requests an event, DISK_SYNCED with this serial: all earlier removals are durable then, in files and index, after a
  * loss of power too; or the event is failed, with the reason. The writer does not pause until then. RP_ERR_MEMORY,
@@ -89,19 +93,23 @@ void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use);
  * closed; a failure is only logged. RP_ERR_MEMORY, RP_ERR_CONFLICT (read-only): the caller keeps the bytes. */
 int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n);
 
-typedef enum disk_event_kind { DISK_READ, DISK_WRITTEN, DISK_SYNCED } disk_event_kind;
+typedef enum disk_event_kind {
+    DISK_READ,
+    DISK_WRITTEN,
+    DISK_SYNCED,
+} disk_event_kind;
 
 typedef struct disk_event {
     disk_event_kind kind;
     base_key key;
-    kv_span *span;       /* a reference, owned by the caller */
-    uint64_t bytes;      /* read or written, on disk */
-    uint64_t serial;     /* of the write: disk_tier_serial when it was queued; of disk_tier_sync */
+    kv_span *span;   /* a reference, owned by the caller */
+    uint64_t bytes;  /* read or written, on disk */
+    uint64_t serial; /* of the write: disk_tier_serial when it was queued; of disk_tier_sync */
     bool failed;
-    record_fault fault;  /* the reason, of a read */
-    rp_error err;        /* the reason, */
-    int cause;           /* and of a write its errno */
-    record_row *late;    /* the caller's (base_free): row of a write that was too late (RP_ERR_CANCELLED); or NULL */
+    record_fault fault; /* the reason, of a read */
+    rp_error err;       /* the reason, */
+    int cause;          /* and of a write its errno */
+    record_row *late;   /* the caller's (base_free): row of a write that was too late (RP_ERR_CANCELLED); or NULL */
 } disk_event;
 
 /* The next event. */

@@ -46,13 +46,13 @@ struct record_index {
     sqlite3_stmt *put, *remove, *note;
     char *path;
     bool in_transaction;
-    bool needs_table;   /* the table, or the application id, is not committed yet */
-    bool is_new;        /* created by this opening, and its first rows are not committed; */
-    bool is_complete;   /* no row is, until all files were compared */
-    base_key *pins;     /* of rows, by ascending key */
+    bool needs_table; /* the table, or the application id, is not committed yet */
+    bool is_new;      /* created by this opening, and its first rows are not committed; */
+    bool is_complete; /* no row is, until all files were compared */
+    base_key *pins;   /* of rows, by ascending key */
     size_t n_pins, cap_pins;
     bool pins_changed, pins_added; /* since the file of pins was written */
-    salvaged_use *salvaged; /* of the index before a new one, by ascending key */
+    salvaged_use *salvaged;        /* of the index before a new one, by ascending key */
     size_t n_salvaged, cap_salvaged;
 };
 
@@ -65,12 +65,35 @@ static const char tables[] =
     "PRAGMA application_id = " APPLICATION_ID_TEXT "; PRAGMA user_version = " INDEX_VERSION_TEXT ";";
 
 #define COLUMNS \
-    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, last_use, " \
-    "expires, pinned, head_slots, end_pos, parts"
+    "key, fingerprint, parent, kind, at, first_slot, pos, slots, readable_from, format, kept, tokens, label, bytes, cost_us, tenant, uses, " \
+    "last_use, expires, pinned, head_slots, end_pos, parts"
 
 /* In the order of COLUMNS. */
-enum { KEY, FINGERPRINT, PARENT, KIND, AT, FIRST_SLOT, POS, SLOTS, READABLE_FROM, FORMAT, KEPT, TOKENS, LABEL, BYTES, COST, TENANT, USES, LAST_USE, EXPIRES, PINNED,
-       HEAD_SLOTS, END_POS, PARTS };
+enum {
+    KEY,
+    FINGERPRINT,
+    PARENT,
+    KIND,
+    AT,
+    FIRST_SLOT,
+    POS,
+    SLOTS,
+    READABLE_FROM,
+    FORMAT,
+    KEPT,
+    TOKENS,
+    LABEL,
+    BYTES,
+    COST,
+    TENANT,
+    USES,
+    LAST_USE,
+    EXPIRES,
+    PINNED,
+    HEAD_SLOTS,
+    END_POS,
+    PARTS,
+};
 
 /* The errno for SQLite's last error. */
 static int cause_of(sqlite3 *db) {
@@ -137,7 +160,8 @@ static int ask_number(const record_index *ix, const char *sql, int64_t *out, rp_
 static int check_pages(const record_index *ix, rp_error *err) {
     static const char code_at[] = "error code=";
     sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW ? RP_OK : fail_open(ix, err);
+    const bool runs = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW;
+    int rc = runs ? RP_OK : fail_open(ix, err);
     const char *text = rc ? NULL : (const char *)sqlite3_column_text(s, 0);
     int cause = errno;
     if (text && strcmp(text, "ok") != 0) {
@@ -227,8 +251,9 @@ static int open_database(record_index *ix, rp_error *err) {
         errno = EACCES;
         return base_fail_errno(err, "cannot write the index of records", ix->path);
     }
-    if (sqlite3_exec(ix->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
-                             "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;", NULL, NULL, NULL) != SQLITE_OK)
+    static const char pragmas[] = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = " LOG_PAGES
+                                  "; PRAGMA journal_size_limit = " LOG_BYTES "; PRAGMA secure_delete = ON;";
+    if (sqlite3_exec(ix->db, pragmas, NULL, NULL, NULL) != SQLITE_OK)
         return fail_open(ix, err);
     shorten_log(ix);
     /* All other changes are one transaction with the first rows: a new index exists with its rows or not at all. */

@@ -24,8 +24,8 @@ typedef struct record_row {
     int32_t n_layers;     /* of record.form.kept */
     uint64_t bytes;       /* size of its file on disk */
     uint64_t uses;
-    int64_t last_use;     /* seconds since 1970 */
-    int64_t expires;      /* likewise; 0: never */
+    int64_t last_use; /* seconds since 1970 */
+    int64_t expires;  /* likewise; 0: never */
     bool pinned;
 } record_row;
 

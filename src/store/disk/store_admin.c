@@ -73,7 +73,8 @@ void store_admin_close(store_admin *a) {
 
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err) {
     if (!a->folder.read_only && a->is_full && !removes)
-        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0, "the disk is full: free space first (rp_store_gc and rp_store_remove work on a full disk)");
+        return base_fail_at(err, RP_ERR_IO, a->folder.dir, 0,
+                            "the disk is full: free space first (rp_store_gc and rp_store_remove work on a full disk)");
     if (!a->folder.read_only) return RP_OK;
     return base_fail_at(err, RP_ERR_CONFLICT, a->folder.dir, 0, "the store is open read-only: open it for writing to change it");
 }
@@ -112,8 +113,12 @@ static void store_admin_meet_oddity(void *user, const disk_oddity *o) {
 static int meet_record(void *user, const record_row *row, rp_error *err) {
     look *l = user;
     char path[DISK_PATH_BYTES];
-    store_item item = {.row = *row, .fault = l->fault, .encrypted = l->a->cipher && !l->fault,
-                       .expired = row->expires != 0 && row->expires <= l->now};
+    store_item item = {
+        .row = *row,
+        .fault = l->fault,
+        .encrypted = l->a->cipher && !l->fault,
+        .expired = row->expires != 0 && row->expires <= l->now,
+    };
     if (l->fault) {
         disk_folder_record(&l->a->folder, &row->record.key, path);
         item.encrypted = says_encrypted(path);
@@ -123,10 +128,19 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
 }
 
 /* folder: the store's own, or a read-only view of it. compares: rows with the headers of their records. */
-static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user, rp_error *err) {
+static int store_admin_examine(store_admin *a, const disk_folder *folder, bool compares, store_item_fn fn, disk_oddity_fn on_odd, void *user,
+                               rp_error *err) {
     look l = {.a = a, .fn = fn, .on_odd = on_odd, .user = user, .now = (int64_t)time(NULL)};
-    disk_records r = {.folder = folder, .index = a->index, .cipher = a->cipher, .by_index = true, .compares = compares, .fn = meet_record, .on_odd = store_admin_meet_oddity,
-                      .user = &l};
+    disk_records r = {
+        .folder = folder,
+        .index = a->index,
+        .cipher = a->cipher,
+        .by_index = true,
+        .compares = compares,
+        .fn = meet_record,
+        .on_odd = store_admin_meet_oddity,
+        .user = &l,
+    };
     int rc = disk_records_each(&r, err);
     if (!rc && r.index_rc && err) *err = r.index_err;
     return rc ? rc : r.index_rc;
@@ -306,7 +320,7 @@ int store_admin_gc(store_admin *a, rp_on_progress on_progress, void *user, rp_st
     }
     if (!rc) rc = store_admin_examine(a, &a->folder, true, clean_item, clean_oddity, &c, err);
     if (!rc) rc = remove_expired(&c, err);
-    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err); /* files quarantined by this scan */
+    if (!rc) rc = disk_folder_each_bad(&a->folder, true, clean_bad, &c, err);               /* files quarantined by this scan */
     int committed = store_admin_commit_removals(a, &out->index_unwritten, rc ? NULL : err); /* removals are kept */
     if (!rc) rc = committed;
     if (!rc && a->index && !out->index_unwritten && (rc = record_index_compact(a->index, err)) == RP_ERR_IO && base_io_is_full(errno))

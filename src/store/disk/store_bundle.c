@@ -24,7 +24,7 @@
 
 /* ---- export ---- */
 
-typedef struct export {
+typedef struct bundle_export {
     store_admin *a;
     record_bundle bundle;
     size_t cap, n_encrypted; /* records without a key to decrypt them */
@@ -33,10 +33,10 @@ typedef struct export {
     void *user;
     base_io_file file;
     char *temporary;
-} export;
+} bundle_export;
 
 static int store_bundle_choose(void *user, const store_item *item, rp_error *err) {
-    export *x = user;
+    bundle_export *x = user;
     const record *r = &item->row.record;
     record_bundle *b = &x->bundle;
     x->n_encrypted += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
@@ -48,7 +48,7 @@ static int store_bundle_choose(void *user, const store_item *item, rp_error *err
     return RP_OK;
 }
 
-static record_place export_place_of(const export *x, size_t i, char path[DISK_PATH_BYTES]) {
+static record_place export_place_of(const bundle_export *x, size_t i, char path[DISK_PATH_BYTES]) {
     disk_folder_record(&x->a->folder, &x->bundle.items[i].key, path);
     return (record_place){.path = path};
 }
@@ -56,7 +56,7 @@ static record_place export_place_of(const export *x, size_t i, char path[DISK_PA
 static int fail_fault(record_fault fault, const rp_error *err) { return fault == RECORD_FAULT_NONE ? RP_OK : err->code; }
 
 /* The size of each as a plain record. */
-static int export_measure(export *x, rp_error *err) {
+static int export_measure(bundle_export *x, rp_error *err) {
     record_bundle *b = &x->bundle;
     int rc = RP_OK;
     for (size_t i = 0; i < b->n && !rc; i++) {
@@ -71,7 +71,7 @@ static int export_measure(export *x, rp_error *err) {
     return rc;
 }
 
-static int export_append(export *x, size_t i, rp_error *err) {
+static int export_append(bundle_export *x, size_t i, rp_error *err) {
     char path[DISK_PATH_BYTES];
     record_place place = export_place_of(x, i, path);
     record_loaded l;
@@ -82,7 +82,7 @@ static int export_append(export *x, size_t i, rp_error *err) {
     return rc;
 }
 
-static int write_bundle(export *x, rp_error *err) {
+static int write_bundle(bundle_export *x, rp_error *err) {
     base_io_sizes sizes;
     uint64_t done = 0;
     int rc = base_io_create(&x->file, x->temporary, err);
@@ -98,7 +98,7 @@ static int write_bundle(export *x, rp_error *err) {
     return rc;
 }
 
-static int export_publish(export *x, const char *to, rp_error *err) {
+static int export_publish(bundle_export *x, const char *to, rp_error *err) {
     char path[DISK_PATH_BYTES];
     int rc = base_io_resolve(to, path, sizeof(path), err);
     if (rc) return rc;
@@ -114,7 +114,7 @@ static int export_publish(export *x, const char *to, rp_error *err) {
     return rc ? rc : base_io_sync_folder_of(x->temporary, err);
 }
 
-static int fail_name(const export *x, const char *name, rp_error *err) {
+static int fail_name(const bundle_export *x, const char *name, rp_error *err) {
     if (x->n_encrypted > 0)
         return base_fail_at(err, RP_ERR_NAME, x->a->folder.dir, 0,
                             "no readable module '%s'; %zu records are encrypted: give their key",
@@ -125,7 +125,7 @@ static int fail_name(const export *x, const char *name, rp_error *err) {
 
 int store_bundle_export(store_admin *a, const char *name, const char *path, rp_on_progress on_progress, void *user, rp_store_transfer *out,
                         rp_error *err) {
-    export x = {.a = a, .out = out, .on_progress = on_progress, .user = user};
+    bundle_export x = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_transfer){0};
     if (!record_bundle_may_name(name)) return fail_name(&x, name, err);
     snprintf(x.bundle.name, sizeof(x.bundle.name), "%s", name);
@@ -142,21 +142,21 @@ int store_bundle_export(store_admin *a, const char *name, const char *path, rp_o
 
 /* ---- import ---- */
 
-typedef struct import {
+typedef struct bundle_import {
     store_admin *a;
     record_bundle bundle;
     rp_store_transfer *out;
     rp_on_progress on_progress;
     void *user;
     uint64_t done;
-} import;
+} bundle_import;
 
-static void import_report(import *m, size_t i) {
+static void import_report(bundle_import *m, size_t i) {
     m->done += m->bundle.items[i].bytes;
     if (m->on_progress) m->on_progress(m->user, m->done, 2 * m->bundle.file_bytes);
 }
 
-static int check_all(import *m, rp_error *err) {
+static int check_all(bundle_import *m, rp_error *err) {
     int rc = RP_OK;
     for (size_t i = 0; i < m->bundle.n && !rc; i++) {
         rc = record_bundle_check(&m->bundle, i, err);
@@ -166,7 +166,7 @@ static int check_all(import *m, rp_error *err) {
 }
 
 /* Does the store have the record, undamaged? */
-static bool is_present(const import *m, const char *path, const base_key *key) {
+static bool is_present(const bundle_import *m, const char *path, const base_key *key) {
     record_reader *r;
     record_fault fault = record_reader_open(&r, path, NULL, key, m->a->cipher, NULL);
     if (!fault) fault = record_reader_verify(r, NULL);
@@ -174,17 +174,21 @@ static bool is_present(const import *m, const char *path, const base_key *key) {
     return !fault;
 }
 
-static int import_write_record(import *m, const record_loaded *l, const char *path, rp_error *err) {
+static int import_write_record(bundle_import *m, const record_loaded *l, const char *path, rp_error *err) {
     const record_format *format = record_reader_format(l->reader);
-    record_row row = {.record = *record_reader_record(l->reader), .fingerprint = format->fingerprint, .n_layers = format->shape.n_layers,
-                      .last_use = (int64_t)time(NULL)};
+    record_row row = {
+        .record = *record_reader_record(l->reader),
+        .fingerprint = format->fingerprint,
+        .n_layers = format->shape.n_layers,
+        .last_use = (int64_t)time(NULL),
+    };
     int rc = disk_folder_make_room(&m->a->folder, &row.record.key, err);
     if (!rc) rc = record_write(path, format, &row.record, l->span, m->a->cipher, &row.bytes, err);
     if (!rc) rc = disk_records_enter(m->a->index, m->a->cipher, &row, err);
     return rc;
 }
 
-static int import_take_over(import *m, size_t i, rp_error *err) {
+static int import_take_over(bundle_import *m, size_t i, rp_error *err) {
     const base_key *key = &m->bundle.items[i].key;
     char path[DISK_PATH_BYTES];
     record_loaded l;
@@ -208,7 +212,7 @@ static int put_right(void *user, const store_item *item, rp_error *err) {
 
 int store_bundle_import(store_admin *a, const char *from, rp_on_progress on_progress, void *user, rp_store_transfer *out, rp_error *err) {
     char path[DISK_PATH_BYTES];
-    import m = {.a = a, .out = out, .on_progress = on_progress, .user = user};
+    bundle_import m = {.a = a, .out = out, .on_progress = on_progress, .user = user};
     *out = (rp_store_transfer){0};
     int rc = base_io_resolve(from, path, sizeof(path), err);
     if (!rc) rc = record_bundle_open(&m.bundle, path, err);

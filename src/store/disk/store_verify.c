@@ -50,7 +50,7 @@ static int store_verify_expect(void *user, const store_item *item, rp_error *err
 static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
     verification *v = user;
     char message[DISK_PATH_BYTES + 128];
-    const char *what = o->kind == DISK_LEFTOVER ? "not a record: the leftover of a crash"
+    const char *what = o->kind == DISK_LEFTOVER           ? "not a record: the leftover of a crash"
                        : o->kind == DISK_ROW_WITHOUT_FILE ? "the index has a row, but there is no record"
                                                           : "the index has no row for it";
     snprintf(message, sizeof(message), "%s: %s", o->path, what);
@@ -59,10 +59,9 @@ static void store_verify_meet_oddity(void *user, const disk_oddity *o) {
         v->out->bytes += o->bytes;
         verification_find(v, RP_STORE_BAD_RECORD, o->path, o->fault, o->message);
     } else if (!v->is_shared && o->kind != DISK_UNREADABLE && o->kind != DISK_FOREIGN) {
-        verification_find(v, o->kind == DISK_LEFTOVER           ? RP_STORE_LEFTOVER
-                : o->kind == DISK_ROW_WITHOUT_FILE ? RP_STORE_WITHOUT_FILE
-                                                   : RP_STORE_WITHOUT_ROW,
-             o->path, RECORD_FAULT_NONE, message);
+        verification_find(v, o->kind == DISK_LEFTOVER ? RP_STORE_LEFTOVER : o->kind == DISK_ROW_WITHOUT_FILE ? RP_STORE_WITHOUT_FILE
+                                                                                                             : RP_STORE_WITHOUT_ROW,
+                          o->path, RECORD_FAULT_NONE, message);
     }
 }
 

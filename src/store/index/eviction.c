@@ -22,10 +22,10 @@ typedef struct item {
     uint32_t parent, group;
     uint32_t life, parent_life;  /* generation of this index, and of its parent's: a reused index has a later one */
     uint32_t n_children, n_born; /* present; ever */
-    uint64_t session; /* of its last use; 0: none */
+    uint64_t session;            /* of its last use; 0: none */
     bool pinned, expired, kept;
-    bool is_shared;   /* others than this session have used it */
-    uint8_t rank;     /* the highest of its readers */
+    bool is_shared; /* others than this session have used it */
+    uint8_t rank;   /* the highest of its readers */
 } item;
 
 typedef struct group {
@@ -41,7 +41,7 @@ typedef struct share {
 
 struct eviction {
     item *items;
-    uint32_t *places; /* in the heap of the item's group */
+    uint32_t *places;                      /* in the heap of the item's group */
     size_t n_items, cap_items, cap_places; /* n_items: indices, free ones among them */
     size_t n_present;
     group *groups;
@@ -185,8 +185,16 @@ int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
     int rc = i < EVICTION_MAX_ITEMS ? eviction_reserve(e, i, about->group) : RP_ERR_LIMIT;
     if (rc) return rc;
     item *it = &e->items[i];
-    *it = (item){.name = about->name, .bytes = about->bytes, .cost_us = about->cost_us, .parent = EVICTION_NONE, .group = about->group,
-                 .life = it->life + 1, .session = e->reader.session, .rank = (uint8_t)e->reader.rank};
+    *it = (item){
+        .name = about->name,
+        .bytes = about->bytes,
+        .cost_us = about->cost_us,
+        .parent = EVICTION_NONE,
+        .group = about->group,
+        .life = it->life + 1,
+        .session = e->reader.session,
+        .rank = (uint8_t)e->reader.rank,
+    };
     begin_uses(e, it, about, about->parent == EVICTION_NONE ? NULL : eviction_present(e, about->parent));
     it->used_at = e->clock - about->idle * eviction_stay(e, it);
     e->groups[it->group].n_items++;

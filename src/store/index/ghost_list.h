@@ -28,7 +28,7 @@ typedef struct ghost_key {
 /* Zero-initialise. */
 typedef struct ghost_list {
     ghost_key *ring;
-    uint32_t *buckets; /* indices in the ring, or UINT32_MAX: empty; twice the ring's capacity */
+    uint32_t *buckets;    /* indices in the ring, or UINT32_MAX: empty; twice the ring's capacity */
     size_t cap, first, n; /* cap: a power of two; n: entries in use, holes included */
 } ghost_list;
 

@@ -307,7 +307,7 @@ size_t span_path_turns(const span_path *path) {
 }
 
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
-                       span_tree_fn fn, void *user) {
+                      span_tree_fn fn, void *user) {
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     const span_node *node = find_root(t, root);
     size_t done = 0;
@@ -489,8 +489,17 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "out of memory: a span of a prompt");
     kv_span_seal(span, &node->key);
-    span_note note = {.kind = RECORD_TEXT, .parent = node->parent->key, .at = node->at, .first_slot = (int32_t)known,
-                      .n_tokens = node->n_tokens, .tokens = node->tokens, .cost_us = cost_us, .tenant = span_node_tenant_of(node), .label = ""};
+    span_note note = {
+        .kind = RECORD_TEXT,
+        .parent = node->parent->key,
+        .at = node->at,
+        .first_slot = (int32_t)known,
+        .n_tokens = node->n_tokens,
+        .tokens = node->tokens,
+        .cost_us = cost_us,
+        .tenant = span_node_tenant_of(node),
+        .label = "",
+    };
     if ((rc = span_store_put(t->store, span, node, &note, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;

@@ -49,7 +49,7 @@ typedef enum span_end {
     SPAN_END_NEW,     /* no cached text continues like this, as far as known */
     SPAN_END_DROPPED, /* one did, and its KV was evicted */
     SPAN_END_WINDOW,  /* layers with a window freed KV that the next token needs */
-    SPAN_END_MEMORY,    /* it is on disk, and there is no memory to read it into */
+    SPAN_END_MEMORY,  /* it is on disk, and there is no memory to read it into */
 } span_end;
 
 /* Tokens of a path: slots [first_slot, first_slot + n_tokens) of a span. */
@@ -87,7 +87,7 @@ size_t span_path_turns(const span_path *path);
  * unreadable or a window needs freed KV. */
 typedef bool (*span_tree_fn)(void *user, const base_key *key);
 size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *tokens, const int32_t *positions, size_t n,
-                       span_tree_fn fn, void *user);
+                      span_tree_fn fn, void *user);
 /* The continuation of a path in the tree: up to `most` tokens of its last node or of a child. Returns their number. */
 int32_t span_path_known(const span_path *path, int32_t *tokens, int32_t most);
 /* Was a text that begins with these n tokens cached from another root of the same salt? Compares as many tokens as

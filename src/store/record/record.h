@@ -46,7 +46,7 @@ typedef enum record_fault {
 #define X(NAME, name, code, text) RECORD_FAULT_##NAME,
     RECORD_FAULTS(X)
 #undef X
-    RECORD_FAULT_COUNT
+        RECORD_FAULT_COUNT
 } record_fault;
 
 const char *record_fault_name(record_fault fault); /* "truncated"; static */
@@ -63,7 +63,7 @@ static inline bool record_is_of_module(record_kind kind) { return kind == RECORD
 
 /* Content of a record. Arrays and strings are borrowed. */
 typedef struct record {
-    base_key key;    /* names the span */
+    base_key key; /* names the span */
     /* text: the parent node, or root; module: the previous span of its segment, or zeros; reduced: the previous part, of part 0 the last
      * span of the module */
     base_key parent;

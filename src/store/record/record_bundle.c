@@ -10,7 +10,10 @@
 #include "base/memory.h"
 #include "store/record/record_header.h"
 
-enum { BOUND = RECORD_BOUND_BYTES, MAGIC_BYTES = RECORD_MAGIC_BYTES };
+enum {
+    BOUND = RECORD_BOUND_BYTES,
+    MAGIC_BYTES = RECORD_MAGIC_BYTES,
+};
 
 _Static_assert((int)BOUND + 16 == (int)RECORD_BUNDLE_HEADER, "a bundle's checksum stands where a record's does");
 
@@ -60,7 +63,8 @@ static int base_io_file_read_bytes(const base_io_file *file, uint64_t at, uint8_
 
 static int check_numbers(front *f, const uint8_t *header, rp_error *err) {
     static const uint8_t zeros[20];
-    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0) return record_bundle_damaged(f->path, 0, "it does not begin with a bundle's magic number", err);
+    if (memcmp(header, RECORD_BUNDLE_MAGIC, MAGIC_BYTES) != 0)
+        return record_bundle_damaged(f->path, 0, "it does not begin with a bundle's magic number", err);
     uint32_t version = (uint32_t)record_bundle_get(header + 8, 4);
     if (version != RECORD_BUNDLE_VERSION)
         return base_fail_at(err, RP_ERR_FORMAT, f->path, 8, "a bundle of version %u: this version reads version %d", version,

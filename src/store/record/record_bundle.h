@@ -25,7 +25,10 @@
 #define RECORD_BUNDLE_MAGIC "\x89RPB\r\n\x1a\n"
 #define RECORD_BUNDLE_MAX 65536 /* records: 16 million tokens */
 
-enum { RECORD_BUNDLE_HEADER = 64, RECORD_BUNDLE_ITEM = 40 };
+enum {
+    RECORD_BUNDLE_HEADER = 64,
+    RECORD_BUNDLE_ITEM = 40,
+};
 
 typedef struct record_bundle_item {
     base_key key;

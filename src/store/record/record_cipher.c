@@ -135,7 +135,8 @@ void record_stream_seal(record_stream *s, const void *bytes, size_t n, const voi
 
 bool record_stream_open(record_stream *s, const uint8_t *message, size_t n, const void *bound, size_t n_bound, void *out) {
     unsigned char tag = 0;
-    int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA, bound, n_bound);
+    int rc = crypto_secretstream_xchacha20poly1305_pull(record_stream_state_of(s), out, NULL, &tag, message, n + RECORD_MESSAGE_EXTRA,
+                                                        bound, n_bound);
     return rc == 0 && tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
 }
 

@@ -36,7 +36,7 @@
 #include "base/compiler.h"
 #include "store/record/record.h"
 
-#define RECORD_FILE_VERSION 2 /* written; read: 1 and 2 */
+#define RECORD_FILE_VERSION 2            /* written; read: 1 and 2 */
 #define RECORD_MAGIC "\x89RPS\r\n\x1a\n" /* not text, and detects a transfer as text (as in PNG) */
 
 enum {
@@ -47,8 +47,8 @@ enum {
     RECORD_FIXED_BYTES_1 = 160, /* of version 1 */
     RECORD_LAYER_BYTES = 32,
     RECORD_ENCRYPTED = 1,
-    RECORD_MIXES = 128, /* added to the number of a format: some layers are in f16 */
-    RECORD_PAGE = 4096, /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
+    RECORD_MIXES = 128,       /* added to the number of a format: some layers are in f16 */
+    RECORD_PAGE = 4096,       /* the KV of a plain record begins at a page: it can be mapped, or read with direct I/O */
     RECORD_REDUCED_BYTES = 8, /* end and parts */
     RECORD_MAX_PRIVATE = RECORD_FIXED_BYTES + RECORD_MAX_LAYERS * RECORD_LAYER_BYTES + KV_SPAN_TOKENS * 4 + RECORD_MAX_LABEL +
                          RECORD_REDUCED_BYTES + KV_REDUCED_MAX_HEADS * 2,
@@ -64,7 +64,7 @@ static inline bool record_checksum_equal(record_checksum a, record_checksum b) {
 
 /* ---- sizes ---- */
 
-uint8_t record_all_kept(int32_t n_slots);              /* a bit for each block of that many slots */
+uint8_t record_all_kept(int32_t n_slots); /* a bit for each block of that many slots */
 static inline size_t record_fixed_bytes(uint32_t version) { return version == 1 ? RECORD_FIXED_BYTES_1 : RECORD_FIXED_BYTES; }
 /* n_heads: of all layers of a reduced span; else 0 */
 size_t record_private_bytes(uint32_t version, int32_t n_layers, int32_t n_heads, int32_t n_tokens, size_t label_bytes);

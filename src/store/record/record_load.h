@@ -14,7 +14,7 @@ typedef struct record_place {
 typedef struct record_loaded {
     record_reader *reader; /* has record_reader_record and record_reader_format */
     kv_pool *pool;
-    kv_span *span; /* all layers are ready */
+    kv_span *span;          /* all layers are ready */
     record_reader *headers; /* internal: has the format that the reader was opened with */
 } record_loaded;
 

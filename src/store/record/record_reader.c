@@ -142,8 +142,8 @@ static record_fault check_expected(record_reader *r, const record_format *format
     return RECORD_FAULT_NONE;
 }
 
-static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part, const record_format *format,
-                                const base_key *key, const record_cipher *cipher, rp_error *err) {
+static record_fault record_reader_open_record(record_reader **out, const char *path, uint64_t at, const base_io_sizes *part,
+                                              const record_format *format, const base_key *key, const record_cipher *cipher, rp_error *err) {
     size_t path_bytes = strlen(path) + 1;
     record_reader *r = base_calloc(1, sizeof *r + path_bytes);
     *out = NULL;

@@ -29,13 +29,13 @@ typedef struct writer {
     const kv_span *span;
     const record_cipher *cipher;
     const record_rest *rest; /* NULL: none */
-    record record; /* with the span's form */
-    void *arrays; /* the form's */
+    record record;           /* with the span's form */
+    void *arrays;            /* the form's */
     record_layer *layers;
     uint64_t file_bytes;
     size_t private_bytes, kv_at, block_bytes;
-    uint8_t *header; /* [kv_at] */
-    uint8_t *copies; /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL: there are none */
+    uint8_t *header;  /* [kv_at] */
+    uint8_t *copies;  /* [4] blocks, or a piece of a reduced span: those that are not written from where they are; NULL: there are none */
     uint8_t *message; /* of one piece; NULL: plain */
     record_stream stream;
     char *temporary;
