@@ -22,14 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "store/disk/disk_tier.h"
 #include "support.h"
 
 #define MAX_ROUNDS 200
 #define MAX_TOKENS 512
 #define N_SPANS 16                         /* written repeatedly */
-#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_store_disk.c */
+#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_store_write.c, */
+#define LEAST_SHARE 32                     /* likewise: of a processor, 1/LEAST_SHARE */
 
 typedef enum subject { QUIET, BUSY, HASTY, SUBJECTS } subject;
 static const char *const names[] = {"quiet", "busy", "hasty"};
@@ -39,7 +39,7 @@ typedef struct writer {
     kv_pool *pool;
     kv_span *spans[N_SPANS];
     record_format format;
-    disk_tier *tier;
+    store_tier *tier;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -93,23 +93,19 @@ static kv_span *make_span(kv_pool *pool, const kv_shape *shape, int number) {
     return s;
 }
 
-/* The tier takes ownership of the row, so it is one allocation. */
 static void write_next(writer *w) {
     static const int32_t tokens[KV_SPAN_TOKENS];
-    rp_error err;
     kv_span *span = w->spans[w->next];
-    record_row *row = base_calloc(1, sizeof(*row) + kv_span_form_bytes(span));
-    if (!row) must(RP_ERR_MEMORY, "a row", NULL);
-    *row = (record_row){.record = {.key = key_of(w->next), .kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens,
-                                   .form = kv_span_describe(span, row + 1), .label = "bench"},
-                        .n_layers = w->format.shape.n_layers};
+    const record about = {.kind = RECORD_MODULE, .n_tokens = KV_SPAN_TOKENS, .tokens = tokens, .label = "bench"};
+    record_row *row = record_row_new(&about, span, &w->format.fingerprint);
+    if (!row) bench_die("a row", NULL);
     w->next = (w->next + 1) % N_SPANS;
-    must(disk_tier_write(w->tier, row, span, UINT64_MAX, &err), "write", &err);
+    must(tier_write(w->tier, row, span, UINT64_MAX), "write", NULL);
 }
 
 static void take_events(writer *w) {
-    disk_event event;
-    while (disk_tier_next(w->tier, &event)) {
+    tier_event event;
+    while (tier_next(w->tier, &event)) {
         if (event.failed) bench_die("write", &event.err);
         w->bytes += event.bytes;
         kv_span_unref(event.span);
@@ -130,14 +126,14 @@ static void *feed(void *arg) {
         w->idle = false;
         pthread_mutex_unlock(&w->lock);
         double start = bench_now_s();
-        while (disk_tier_queued_bytes(w->tier) + kv_span_bytes(w->spans[0]) <= QUEUE_BYTES) write_next(w);
-        disk_tier_wait(w->tier);
+        while (w->tier->queued_bytes + kv_span_bytes(w->spans[0]) <= QUEUE_BYTES) write_next(w);
+        tier_wait(w->tier);
         take_events(w);
         w->seconds += bench_now_s() - start;
         pthread_mutex_lock(&w->lock);
-        while (!w->wanted && disk_tier_is_busy(w->tier)) { /* the rest is not counted */
+        while (!w->wanted && tier_measure(w->tier).is_busy) { /* the rest is not counted */
             pthread_mutex_unlock(&w->lock);
-            disk_tier_wait(w->tier);
+            tier_wait(w->tier);
             take_events(w);
             pthread_mutex_lock(&w->lock);
         }
@@ -158,8 +154,9 @@ static void open_writer(writer *w, const char *dir, const char *name, const kv_s
     must(kv_pool_new(&w->pool, shape, UINT64_C(1) << 32, NULL, &err), "a pool", &err);
     for (int i = 0; i < N_SPANS; i++) w->spans[i] = make_span(w->pool, shape, i);
     w->format = (record_format){.fingerprint = key_of(-1), .shape = *shape};
-    disk_tier_options o = {.dir = w->dir, .format = &w->format, .notify = nothing};
-    must(disk_tier_open(&w->tier, &o, no_row, NULL, &err), "a store", &err);
+    const disk_tier_options o = {.dir = w->dir};
+    const tier_terms terms = {.adds = true, .budget_bytes = UINT64_C(1) << 40, .format = &w->format, .notify = nothing, .fn = no_row};
+    must(disk_tier_open(&w->tier, &o, &terms, &err), "a store", &err);
     w->rests = rests;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
@@ -168,7 +165,7 @@ static void open_writer(writer *w, const char *dir, const char *name, const kv_s
 
 /* off: returns after all is written. */
 static void switch_writer(writer *w, bool on) {
-    disk_tier_set_computing(w->tier, on && w->rests);
+    tier_set_share(w->tier, on && w->rests ? LEAST_SHARE : 1);
     pthread_mutex_lock(&w->lock);
     w->wanted = on;
     w->idle = false;
@@ -183,7 +180,7 @@ static void close_writer(writer *w) {
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    disk_tier_close(w->tier);
+    tier_close(w->tier);
     for (int i = 0; i < N_SPANS; i++) kv_span_unref(w->spans[i]);
     kv_pool_free(w->pool);
 }

@@ -28,14 +28,14 @@ static void store_item_describe(const store_item *item, rp_store_entry *e) {
                           .fault = item->fault ? record_fault_name(item->fault) : "",
                           .encrypted = item->encrypted,
                           .on_disk = true,
-                          .pinned = row->pinned,
+                          .pinned = row->use.pinned,
                           .expired = item->expired,
                           .n_tokens = row->record.form.n_tokens,
                           .bytes = row->bytes,
                           .cost_us = row->record.cost_us,
-                          .uses = row->uses,
-                          .last_use = row->last_use,
-                          .expires = row->expires};
+                          .uses = row->use.uses,
+                          .last_use = row->use.last_use,
+                          .expires = row->use.expires};
     base_key_hex(&row->record.key, e->key, STORE_KEY_DIGITS);
     if (known) base_key_hex(&row->fingerprint, e->model, STORE_KEY_DIGITS);
 }

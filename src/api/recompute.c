@@ -19,6 +19,7 @@
 #include "api/store.h"
 #include "engine/identity.h"
 #include "engine/background/background.h"
+#include "store/disk/disk_tier.h"
 #include "store/record/record_layer.h"
 
 #define MOST_WAY_TOKENS ((size_t)1 << 24)

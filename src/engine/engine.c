@@ -11,6 +11,7 @@
 #include "engine/engine_internal.h"
 #include "engine/identity.h"
 #include "model/mock/mock_backend.h"
+#include "store/disk/disk_tier.h"
 
 #define DEFAULT_BUDGET_BYTES ((uint64_t)2 << 30)
 #define SCAFFOLD_SHARE 4 /* divisor of the KV budget */
@@ -143,8 +144,11 @@ static int open_disk(rp_engine *e, const rp_engine_options *o, rp_error *err) {
     if (rc) return rc;
     base_key others[KERNEL_ARITHMETIC_END];
     size_t n_others = identity_others(e, others);
-    span_store_disk disk = {.tier = {.dir = o->store_dir, .read_only = o->store_read_only, .whole_reads = o->store_whole_reads,
-                                     .format = &e->states, .cipher = e->cipher, .notify = engine_wake, .user = e},
+    const disk_tier_options tier = {.dir = o->store_dir, .whole_reads = o->store_whole_reads, .cipher = e->cipher};
+    span_store_disk disk = {.source = {.open = disk_tier_open, .options = &tier, .read_only = o->store_read_only},
+                            .format = &e->states,
+                            .notify = engine_wake,
+                            .notify_user = e,
                             .write = ways[o->store_write],
                             .budget_bytes = o->store_budget_bytes ? o->store_budget_bytes : DEFAULT_STORE_BYTES,
                             .others = others,

@@ -305,7 +305,7 @@ int64_t span_store_free_blocks(const span_store *s) {
 void span_store_drop(span_store *s, const base_key *key) {
     uint32_t i = span_store_find(s, key);
     if (s->entries[i].span) span_store_leave_ram(s, i, false);
-    if (s->entries[i].file) span_store_leave_disk(s, i, DISK_EVICT, false);
+    if (s->entries[i].file) span_store_leave_disk(s, i, TIER_EVICT, false);
     span_store_forget(s, i);
 }
 
@@ -318,7 +318,7 @@ bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
         for (uint32_t i = s->lists[list].oldest; i != NONE; i = s->entries[i].links[list].newer, waiting++) of_list += s->entries[i].wait_bytes;
         if (of_list != s->waiting_bytes[list]) return false;
     }
-    bool is_idle = s->n_failed == 0 && !s->syncs && (!s->tier || (disk_tier_queued(s->tier) == 0 && !span_store_is_busy(s)));
+    bool is_idle = s->n_failed == 0 && !s->syncs && (!s->tier || (s->tier->n_queued == 0 && !span_store_is_busy(s)));
     return waiting == s->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 

@@ -11,7 +11,7 @@
  * reference to each span in RAM. The budget in RAM is the pool's (kv/block_pool.h): when no block is free, the pool
  * calls span_store_reclaim. The budget on disk is the store's own: the possible size of a record is counted before it
  * is written. In both tiers eviction.h selects the victims: an entry in RAM and on disk costs a read to restore, an
- * entry in one tier costs a prefill. The disk (disk_tier.h) is optional. span_store_poll must be called regularly.
+ * entry in one tier costs a prefill. The disk tier (tier.h) is optional. span_store_poll must be called regularly.
  *
  * Write-back (span_store_write.c): modules and text that was used twice are due and are written first; text that was
  * used once is written when nothing is due, and does not replace records of more value.
@@ -29,7 +29,7 @@
 #ifndef STORE_SPAN_STORE_H
 #define STORE_SPAN_STORE_H
 
-#include "store/disk/disk_tier.h"
+#include "store/tier.h"
 #include "store/index/eviction.h"
 
 #define SPAN_STORE_MAX ((size_t)1 << 26)
@@ -199,17 +199,20 @@ typedef enum span_store_write {
 } span_store_write;
 
 typedef struct span_store_disk {
-    disk_tier_options tier;
+    tier_source source;
+    const record_format *format; /* of the records of this model; borrowed until the store is closed */
+    void (*notify)(void *user);  /* called by any thread when span_store_poll has something to do */
+    void *notify_user;
     span_store_write write;
     uint64_t budget_bytes;  /* of the whole folder */
     const base_key *others; /* [n_others] fingerprints with another arithmetic: their records are counted in the log */
     size_t n_others;
 } span_store_disk;
 
-/* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of disk_tier_open)
+/* Opens the disk tier and adds its records as entries. A folder that cannot be used now (RP_ERR_IO of a tier_source)
  * is opened read-only or left out, with a warning: rp_store_stats.disk_state. own is called for each text record of
  * this model and sets the owner of its entry in *owner (NULL: the record is removed). Once, before the first
- * span_store_put. Errors of disk_tier_open. */
+ * span_store_put. Errors of a tier_source. */
 typedef int (*span_store_own)(void *user, const record_row *row, void **owner, rp_error *err);
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err);
 /* Evicts records beyond the budget or a quota. After all owners are known. */
@@ -226,7 +229,7 @@ void span_store_next_request(span_store *s);
 /* The value that span_store_flushed reaches when all spans inserted so far are on disk, or could not be written. */
 uint64_t span_store_put_serial(const span_store *s);
 uint64_t span_store_flushed(const span_store *s);
-/* Stores the auditor's results beside the records: as disk_tier_keep_audit. RP_ERR_CONFLICT also without a disk that
+/* Stores the auditor's results beside the records: as tier_keep_audit. RP_ERR_CONFLICT also without a disk that
  * is written. */
 int span_store_keep_audit(span_store *s, char *bytes, size_t n);
 /* Milliseconds until span_store_poll may write a span that waits for an idle engine; -1: none waits. */

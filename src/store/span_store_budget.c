@@ -272,7 +272,7 @@ void span_store_expire(span_store *s, uint32_t i) {
     BASE_TRACE(STORE, "a span has expired");
     s->stats.expired++;
     if (e->span) eviction_expire(s->tiers[TIER_RAM], i), span_store_leave_ram(s, i, alone);
-    if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, DISK_EVICT, alone);
+    if (e->file) eviction_expire(s->tiers[TIER_DISK], i), span_store_leave_disk(s, i, TIER_EVICT, alone);
     span_store_forget(s, i);
 }
 

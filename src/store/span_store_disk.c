@@ -12,25 +12,14 @@
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-/* The part of the disk budget for growth of the index and the folders between two measurements. */
-#define MARGIN_BYTES ((uint64_t)1 << 20)
-/* Limit on the quarantine, a part of the disk budget. It is subtracted whether there are quarantined records or not:
- * quarantining a record then takes no space from others. */
-#define BAD_BYTES ((uint64_t)64 << 20)
-#define BAD_SHARE 16
-/* Approximate size of a record's header; recommended budgets are rounded up to it. */
-#define LEAST_HEADER_BYTES ((uint64_t)8 << 10)
-#define GROWTH_BYTES ((uint64_t)512 << 10) /* of an empty store: 16 folders, bad/, index and log */
-#define BUDGET_UNIT ((uint64_t)64 << 10)
-
-bool span_store_is_busy(const span_store *s) { return s->tier && disk_tier_is_busy(s->tier); }
+bool span_store_is_busy(const span_store *s) { return s->tier && tier_measure(s->tier).is_busy; }
 bool span_store_writes_through(const span_store *s) { return s->tier && s->write == SPAN_STORE_WRITE_THROUGH; }
 void span_store_next_request(span_store *s) { s->request++; }
-uint64_t span_store_put_serial(const span_store *s) { return s->tier ? disk_tier_serial(s->tier) : 0; }
+uint64_t span_store_put_serial(const span_store *s) { return s->tier ? s->tier->serial : 0; }
 uint64_t span_store_flushed(const span_store *s) { return s->flushed; }
-double span_store_read_byte_us(const span_store *s) { return s->tier ? disk_tier_read_byte_us(s->tier) : 0; }
+double span_store_read_byte_us(const span_store *s) { return s->tier ? tier_measure(s->tier).read_byte_us : 0; }
 int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
-    return s->tier && s->write != SPAN_STORE_WRITE_OFF ? disk_tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
+    return s->tier && s->write != SPAN_STORE_WRITE_OFF ? tier_keep_audit(s->tier, bytes, n) : RP_ERR_CONFLICT;
 }
 
 /* ---- records on disk ---- */
@@ -74,8 +63,8 @@ void span_store_forget_file(span_store *s, uint32_t i, bool for_room) {
 }
 
 /* A queued write continues, and the removal after it in the queue deletes its file. */
-void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room) {
-    disk_tier_remove(s->tier, &s->entries[i].key, how);
+void span_store_leave_disk(span_store *s, uint32_t i, tier_removal how, bool for_room) {
+    tier_remove(s->tier, &s->entries[i].key, how);
     span_store_forget_file(s, i, for_room);
 }
 
@@ -92,7 +81,7 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
         kv_span_unref(span);
         return NULL;
     }
-    if (disk_tier_read(s->tier, span, s->request) == RP_OK) {
+    if (tier_read(s->tier, span, s->request) == RP_OK) {
         span_store_fit_quota(s, e->tenant);
         return span;
     }
@@ -103,7 +92,7 @@ kv_span *span_store_read(span_store *s, uint32_t i) {
 
 /* An entry that could not be read is removed with its last reference. A corrupt record is quarantined; one that the
  * disk could not read stays, and is not read again. */
-static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
+static void fail_entry(span_store *s, uint32_t i, const tier_event *event) {
     span_entry *e = &s->entries[i];
     bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
                  event->fault == RECORD_FAULT_VERSION;
@@ -115,7 +104,7 @@ static void fail_entry(span_store *s, uint32_t i, const disk_event *event) {
     e->file->unreadable = true;
     span_store_set_cost(s, i);
     span_store_report(s, i);
-    if (!stays) span_store_leave_disk(s, i, event->fault == RECORD_FAULT_GONE ? DISK_EVICT : DISK_SET_ASIDE, false);
+    if (!stays) span_store_leave_disk(s, i, event->fault == RECORD_FAULT_GONE ? TIER_EVICT : TIER_SET_ASIDE, false);
 }
 
 void span_store_drop_failed(span_store *s) {
@@ -132,16 +121,14 @@ void span_store_drop_failed(span_store *s) {
 
 /* ---- the budget ---- */
 
-static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
-
 uint64_t span_store_disk_limit(const span_store *s) {
-    uint64_t beside = disk_tier_overhead(s->tier) + bad_bytes(s->disk_budget) + MARGIN_BYTES;
-    return s->disk_budget > beside ? s->disk_budget - beside : 0;
+    const uint64_t overhead = tier_measure(s->tier).overhead_bytes;
+    return s->disk_budget > overhead ? s->disk_budget - overhead : 0;
 }
 
 /* ---- events of the disk tier ---- */
 
-static void take_read(span_store *s, const disk_event *event) {
+static void take_read(span_store *s, const tier_event *event) {
     uint32_t i = span_store_find(s, &event->key);
     bool own = i != NONE && s->entries[i].span == event->span;
     s->stats.disk_reads++;
@@ -149,33 +136,13 @@ static void take_read(span_store *s, const disk_event *event) {
     if (event->failed && own) fail_entry(s, i, event);
 }
 
-/* A name for errno, for metrics and /readyz. */
-const char *span_store_trouble_name(int cause) {
-    switch (cause) {
-    case ENOSPC:
-    case EDQUOT: return "no_space";
-    case EACCES:
-    case EPERM: return "permission";
-    case ELOOP:
-    case EMLINK: return "foreign_file"; /* base_io_make_private */
-    case EROFS: return "read_only_disk";
-    case EMFILE:
-    case ENFILE: return "open_files";
-    case EBUSY: return "locked";
-    case ENOTSUP: return "version";
-    case ENOMEM: return "memory";
-    case EIO: return "io_error";
-    default: return "other";
-    }
-}
-
 bool span_store_poll(span_store *s) {
-    disk_event event;
+    tier_event event;
     bool any = false;
     span_store_sweep(s);
-    while (s->tier && disk_tier_next(s->tier, &event)) {
-        if (event.kind == DISK_READ) take_read(s, &event);
-        else if (event.kind == DISK_WRITTEN) span_store_take_write(s, &event);
+    while (s->tier && tier_next(s->tier, &event)) {
+        if (event.kind == TIER_READ) take_read(s, &event);
+        else if (event.kind == TIER_WRITTEN) span_store_take_write(s, &event);
         else span_store_take_sync(s, &event);
         kv_span_unref(event.span);
         any = true;
@@ -211,11 +178,11 @@ static void know_use(span_entry *e, const record_row *row) {
     e->kind = row->record.kind;
     e->parent = row->record.parent;
     span_store_set_label(e, row->record.label);
-    e->uses = row->uses;
-    e->last_use = row->last_use;
-    e->expires = row->expires;
-    e->ttl_s = row->expires > 0 ? BASE_MAX(row->expires - row->last_use, 1) : 0;
-    e->pinned = row->pinned;
+    e->uses = row->use.uses;
+    e->last_use = row->use.last_use;
+    e->expires = row->use.expires;
+    e->ttl_s = row->use.expires > 0 ? BASE_MAX(row->use.expires - row->use.last_use, 1) : 0;
+    e->pinned = row->use.pinned;
     e->noted = true;
 }
 
@@ -241,7 +208,7 @@ static int know_record(void *user, const record_row *row, rp_error *err) {
     f->written = true;
     know_use(&s->entries[i], row);
     s->entries[i].is_foreign = !base_key_equal(&row->fingerprint, &s->format->fingerprint);
-    o->known[o->n++] = (known_entry){row->last_use, i, f, asks && !owner};
+    o->known[o->n++] = (known_entry){row->use.last_use, i, f, asks && !owner};
     return RP_OK;
 }
 
@@ -269,35 +236,22 @@ static int enter_known(span_store *s, opening *o, rp_error *err) {
     return RP_OK;
 }
 
-/* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
-static uint64_t least_record_bytes(const span_store *s) {
-    return kv_shape_token_bytes(kv_pool_shape(s->pool)) * KV_BLOCK_SLOTS + LEAST_HEADER_BYTES;
-}
-
-/* The smallest budget that is enough for that after folders, index and its log have grown: a part of a larger one is
- * for the quarantine. */
-static uint64_t least_budget(const span_store *s) {
-    uint64_t need = disk_tier_overhead(s->tier) + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(s);
-    uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
-    return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
-}
-
-static int span_store_disk_check_budget(const span_store *s, const span_store_disk *disk, rp_error *err) {
-    if (!span_store_can_write(s) || span_store_disk_limit(s) > 0) return RP_OK;
-    uint64_t least = least_budget(s);
-    return base_fail_at(err, RP_ERR_INVALID, disk->tier.dir, 0,
-                        "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
-                        (unsigned long long)disk->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
-}
-
 /* One attempt to open; RP_ERR_IO: errno is the cause. */
 static int open_tier(span_store *s, const span_store_disk *disk, bool read_only, span_store_own own, void *user, rp_error *err) {
     opening o = {.s = s, .own = own, .user = user, .disk = disk};
-    disk_tier_options tier = disk->tier;
-    tier.read_only = s->read_only = read_only;
-    tier.bad_bytes = bad_bytes(disk->budget_bytes);
+    s->read_only = read_only;
     s->write = read_only ? SPAN_STORE_WRITE_OFF : disk->write;
-    int rc = disk_tier_open(&s->tier, &tier, know_record, &o, err), cause = errno;
+    const tier_terms terms = {
+        .read_only = read_only,
+        .adds = s->write != SPAN_STORE_WRITE_OFF,
+        .budget_bytes = disk->budget_bytes,
+        .format = disk->format,
+        .notify = disk->notify,
+        .notify_user = disk->notify_user,
+        .fn = know_record,
+        .user = &o,
+    };
+    int rc = disk->source.open(&s->tier, disk->source.options, &terms, err), cause = errno;
     if (!rc) rc = enter_known(s, &o, err);
     if (!rc && o.n_other_arithmetic > 0)
         base_log(BASE_LOG_WARN, "store: %zu records of this model were computed with different rounding (REPRISE_CPU, "
@@ -322,14 +276,13 @@ static void warn_degraded(span_store *s, rp_store_state state, const char *troub
  * depend on it. Problems that the user must correct are errors: another program's folder, a budget, another process. */
 int span_store_open_disk(span_store *s, const span_store_disk *disk, span_store_own own, void *user, rp_error *err) {
     rp_error why, again;
-    s->format = disk->tier.format;
+    s->format = disk->format;
     s->disk_budget = s->stats.disk_budget_bytes = disk->budget_bytes;
     s->stats.disk_state = RP_STORE_WORKS;
-    int rc = open_tier(s, disk, disk->tier.read_only, own, user, &why);
-    if (!rc) rc = span_store_disk_check_budget(s, disk, &why);
+    int rc = open_tier(s, disk, disk->source.read_only, own, user, &why);
     if (rc == RP_ERR_IO) {
-        const char *trouble = span_store_trouble_name(errno);
-        int second = disk->tier.read_only ? RP_ERR_IO : open_tier(s, disk, true, own, user, &again);
+        const char *trouble = tier_trouble_name(errno);
+        int second = disk->source.read_only ? RP_ERR_IO : open_tier(s, disk, true, own, user, &again);
         if (second != RP_OK && second != RP_ERR_IO) rc = second, why = again;
         else rc = RP_OK, warn_degraded(s, second ? RP_STORE_UNUSABLE : RP_STORE_READ_ONLY, trouble, &why);
         s->read_only = true;
@@ -346,19 +299,19 @@ void span_store_fit_disk(span_store *s) {
 }
 
 void span_store_settle_writer(span_store *s) {
-    if (span_store_can_write(s)) disk_tier_settle(s->tier);
+    if (span_store_can_write(s)) tier_settle(s->tier);
 }
 
 void span_store_note_use(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
-    if (e->file && !e->noted) disk_tier_note(s->tier, &e->key, &(record_use){e->uses, e->last_use, e->expires, e->pinned});
+    if (e->file && !e->noted) tier_note(s->tier, &e->key, &(record_use){e->uses, e->last_use, e->expires, e->pinned});
 }
 
 size_t span_store_close(span_store *s, uint64_t deadline_us) {
     if (!s) return 0;
     size_t n_lost = s->tier ? span_store_flush(s, deadline_us) : 0;
     for (uint32_t i = 0; s->tier && i < s->n_entries; i++) span_store_note_use(s, i);
-    disk_tier_close(s->tier);
+    tier_close(s->tier);
     for (size_t i = 0; i < s->n_entries; i++) {
         kv_span_unref(s->entries[i].span);
         base_free(s->entries[i].file);

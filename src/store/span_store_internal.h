@@ -16,7 +16,7 @@ typedef enum span_list_kind {
     LIST_RAM,
     LIST_DUE,     /* to be written as soon as the disk accepts them */
     LIST_ONCE,    /* text that was used once: written when nothing is due */
-    LIST_WRITING, /* passed to the disk tier */
+    LIST_WRITING, /* passed to the tier */
     N_LISTS,
 } span_list_kind;
 
@@ -33,7 +33,7 @@ typedef struct span_links {
 /* A record on disk, or on its way there. */
 typedef struct span_file {
     uint64_t bytes;  /* its size on disk, or an upper bound */
-    uint64_t serial; /* of its write (disk_tier_serial); 0: it existed when the store was opened */
+    uint64_t serial; /* of its write (tier.h); 0: it existed when the store was opened */
     bool written;
     bool unreadable;   /* counted, and never read: encrypted with another key, or a read failed */
     kv_span_form form; /* its arrays: below */
@@ -110,7 +110,7 @@ struct span_store {
     span_store_on_change on_change;
     void *change_user;
     rp_store_stats stats;
-    disk_tier *tier; /* NULL: none */
+    store_tier *tier; /* NULL: none */
     const record_format *format;
     span_store_write write;
     bool read_only; /* the disk */
@@ -120,6 +120,7 @@ struct span_store {
     uint64_t waiting_bytes[N_LISTS];    /* of KV */
     uint64_t allowed_bytes, allowed_us; /* budget of text that may replace records, at this time (span_store_write.c) */
     bool computing;
+    uint32_t share;    /* of a processor, that the tier's writes get meanwhile: 1/share */
     uint64_t quiet_us; /* base_clock_us: since when no request is computed */
     bool closing;      /* no further input: everything is written */
     span_sync *syncs;  /* not done yet */
@@ -184,7 +185,7 @@ void span_store_drop_failed(span_store *s);
 /* Updates the record's usage in the index. */
 void span_store_note_use(span_store *s, uint32_t i);
 /* Removes the record from disk; the entry stays. */
-void span_store_leave_disk(span_store *s, uint32_t i, disk_removal how, bool for_room);
+void span_store_leave_disk(span_store *s, uint32_t i, tier_removal how, bool for_room);
 /* Removes a record that was not written from the entry. */
 void span_store_forget_file(span_store *s, uint32_t i, bool for_room);
 /* Adds a record to the entry. idle: as in eviction.h. RP_ERR_MEMORY: the caller keeps the file. */
@@ -194,8 +195,6 @@ span_file *span_store_new_file(const span_store *s, const kv_span_form *form, in
 static inline bool span_store_can_write(const span_store *s) { return s->tier && s->write != SPAN_STORE_WRITE_OFF; }
 /* The part of the disk budget that records may take. */
 uint64_t span_store_disk_limit(const span_store *s);
-/* A name for errno, for metrics and /readyz. */
-const char *span_store_trouble_name(int cause);
 /* Starts the syncs that waited for writes. */
 void span_store_start_syncs(span_store *s);
 
@@ -209,7 +208,7 @@ void span_store_write_sooner(span_store *s, uint32_t i);
 void span_store_stop_waiting(span_store *s, uint32_t i, bool is_lost);
 /* Passes queued writes to the disk tier, as many as it accepts. */
 void span_store_write_waiting(span_store *s);
-void span_store_take_write(span_store *s, const disk_event *event);
+void span_store_take_write(span_store *s, const tier_event *event);
 /* Removes an entry from LIST_WRITING: it was written, or failed. */
 void span_store_end_write(span_store *s, uint32_t i);
 /* Writes all queued spans until the deadline (base_clock_us). Returns the number of spans that were not written. */
@@ -225,6 +224,6 @@ span_disk_fit span_store_make_disk_space(span_store *s, uint32_t tenant, uint64_
 
 /* ---- span_store_live.c ---- */
 
-void span_store_take_sync(span_store *s, const disk_event *event);
+void span_store_take_sync(span_store *s, const tier_event *event);
 
 #endif

@@ -64,7 +64,7 @@ bool span_store_remove(span_store *s, const base_key *key) {
     if (i == NONE || s->entries[i].failed) return false;
     span_entry *e = &s->entries[i];
     span_store_stop_waiting(s, i, false);
-    if (e->file) span_store_leave_disk(s, i, DISK_ERASE, false);
+    if (e->file) span_store_leave_disk(s, i, TIER_ERASE, false);
     if (is_held(e)) span_store_fail(s, i);
     else span_store_drop(s, key);
     return true;
@@ -93,7 +93,7 @@ void span_store_start_syncs(span_store *s) {
             link = &sync->next;
             continue;
         }
-        if (sync->serial == 0) sync->rc = disk_tier_sync(s->tier, &sync->serial);
+        if (sync->serial == 0) sync->rc = tier_sync(s->tier, &sync->serial);
         if (sync->rc) base_fail_memory(&sync->err, sizeof(*sync), "a sync of records");
         sync->done = sync->rc != RP_OK;
         if (sync->done) *link = sync->next;
@@ -111,7 +111,7 @@ void span_store_sync(span_store *s, span_sync *sync, bool after_pins) {
     span_store_start_syncs(s);
 }
 
-void span_store_take_sync(span_store *s, const disk_event *event) {
+void span_store_take_sync(span_store *s, const tier_event *event) {
     for (span_sync **link = &s->syncs; *link; link = &(*link)->next) {
         span_sync *sync = *link;
         if (sync->serial != event->serial) continue;

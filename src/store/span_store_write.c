@@ -25,7 +25,7 @@
  *             LIST_ONCE from then on, until its next use: due text is on disk, or no longer due, within
  *             SPAN_STORE_LAG_LIMIT_US. Modules and pinned text stay due
  *
- * The disk tier gets two groups at a time: the choice is made as late as possible. With write-through everything is
+ * The tier gets two groups of writes at a time: the choice is made as late as possible. With write-through everything is
  * due.
  */
 #include <string.h>
@@ -42,10 +42,11 @@
  * meanwhile. */
 #define MOST_QUEUED_BYTES ((uint64_t)64 << 20)
 #define QUEUED_SHARE 8
-#define MOST_QUEUED (2 * DISK_TIER_GROUP)
-/* The writer's share of a processor, 1/N, while requests are computed: doubled from DISK_TIER_LEAST_SHARE on with
+#define MOST_QUEUED 64 /* two groups of writes that share syncs in the disk tier */
+/* The writer's share of a processor, 1/N, while requests are computed: doubled from LEAST_SHARE on with
  * each SHARE_STEPth of most_queued() in the queue. Chosen, not measured: only 1/32 was (docs/performance.md). Text
  * used once is worth less. */
+#define LEAST_SHARE 32U
 #define MOST_SHARE 4U
 #define MOST_SHARE_ONCE 16U
 #define SHARE_STEPS 4
@@ -74,7 +75,7 @@ static span_disk_fit span_store_write_give_one(span_store *s, uint32_t group, co
     uint32_t i = eviction_victim(s->tiers[TIER_DISK], group, span_store_write_may_go, s);
     if (i == EVICTION_NONE) return s->lists[LIST_WRITING].newest == NONE ? DISK_FITS_NEVER : DISK_FITS_LATER;
     if (about && !eviction_outranks(s->tiers[TIER_DISK], about, i)) return DISK_FITS_NEVER;
-    span_store_leave_disk(s, i, DISK_EVICT, true);
+    span_store_leave_disk(s, i, TIER_EVICT, true);
     s->stats.disk_evictions++;
     if (!s->entries[i].span) span_store_forget(s, i);
     return DISK_FITS;
@@ -199,10 +200,7 @@ static record_row *new_row(const span_store *s, const span_entry *e, const span_
 }
 
 static void take_use(record_row *row, span_entry *e) {
-    row->uses = e->uses;
-    row->last_use = e->last_use;
-    row->expires = e->expires;
-    row->pinned = e->pinned;
+    row->use = (record_use){e->uses, e->last_use, e->expires, e->pinned};
     e->noted = true;
 }
 
@@ -217,8 +215,8 @@ static bool span_store_write_row(span_store *s, uint32_t i, record_row *row, uin
         return false;
     }
     take_use(row, &s->entries[i]);
-    if (disk_tier_write(s->tier, row, s->entries[i].span, begin_by(s, &s->entries[i], since), NULL) == RP_OK) {
-        f->serial = disk_tier_serial(s->tier);
+    if (tier_write(s->tier, row, s->entries[i].span, begin_by(s, &s->entries[i], since)) == RP_OK) {
+        f->serial = s->tier->serial;
         return true;
     }
     span_store_forget_file(s, i, false);
@@ -231,9 +229,9 @@ static bool is_quiet(const span_store *s) { return s->closing || (!s->computing 
 
 /* Does the disk accept one more write now? */
 static bool span_store_write_is_taken(const span_store *s, const span_entry *e) {
-    uint64_t queued = disk_tier_queued_bytes(s->tier);
+    uint64_t queued = s->tier->queued_bytes;
     if (s->write == SPAN_STORE_WRITE_THROUGH || queued == 0) return true;
-    return disk_tier_queued(s->tier) < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
+    return s->tier->n_queued < MOST_QUEUED && queued + kv_span_bytes(e->span) <= most_queued(s);
 }
 
 /* May text of that many bytes replace records now? The allowance grows with time, up to the disk budget. */
@@ -262,7 +260,7 @@ static bool span_store_write_postpone(span_store *s, uint32_t i) {
 /* Starts the write of a queued entry; false: not now. */
 static bool begin_write(span_store *s, uint32_t i) {
     span_entry *e = &s->entries[i];
-    uint64_t bytes = disk_tier_record_bytes(s->tier, &e->row->record), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
+    uint64_t bytes = tier_record_bytes(s->tier, &e->row->record), since = e->waits == LIST_ONCE ? base_clock_us() : e->since_us;
     bool through = s->write == SPAN_STORE_WRITE_THROUGH, is_once = e->waits == LIST_ONCE;
     if (!span_store_write_is_taken(s, e)) return false;
     /* the reference that the write takes must not use reserved blocks */
@@ -299,12 +297,18 @@ static void span_store_write_thin_out(span_store *s) {
         span_store_write_skip(s, s->lists[LIST_ONCE].oldest);
 }
 
+/* Only while requests are computed: nobody is delayed otherwise, and with write-through requests wait for the writes. */
+static void apply_share(span_store *s) {
+    tier_set_share(s->tier, s->computing && s->write == SPAN_STORE_WRITE_BACK ? s->share : 1);
+}
+
 /* The writer's share grows with the queue. */
 static void set_share(span_store *s) {
     uint64_t step = most_queued(s) / SHARE_STEPS + 1, due = s->waiting_bytes[LIST_DUE] + s->waiting_bytes[LIST_WRITING];
     uint64_t doubled = BASE_MIN(due / step, SHARE_STEPS), doubled_once = BASE_MIN((due + s->waiting_bytes[LIST_ONCE]) / step, SHARE_STEPS);
-    uint32_t share = BASE_MAX(DISK_TIER_LEAST_SHARE >> doubled, MOST_SHARE), once = BASE_MAX(DISK_TIER_LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
-    disk_tier_set_share(s->tier, BASE_MIN(share, once));
+    uint32_t share = BASE_MAX(LEAST_SHARE >> doubled, MOST_SHARE), once = BASE_MAX(LEAST_SHARE >> doubled_once, MOST_SHARE_ONCE);
+    s->share = BASE_MIN(share, once);
+    apply_share(s);
 }
 
 static void write_list(span_store *s, span_list_kind list) {
@@ -349,7 +353,8 @@ void span_store_write_sooner(span_store *s, uint32_t i) {
 void span_store_set_computing(span_store *s, bool computing) {
     if (s->computing && !computing) s->quiet_us = base_clock_us();
     s->computing = computing;
-    if (s->tier) disk_tier_set_computing(s->tier, computing && s->write == SPAN_STORE_WRITE_BACK);
+    if (!s->share) s->share = LEAST_SHARE;
+    if (s->tier) apply_share(s);
 }
 
 int64_t span_store_wait_ms(const span_store *s) {
@@ -378,12 +383,12 @@ static void take_late(span_store *s, uint32_t i, record_row *row) {
     span_store_write_demote(s, i);
 }
 
-static void fail_write(span_store *s, const disk_event *event) {
+static void fail_write(span_store *s, const tier_event *event) {
     bool is_cancelled = event->err.code == RP_ERR_CANCELLED; /* it was erased, or the deadline has passed */
     s->stats.disk_unwritten += !is_cancelled || s->closing;
     if (is_cancelled) return;
     s->stats.disk_state = RP_STORE_UNWRITTEN;
-    s->stats.disk_trouble = span_store_trouble_name(event->cause);
+    s->stats.disk_trouble = tier_trouble_name(event->cause);
     s->retry_us = base_clock_us() + RETRY_US;
     base_log(s->reported_failure ? BASE_LOG_DEBUG : BASE_LOG_WARN, "store: %s: continuing without writing", event->err.message);
     s->reported_failure = true;
@@ -395,7 +400,7 @@ static void span_store_write_mend(span_store *s) {
     s->stats.disk_trouble = "";
 }
 
-void span_store_take_write(span_store *s, const disk_event *event) {
+void span_store_take_write(span_store *s, const tier_event *event) {
     uint32_t i = span_store_find(s, &event->key);
     span_file *f = i == NONE ? NULL : s->entries[i].file;
     s->flushed = event->serial;
@@ -424,19 +429,19 @@ void span_store_take_write(span_store *s, const disk_event *event) {
 size_t span_store_flush(span_store *s, uint64_t deadline_us) {
     span_store_set_computing(s, false);
     s->closing = true;
-    disk_tier_set_deadline(s->tier, deadline_us);
+    tier_set_deadline(s->tier, deadline_us);
     uint64_t before = s->stats.disk_unwritten, bytes = 0;
     while ((s->lists[LIST_DUE].oldest != NONE || s->lists[LIST_ONCE].oldest != NONE || s->lists[LIST_WRITING].oldest != NONE) &&
            base_clock_us() < deadline_us && base_clock_us() >= s->retry_us) {
         uint64_t n = s->stats.disk_waiting;
         span_store_poll(s);
         if (s->stats.disk_waiting != n) continue;
-        if (!disk_tier_is_busy(s->tier)) break; /* it waits for memory, which nobody frees any more */
-        disk_tier_wait(s->tier);
+        if (!tier_measure(s->tier).is_busy) break; /* it waits for memory, which nobody frees any more */
+        tier_wait(s->tier);
     }
     s->write = SPAN_STORE_WRITE_OFF; /* nothing more is started; the tier's writes end soon */
-    while (s->lists[LIST_WRITING].oldest != NONE && disk_tier_is_busy(s->tier)) {
-        disk_tier_wait(s->tier);
+    while (s->lists[LIST_WRITING].oldest != NONE && tier_measure(s->tier).is_busy) {
+        tier_wait(s->tier);
         span_store_poll(s);
     }
     for (int list = LIST_DUE; list < N_LISTS; list++) bytes += s->waiting_bytes[list];

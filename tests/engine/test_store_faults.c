@@ -252,7 +252,7 @@ static void rows_lie(void **state) {
 /* ---- records set aside ---- */
 
 #define SMALL_BUDGET ((uint64_t)4 << 20)
-#define BAD_SHARE 16 /* share for unreadable records, as in span_store_disk.c */
+#define BAD_SHARE 16 /* share for unreadable records, as in disk_tier.c */
 #define LONG_TEXTS 24
 #define LIVES 4
 

@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "base/memory.h"
 #include "store/disk/disk_tier.h"
 #include "support/must.h"
 #include "support/record_forge.h"
@@ -32,32 +31,20 @@ static int no_record(void *user, const record_row *row, rp_error *err) {
     return RP_OK;
 }
 
-/* A row in the form that the tier takes over: one block of memory. */
 static record_row *row_of(const record_world *w) {
-    const record *r = &w->record;
-    size_t token_bytes = (size_t)r->n_tokens * sizeof(*r->tokens), form_bytes = kv_span_form_bytes(w->span), label_bytes = strlen(r->label) + 1;
-    record_row *row = base_calloc(1, sizeof(*row) + token_bytes + form_bytes + label_bytes);
+    record_row *row = record_row_new(&w->record, w->span, &w->format.fingerprint);
     assert_non_null(row);
-    int32_t *tokens = (int32_t *)(row + 1);
-    void *arrays = tokens + r->n_tokens;
-    char *label = (char *)arrays + form_bytes;
-    memcpy(tokens, r->tokens, token_bytes);
-    memcpy(label, r->label, label_bytes);
-    *row = (record_row){.record = *r, .fingerprint = w->format.fingerprint, .n_layers = shape.n_layers};
-    row->record.tokens = tokens;
-    row->record.label = label;
-    row->record.form = kv_span_describe(w->span, arrays);
     return row;
 }
 
-static void wait_for_write(disk_tier *d, int n_notes) {
+static void wait_for_write(store_tier *t, int n_notes) {
     uint64_t end = base_clock_us() + WAIT_US;
-    disk_event event;
-    while (!disk_tier_next(d, &event)) {
+    tier_event event;
+    while (!tier_next(t, &event)) {
         if (base_clock_us() > end) fail_msg("the write behind %d notes has not ended", n_notes);
         base_rest_us(100);
     }
-    assert_int_equal(event.kind, DISK_WRITTEN);
+    assert_int_equal(event.kind, TIER_WRITTEN);
     assert_false(event.failed);
     kv_span_unref(event.span);
 }
@@ -67,19 +54,20 @@ static void a_write_behind_any_number_of_notes_ends(void **state) {
     (void)state;
     record_world w;
     record_world_open(&w, &(record_plan){.shape = &shape, .n_slots = 10, .seed = 1});
-    disk_tier *d;
+    store_tier *t;
     rp_error err;
     char dir[128];
     snprintf(dir, sizeof(dir), "%s/store", w.folder);
-    disk_tier_options options = {.dir = dir, .bad_bytes = 1 << 20, .format = &w.format, .notify = ignore_event};
-    must(disk_tier_open(&d, &options, no_record, NULL, &err), &err);
+    const disk_tier_options options = {.dir = dir};
+    const tier_terms terms = {.adds = true, .budget_bytes = 16 << 20, .format = &w.format, .notify = ignore_event, .fn = no_record};
+    must(disk_tier_open(&t, &options, &terms, &err), &err);
     for (int n_notes = 0; n_notes <= MOST_NOTES; n_notes++) {
         record_use use = {.uses = 1};
-        for (int i = 0; i < n_notes; i++) disk_tier_note(d, &w.record.key, &use);
-        must(disk_tier_write(d, row_of(&w), w.span, UINT64_MAX, &err), &err);
-        wait_for_write(d, n_notes);
+        for (int i = 0; i < n_notes; i++) tier_note(t, &w.record.key, &use);
+        must(tier_write(t, row_of(&w), w.span, UINT64_MAX), &err);
+        wait_for_write(t, n_notes);
     }
-    disk_tier_close(d);
+    tier_close(t);
     char command[256];
     snprintf(command, sizeof(command), "rm -r '%s'", dir);
     assert_int_equal(system(command), 0);

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "kv/host_memory.h"
 #include "reprise_store.h"
+#include "store/disk/disk_tier.h"
 #include "store/span_store.h"
 #include "support/must.h"
 #include "support/record_forge.h"
@@ -95,7 +96,10 @@ static int no_text(void *user, const record_row *row, void **owner, rp_error *er
 
 static void open_tier(world *w) {
     rp_error err = {0};
-    const span_store_disk disk = {.tier = {.dir = w->dir, .format = &w->format, .cipher = w->cipher, .notify = ignore_event},
+    const disk_tier_options tier = {.dir = w->dir, .cipher = w->cipher};
+    const span_store_disk disk = {.source = {.open = disk_tier_open, .options = &tier},
+                                  .format = &w->format,
+                                  .notify = ignore_event,
                                   .write = SPAN_STORE_WRITE_THROUGH,
                                   .budget_bytes = UINT64_C(64) << 20};
     must(kv_pool_new(&w->pool, &w->format.shape, UINT64_C(8) << 20, NULL, &err), &err);

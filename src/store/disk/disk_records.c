@@ -96,12 +96,6 @@ static bool comparison_agrees(const comparison *c, const record_row *known, cons
     return base_key_equal(&a.own, &b.own) && base_key_equal(&a.rest, &b.rest);
 }
 
-static void comparison_recall(const comparison *c, record_row *row) {
-    record_use use;
-    record_index_recall(c->r->index, &row->record.key, &use);
-    row->uses = use.uses, row->last_use = use.last_use, row->expires = use.expires, row->pinned = use.pinned;
-}
-
 static void comparison_enter(comparison *c, const record_row *row) {
     disk_records *r = c->r;
     rp_error err;
@@ -127,8 +121,8 @@ static int comparison_take_over(comparison *c, const disk_file *file, const reco
         row.n_layers = record_reader_format(reader)->shape.n_layers;
     }
     row.bytes = file->bytes;
-    if (known) row.uses = known->uses, row.last_use = known->last_use, row.expires = known->expires, row.pinned = known->pinned;
-    else if (r->index) comparison_recall(c, &row);
+    if (known) row.use = known->use;
+    else if (r->index) record_index_recall(r->index, &row.record.key, &row.use);
     bool differs = r->compares && known && !fault && !comparison_agrees(c, known, &row);
     if (differs) comparison_report(c, DISK_ROW_DIFFERS, path, file->bytes, fault, NULL);
     if (fault) comparison_report(c, DISK_UNREADABLE, path, file->bytes, fault, &why);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk_tier.c: see disk_tier.h: queues and threads of a store on disk.
+/* disk_tier.c: see disk_tier.h: queues and threads of a store on disk. The operations of the table (tier.h), and how it
+ * is opened, are at the end.
  *
  *   reads     a list by (request, next layer): a reader takes the first free one, reads one layer, puts it back
  *   changes   a FIFO queue, one thread: a removal frees its space before a later write. Records that were written but
@@ -31,6 +32,16 @@
 /* The speed of reading is known after so many records, and follows the last bytes. */
 #define SPEED_READS 4
 #define SPEED_BYTES ((double)(256 << 20))
+/* The part of the budget for growth of the index and the folders between two measurements. */
+#define MARGIN_BYTES ((uint64_t)1 << 20)
+/* Limit on the quarantine, a part of the budget. It is subtracted whether there are quarantined records or not:
+ * quarantining a record then takes no space from others. */
+#define BAD_BYTES ((uint64_t)64 << 20)
+#define BAD_SHARE 16
+/* Approximate size of a record's header; recommended budgets are rounded up to BUDGET_UNIT. */
+#define LEAST_HEADER_BYTES ((uint64_t)8 << 10)
+#define GROWTH_BYTES ((uint64_t)512 << 10) /* of an empty store: 16 folders, bad/, index and log */
+#define BUDGET_UNIT ((uint64_t)64 << 10)
 /* Changes of the index in one transaction, while more are queued. */
 #define BATCH 32
 
@@ -58,7 +69,7 @@ typedef struct job {
     bool cancelled;        /* a write that was erased before it started; under the lock */
     uint64_t begin_by;     /* of a write: base_clock_us; UINT64_MAX: none */
     bool late;             /* it had not started by then */
-    disk_removal how;      /* removals */
+    tier_removal how;      /* removals */
     record_fault fault;    /* of a read */
     rp_error err;
     record_row *row; /* writes */
@@ -78,14 +89,16 @@ typedef struct read_speed {
     uint64_t n; /* records */
 } read_speed;
 
-struct disk_tier {
+typedef struct disk_tier {
+    store_tier base;
     disk_tier_options options;
+    bool read_only;
+    uint64_t budget_bytes;
+    const record_format *format;
+    void (*notify)(void *user);
+    void *notify_user;
     disk_folder folder;
-    record_index *index;           /* the writer's, once its thread runs */
-    uint64_t serial, queued_bytes; /* engine's thread */
-    uint64_t n_syncs;              /* requested, engine's thread */
-    size_t n_queued;
-    atomic_bool computing;
+    record_index *index;         /* the writer's, once its thread runs */
     atomic_uint one_in, hurried; /* the writer's share; syncs that are waited for */
     _Atomic uint64_t deadline_us;
     atomic_bool ends; /* a deadline was set: begin_by of writes is ignored */
@@ -109,7 +122,7 @@ struct disk_tier {
     int n_open;        /* files open for reading */
     read_speed speed;
     uint64_t overhead; /* as of the last commit */
-};
+} disk_tier;
 
 /* ---- queues ---- */
 
@@ -134,7 +147,7 @@ static void unlink_job(queue *q, const job *j) {
     if (!*link) q->end = link;
 }
 
-static void disk_tier_free_prefill(job *j) {
+static void job_free(job *j) {
     record_reader_close(j->reader);
     kv_span_unref(j->span);
     base_free(j->row);
@@ -144,7 +157,7 @@ static void disk_tier_free_prefill(job *j) {
 }
 
 static void free_queue(queue *q) {
-    for (job *j; (j = queue_pop(q));) disk_tier_free_prefill(j);
+    for (job *j; (j = queue_pop(q));) job_free(j);
 }
 
 static void queue_init(queue *q) { *q = (queue){.end = &q->first}; }
@@ -166,7 +179,7 @@ static job *next_read(disk_tier *d) {
 static void disk_tier_open_record(disk_tier *d, job *j) {
     char path[DISK_PATH_BYTES];
     disk_folder_record(&d->folder, &j->key, path);
-    j->fault = record_reader_open(&j->reader, path, d->options.format, &j->key, d->options.cipher, &j->err);
+    j->fault = record_reader_open(&j->reader, path, d->format, &j->key, d->options.cipher, &j->err);
 }
 
 /* The record must agree with the form that the index has. */
@@ -201,7 +214,7 @@ static void disk_tier_finish(disk_tier *d, job *j) {
     d->n_pending--;
     queue_push(&d->events, j);
     pthread_cond_broadcast(&d->reported);
-    d->options.notify(d->options.user);
+    d->notify(d->notify_user);
 }
 
 /* One more reader, or one less. */
@@ -228,7 +241,7 @@ static void serve_read(disk_tier *d, job *j) {
     read_speed_count(&d->speed, 1);
     pthread_mutex_unlock(&d->lock);
     disk_tier_read_on(d, j);
-    bool over = j->fault || j->next_layer == d->options.format->shape.n_layers;
+    bool over = j->fault || j->next_layer == d->format->shape.n_layers;
     if (over) {
         if (j->reader) j->bytes = record_reader_sizes(j->reader).bytes;
         record_reader_close(j->reader);
@@ -275,7 +288,7 @@ static void disk_tier_rest(void *user) {
     if (worked < WORK_US) return;
     uint64_t rests = atomic_load(&d->one_in) - 1;
     for (uint64_t now = base_clock_us(), end = now + rests * worked;
-         now < end && atomic_load(&d->computing) && atomic_load(&d->hurried) == 0; now = base_clock_us())
+         now < end && atomic_load(&d->one_in) > 1 && atomic_load(&d->hurried) == 0; now = base_clock_us())
         base_rest_us(BASE_MIN(end - now, LOOK_US));
     d->worked_us = base_clock_thread_us();
 }
@@ -287,7 +300,7 @@ static int stage_record(disk_tier *d, job *j) {
     disk_folder_record(&d->folder, &j->key, path);
     int rc = disk_folder_make_room(&d->folder, &j->key, &j->err);
     if (!rc)
-        rc = record_stage(&j->temporary, path, d->options.format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
+        rc = record_stage(&j->temporary, path, d->format, &j->row->record, j->span, d->options.cipher, &rests, &j->bytes, &j->err);
     j->row->bytes = j->bytes;
     return rc;
 }
@@ -389,12 +402,12 @@ static void remove_record(disk_tier *d, const job *j) {
     rp_error err;
     int rc = RP_OK;
     disk_folder_record(&d->folder, &j->key, path);
-    if (j->how == DISK_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
+    if (j->how == TIER_SET_ASIDE) disk_folder_set_aside(&d->folder, &j->key);
     else rc = base_io_unlink(path, &err);
     d->unsynced |= 1u << disk_folder_of(&j->key);
-    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
+    if (j->how == TIER_ERASE) disk_tier_note_failure(d, rc, &err);
     rc = record_index_remove(d->index, &j->key, &err);
-    if (j->how == DISK_ERASE) disk_tier_note_failure(d, rc, &err);
+    if (j->how == TIER_ERASE) disk_tier_note_failure(d, rc, &err);
 }
 
 static void sync_removals(disk_tier *d, job *j) {
@@ -426,7 +439,7 @@ static void disk_tier_change(disk_tier *d, job *j, bool cancelled) {
     default: remove_record(d, j);
     }
     if (j->kind != JOB_SYNC) {
-        disk_tier_free_prefill(j);
+        job_free(j);
         return;
     }
     atomic_fetch_sub(&d->hurried, 1);
@@ -478,14 +491,42 @@ static void *writer_main(void *arg) {
 
 /* ---- recovery ---- */
 
-static int disk_tier_report_records(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
-    disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = fn, .user = user};
+static int disk_tier_report_records(disk_tier *d, const tier_terms *terms, rp_error *err) {
+    disk_records r = {.folder = &d->folder, .index = d->index, .cipher = d->options.cipher, .fn = terms->fn, .user = terms->user};
     int rc = disk_records_each(&r, err);
     if (r.index_rc) base_log(BASE_LOG_WARN, "store: %s", r.index_err.message);
     int cause = errno;
-    if (!rc && !d->options.read_only) disk_tier_commit(d);
+    if (!rc && !d->read_only) disk_tier_commit(d);
     errno = cause;
     return rc;
+}
+
+/* ---- the budget ---- */
+
+static uint64_t bad_bytes(uint64_t budget) { return BASE_MIN(budget / BAD_SHARE, BAD_BYTES); }
+
+/* Bytes besides the records, as the writer measured them, and those that are set aside. Locked, or before the threads start. */
+static uint64_t overhead_bytes(const disk_tier *d) { return d->overhead + bad_bytes(d->budget_bytes) + MARGIN_BYTES; }
+
+/* Size of a record of one block in each layer: with less than that, hardly any record would be written. */
+static uint64_t least_record_bytes(const disk_tier *d) {
+    return kv_shape_token_bytes(&d->format->shape) * KV_BLOCK_SLOTS + LEAST_HEADER_BYTES;
+}
+
+/* The smallest budget that is enough for that after folders, index and its log have grown: a part of a larger one is
+ * for the quarantine. */
+static uint64_t least_budget(const disk_tier *d) {
+    const uint64_t need = d->overhead + GROWTH_BYTES + MARGIN_BYTES + least_record_bytes(d);
+    const uint64_t most = need + BAD_BYTES, least = (need * BAD_SHARE + BAD_SHARE - 2) / (BAD_SHARE - 1);
+    return (BASE_MIN(least, most) + BUDGET_UNIT - 1) / BUDGET_UNIT * BUDGET_UNIT;
+}
+
+static int disk_tier_check_budget(const disk_tier *d, rp_error *err) {
+    if (d->budget_bytes > overhead_bytes(d)) return RP_OK;
+    const uint64_t least = least_budget(d);
+    return base_fail_at(err, RP_ERR_INVALID, d->options.dir, 0,
+                        "store_budget_bytes of %llu is less than the store needs for itself and one record: give %llu (%lluK) or more",
+                        (unsigned long long)d->budget_bytes, (unsigned long long)least, (unsigned long long)(least >> 10));
 }
 
 /* ---- opening and closing ---- */
@@ -497,48 +538,26 @@ static int open_threads(disk_tier *d, rp_error *err) {
     return RP_OK;
 }
 
-static int disk_tier_open_parts(disk_tier *d, record_row_fn fn, void *user, rp_error *err) {
+static int disk_tier_open_parts(disk_tier *d, const tier_terms *terms, rp_error *err) {
     char path[DISK_PATH_BYTES];
     if (!(d->has_lock = pthread_mutex_init(&d->lock, NULL) == 0) || !(d->has_changed = pthread_cond_init(&d->changed, NULL) == 0) ||
         !(d->has_readable = pthread_cond_init(&d->readable, NULL) == 0) || !(d->has_reported = pthread_cond_init(&d->reported, NULL) == 0))
         return base_fail_memory(err, sizeof(*d), "a lock");
-    int rc = disk_folder_open(&d->folder, d->options.dir, d->options.read_only, err);
-    if (!rc && d->options.read_only) rc = disk_folder_check_foreign(&d->folder, err);
+    int rc = disk_folder_open(&d->folder, d->options.dir, d->read_only, err);
+    if (!rc && d->read_only) rc = disk_folder_check_foreign(&d->folder, err);
     if (rc) return rc;
     disk_folder_index(&d->folder, path);
-    if (!d->options.read_only && (rc = record_index_open(&d->index, path, err))) return rc;
-    d->folder.bad_bytes = d->options.bad_bytes;
-    if (!d->options.read_only) disk_folder_thin_out(&d->folder);
-    rc = disk_tier_report_records(d, fn, user, err);
+    if (!d->read_only && (rc = record_index_open(&d->index, path, err))) return rc;
+    d->folder.bad_bytes = bad_bytes(d->budget_bytes);
+    if (!d->read_only) disk_folder_thin_out(&d->folder);
+    rc = disk_tier_report_records(d, terms, err);
+    if (!rc && terms->adds) rc = disk_tier_check_budget(d, err);
     return rc ? rc : open_threads(d, err);
 }
 
-int disk_tier_open(disk_tier **out, const disk_tier_options *options, record_row_fn fn, void *user, rp_error *err) {
-    disk_tier *d = base_calloc(1, sizeof(*d));
-    *out = NULL;
-    if (!d) return base_fail_memory(err, sizeof(*d), "a store on disk");
-    d->options = *options;
-    d->folder.lock = d->folder.lock_file = -1;
-    queue_init(&d->reads);
-    queue_init(&d->changes);
-    queue_init(&d->events);
-    queue_init(&d->group);
-    atomic_init(&d->deadline_us, UINT64_MAX);
-    atomic_init(&d->one_in, DISK_TIER_LEAST_SHARE);
-    int rc = disk_tier_open_parts(d, fn, user, err);
-    if (rc) {
-        int cause = errno;
-        disk_tier_close(d);
-        errno = cause;
-        return rc;
-    }
-    *out = d;
-    return RP_OK;
-}
-
-void disk_tier_close(disk_tier *d) {
-    if (!d) return;
-    atomic_store(&d->computing, false);
+static void disk_tier_close(store_tier *t) {
+    disk_tier *d = (disk_tier *)t;
+    atomic_store(&d->one_in, 1);
     if (d->n_threads > 0) {
         pthread_mutex_lock(&d->lock);
         d->closing = true;
@@ -562,7 +581,7 @@ void disk_tier_close(disk_tier *d) {
 
 /* ---- requests of the engine ---- */
 
-static job *disk_tier_new_prefill(job_kind kind, const base_key *key) {
+static job *job_new(job_kind kind, const base_key *key) {
     job *j = base_calloc(1, sizeof(*j));
     if (j) *j = (job){.kind = kind, .key = *key};
     return j;
@@ -576,8 +595,9 @@ static void disk_tier_submit(disk_tier *d, queue *q, pthread_cond_t *cond, job *
     pthread_mutex_unlock(&d->lock);
 }
 
-int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
-    job *j = disk_tier_new_prefill(JOB_READ, kv_span_key(span));
+static int disk_tier_read(store_tier *t, kv_span *span, uint64_t request) {
+    disk_tier *d = (disk_tier *)t;
+    job *j = job_new(JOB_READ, kv_span_key(span));
     if (!j) return RP_ERR_MEMORY;
     j->span = kv_span_ref(span);
     j->request = request;
@@ -585,15 +605,14 @@ int disk_tier_read(disk_tier *d, kv_span *span, uint64_t request) {
     return RP_OK;
 }
 
-int disk_tier_write(disk_tier *d, record_row *row, kv_span *span, uint64_t begin_by, rp_error *err) {
-    job *j = disk_tier_new_prefill(JOB_WRITE, &row->record.key);
-    if (!j) return base_fail_memory(err, sizeof(*j), "a write");
+static int disk_tier_write(store_tier *t, record_row *row, kv_span *span, uint64_t begin_by, uint64_t serial) {
+    disk_tier *d = (disk_tier *)t;
+    job *j = job_new(JOB_WRITE, &row->record.key);
+    if (!j) return RP_ERR_MEMORY;
     j->row = row;
     j->begin_by = begin_by;
     j->span = kv_span_ref(span);
-    j->serial = ++d->serial;
-    d->queued_bytes += kv_span_bytes(span);
-    d->n_queued++;
+    j->serial = serial;
     disk_tier_submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
@@ -606,11 +625,12 @@ static void cancel_write(disk_tier *d, const base_key *key) {
     pthread_mutex_unlock(&d->lock);
 }
 
-void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
+static void disk_tier_remove(store_tier *t, const base_key *key, tier_removal how) {
+    disk_tier *d = (disk_tier *)t;
     char path[DISK_PATH_BYTES];
-    if (d->options.read_only) return;
-    if (how == DISK_ERASE) cancel_write(d, key);
-    job *j = disk_tier_new_prefill(JOB_REMOVE, key);
+    if (d->read_only) return;
+    if (how == TIER_ERASE) cancel_write(d, key);
+    job *j = job_new(JOB_REMOVE, key);
     if (j) {
         j->how = how;
         disk_tier_submit(d, &d->changes, &d->changed, j);
@@ -620,26 +640,29 @@ void disk_tier_remove(disk_tier *d, const base_key *key, disk_removal how) {
     base_io_unlink(path, NULL);
 }
 
-int disk_tier_sync(disk_tier *d, uint64_t *serial) {
-    if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = disk_tier_new_prefill(JOB_SYNC, &(base_key){{0}});
+static int disk_tier_sync(store_tier *t, uint64_t serial) {
+    disk_tier *d = (disk_tier *)t;
+    if (d->read_only) return RP_ERR_CONFLICT;
+    job *j = job_new(JOB_SYNC, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
-    *serial = j->serial = ++d->n_syncs;
+    j->serial = serial;
     atomic_fetch_add(&d->hurried, 1);
     disk_tier_submit(d, &d->changes, &d->changed, j);
     return RP_OK;
 }
 
-void disk_tier_note(disk_tier *d, const base_key *key, const record_use *use) {
-    job *j = d->options.read_only ? NULL : disk_tier_new_prefill(JOB_NOTE, key);
+static void disk_tier_note(store_tier *t, const base_key *key, const record_use *use) {
+    disk_tier *d = (disk_tier *)t;
+    job *j = d->read_only ? NULL : job_new(JOB_NOTE, key);
     if (!j) return;
     j->use = *use;
     disk_tier_submit(d, &d->changes, &d->changed, j);
 }
 
-int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
-    if (d->options.read_only) return RP_ERR_CONFLICT;
-    job *j = disk_tier_new_prefill(JOB_AUDIT, &(base_key){{0}});
+static int disk_tier_keep_audit(store_tier *t, char *bytes, size_t n) {
+    disk_tier *d = (disk_tier *)t;
+    if (d->read_only) return RP_ERR_CONFLICT;
+    job *j = job_new(JOB_AUDIT, &(base_key){{0}});
     if (!j) return RP_ERR_MEMORY;
     j->audit = bytes;
     j->bytes = n;
@@ -647,15 +670,16 @@ int disk_tier_keep_audit(disk_tier *d, char *bytes, size_t n) {
     return RP_OK;
 }
 
-bool disk_tier_next(disk_tier *d, disk_event *out) {
+static bool disk_tier_next(store_tier *t, tier_event *out) {
+    static const tier_event_kind kinds[] = {[JOB_READ] = TIER_READ, [JOB_WRITE] = TIER_WRITTEN, [JOB_SYNC] = TIER_SYNCED};
+    disk_tier *d = (disk_tier *)t;
     pthread_mutex_lock(&d->lock);
     job *j = queue_pop(&d->events);
     pthread_mutex_unlock(&d->lock);
     if (!j) return false;
-    disk_event_kind kind = j->kind == JOB_READ ? DISK_READ : j->kind == JOB_WRITE ? DISK_WRITTEN
-                                                                                  : DISK_SYNCED;
-    *out = (disk_event){
-        .kind = kind,
+    BASE_ASSERT(j->kind == JOB_READ || j->kind == JOB_WRITE || j->kind == JOB_SYNC);
+    *out = (tier_event){
+        .kind = kinds[j->kind],
         .key = j->key,
         .span = j->span,
         .bytes = j->bytes,
@@ -667,56 +691,92 @@ bool disk_tier_next(disk_tier *d, disk_event *out) {
         .late = j->late ? j->row : NULL,
     };
     if (j->late) j->row = NULL;
-    if (j->kind == JOB_WRITE) d->queued_bytes -= kv_span_bytes(j->span), d->n_queued--;
     j->span = NULL;
-    disk_tier_free_prefill(j);
+    job_free(j);
     return true;
 }
 
-void disk_tier_set_computing(disk_tier *d, bool computing) { atomic_store(&d->computing, computing); }
-void disk_tier_set_share(disk_tier *d, uint32_t one_in) { atomic_store(&d->one_in, BASE_MAX(one_in, 1)); }
-void disk_tier_set_deadline(disk_tier *d, uint64_t at_us) {
+static void disk_tier_set_share(store_tier *t, uint32_t one_in) { atomic_store(&((disk_tier *)t)->one_in, one_in); }
+
+static void disk_tier_set_deadline(store_tier *t, uint64_t at_us) {
+    disk_tier *d = (disk_tier *)t;
     atomic_store(&d->deadline_us, at_us);
     atomic_store(&d->ends, true);
 }
 
-bool disk_tier_is_busy(disk_tier *d) {
-    pthread_mutex_lock(&d->lock);
-    bool busy = d->n_pending > 0 || d->events.first;
-    pthread_mutex_unlock(&d->lock);
-    return busy;
-}
-
-void disk_tier_wait(disk_tier *d) {
+static void disk_tier_wait(store_tier *t) {
+    disk_tier *d = (disk_tier *)t;
     pthread_mutex_lock(&d->lock);
     while (!d->events.first && d->n_pending > 0) pthread_cond_wait(&d->reported, &d->lock);
     pthread_mutex_unlock(&d->lock);
 }
 
-void disk_tier_settle(disk_tier *d) {
+static void disk_tier_settle(store_tier *t) {
+    disk_tier *d = (disk_tier *)t;
     pthread_mutex_lock(&d->lock);
     while (d->changes.first || !d->idle) pthread_cond_wait(&d->reported, &d->lock);
     pthread_mutex_unlock(&d->lock);
 }
 
-uint64_t disk_tier_record_bytes(const disk_tier *d, const record *r) {
-    return record_file_bytes(d->options.format, r, d->options.cipher) + FILE_SLACK_BYTES;
+static uint64_t disk_tier_record_bytes(const store_tier *t, const record *r) {
+    const disk_tier *d = (const disk_tier *)t;
+    return record_file_bytes(d->format, r, d->options.cipher) + FILE_SLACK_BYTES;
 }
 
-uint64_t disk_tier_serial(const disk_tier *d) { return d->serial; }
-uint64_t disk_tier_queued_bytes(const disk_tier *d) { return d->queued_bytes; }
-size_t disk_tier_queued(const disk_tier *d) { return d->n_queued; }
-
-double disk_tier_read_byte_us(disk_tier *d) {
+static void disk_tier_measure(store_tier *t, tier_figures *out) {
+    disk_tier *d = (disk_tier *)t;
     pthread_mutex_lock(&d->lock);
-    const double us = d->speed.n < SPEED_READS ? 0 : d->speed.us / d->speed.bytes;
+    *out = (tier_figures){
+        .is_busy = d->n_pending > 0 || d->events.first,
+        .read_byte_us = d->speed.n < SPEED_READS ? 0 : d->speed.us / d->speed.bytes,
+        .overhead_bytes = overhead_bytes(d),
+    };
     pthread_mutex_unlock(&d->lock);
-    return us;
 }
 
-uint64_t disk_tier_overhead(disk_tier *d) {
-    pthread_mutex_lock(&d->lock);
-    uint64_t bytes = d->overhead;
-    pthread_mutex_unlock(&d->lock);
-    return bytes;
+static const tier_ops disk_tier_ops = {
+    .read = disk_tier_read,
+    .write = disk_tier_write,
+    .remove = disk_tier_remove,
+    .note = disk_tier_note,
+    .keep_audit = disk_tier_keep_audit,
+    .sync = disk_tier_sync,
+    .next = disk_tier_next,
+    .wait = disk_tier_wait,
+    .settle = disk_tier_settle,
+    .set_share = disk_tier_set_share,
+    .set_deadline = disk_tier_set_deadline,
+    .measure = disk_tier_measure,
+    .record_bytes = disk_tier_record_bytes,
+    .close = disk_tier_close,
+};
+
+int disk_tier_open(store_tier **out, const void *options, const tier_terms *terms, rp_error *err) {
+    BASE_ASSERT(!terms->read_only || !terms->adds);
+    disk_tier *d = base_calloc(1, sizeof(*d));
+    *out = NULL;
+    if (!d) return base_fail_memory(err, sizeof(*d), "a store on disk");
+    d->base.ops = &disk_tier_ops;
+    d->options = *(const disk_tier_options *)options;
+    d->read_only = terms->read_only;
+    d->budget_bytes = terms->budget_bytes;
+    d->format = terms->format;
+    d->notify = terms->notify;
+    d->notify_user = terms->notify_user;
+    d->folder.lock = d->folder.lock_file = -1;
+    queue_init(&d->reads);
+    queue_init(&d->changes);
+    queue_init(&d->events);
+    queue_init(&d->group);
+    atomic_init(&d->deadline_us, UINT64_MAX);
+    atomic_init(&d->one_in, 1);
+    int rc = disk_tier_open_parts(d, terms, err);
+    if (rc) {
+        int cause = errno;
+        disk_tier_close(&d->base);
+        errno = cause;
+        return rc;
+    }
+    *out = &d->base;
+    return RP_OK;
 }

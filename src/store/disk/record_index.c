@@ -587,7 +587,7 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     const record *r = &row->record;
     sqlite3_stmt *s = ix->put;
     int rc = record_index_begin(ix, err);
-    if (!rc) rc = set_pin(ix, &r->key, row->pinned, err);
+    if (!rc) rc = set_pin(ix, &r->key, row->use.pinned, err);
     if (rc) return rc;
     bind_key(s, KEY, &r->key);
     bind_key(s, FINGERPRINT, &row->fingerprint);
@@ -605,10 +605,10 @@ int record_index_put(record_index *ix, const record_row *row, rp_error *err) {
     bind_int(s, BYTES, (int64_t)row->bytes);
     bind_int(s, COST, (int64_t)r->cost_us);
     bind_int(s, TENANT, r->tenant);
-    bind_int(s, USES, (int64_t)row->uses);
-    bind_int(s, LAST_USE, row->last_use);
-    bind_int(s, EXPIRES, row->expires);
-    bind_int(s, PINNED, row->pinned);
+    bind_int(s, USES, (int64_t)row->use.uses);
+    bind_int(s, LAST_USE, row->use.last_use);
+    bind_int(s, EXPIRES, row->use.expires);
+    bind_int(s, PINNED, row->use.pinned);
     const int head_bytes = r->form.slots ? row->n_layers * r->form.n_kv_heads * (int)sizeof(*r->form.slots) : 0;
     sqlite3_bind_blob(s, HEAD_SLOTS + 1, head_bytes ? (const void *)r->form.slots : "", head_bytes, SQLITE_STATIC);
     bind_int(s, END_POS, r->form.end);
@@ -675,10 +675,10 @@ static bool get_row(sqlite3_stmt *s, record_row *row) {
     record *r = &row->record;
     int32_t kind = 0, format = 0, n_token_bytes = sqlite3_column_bytes(s, TOKENS);
     *row = (record_row){.bytes = (uint64_t)sqlite3_column_int64(s, BYTES),
-                        .uses = (uint64_t)sqlite3_column_int64(s, USES),
-                        .last_use = get_time(s, LAST_USE),
-                        .expires = get_time(s, EXPIRES),
-                        .pinned = sqlite3_column_int(s, PINNED) != 0};
+                        .use.uses = (uint64_t)sqlite3_column_int64(s, USES),
+                        .use.last_use = get_time(s, LAST_USE),
+                        .use.expires = get_time(s, EXPIRES),
+                        .use.pinned = sqlite3_column_int(s, PINNED) != 0};
     bool ok = get_key(s, KEY, &r->key) && get_key(s, FINGERPRINT, &row->fingerprint) && get_key(s, PARENT, &r->parent) &&
               get_int(s, KIND, 0, RECORD_KIND_COUNT - 1, &kind) && get_int(s, AT, 0, KV_REDUCED_MAX_PARTS, &r->at) &&
               get_int(s, FIRST_SLOT, 0, KV_SPAN_TOKENS - 1, &r->first_slot) &&

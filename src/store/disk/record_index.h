@@ -13,28 +13,9 @@
 #ifndef STORE_RECORD_INDEX_H
 #define STORE_RECORD_INDEX_H
 
-#include "store/record/record.h"
+#include "store/record/record_row.h"
 
 typedef struct record_index record_index;
-
-/* A record and its usage. */
-typedef struct record_row {
-    record record;
-    base_key fingerprint; /* of its model and format */
-    int32_t n_layers;     /* of record.form.kept */
-    uint64_t bytes;       /* size of its file on disk */
-    uint64_t uses;
-    int64_t last_use; /* seconds since 1970 */
-    int64_t expires;  /* likewise; 0: never */
-    bool pinned;
-} record_row;
-
-/* The fields of a row that change after the record was written. */
-typedef struct record_use {
-    uint64_t uses;
-    int64_t last_use, expires;
-    bool pinned;
-} record_use;
 
 #define RECORD_INDEX_BAD ".bad" /* suffix of a damaged index's name */
 
@@ -76,7 +57,6 @@ void record_index_hurry(record_index *ix);
 
 /* Calls fn for every row, by ascending key; the row's pointers are borrowed meanwhile. fn returns an error to stop.
  * fingerprint NULL: rows of every model. Invalid rows are skipped. RP_ERR_IO, errors of fn. */
-typedef int (*record_row_fn)(void *user, const record_row *row, rp_error *err);
 int record_index_each(record_index *ix, const base_key *fingerprint, record_row_fn fn, void *user, rp_error *err);
 
 /* Bytes on disk: database, log and shared memory. */

@@ -117,7 +117,7 @@ static int meet_record(void *user, const record_row *row, rp_error *err) {
         .row = *row,
         .fault = l->fault,
         .encrypted = l->a->cipher && !l->fault,
-        .expired = row->expires != 0 && row->expires <= l->now,
+        .expired = row->use.expires != 0 && row->use.expires <= l->now,
     };
     if (l->fault) {
         disk_folder_record(&l->a->folder, &row->record.key, path);
@@ -222,7 +222,7 @@ static int count_item(void *user, const store_item *item, rp_error *err) {
     store_admin_add(&s->modules, &s->module_bytes, known && row->record.kind == RECORD_MODULE, row->bytes);
     store_admin_add(&s->texts, &s->text_bytes, known && row->record.kind == RECORD_TEXT, row->bytes);
     store_admin_add(&s->reduced, &s->reduced_bytes, known && row->record.kind == RECORD_REDUCED, row->bytes);
-    store_admin_add(&s->pinned, &s->pinned_bytes, row->pinned, row->bytes);
+    store_admin_add(&s->pinned, &s->pinned_bytes, row->use.pinned, row->bytes);
     store_admin_add(&s->expired, &s->expired_bytes, item->expired, row->bytes);
     s->tokens += (uint64_t)row->record.form.n_tokens;
     s->encrypted += item->encrypted;
@@ -275,7 +275,7 @@ static int clean_item(void *user, const store_item *item, rp_error *err) {
     if (c->on_progress) c->on_progress(c->user, c->out->records, 0);
     if (c->keeps && item->fault && record_index_keep(c->a->index, &item->row.record.key, err))
         return RP_ERR_INTERNAL; /* RP_ERR_IO would mean that the index is unreadable */
-    if (c->keeps || !item->expired || item->row.pinned) return RP_OK;
+    if (c->keeps || !item->expired || item->row.use.pinned) return RP_OK;
     return store_keys_add(&c->expired, &item->row.record.key, item->row.bytes, err);
 }
 

@@ -180,7 +180,7 @@ static int import_write_record(bundle_import *m, const record_loaded *l, const c
         .record = *record_reader_record(l->reader),
         .fingerprint = format->fingerprint,
         .n_layers = format->shape.n_layers,
-        .last_use = (int64_t)time(NULL),
+        .use.last_use = (int64_t)time(NULL),
     };
     int rc = disk_folder_make_room(&m->a->folder, &row.record.key, err);
     if (!rc) rc = record_write(path, format, &row.record, l->span, m->a->cipher, &row.bytes, err);
