@@ -28,7 +28,7 @@
 #define MAX_ROUNDS 200
 #define MAX_TOKENS 512
 #define N_SPANS 16                         /* written repeatedly */
-#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_store_write.c, */
+#define QUEUE_BYTES ((uint64_t)64 << 20)   /* as in span_write_back.c, */
 #define LEAST_SHARE 32                     /* likewise: of a processor, 1/LEAST_SHARE */
 
 typedef enum subject { QUIET, BUSY, HASTY, SUBJECTS } subject;

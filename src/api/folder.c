@@ -19,32 +19,11 @@ typedef struct gathering {
     size_t n_hidden; /* records without a readable label: they are encrypted, and there is no key */
 } gathering;
 
-static void store_item_describe(const store_item *item, rp_store_entry *e) {
-    const record_row *row = &item->row;
-    bool known = row->n_layers > 0;
-    *e = (rp_store_entry){.kind = known ? store_kind(row->record.kind) : RP_STORE_UNKNOWN,
-                          .label = row->record.label,
-                          .kv_format = known ? kv_format_name(row->record.form.format) : "",
-                          .fault = item->fault ? record_fault_name(item->fault) : "",
-                          .encrypted = item->encrypted,
-                          .on_disk = true,
-                          .pinned = row->use.pinned,
-                          .expired = item->expired,
-                          .n_tokens = row->record.form.n_tokens,
-                          .bytes = row->bytes,
-                          .cost_us = row->record.cost_us,
-                          .uses = row->use.uses,
-                          .last_use = row->use.last_use,
-                          .expires = row->use.expires};
-    base_key_hex(&row->record.key, e->key, STORE_KEY_DIGITS);
-    if (known) base_key_hex(&row->fingerprint, e->model, STORE_KEY_DIGITS);
-}
-
 static int folder_gather(void *user, const store_item *item, rp_error *err) {
     gathering *g = user;
     rp_store_listing *l = g->listing;
-    rp_store_entry e;
-    store_item_describe(item, &e);
+    rp_store_entry e = store_item_describe(item, true);
+    e.on_disk = true; /* also a file without blocks */
     g->n_hidden += item->fault == RECORD_FAULT_CIPHER && item->encrypted;
     if (!store_selection_matches(g->selection, &e)) return RP_OK;
     size_t need = l->n_entries + 1;

@@ -22,7 +22,7 @@ typedef struct live_command {
     live_action action;
     bool pinned;
     int64_t ttl_s;
-    span_about *found; /* n selected entries; their labels belong to the store */
+    store_item *found; /* n selected entries; their labels belong to the store */
     size_t n, cap;
     size_t n_selected; /* entries beyond the page included */
     size_t n_changed;
@@ -34,53 +34,33 @@ typedef struct live_command {
 
 /* ---- selection ---- */
 
-/* The fields that the selection tests, or (whole) all of them. */
-static rp_store_entry span_about_describe(const span_about *a, bool whole, const rp_store_selection *s) {
-    rp_store_entry e = {.kind = store_kind(a->kind), .label = a->label, .fault = "",
-                        .kv_format = kv_format_name(a->format), .expired = a->expired};
-    if (whole || s->key) base_key_hex(&a->key, e.key, STORE_KEY_DIGITS);
-    if (!whole) return e;
-    e.pinned = a->pinned;
-    e.in_ram = a->ram_bytes > 0;
-    e.on_disk = a->disk_bytes > 0;
-    e.in_use = a->held;
-    e.n_tokens = a->n_tokens;
-    e.ram_bytes = a->ram_bytes;
-    e.bytes = a->ram_bytes + a->disk_bytes;
-    e.cost_us = a->cost_us;
-    e.uses = a->uses;
-    e.last_use = a->last_use;
-    e.expires = a->expires;
-    return e;
-}
+static const base_key *key_of(const store_item *item) { return &item->row.record.key; }
 
-static int span_about_compare_keys(const void *a, const void *b) {
-    return memcmp(&((const span_about *)a)->key, &((const span_about *)b)->key, sizeof(base_key));
-}
+static int store_item_compare_keys(const void *a, const void *b) { return memcmp(key_of(a), key_of(b), sizeof(base_key)); }
 
-static int span_about_compare_bytes(const void *a, const void *b) {
-    const span_about *x = a, *y = b;
-    uint64_t m = x->ram_bytes + x->disk_bytes, n = y->ram_bytes + y->disk_bytes;
-    return m != n ? (m < n) - (m > n) : span_about_compare_keys(a, b);
+static int store_item_compare_bytes(const void *a, const void *b) {
+    const store_item *x = a, *y = b;
+    uint64_t m = x->ram_bytes + x->row.bytes, n = y->ram_bytes + y->row.bytes;
+    return m != n ? (m < n) - (m > n) : store_item_compare_keys(a, b);
 }
 
 /* Keeps the first `limit` entries in the page's order. */
 static void live_command_cut(live_command *r) {
     bool by_bytes = r->page.order == RP_STORE_BY_BYTES;
-    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), by_bytes ? span_about_compare_bytes : span_about_compare_keys);
+    if (r->n > 0) qsort(r->found, r->n, sizeof(*r->found), by_bytes ? store_item_compare_bytes : store_item_compare_keys);
     r->n = BASE_MIN(r->n, r->page.limit);
 }
 
-/* A span_store_about_fn. */
-static void live_entries_examine(void *user, const span_about *about) {
+/* A span_store_each_fn. */
+static void live_entries_examine(void *user, const store_item *item) {
     live_command *r = user;
-    rp_store_entry e = span_about_describe(about, false, r->selection);
-    if (r->rc || !store_selection_matches(r->selection, &e) || !store_page_follows(&r->page, &about->key)) return;
+    const rp_store_entry e = store_item_describe(item, r->selection->key != NULL);
+    if (r->rc || !store_selection_matches(r->selection, &e) || !store_page_follows(&r->page, key_of(item))) return;
     r->n_selected++;
     if (r->action == LIVE_LIST && r->n == 2 * r->page.limit) live_command_cut(r);
     if (base_grow((void **)&r->found, &r->cap, r->n + 1, SPAN_STORE_MAX, sizeof(*r->found)))
         r->rc = base_fail_memory(&r->err, r->cap * sizeof(*r->found), "a list of store entries");
-    else r->found[r->n++] = *about;
+    else r->found[r->n++] = *item;
 }
 
 /* ---- on the engine's thread ---- */
@@ -92,7 +72,7 @@ static int live_command_fill_listing(live_command *r) {
     if (r->n == 0) return RP_OK;
     if (!(l->entries = base_calloc(r->n, sizeof(*l->entries)))) return base_fail_memory(&r->err, r->n * sizeof(*l->entries), "a listing");
     for (size_t i = 0; i < r->n; i++) {
-        rp_store_entry e = span_about_describe(&r->found[i], true, r->selection);
+        rp_store_entry e = store_item_describe(&r->found[i], true);
         if (e.label[0] && !(e.label = base_strdup(e.label))) return base_fail_memory(&r->err, RECORD_MAX_LABEL, "a listing");
         l->entries[l->n_entries++] = e;
     }
@@ -116,7 +96,7 @@ static int live_command_change(rp_engine *e, live_command *r) {
     if (span_store_is_read_only(e->store))
         return base_fail(&r->err, RP_ERR_CONFLICT, "the store is open read-only: entries cannot be changed");
     for (size_t i = 0; i < r->n; i++) {
-        bool changed = live_command_change_one(e, r, &r->found[i].key);
+        bool changed = live_command_change_one(e, r, key_of(&r->found[i]));
         if (r->listing && changed) store_listing_keep(r->listing, i, r->n_changed);
         r->n_changed += changed;
     }
@@ -147,7 +127,7 @@ static bool live_command_is_over(rp_engine *e, void *arg) {
     if (!r->sync.done) return false;
     r->n_unkept = 0;
     for (size_t i = 0; i < r->n && r->action == LIVE_PIN && r->pinned; i++)
-        r->n_unkept += record_is_of_module(r->found[i].kind) && !span_store_is_kept(e->store, &r->found[i].key);
+        r->n_unkept += record_is_of_module(r->found[i].row.record.kind) && !span_store_is_kept(e->store, key_of(&r->found[i]));
     return true;
 }
 

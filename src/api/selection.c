@@ -24,8 +24,33 @@ int store_selection_check(const rp_store_selection *s, rp_error *err) {
     return rc ? rc : check_digits("the model", s->model, err);
 }
 
-rp_store_kind store_kind(record_kind kind) { return kind == RECORD_MODULE ? RP_STORE_MODULE : kind == RECORD_TEXT ? RP_STORE_TEXT
-                                                                                                                  : RP_STORE_REDUCED; }
+rp_store_entry store_item_describe(const store_item *item, bool digits) {
+    static const rp_store_kind kinds[] = {[RECORD_MODULE] = RP_STORE_MODULE, [RECORD_TEXT] = RP_STORE_TEXT, [RECORD_REDUCED] = RP_STORE_REDUCED};
+    const record_row *row = &item->row;
+    const bool is_known = row->n_layers > 0, has_model = is_known && memcmp(&row->fingerprint, &(base_key){{0}}, sizeof(base_key)) != 0;
+    rp_store_entry e = {
+        .kind = is_known ? kinds[row->record.kind] : RP_STORE_UNKNOWN,
+        .label = row->record.label,
+        .kv_format = is_known ? kv_format_name(row->record.form.format) : "",
+        .fault = item->fault ? record_fault_name(item->fault) : "",
+        .encrypted = item->encrypted,
+        .pinned = row->use.pinned,
+        .expired = item->expired,
+        .in_ram = item->ram_bytes > 0,
+        .on_disk = row->bytes > 0,
+        .in_use = item->held,
+        .n_tokens = row->record.form.n_tokens,
+        .bytes = item->ram_bytes + row->bytes,
+        .ram_bytes = item->ram_bytes,
+        .cost_us = row->record.cost_us,
+        .uses = row->use.uses,
+        .last_use = row->use.last_use,
+        .expires = row->use.expires,
+    };
+    if (digits) base_key_hex(&row->record.key, e.key, STORE_KEY_DIGITS);
+    if (digits && has_model) base_key_hex(&row->fingerprint, e.model, STORE_KEY_DIGITS);
+    return e;
+}
 
 static bool has_prefix(const char *text, const char *with) { return !with || strncmp(text, with, strlen(with)) == 0; }
 

@@ -1,335 +1,325 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store.c: see span_store.h: the table, and the RAM tier. */
+/* span_store.c: see span_store.h: lookup, insertion, uses, and the events of the tier. */
 #include <string.h>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "store/span_store_internal.h"
 
 #define NONE SPAN_STORE_NONE
-#define FIRST_BUCKETS 64 /* a power of two; doubled when half full */
 
-int span_store_new(span_store **out, kv_pool *pool, rp_error *err) {
-    span_store *s = base_calloc(1, sizeof(*s));
-    *out = s;
-    if (!s) return base_fail_memory(err, sizeof(*s), "the store");
-    s->pool = pool;
-    s->free_list = NONE;
-    for (int i = 0; i < N_LISTS; i++) s->lists[i] = (span_list){NONE, NONE};
-    if (span_store_open_budget(s) == RP_OK) return RP_OK;
-    span_store_free(s);
-    *out = NULL;
-    return base_fail_memory(err, sizeof(*s), "the store");
+bool span_store_is_busy(const span_store *s) { return s->places.tier && tier_measure(s->places.tier).is_busy; }
+bool span_store_writes_through(const span_store *s) { return s->places.tier && s->writes.mode == SPAN_STORE_WRITE_THROUGH; }
+void span_store_next_request(span_store *s) { s->request++; }
+uint64_t span_store_put_serial(const span_store *s) { return s->places.tier ? s->places.tier->serial : 0; }
+uint64_t span_store_flushed(const span_store *s) { return s->writes.flushed; }
+double span_store_read_byte_us(const span_store *s) { return s->places.tier ? tier_measure(s->places.tier).read_byte_us : 0; }
+int span_store_keep_audit(span_store *s, char *bytes, size_t n) {
+    return span_write_back_is_on(&s->writes) ? tier_keep_audit(s->places.tier, bytes, n) : RP_ERR_CONFLICT;
+}
+void span_store_set_clock(span_store *s, int64_t (*now)(void)) { s->places.budget.now = now; }
+void span_store_set_computing(span_store *s, bool computing) { span_write_back_set_computing(&s->writes, computing); }
+int64_t span_store_wait_ms(const span_store *s) { return span_write_back_wait_ms(&s->writes); }
+void span_store_fit_disk(span_store *s) { span_write_back_fit(&s->writes); }
+void span_store_settle_writer(span_store *s) {
+    if (span_write_back_is_on(&s->writes)) tier_settle(s->places.tier);
 }
 
-/* ---- the table: keys are hashes, so their first bytes serve as the hash ---- */
-
-static size_t span_store_home_bucket(const span_store *s, const base_key *key) {
-    uint64_t h;
-    memcpy(&h, key->bytes, sizeof(h));
-    return (size_t)h & (s->n_buckets - 1);
-}
-
-/* The bucket of the key, or the empty one in which it would be inserted. */
-static size_t span_store_find_bucket(const span_store *s, const base_key *key) {
-    size_t b = span_store_home_bucket(s, key);
-    while (s->buckets[b] != NONE && !base_key_equal(&s->entries[s->buckets[b]].key, key)) b = (b + 1) & (s->n_buckets - 1);
-    return b;
-}
-
-uint32_t span_store_find(const span_store *s, const base_key *key) { return s->n_buckets == 0 ? NONE : s->buckets[span_store_find_bucket(s, key)]; }
-
-static int grow_table(span_store *s) {
-    size_t n = s->n_buckets ? s->n_buckets * 2 : FIRST_BUCKETS;
-    uint32_t *old = s->buckets, *buckets = base_alloc(n * sizeof(*buckets));
-    size_t n_old = s->n_buckets;
-    if (!buckets) return RP_ERR_MEMORY;
-    memset(buckets, 0xff, n * sizeof(*buckets));
-    s->buckets = buckets;
-    s->n_buckets = n;
-    for (size_t i = 0; i < n_old; i++)
-        if (old[i] != NONE) buckets[span_store_find_bucket(s, &s->entries[old[i]].key)] = old[i];
-    base_free(old);
-    return RP_OK;
-}
-
-/* Empties a bucket and moves later ones of the run forward: no probe ends too early. */
-static void span_store_clear_bucket(span_store *s, size_t hole) {
-    size_t mask = s->n_buckets - 1;
-    for (size_t b = (hole + 1) & mask; s->buckets[b] != NONE; b = (b + 1) & mask) {
-        size_t home = span_store_home_bucket(s, &s->entries[s->buckets[b]].key);
-        if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home is after the hole */
-        s->buckets[hole] = s->buckets[b];
-        hole = b;
-    }
-    s->buckets[hole] = NONE;
-}
-
-/* ---- the lists ---- */
-
-void span_store_unlink(span_store *s, span_list_kind list, uint32_t i) {
-    span_list *l = &s->lists[list];
-    span_links *e = &s->entries[i].links[list];
-    BASE_ASSERT((e->newer == NONE) == (l->newest == i) && (e->older == NONE) == (l->oldest == i)); /* in this list */
-    *(e->newer == NONE ? &l->newest : &s->entries[e->newer].links[list].older) = e->older;
-    *(e->older == NONE ? &l->oldest : &s->entries[e->older].links[list].newer) = e->newer;
-}
-
-void span_store_link(span_store *s, span_list_kind list, uint32_t i) {
-    span_list *l = &s->lists[list];
-    BASE_ASSERT(s->entries[i].used && l->newest != i);
-    s->entries[i].links[list] = (span_links){.newer = NONE, .older = l->newest};
-    *(l->newest == NONE ? &l->oldest : &s->entries[l->newest].links[list].newer) = i;
-    l->newest = i;
-}
-
-/* ---- entries ---- */
-
-static int take_index(span_store *s, uint32_t *out) {
-    if (s->free_list != NONE) {
-        *out = s->free_list;
-        s->free_list = s->entries[*out].links[0].older;
-        return RP_OK;
-    }
-    int rc = base_grow((void **)&s->entries, &s->cap_entries, s->n_entries + 1, SPAN_STORE_MAX, sizeof(*s->entries));
-    if (rc) return rc;
-    *out = (uint32_t)s->n_entries++;
-    return RP_OK;
-}
-
-int span_store_take_entry(span_store *s, const base_key *key, void *owner, uint32_t *out, rp_error *err) {
-    int rc = s->n_used * 2 >= s->n_buckets ? grow_table(s) : RP_OK;
-    if (!rc) rc = take_index(s, out);
-    if (rc) return base_fail(err, rc, "the store has %zu spans and cannot take another", s->n_used);
-    s->entries[*out] = (span_entry){.used = true, .key = *key, .owner = owner};
-    s->buckets[span_store_find_bucket(s, key)] = *out;
-    s->n_used++;
-    return RP_OK;
-}
-
-void span_store_forget(span_store *s, uint32_t i) {
-    span_entry *e = &s->entries[i];
-    void *owner = e->owner;
-    BASE_ASSERT(!e->span && !e->file && !e->row);
-    s->n_failed -= e->failed;
-    span_store_clear_bucket(s, span_store_find_bucket(s, &e->key));
-    span_store_unwatch(s, i);
-    s->stats.evictions++;
-    base_free(e->label);
-    *e = (span_entry){.links[0].older = s->free_list};
-    s->free_list = i;
-    s->n_used--;
-    if (owner && s->on_drop) s->on_drop(s->drop_user, owner);
-}
-
-/* ---- reports of changes ---- */
-
-static uint32_t usable_tiers(const span_entry *e) {
-    if (e->failed) return 0;
-    return (e->span ? RP_TIER_RAM : 0) | (e->file && e->file->written && !e->file->unreadable ? RP_TIER_DISK : 0);
-}
-
-void span_store_report(span_store *s, uint32_t i) {
-    span_entry *e = &s->entries[i];
-    const uint32_t tiers = usable_tiers(e);
-    if (!s->on_change || e->is_foreign || tiers == e->tiers) return;
-    e->tiers = (uint8_t)tiers;
-    s->on_change(s->change_user, &(span_change){&e->key, e->kind, e->owner, tiers});
+void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
+    s->places.on_drop = fn;
+    s->places.drop_user = user;
 }
 
 void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user) {
-    s->on_change = fn;
-    s->change_user = user;
-    for (uint32_t i = 0; i < s->n_entries && fn; i++)
-        if (s->entries[i].used) span_store_report(s, i);
+    s->places.on_change = fn;
+    s->places.change_user = user;
+    for (uint32_t i = 0; i < s->places.index.n_entries && fn; i++)
+        if (span_store_entry(s, i)->used) span_places_report(&s->places, i);
 }
 
-int span_store_enter_ram(span_store *s, uint32_t i, kv_span *span) {
-    BASE_ASSERT(!s->entries[i].span && base_key_equal(kv_span_key(span), &s->entries[i].key));
-    s->entries[i].span = span;
-    int rc = span_store_enter_tier(s, TIER_RAM, i, kv_span_bytes(span), 0);
-    if (rc) {
-        s->entries[i].span = NULL;
-        return rc;
-    }
-    kv_span_ref(span);
-    span_store_link(s, LIST_RAM, i);
-    s->stats.spans++;
-    s->stats.bytes += kv_span_bytes(span);
-    span_store_report(s, i);
-    return RP_OK;
-}
-
-void span_store_fail(span_store *s, uint32_t i) {
-    s->n_failed += !s->entries[i].failed;
-    s->entries[i].failed = true;
-    span_store_report(s, i);
-}
-
-void span_store_set_label(span_entry *e, const char *label) {
-    if (!label || !label[0]) return; /* a note without a record needs none */
-    base_free(e->label);
-    e->label = base_strdup(label);
-}
-
-void span_store_leave_ram(span_store *s, uint32_t i, bool for_room) {
-    span_entry *e = &s->entries[i];
-    BASE_ASSERT(e->span && s->stats.spans > 0 && s->stats.bytes >= kv_span_bytes(e->span));
-    span_store_stop_waiting(s, i, for_room);
-    span_store_leave_tier(s, TIER_RAM, i, for_room);
-    span_store_unlink(s, LIST_RAM, i);
-    s->stats.spans--;
-    s->stats.bytes -= kv_span_bytes(e->span);
-    BASE_TRACE(STORE, "%s a span of %d tokens", e->file ? "demote" : "evict", kv_span_tokens(e->span));
-    kv_span_unref(e->span);
-    e->span = NULL;
-    e->fetched = false;
-    span_store_report(s, i);
-}
-
-/* ---- lookup and insertion ---- */
+/* ---- lookup ---- */
 
 bool span_store_has(const span_store *s, const base_key *key) { return span_store_find(s, key) != NONE; }
 
 bool span_store_is_lost(const span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    return i != NONE && !s->entries[i].span && !span_store_can_read(&s->entries[i]);
+    const uint32_t i = span_store_find(s, key);
+    return i != NONE && !span_store_entry(s, i)->span && !span_entry_can_read(span_store_entry(s, i));
 }
 
 void *span_store_owner(const span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    return i == NONE ? NULL : s->entries[i].owner;
+    const uint32_t i = span_store_find(s, key);
+    return i == NONE ? NULL : span_store_entry(s, i)->owner;
 }
 
-/* Has the span in RAM usable KV? */
-static bool can_use(const span_entry *e) { return !e->failed && !kv_span_has_failed(e->span); }
-
 uint64_t span_store_cost(const span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    return i == NONE ? 0 : s->entries[i].cost_us;
+    const uint32_t i = span_store_find(s, key);
+    return i == NONE ? 0 : span_store_entry(s, i)->cost_us;
+}
+
+bool span_store_was_dropped(const span_store *s, const base_key *key) { return span_budget_was_dropped(&s->places.budget, key); }
+
+/* Starts the read of an entry that is on disk: its span with a reference for the caller; NULL: no memory. */
+static kv_span *begin_read(span_store *s, uint32_t i) {
+    span_places *p = &s->places;
+    span_entry *e = span_store_entry(s, i);
+    kv_span *span;
+    BASE_ASSERT(!e->span && span_entry_can_read(e) && !e->is_foreign);
+    const int64_t blocks = (int64_t)(span_places_idle_bytes_of(p, i) / kv_pool_block_bytes(p->pool));
+    if (blocks > span_places_free_blocks(p)) return NULL;
+    if (kv_span_restore(&span, p->pool, e->form, &e->key, NULL)) return NULL;
+    e = span_store_entry(s, i);
+    e->arriving = true;
+    if (span_places_enter_ram(p, i, span)) {
+        kv_span_unref(span);
+        return NULL;
+    }
+    if (tier_read(p->tier, span, s->request) == RP_OK) {
+        span_places_fit_quota(p, e->tenant);
+        return span;
+    }
+    kv_span_unref(span);
+    span_places_leave_ram(p, i, false);
+    return NULL;
 }
 
 kv_span *span_store_get(span_store *s, const base_key *key, span_found *found) {
     uint32_t i = span_store_find(s, key);
     span_found f = SPAN_FOUND_NOTHING;
     kv_span *span = NULL;
-    if (i != NONE && span_store_has_expired(s, i)) {
-        span_store_expire(s, i);
+    if (i != NONE && span_budget_has_expired(&s->places.budget, i)) {
+        span_places_expire(&s->places, i);
         i = NONE;
     }
-    if (i != NONE && s->entries[i].span) {
-        bool fetched = s->entries[i].fetched;
-        if (can_use(&s->entries[i])) span = kv_span_ref(s->entries[i].span), f = fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
-        s->entries[i].fetched = false;
-    } else if (i != NONE && span_store_can_read(&s->entries[i])) {
-        span = span_store_read(s, i);
+    span_entry *e = i == NONE ? NULL : span_store_entry(s, i);
+    if (e && e->span) {
+        if (span_entry_can_use(e)) {
+            span = kv_span_ref(e->span);
+            f = e->fetched ? SPAN_FOUND_DISK : SPAN_FOUND_RAM;
+        }
+        e->fetched = false;
+    } else if (e && span_entry_can_read(e)) {
+        span = begin_read(s, i);
         f = span ? SPAN_FOUND_DISK : SPAN_FOUND_NO_MEMORY;
     }
-    *(span ? &s->stats.hits : &s->stats.misses) += 1;
+    BASE_ASSERT(!span || base_key_equal(kv_span_key(span), key));
+    *(span ? &s->places.stats.hits : &s->places.stats.misses) += 1;
     if (found) *found = f;
     return span;
 }
 
 kv_span *span_store_fetch(span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
+    const uint32_t i = span_store_find(s, key);
     if (i == NONE) return NULL;
-    if (s->entries[i].span) return can_use(&s->entries[i]) ? kv_span_ref(s->entries[i].span) : NULL;
-    kv_span *span = span_store_can_read(&s->entries[i]) ? span_store_read(s, i) : NULL;
-    if (span) s->entries[i].fetched = true;
+    span_entry *e = span_store_entry(s, i);
+    if (e->span) return span_entry_can_use(e) ? kv_span_ref(e->span) : NULL;
+    kv_span *span = span_entry_can_read(e) ? begin_read(s, i) : NULL;
+    if (span) span_store_entry(s, i)->fetched = true;
     return span;
 }
 
-static void note_entry(span_entry *e, const span_note *note) {
-    e->cost_us = note->cost_us;
-    e->tenant = note->tenant;
-    e->kind = note->kind;
-    e->parent = note->parent;
-    span_store_set_label(e, note->label);
+/* ---- insertion and uses ---- */
+
+static void set_about(span_entry *e, const record *about) {
+    e->cost_us = about->cost_us;
+    e->tenant = about->tenant;
+    e->kind = about->kind;
+    e->parent = about->parent;
+    span_entry_set_label(e, about->label);
 }
 
-int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err) {
+static void use_entry(span_store *s, uint32_t i, const span_terms *terms) {
+    span_budget_use(&s->places.budget, i, terms);
+    if (span_store_entry(s, i)->use.uses > 1) span_write_back_sooner(&s->writes, i);
+}
+
+int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, rp_error *err) {
     BASE_ASSERT(kv_span_is_sealed(span)); /* invariant 3 of src/engine: complete and sealed */
-    uint32_t i = span_store_find(s, kv_span_key(span));
-    int rc = RP_OK;
-    bool seen = span_store_was_dropped(s, kv_span_key(span));
-    if (i != NONE && (s->entries[i].span || span_store_can_read(&s->entries[i]))) return RP_OK;
-    /* The record of an unreadable entry keeps its file and its row, pin included, until the new one replaces them
-     * (span_store_write_row). */
-    if (i == NONE) rc = span_store_take_entry(s, kv_span_key(span), owner, &i, err);
-    if (rc) return rc;
-    span_entry *e = &s->entries[i];
+    BASE_ASSERT(!about || (about->label && (about->kind == RECORD_REDUCED) == kv_span_is_reduced(span)));
+    const base_key *key = kv_span_key(span);
+    uint32_t i = span_store_find(s, key);
+    const bool seen = span_store_was_dropped(s, key);
+    if (i != NONE && (span_store_entry(s, i)->span || span_entry_can_read(span_store_entry(s, i)))) return RP_OK;
+    /* The record of an unreadable entry keeps its place and its use, pin included, until the new one replaces them
+     * (span_write_back.c). */
+    if (i == NONE) {
+        const int rc = span_index_add(&s->places.index, key, &i);
+        if (rc) return base_fail(err, rc, "the store has %zu spans and cannot take another", s->places.index.n_used);
+    }
+    span_entry *e = span_store_entry(s, i);
     e->owner = owner;
-    if (note) note_entry(e, note);
+    if (about) set_about(e, about);
     e->arriving = true;
-    if (span_store_enter_ram(s, i, span)) {
+    if (span_places_enter_ram(&s->places, i, span)) {
         e->owner = NULL; /* the caller knows it */
-        if (!e->file) span_store_forget(s, i);
+        if (!span_entry_is_in(e, TIER_DISK)) span_places_forget(&s->places, i);
         return base_fail_memory(err, sizeof(*e), "the store");
     }
-    s->stats.inserts++;
-    span_store_use_entry(s, i, note ? &note->terms : NULL);
-    if (note) span_store_write_entry(s, i, note, seen);
-    span_store_fit_quota(s, s->entries[i].tenant);
+    s->places.stats.inserts++;
+    use_entry(s, i, terms);
+    if (about) span_write_back_add(&s->writes, i, about, seen);
+    span_places_fit_quota(&s->places, span_store_entry(s, i)->tenant);
     return RP_OK;
 }
 
-/* ---- budget ---- */
-
-/* Bytes in all layers of a span of this form. */
-static uint64_t bytes_of_form(const span_store *s, const kv_span_form *f) {
-    return (uint64_t)kv_form_blocks(kv_pool_shape(s->pool), f) * kv_pool_block_bytes(s->pool);
+void span_store_use(span_store *s, const base_key *key, const span_terms *terms) {
+    const uint32_t i = span_store_find(s, key);
+    if (i != NONE) use_entry(s, i, terms);
 }
 
-uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    if (i == NONE) return 0;
-    const span_entry *e = &s->entries[i];
-    if (!e->span) return bytes_of_form(s, &e->file->form);
-    return kv_span_is_unshared(e->span) ? kv_span_bytes(e->span) : 0;
+void span_store_mark(span_store *s, const base_key *key, const span_terms *terms) {
+    const uint32_t i = span_store_find(s, key);
+    if (i != NONE) span_budget_mark(&s->places.budget, i, terms);
 }
 
-void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user) {
-    s->on_drop = fn;
-    s->drop_user = user;
-}
-
-int64_t span_store_free_blocks(const span_store *s) {
-    kv_pool_stats pool = kv_pool_get_stats(s->pool);
-    int64_t block = (int64_t)kv_pool_block_bytes(s->pool);
-    return ((int64_t)pool.budget_bytes - (int64_t)pool.used_bytes + (int64_t)span_store_idle_bytes(s)) / block - pool.reserved_blocks;
-}
+void span_store_set_reader(span_store *s, span_reader reader) { span_budget_set_reader(&s->places.budget, reader); }
+void span_store_end_session(span_store *s, uint64_t session) { span_budget_end_session(&s->places.budget, session); }
 
 void span_store_drop(span_store *s, const base_key *key) {
-    uint32_t i = span_store_find(s, key);
-    if (s->entries[i].span) span_store_leave_ram(s, i, false);
-    if (s->entries[i].file) span_store_leave_disk(s, i, TIER_EVICT, false);
-    span_store_forget(s, i);
+    const uint32_t i = span_store_find(s, key);
+    BASE_ASSERT(i != NONE);
+    span_places_drop(&s->places, i);
 }
 
+uint32_t span_tenant(const base_key *salt) {
+    base_key key;
+    base_hash h;
+    uint32_t tenant;
+    base_hash_init(&h, "reprise tenant 1");
+    base_hash_key(&h, salt);
+    base_hash_final(&h, &key);
+    memcpy(&tenant, key.bytes, sizeof(tenant));
+    return BASE_MAX(tenant, 1);
+}
+
+int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uint64_t disk_bytes) {
+    const int rc = span_budget_set_quota(&s->places.budget, &(span_quota){tenant, {ram_bytes, disk_bytes}});
+    if (rc && span_budget_group(&s->places.budget, tenant) == 0) return rc;
+    span_places_fit_quota(&s->places, tenant);
+    span_store_fit_disk(s);
+    return rc;
+}
+
+/* ---- memory ---- */
+
+bool span_store_reclaim(void *store) { return span_places_reclaim(&((span_store *)store)->places); }
+uint64_t span_store_idle_bytes(const span_store *s) { return span_places_idle_bytes(&s->places); }
+int64_t span_store_free_blocks(const span_store *s) { return span_places_free_blocks(&s->places); }
+
+uint64_t span_store_idle_bytes_of(const span_store *s, const base_key *key) {
+    const uint32_t i = span_store_find(s, key);
+    return i == NONE ? 0 : span_places_idle_bytes_of(&s->places, i);
+}
+
+/* ---- events of the tier ---- */
+
+/* An entry that could not be read is removed with its last reference. A corrupt record is set aside; one that the tier
+ * could not read stays, and is not read again. */
+static void fail_entry(span_store *s, uint32_t i, const tier_event *event) {
+    span_places *p = &s->places;
+    const bool stays = event->fault == RECORD_FAULT_IO || event->fault == RECORD_FAULT_MEMORY || event->fault == RECORD_FAULT_CIPHER ||
+                       event->fault == RECORD_FAULT_VERSION;
+    p->stats.disk_faults++;
+    base_log(BASE_LOG_WARN, "store: a record is %s (%s): %s", stays ? "ignored" : "set aside", record_fault_name(event->fault),
+             event->err.message);
+    span_places_fail(p, i);
+    if (!span_entry_is_in(span_store_entry(s, i), TIER_DISK)) return;
+    span_places_set_unreadable(p, i);
+    if (!stays) span_places_leave_disk(p, i, event->fault == RECORD_FAULT_GONE ? TIER_EVICT : TIER_SET_ASIDE, false);
+}
+
+static void take_read(span_store *s, const tier_event *event) {
+    const uint32_t i = span_store_find(s, &event->key);
+    const bool is_own = i != NONE && span_store_entry(s, i)->span == event->span;
+    s->places.stats.disk_reads++;
+    s->places.stats.disk_read_bytes += event->bytes;
+    BASE_ASSERT(event->failed == kv_span_has_failed(event->span));
+    if (event->failed && is_own) fail_entry(s, i, event);
+}
+
+static void take_sync(span_store *s, const tier_event *event) {
+    for (span_sync **link = &s->syncs; *link; link = &(*link)->next) {
+        span_sync *sync = *link;
+        if (sync->serial != event->serial) continue;
+        sync->done = true;
+        sync->rc = event->failed ? event->err.code : RP_OK;
+        sync->err = event->err;
+        *link = sync->next;
+        return;
+    }
+}
+
+/* Starts the syncs that waited for writes. */
+static void begin_syncs(span_store *s) {
+    if (!s->syncs) return;
+    const bool pins_wait = span_write_back_has_pins(&s->writes);
+    for (span_sync **link = &s->syncs, *sync; (sync = *link) != NULL;) {
+        if (sync->after_pins && pins_wait) {
+            link = &sync->next;
+            continue;
+        }
+        if (sync->serial == 0) sync->rc = tier_sync(s->places.tier, &sync->serial);
+        if (sync->rc) base_fail_memory(&sync->err, sizeof(*sync), "a sync of records");
+        sync->done = sync->rc != RP_OK;
+        if (sync->done) *link = sync->next;
+        else link = &sync->next;
+    }
+}
+
+void span_store_sync(span_store *s, span_sync *sync, bool after_pins) {
+    *sync = (span_sync){.done = true, .after_pins = after_pins};
+    if (!s->places.tier || s->read_only) return;
+    sync->done = false;
+    sync->next = s->syncs;
+    s->syncs = sync;
+    span_write_back_continue(&s->writes);
+    begin_syncs(s);
+}
+
+bool span_store_poll(span_store *s) {
+    tier_event event;
+    bool any = false;
+    for (uint32_t i; (i = span_budget_next_expired(&s->places.budget)) != NONE;) span_places_expire(&s->places, i);
+    while (s->places.tier && tier_next(s->places.tier, &event)) {
+        if (event.kind == TIER_READ) take_read(s, &event);
+        else if (event.kind == TIER_WRITTEN) span_write_back_take(&s->writes, &event);
+        else take_sync(s, &event);
+        kv_span_unref(event.span);
+        any = true;
+    }
+    if (s->places.n_failed > 0) span_places_drop_failed(&s->places);
+    span_write_back_continue(&s->writes);
+    begin_syncs(s);
+    return any;
+}
+
+/* ---- figures ---- */
+
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes) {
+    const span_places *p = &s->places;
     uint64_t bytes = 0, n = 0, waiting = 0;
-    for (uint32_t i = s->lists[LIST_RAM].oldest; i != NONE; i = s->entries[i].links[LIST_RAM].newer, n++) bytes += kv_span_bytes(s->entries[i].span);
-    if (n != s->stats.spans || bytes != s->stats.bytes) return false;
+    for (uint32_t i = p->index.lists[LIST_RAM].oldest; i != NONE; i = span_store_entry(s, i)->links[LIST_RAM].newer, n++)
+        bytes += kv_span_bytes(span_store_entry(s, i)->span);
+    if (n != p->stats.spans || bytes != p->stats.bytes) return false;
     for (int list = LIST_DUE; list < N_LISTS; list++) {
         uint64_t of_list = 0;
-        for (uint32_t i = s->lists[list].oldest; i != NONE; i = s->entries[i].links[list].newer, waiting++) of_list += s->entries[i].wait_bytes;
-        if (of_list != s->waiting_bytes[list]) return false;
+        for (uint32_t i = p->index.lists[list].oldest; i != NONE; i = span_store_entry(s, i)->links[list].newer, waiting++)
+            of_list += span_store_entry(s, i)->wait_bytes;
+        if (of_list != p->waiting_bytes[list]) return false;
     }
-    bool is_idle = s->n_failed == 0 && !s->syncs && (!s->tier || (s->tier->n_queued == 0 && !span_store_is_busy(s)));
-    return waiting == s->stats.disk_waiting && (!is_idle || used_bytes == bytes);
+    const bool is_idle = p->n_failed == 0 && !s->syncs && (!p->tier || (p->tier->n_queued == 0 && !span_store_is_busy(s)));
+    return waiting == p->stats.disk_waiting && (!is_idle || used_bytes == bytes);
 }
 
 void span_store_stats(const span_store *s, rp_store_stats *out) {
-    uint64_t budget = out->budget_bytes, used = out->used_bytes;
-    *out = s->stats;
+    const uint64_t budget = out->budget_bytes, used = out->used_bytes;
+    *out = s->places.stats;
     for (int list = LIST_DUE; list < N_LISTS; list++) {
-        uint32_t oldest = s->lists[list].oldest;
-        out->disk_waiting_bytes += s->waiting_bytes[list];
-        if (list == LIST_ONCE) out->disk_once_bytes = s->waiting_bytes[list];
-        else if (oldest != NONE) out->disk_lag_us = BASE_MAX(out->disk_lag_us, base_clock_us() - s->entries[oldest].since_us);
+        const uint32_t oldest = s->places.index.lists[list].oldest;
+        out->disk_waiting_bytes += s->places.waiting_bytes[list];
+        if (list == LIST_ONCE) out->disk_once_bytes = s->places.waiting_bytes[list];
+        else if (oldest != NONE) out->disk_lag_us = BASE_MAX(out->disk_lag_us, base_clock_us() - span_store_entry(s, oldest)->since_us);
     }
     out->budget_bytes = budget;
     out->used_bytes = used;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span_store.h: spans by key, in RAM and on disk, under a budget for each tier.
+/* span_store.h: spans by key, in RAM and on disk, under a budget for each tier. The store's door; behind it:
+ *
+ *   span_index <- span_budget <- span_places <- span_write_back <- span_store      each uses those to its left (index/)
+ *                                tier.h <----- disk/, or any other table
  *
  *   entry   key | span, in RAM or not | record on disk or not | owner            looked up by key (open addressing)
  *
@@ -13,7 +16,7 @@
  * is written. In both tiers eviction.h selects the victims: an entry in RAM and on disk costs a read to restore, an
  * entry in one tier costs a prefill. The disk tier (tier.h) is optional. span_store_poll must be called regularly.
  *
- * Write-back (span_store_write.c): modules and text that was used twice are due and are written first; text that was
+ * Write-back (index/span_write_back.h): modules and text that was used twice are due and are written first; text that was
  * used once is written when nothing is due, and does not replace records of more value.
  *
  *   keep     a soft pin that a reader asks for (cache_control, prompt_cache_retention): evicted after all others, until its
@@ -29,14 +32,9 @@
 #ifndef STORE_SPAN_STORE_H
 #define STORE_SPAN_STORE_H
 
-#include "store/tier.h"
-#include "store/index/eviction.h"
+#include "store/index/span_write_back.h"
 
-#define SPAN_STORE_MAX ((size_t)1 << 26)
-/* Limit on the age of text that is due to be written with write-back, while no single system call takes seconds.
- * Later it waits like text used once: long enough for a pause of the disk, and short enough that a crash loses
- * little. */
-#define SPAN_STORE_LAG_LIMIT_US ((uint64_t)6000000)
+#define SPAN_STORE_MAX SPAN_INDEX_MAX
 
 typedef struct span_store span_store;
 
@@ -69,36 +67,13 @@ void *span_store_owner(const span_store *s, const base_key *key); /* NULL: no ow
 /* Time to compute it, in us, approximately; 0 without an entry. */
 uint64_t span_store_cost(const span_store *s, const base_key *key);
 
-/* Terms of a use of a span; they remain in force. */
-typedef struct span_terms {
-    int64_t ttl_s; /* idle timeout, in seconds; 0: unchanged */
-    bool pin;      /* exempt from eviction; not for texts */
-} span_terms;
-
-/* Who uses and adds entries, and how long at least, in seconds, it asks to keep them; 0: it does not. */
-typedef struct span_reader {
-    eviction_reader who;
-    int64_t keep_s;
-} span_reader;
-
 /* The number of a tenant, from its salt: never 0. */
 uint32_t span_tenant(const base_key *salt);
 
-/* Content of a span's record besides the form of the span. All pointers are borrowed and copied. */
-typedef struct span_note {
-    record_kind kind;
-    base_key parent;
-    int32_t at, first_slot, n_tokens; /* as in record.h */
-    const int32_t *tokens;            /* [n_tokens] */
-    uint64_t cost_us;
-    uint32_t tenant; /* 0: none */
-    const char *label;
-    span_terms terms;
-} span_note;
-
 /* Inserts a sealed span and takes a reference of its own; an entry of the same key stays, with its owner. owner: for
- * on_drop; may be NULL. note NULL: the span is not written to disk, and its cost is 0. RP_ERR_MEMORY. */
-int span_store_put(span_store *s, kv_span *span, void *owner, const span_note *note, rp_error *err);
+ * on_drop; may be NULL. about: content of its record, copied; key and form are the span's. NULL: the span is not written
+ * to disk, and its cost is 0. terms: of this use, the first; may be NULL. RP_ERR_MEMORY. */
+int span_store_put(span_store *s, kv_span *span, void *owner, const record *about, const span_terms *terms, rp_error *err);
 /* Counts a use of a span now; nothing without an entry. terms may be NULL. Inserting is the first use. */
 void span_store_use(span_store *s, const base_key *key, const span_terms *terms);
 /* Is of the reader as well, without another use: it was inserted for it. */
@@ -121,16 +96,7 @@ double span_store_read_byte_us(const span_store *s);
  * RAM with the pool's used bytes? Takes time for each entry. */
 bool span_store_is_consistent(const span_store *s, uint64_t used_bytes);
 /* Sets the function that is called after an entry with an owner was removed; NULL: none. */
-typedef void (*span_store_on_drop)(void *user, void *owner);
 void span_store_set_on_drop(span_store *s, span_store_on_drop fn, void *user);
-/* An entry is in other tiers than before. */
-typedef struct span_change {
-    const base_key *key;
-    record_kind kind;
-    void *owner;
-    uint32_t tiers; /* RP_TIER_*; 0: none that can be used. On disk: its record is complete and readable */
-} span_change;
-typedef void (*span_store_on_change)(void *user, const span_change *change);
 /* Sets the function that is called for changes, and calls it for every entry; NULL: none. Records of other models are left out. */
 void span_store_set_on_change(span_store *s, span_store_on_change fn, void *user);
 /* Blocks that are free or that reclaiming would free, less those that sequences have reserved (kv_pool_reserve).
@@ -144,23 +110,9 @@ int span_store_set_quota(span_store *s, uint32_t tenant, uint64_t ram_bytes, uin
 
 /* ---- administration of a store in use ---- */
 
-/* An entry, for listings. The label is borrowed. */
-typedef struct span_about {
-    base_key key;
-    record_kind kind;
-    const char *label; /* of a module; "" for text, and for encrypted records from disk */
-    rp_kv_format format;
-    int32_t n_tokens;
-    uint64_t ram_bytes, disk_bytes; /* 0: not in this tier */
-    uint64_t cost_us, uses;
-    int64_t last_use, expires; /* as in record_index.h */
-    bool pinned, expired;
-    bool held; /* referenced by others than the store */
-} span_about;
-
-/* Calls fn with every entry, in no order. */
-typedef void (*span_store_about_fn)(void *user, const span_about *about);
-void span_store_each(const span_store *s, span_store_about_fn fn, void *user);
+/* Calls fn with every entry, in no order. The label is borrowed; of encrypted records from disk it is "". */
+typedef void (*span_store_each_fn)(void *user, const store_item *item);
+void span_store_each(const span_store *s, span_store_each_fn fn, void *user);
 /* Is there a disk that may not be changed? */
 bool span_store_is_read_only(const span_store *s);
 /* Each of these changes one entry and its row in the index; false: no entry, or a text, which cannot be pinned. */
@@ -191,12 +143,6 @@ void span_store_sync(span_store *s, span_sync *sync, bool after_pins);
 void span_store_set_clock(span_store *s, int64_t (*now)(void));
 
 /* ---- the disk ---- */
-
-typedef enum span_store_write {
-    SPAN_STORE_WRITE_BACK,    /* later, beside requests */
-    SPAN_STORE_WRITE_THROUGH, /* the KV of a request is on disk when it ends: span_store_flushed */
-    SPAN_STORE_WRITE_OFF,     /* records are read, none is added */
-} span_store_write;
 
 typedef struct span_store_disk {
     tier_source source;

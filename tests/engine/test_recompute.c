@@ -445,8 +445,9 @@ typedef struct reduction {
     char path[PATH_BYTES];
 } reduction;
 
-static void choose_module(void *user, const span_about *a) {
-    if (a->kind == RECORD_MODULE && a->n_tokens > 4) *(base_key *)user = a->key;
+static void choose_module(void *user, const store_item *item) {
+    const record *r = &item->row.record;
+    if (r->kind == RECORD_MODULE && r->form.n_tokens > 4) *(base_key *)user = r->key;
 }
 
 /* An engine_command_fn: writes the record, and keeps the span. */
@@ -467,11 +468,10 @@ static void make_reduced(rp_engine *e, void *arg) {
     r->key.bytes[31] ^= 1;
     kv_span_seal(reduced, &r->key);
     const record rec = {.key = r->key, .parent = *kv_span_key(whole), .kind = RECORD_REDUCED, .label = "cities/plan"};
-    const span_note note = {.kind = RECORD_REDUCED, .parent = rec.parent, .label = rec.label};
     base_key_hex(&r->key, entry.key, 64);
     cache_world_path(dir, &entry, r->path);
     must(record_write(r->path, &e->states, &rec, reduced, NULL, NULL, &err), &err);
-    if (r->is_kept) must(span_store_put(e->store, reduced, NULL, &note, &err), &err);
+    if (r->is_kept) must(span_store_put(e->store, reduced, NULL, &rec, NULL, &err), &err);
     kv_span_unref(whole);
     kv_span_unref(reduced);
     kv_selection_free(s);

@@ -128,9 +128,11 @@ static void mirror_blocks(void *user, const rp_block_change *changes, size_t n) 
 
 static uint32_t tiers_in_store(const span_store *s, const base_key *key) {
     const uint32_t i = span_store_find(s, key);
-    if (i == SPAN_STORE_NONE || s->entries[i].failed || s->entries[i].is_foreign) return 0;
-    const span_entry *e = &s->entries[i];
-    return (e->span ? RP_TIER_RAM : 0) | (e->file && e->file->written && !e->file->unreadable ? RP_TIER_DISK : 0);
+    if (i == SPAN_STORE_NONE) return 0;
+    const span_entry *e = span_store_entry(s, i);
+    if (e->failed || e->is_foreign) return 0;
+    const span_place *disk = &e->places[TIER_DISK];
+    return (e->span ? RP_TIER_RAM : 0) | (disk->is_there && disk->is_written && !disk->is_unreadable ? RP_TIER_DISK : 0);
 }
 
 static void expect(world *w, const rp_name *name, uint32_t tiers) {
@@ -153,8 +155,9 @@ static void expect_text(world *w, const rp_name *name, uint32_t tiers, bool is_p
     assert_memory_equal(w->texts[h - w->table].tokens, tokens, sizeof(w->texts->tokens));
 }
 
-static void expect_module(void *user, const span_about *about) {
+static void expect_module(void *user, const store_item *item) {
     world *w = user;
+    const record *about = &item->row.record;
     if (about->kind == RECORD_TEXT) return;
     const rp_name name = span_name_of(&w->engine->cluster_key, &about->key);
     expect(w, &name, tiers_in_store(w->engine->store, &about->key));
@@ -321,11 +324,11 @@ static void random_request(world *w, tiny_random *r) {
 /* Removes an entry, as an operator may. */
 static void remove_one(rp_engine *e, void *user) {
     tiny_random *r = user;
-    const span_store *s = e->store;
-    if (s->n_entries == 0) return;
-    const uint32_t i = (uint32_t)tiny_random_below(r, s->n_entries);
-    if (!s->entries[i].used) return;
-    const base_key key = s->entries[i].key;
+    const span_index *x = &e->store->places.index;
+    if (x->n_entries == 0) return;
+    const uint32_t i = (uint32_t)tiny_random_below(r, x->n_entries);
+    if (!x->entries[i].used) return;
+    const base_key key = x->entries[i].key;
     span_store_remove(e->store, &key);
 }
 

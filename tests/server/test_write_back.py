@@ -18,7 +18,7 @@ from server_process import PROGRAM, SOURCE, WAIT_S, Server
 
 WORDS = "the river city hill sun tree dog bird house small big run walk play red blue day night friend mother boy girl happy water".split()
 FAULTS = os.path.join(SOURCE, "tests", "preload", "io_faults.c")
-LAG_LIMIT_S = 6  # SPAN_STORE_LAG_LIMIT_US
+LAG_LIMIT_S = 6  # SPAN_WRITE_LAG_LIMIT_US
 
 
 def document(number):

@@ -149,9 +149,8 @@ static void put_parts(world *w, const module *m) {
         const record *r = &m->parts[i].record;
         kv_span *s = copy_span(w, &m->parts[i]);
         rp_error err = {0};
-        span_note note = {.kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL};
-        note.terms.pin = i == 0;
-        must(span_store_put(w->store, s, NULL, &note, &err), &err);
+        const record about = {.kind = RECORD_REDUCED, .parent = r->parent, .at = i, .cost_us = 1000, .tenant = 5, .label = LABEL};
+        must(span_store_put(w->store, s, NULL, &about, &(span_terms){.pin = i == 0}, &err), &err);
         kv_span_unref(s);
     }
     while (span_store_is_busy(w->store)) span_store_poll(w->store);
@@ -177,14 +176,14 @@ typedef struct listed {
     uint64_t ram_bytes, disk_bytes;
 } listed;
 
-static void list_one(void *user, const span_about *a) {
+static void list_one(void *user, const store_item *a) {
     listed *l = user;
-    assert_int_equal(a->kind, RECORD_REDUCED);
-    assert_string_equal(a->label, LABEL);
+    assert_int_equal(a->row.record.kind, RECORD_REDUCED);
+    assert_string_equal(a->row.record.label, LABEL);
     l->n++;
-    l->n_pinned += a->pinned;
+    l->n_pinned += a->row.use.pinned;
     l->ram_bytes += a->ram_bytes;
-    l->disk_bytes += a->disk_bytes;
+    l->disk_bytes += a->row.bytes;
 }
 
 static uint64_t kv_bytes(const module *m) {

@@ -90,7 +90,7 @@ static void random_operations_agree_with_a_naive_store(void **state) {
         case 0: {
             kv_span *span = make_span(pool, (uint64_t)key, 1 + (int)tiny_random_below(&r, 200));
             if (!span) break; /* the budget is exhausted */
-            assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
+            assert_int_equal(span_store_put(s, span, NULL, NULL, NULL, NULL), RP_OK);
             if (!n.there[key]) n.bytes[key] = kv_span_bytes(span);
             n.there[key] = true;
             n.dropped[key] = false;
@@ -139,11 +139,11 @@ static void the_pool_reclaims_from_the_store(void **state) {
     kv_pool_set_reclaim(pool, span_store_reclaim, s);
     kv_span *held = make_span(pool, 1, 64);
     assert_non_null(held);
-    assert_int_equal(span_store_put(s, held, NULL, NULL, NULL), RP_OK);
+    assert_int_equal(span_store_put(s, held, NULL, NULL, NULL, NULL), RP_OK);
     for (uint64_t i = 2; i < 20; i++) {
         kv_span *span = make_span(pool, i, 128);
         assert_non_null(span);
-        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
+        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL, NULL), RP_OK);
         kv_span_unref(span);
     }
     base_key k = key_of(1);
@@ -173,7 +173,7 @@ static void the_last_drops_are_remembered(void **state) {
         base_key first = key_of(0), k = key_of(i);
         kv_span *span = make_span(pool, i, 1);
         assert_non_null(span);
-        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL), RP_OK);
+        assert_int_equal(span_store_put(s, span, NULL, NULL, NULL, NULL), RP_OK);
         kv_span_unref(span);
         assert_false(span_store_was_dropped(s, &k));
         assert_true(span_store_reclaim(s));
@@ -198,9 +198,9 @@ static void open_store(kv_pool **pool, span_store **s, int n_blocks) {
 
 static void put(kv_pool *pool, span_store *s, uint64_t key, uint32_t tenant, span_terms terms) {
     kv_span *span = make_span(pool, key, 64);
-    span_note note = {.kind = RECORD_MODULE, .cost_us = 1000, .tenant = tenant, .label = "", .terms = terms};
+    const record about = {.kind = RECORD_MODULE, .cost_us = 1000, .tenant = tenant, .label = ""};
     assert_non_null(span);
-    assert_int_equal(span_store_put(s, span, NULL, &note, NULL), RP_OK);
+    assert_int_equal(span_store_put(s, span, NULL, &about, &terms, NULL), RP_OK);
     kv_span_unref(span);
 }
 

@@ -44,9 +44,9 @@ bool reduced_modules_has(rp_engine *e, const pml_segment *s) {
     return has;
 }
 
-/* A span_store_about_fn. Keys of other parts than the first do no harm. */
-static void note_stored(void *user, const span_about *about) {
-    if (about->kind == RECORD_REDUCED) add_key(user, &about->key);
+/* A span_store_each_fn. Keys of other parts than the first do no harm. */
+static void note_stored(void *user, const store_item *item) {
+    if (item->row.record.kind == RECORD_REDUCED) add_key(user, &item->row.record.key);
 }
 
 void reduced_modules_open(rp_engine *e) { span_store_each(e->store, note_stored, e); }

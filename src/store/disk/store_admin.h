@@ -31,14 +31,6 @@ void store_admin_close(store_admin *a); /* NULL is fine */
  * permits removals only). */
 int store_admin_may_change(const store_admin *a, bool removes, rp_error *err);
 
-/* A record, and whether its header could be read. */
-typedef struct store_item {
-    record_row row;
-    record_fault fault;
-    bool encrypted;
-    bool expired;
-} store_item;
-
 typedef int (*store_item_fn)(void *user, const store_item *item, rp_error *err);
 
 /* Calls fn (may be NULL) with every record by ascending key; its pointers are borrowed meanwhile. Repairs folder and

@@ -489,7 +489,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     r = (reading){.tokens = tokens + known, .pos = r.pos + (int32_t)known, .n = r.n - known};
     if ((rc = take_node(path, &r, &node))) return base_fail(err, rc, "out of memory: a span of a prompt");
     kv_span_seal(span, &node->key);
-    span_note note = {
+    const record about = {
         .kind = RECORD_TEXT,
         .parent = node->parent->key,
         .at = node->at,
@@ -500,7 +500,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
         .tenant = span_node_tenant_of(node),
         .label = "",
     };
-    if ((rc = span_store_put(t->store, span, node, &note, err))) return rc;
+    if ((rc = span_store_put(t->store, span, node, &about, NULL, err))) return rc;
     unlink_dropped(t, node);
     node->present = *kept = true;
     node->number = ++t->n_made;

@@ -25,6 +25,15 @@ typedef struct record_row {
     record_use use;
 } record_row;
 
+/* An entry of a store as listings describe it: of a folder without an engine, or of a store in use. */
+typedef struct store_item {
+    record_row row;     /* of a store in use: its form is format and n_tokens alone, and bytes is 0 without a record */
+    record_fault fault; /* of a folder: why its header cannot be read */
+    bool encrypted, expired;
+    bool held;          /* of a store in use: referenced by others than the store */
+    uint64_t ram_bytes; /* of a store in use */
+} store_item;
+
 /* Receives a row, whose pointers are borrowed meanwhile. An error stops the enumeration. */
 typedef int (*record_row_fn)(void *user, const record_row *row, rp_error *err);
 

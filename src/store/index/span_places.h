@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* span_places.h: moves the entries of a store between its tiers, and into and out of the queue of writes. Whoever moves
+ * KV calls it, and it keeps index, budget, counts and reports in step.
+ *
+ *   computed --enter_ram--> RAM --enter_disk--> RAM and disk --leave_ram--> disk --enter_ram--> RAM and disk
+ *                            |                                               |
+ *                            +--leave_ram, forget--> removed <--leave_disk, forget
+ *
+ *   queue    none --queue--> LIST_DUE, LIST_ONCE, LIST_WRITING --unqueue--> none
+ *
+ * Invariants: those of span_index.h and span_budget.h hold between two calls, except that an entry without a place is
+ * the caller's to forget; spans and bytes of rp_store_stats agree with the lists.
+ *
+ * Used by one thread.
+ */
+#ifndef STORE_SPAN_PLACES_H
+#define STORE_SPAN_PLACES_H
+
+#include "store/index/span_budget.h"
+#include "store/tier.h"
+
+/* An entry is in other tiers than before. */
+typedef struct span_change {
+    const base_key *key;
+    record_kind kind;
+    void *owner;
+    uint32_t tiers; /* RP_TIER_*; 0: none that can be used. On disk: its record is complete and readable */
+} span_change;
+typedef void (*span_store_on_change)(void *user, const span_change *change);
+/* Called after an entry with an owner was removed. */
+typedef void (*span_store_on_drop)(void *user, void *owner);
+
+typedef struct span_places {
+    span_index index;
+    span_budget budget;
+    kv_pool *pool;
+    store_tier *tier; /* NULL: none */
+    span_store_on_drop on_drop;
+    void *drop_user;
+    span_store_on_change on_change;
+    void *change_user;
+    uint64_t waiting_bytes[N_LISTS]; /* of KV */
+    size_t n_failed;
+    rp_store_stats stats;
+} span_places;
+
+int span_places_open(span_places *p, kv_pool *pool); /* RP_ERR_MEMORY: still to be closed. The pool is borrowed */
+void span_places_close(span_places *p);              /* with all entries; the tier is closed */
+
+/* ---- tiers ---- */
+
+/* Gives an entry that is not in RAM a span, with one reference. RP_ERR_MEMORY: it does not. */
+int span_places_enter_ram(span_places *p, uint32_t i, kv_span *span);
+/* Removes the span from RAM; the entry stays. evicted: its key enters the ghost list. */
+void span_places_leave_ram(span_places *p, uint32_t i, bool evicted);
+/* A copy of a record's form in a block of its own (base_free); NULL: out of memory. n_layers: of the form, which may be
+ * another model's: then *is_own is false, and the copy lacks its arrays. */
+kv_span_form *span_places_copy_form(const span_places *p, const kv_span_form *form, int32_t n_layers, bool *is_own);
+/* Adds a record, unwritten, of that form, owned by the entry from here, and of at most so many bytes; not is_own: it is
+ * never read. idle: as in eviction.h. RP_ERR_MEMORY: it is not there, and the caller keeps the form. */
+int span_places_enter_disk(span_places *p, uint32_t i, kv_span_form *form, bool is_own, uint64_t bytes, float idle);
+/* The record is complete, and has this size. */
+void span_places_set_written(span_places *p, uint32_t i, uint64_t bytes);
+/* The record cannot be read. */
+void span_places_set_unreadable(span_places *p, uint32_t i);
+/* Removes a record that was not written, or is gone, from the entry. */
+void span_places_lose_disk(span_places *p, uint32_t i, bool evicted);
+/* The same, and removes it from the tier: a queued write continues, and the removal after it in the queue deletes it. */
+void span_places_leave_disk(span_places *p, uint32_t i, tier_removal how, bool evicted);
+/* Removes an entry that is in no tier, and calls on_drop for its owner. */
+void span_places_forget(span_places *p, uint32_t i);
+/* Removes an entry from all tiers; only the tier may reference its span. */
+void span_places_drop(span_places *p, uint32_t i);
+/* The same of an expired one. Entries without children are remembered (ghost list). */
+void span_places_expire(span_places *p, uint32_t i);
+/* Evicts an entry that nobody references from RAM: the one of the lowest priority, or one below a referenced entry.
+ * false: there is none. */
+bool span_places_reclaim(span_places *p);
+/* Evicts the tenant's entries from RAM while it is over its quota. */
+void span_places_fit_quota(span_places *p, uint32_t tenant);
+/* Updates the record's use in the tier. */
+void span_places_note(span_places *p, uint32_t i);
+
+/* ---- failures and reports ---- */
+
+/* Unlinks an entry in RAM from lookup; it is freed with its last reference. */
+void span_places_fail(span_places *p, uint32_t i);
+/* Removes failed entries that nobody references. */
+void span_places_drop_failed(span_places *p);
+/* Reports the entry's tiers, if they have changed. */
+void span_places_report(span_places *p, uint32_t i);
+
+/* ---- the queue of writes ---- */
+
+void span_places_queue(span_places *p, span_list_kind list, uint32_t i);
+void span_places_unqueue(span_places *p, uint32_t i); /* nothing if it does not wait */
+/* Cancels a queued write: the entry's span leaves RAM, or is removed. is_lost: counts it. */
+void span_places_cancel(span_places *p, uint32_t i, bool is_lost);
+
+/* ---- memory ---- */
+
+/* Bytes of spans in RAM that nobody else references and that are not pinned: reclaiming could free them. */
+uint64_t span_places_idle_bytes(const span_places *p);
+/* Reclaimable or free bytes that getting the entry's span would take. */
+uint64_t span_places_idle_bytes_of(const span_places *p, uint32_t i);
+/* Blocks that are free or that reclaiming would free, less those that sequences have reserved. */
+int64_t span_places_free_blocks(const span_places *p);
+
+#endif
