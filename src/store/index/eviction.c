@@ -90,12 +90,14 @@ static void eviction_learn(eviction *e, float uses, bool used) {
     share *s = eviction_share_of(e, uses);
     s->used += used;
     s->all += 1;
+    BASE_DCHECK(s->used > 0 && s->used <= s->all); /* a probability */
     if (s->all < SHARE_EVENTS) return;
     s->used /= 2;
     s->all /= 2;
 }
 
 static double eviction_stay(eviction *e, const item *it) {
+    BASE_ASSERT(it->bytes > 0 && it->uses > 0);
     const share *s = eviction_share_of(e, it->uses);
     static const double factors[] = {[EVICTION_ONE_OFF] = 1, [EVICTION_SUBAGENT] = 4, [EVICTION_RUNNING] = 8};
     return factors[it->rank] * (double)it->uses * sqrt((double)it->cost_us / (double)it->bytes * (s->used / s->all));
@@ -111,6 +113,7 @@ static item *eviction_present(const eviction *e, uint32_t i) {
 /* The parent of an item, if it is still present; or NULL. */
 static item *parent_of(const eviction *e, const item *it) {
     if (it->parent == EVICTION_NONE) return NULL;
+    BASE_ASSERT(it->parent < e->n_items);
     item *parent = &e->items[it->parent];
     return parent->uses > 0 && parent->life == it->parent_life ? parent : NULL;
 }
@@ -121,7 +124,8 @@ static item_heap *item_heap_of(eviction *e, const item *it) { return it->kept ? 
 static void eviction_place(eviction *e, uint32_t i) {
     item *it = eviction_present(e, i);
     item_heap *heap = item_heap_of(e, it);
-    double due = it->expired ? -1 : it->used_at + eviction_stay(e, it);
+    const double due = it->expired ? -1 : it->used_at + eviction_stay(e, it);
+    BASE_ASSERT(due == due); /* a number: the heap's order is total */
     if (it->pinned || it->n_children > 0) item_heap_remove(heap, e->places, i);
     else item_heap_put(heap, e->places, (item_heap_entry){due, e->n_orders++, i});
 }
@@ -196,6 +200,7 @@ int eviction_add(eviction *e, uint32_t i, const eviction_item *about) {
         .rank = (uint8_t)e->reader.rank,
     };
     begin_uses(e, it, about, about->parent == EVICTION_NONE ? NULL : eviction_present(e, about->parent));
+    BASE_ASSERT(about->idle >= 0 && about->idle <= 1);
     it->used_at = e->clock - about->idle * eviction_stay(e, it);
     e->groups[it->group].n_items++;
     e->groups[it->group].bytes += it->bytes;
@@ -212,6 +217,7 @@ void eviction_set_parent(eviction *e, uint32_t i, uint32_t parent) {
 
 int eviction_set_group(eviction *e, uint32_t i, uint32_t g) {
     item *it = eviction_present(e, i);
+    BASE_ASSERT(g < EVICTION_MAX_GROUPS);
     int rc = reserve_group(e, g);
     if (rc || g == it->group) return rc;
     group *from = &e->groups[it->group], *to = &e->groups[g];
@@ -263,13 +269,17 @@ void eviction_set_kept(eviction *e, uint32_t i, bool kept) {
     group *g = &e->groups[it->group];
     if (it->kept == kept) return;
     item_heap_remove(item_heap_of(e, it), e->places, i);
+    BASE_ASSERT(kept || (g->kept_bytes >= it->bytes && e->kept_bytes >= g->kept_bytes));
     it->kept = kept;
     g->kept_bytes = kept ? g->kept_bytes + it->bytes : g->kept_bytes - it->bytes;
     e->kept_bytes = kept ? e->kept_bytes + it->bytes : e->kept_bytes - it->bytes;
     eviction_place(e, i);
 }
 
-void eviction_set_reader(eviction *e, eviction_reader reader) { e->reader = reader; }
+void eviction_set_reader(eviction *e, eviction_reader reader) {
+    BASE_ASSERT(reader.rank <= EVICTION_RUNNING);
+    e->reader = reader;
+}
 
 void eviction_end_session(eviction *e, uint64_t session) {
     for (uint32_t i = 0; i < e->n_items && session != 0; i++) {
@@ -320,6 +330,7 @@ uint64_t eviction_kept_bytes(const eviction *e, uint32_t g) {
 /* Puts refused items back, with the priority of a use now. */
 static void eviction_put_back(eviction *e) {
     for (size_t i = 0; i < e->n_refused; i++) {
+        BASE_ASSERT(e->places[e->refused[i]] == ITEM_HEAP_NOWHERE);
         e->items[e->refused[i]].used_at = e->clock;
         eviction_place(e, e->refused[i]);
     }
@@ -328,8 +339,10 @@ static void eviction_put_back(eviction *e) {
 
 uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *user) {
     uint32_t victim = EVICTION_NONE;
+    BASE_ASSERT(e->n_refused == 0); /* may_go does not come back here */
     for (const item_heap *h; victim == EVICTION_NONE && (h = first_heap(e, g));) {
         uint32_t top = h->entries[0].item;
+        BASE_ASSERT(!e->items[top].pinned && e->items[top].n_children == 0 && e->n_refused < e->cap_refused);
         if (!may_go || may_go(user, top)) {
             victim = top;
             continue;
@@ -343,6 +356,7 @@ uint32_t eviction_victim(eviction *e, uint32_t g, eviction_may_go may_go, void *
 
 bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim) {
     const item *v = eviction_present(e, victim);
+    BASE_ASSERT(about->bytes > 0);
     item it = {.bytes = about->bytes, .cost_us = about->cost_us, .uses = BASE_MAX(about->uses, 1)};
     if (v->kept) return false;
     if (v->expired || ghost_list_has(&e->dropped, about->name)) return true;
@@ -352,6 +366,9 @@ bool eviction_outranks(eviction *e, const eviction_item *about, uint32_t victim)
 /* Removes an item; its parent may become a candidate. */
 static void eviction_leave(eviction *e, uint32_t i) {
     item *it = eviction_present(e, i), *parent = parent_of(e, it);
+    const group *g = &e->groups[it->group];
+    BASE_ASSERT(e->n_present > 0 && g->n_items > 0 && g->bytes >= it->bytes && (!parent || parent->n_children > 0));
+    BASE_ASSERT(!it->kept || (g->kept_bytes >= it->bytes && e->kept_bytes >= it->bytes));
     item_heap_remove(item_heap_of(e, it), e->places, i);
     e->groups[it->group].n_items--;
     e->groups[it->group].bytes -= it->bytes;
@@ -366,6 +383,7 @@ void eviction_drop(eviction *e, uint32_t i) {
     ghost_key key = {it->name, it->uses, it->n_born}, forgotten;
     uint32_t at = e->places[i];
     BASE_ASSERT(it->n_children == 0);
+    BASE_ASSERT(at != ITEM_HEAP_NOWHERE || it->pinned);
     if (at != ITEM_HEAP_NOWHERE) e->clock = BASE_MAX(e->clock, item_heap_of(e, it)->entries[at].value);
     eviction_leave(e, i);
     if (!ghost_list_has(&e->dropped, key.name) && ghost_list_add(&e->dropped, &key, &forgotten)) eviction_learn(e, forgotten.uses, false);

@@ -36,6 +36,7 @@ static size_t ghost_list_find_bucket(const ghost_list *d, uint64_t name) {
 /* Empties a bucket and moves later ones of the run forward: no probe ends too early. */
 static void ghost_list_clear_bucket(ghost_list *d, size_t hole) {
     size_t mask = bucket_mask(d);
+    BASE_ASSERT(d->buckets[hole] != EMPTY);
     for (size_t b = (hole + 1) & mask; d->buckets[b] != EMPTY; b = (b + 1) & mask) {
         size_t home = ghost_list_home_bucket(d, d->ring[d->buckets[b]].name);
         if (((b - home) & mask) < ((b - hole) & mask)) continue; /* its home is after the hole */
@@ -48,13 +49,15 @@ static void ghost_list_clear_bucket(ghost_list *d, size_t hole) {
 /* ---- the ring ---- */
 
 static void ghost_list_push(ghost_list *d, const ghost_key *key) {
-    size_t at = (d->first + d->n++) & (d->cap - 1);
+    BASE_ASSERT(d->n < d->cap);
+    const size_t at = (d->first + d->n++) & (d->cap - 1);
     d->ring[at] = *key;
     d->buckets[ghost_list_find_bucket(d, key->name)] = (uint32_t)at;
 }
 
 /* Removes the oldest entry from the ring. False: it was a hole. */
 static bool ghost_list_shift(ghost_list *d, ghost_key *out) {
+    BASE_ASSERT(d->n > 0);
     *out = d->ring[d->first];
     if (out->n_born != HOLE) ghost_list_clear_bucket(d, ghost_list_find_bucket(d, out->name));
     d->first = (d->first + 1) & (d->cap - 1);
@@ -74,6 +77,7 @@ int ghost_list_reserve(ghost_list *d, size_t n) {
     memset(more.buckets, 0xff, 2 * cap * sizeof(*more.buckets));
     for (ghost_key key; d->n > 0;)
         if (ghost_list_shift(d, &key)) ghost_list_push(&more, &key);
+    BASE_ASSERT((more.cap & (more.cap - 1)) == 0 && more.n <= more.cap);
     ghost_list_free(d);
     *d = more;
     return RP_OK;
@@ -92,6 +96,7 @@ bool ghost_list_take(ghost_list *d, uint64_t name, ghost_key *out) {
     if (!ghost_list_has(d, name)) return false;
     size_t b = ghost_list_find_bucket(d, name);
     ghost_key *key = &d->ring[d->buckets[b]];
+    BASE_ASSERT(key->name == name && key->n_born != HOLE);
     ghost_list_clear_bucket(d, b);
     *out = *key;
     key->n_born = HOLE;

@@ -34,6 +34,8 @@ static void item_heap_sift_down(item_heap *h, uint32_t *places, size_t i, item_h
 static void place_at(item_heap *h, uint32_t *places, size_t i, item_heap_entry entry) {
     if (i > 0 && item_heap_entry_less(&entry, &h->entries[(i - 1) / 2])) sift_up(h, places, i, entry);
     else item_heap_sift_down(h, places, i, entry);
+    const size_t at = places[entry.item]; /* no entry is less than its parent */
+    BASE_DCHECK(at == 0 || !item_heap_entry_less(&h->entries[at], &h->entries[(at - 1) / 2]));
 }
 
 int item_heap_reserve(item_heap *h, size_t n) {
@@ -42,6 +44,8 @@ int item_heap_reserve(item_heap *h, size_t n) {
 
 void item_heap_put(item_heap *h, uint32_t *places, item_heap_entry entry) {
     uint32_t at = places[entry.item];
+    BASE_ASSERT(entry.value == entry.value); /* a number: the order is total */
+    BASE_ASSERT(at == ITEM_HEAP_NOWHERE || (at < h->n && h->entries[at].item == entry.item));
     if (at == ITEM_HEAP_NOWHERE) {
         BASE_ASSERT(h->n < h->cap);
         at = (uint32_t)h->n++;

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/check.h"
+
 _Static_assert(RP_CLUSTER_KEY_BYTES == BASE_KEY_BYTES, "a cluster key is a key of the hash");
 
 rp_name span_name_of(const base_key *cluster_key, const base_key *key) {
@@ -52,16 +54,19 @@ void span_chain_next(span_chain *chain, const int32_t *tokens, const int32_t *po
         in.runs[n_runs].begin = i;
         in.runs[n_runs++].position = positions[i];
     }
+    BASE_ASSERT(n_runs < SPAN_NAME_TOKENS);
     base_short_hash(chain->name.bytes, chain->key, &in, offsetof(named_tokens, runs) + n_runs * sizeof(in.runs[0]));
 }
 
 void span_reporter_add(span_reporter *r, const rp_name *name, uint32_t tiers) {
     if (r->n == SPAN_REPORT_CHANGES) span_reporter_flush(r);
+    BASE_ASSERT(r->n < SPAN_REPORT_CHANGES && (tiers & ~(uint32_t)(RP_TIER_RAM | RP_TIER_DISK)) == 0);
     r->changes[r->n++] = (rp_span_change){*name, tiers};
 }
 
 void span_reporter_add_block(span_reporter *r, const rp_name *name, const rp_name *parent, const int32_t *tokens, uint32_t tiers) {
     if (r->n_blocks == SPAN_REPORT_BLOCKS) span_reporter_flush(r);
+    BASE_ASSERT(r->n_blocks < SPAN_REPORT_BLOCKS);
     int32_t *own = r->tokens[r->n_blocks];
     memcpy(own, tokens, sizeof(r->tokens[0]));
     r->blocks[r->n_blocks++] = (rp_block_change){*name, *parent, tiers, own};

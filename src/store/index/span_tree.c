@@ -103,6 +103,7 @@ static int take_root(span_tree *t, const span_root *r, span_node **out, rp_error
 /* ---- evicted nodes, in the order of eviction ---- */
 
 static void link_dropped(span_tree *t, span_node *n) {
+    BASE_ASSERT(!n->present && !is_root(n));
     n->dropped_before = t->last_dropped;
     n->dropped_after = NULL;
     *(t->last_dropped ? &t->last_dropped->dropped_after : &t->first_dropped) = n;
@@ -111,6 +112,7 @@ static void link_dropped(span_tree *t, span_node *n) {
 }
 
 static void unlink_dropped(span_tree *t, span_node *n) {
+    BASE_ASSERT(t->n_dropped > 0 && !n->present && (n->dropped_before != NULL) == (t->first_dropped != n));
     *(n->dropped_before ? &n->dropped_before->dropped_after : &t->first_dropped) = n->dropped_after;
     *(n->dropped_after ? &n->dropped_after->dropped_before : &t->last_dropped) = n->dropped_before;
     t->n_dropped--;
@@ -120,6 +122,7 @@ static void unlink_dropped(span_tree *t, span_node *n) {
 
 /* A node without children, in no list. */
 static void free_node(span_node *n) {
+    BASE_ASSERT(n->n_children == 0);
     base_free(n->children);
     base_free(n);
 }
@@ -155,6 +158,7 @@ static void span_tree_forget(span_tree *t, span_node *top) {
 static void on_drop(void *user, void *owner) {
     span_tree *t = user;
     span_node *n = owner;
+    BASE_ASSERT(n->present && n->holds == 0 && t->n_present > 0); /* a referenced node has its span */
     n->present = false;
     t->n_present--;
     link_dropped(t, n);
@@ -162,6 +166,7 @@ static void on_drop(void *user, void *owner) {
 
 /* Not called from on_drop: it might free a node that the caller uses. */
 static void forget_oldest(span_tree *t) {
+    BASE_DCHECK((t->n_dropped == 0) == !t->first_dropped && (t->n_dropped == 0) == !t->last_dropped);
     while (t->n_dropped > SPAN_TREE_DROPPED_NODES) span_tree_forget(t, t->first_dropped);
 }
 
@@ -176,6 +181,7 @@ int span_tree_new(span_tree **out, span_store *store, rp_error *err) {
 
 void span_tree_free(span_tree *t) {
     if (!t) return;
+    for (size_t i = 0; i < t->n_roots; i++) BASE_ASSERT(t->roots[i]->holds == 0); /* no path is open */
     span_store_set_on_drop(t->store, NULL, NULL);
     for (size_t i = 0; i < t->n_roots; i++) {
         for (span_node *n; (n = span_node_deepest(t->roots[i])) != t->roots[i]; free_node(n)) unlink_child(n);
@@ -194,6 +200,7 @@ size_t span_tree_nodes(const span_tree *t) { return t->n_present; }
 static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, int32_t n_tokens, rp_error *err) {
     int rc = base_grow((void **)&p->steps, &p->cap_steps, p->n_steps + 1, SPAN_TREE_MAX_STEPS, sizeof(*p->steps));
     if (rc) return base_fail(err, rc, "out of memory: %zu spans of a prompt", p->n_steps);
+    BASE_ASSERT(n->present || is_root(n));
     p->steps[p->n_steps++] = (span_step){n, span ? kv_span_ref(span) : NULL, from_disk, n->first_slot, n_tokens};
     p->n_tokens += (size_t)n_tokens;
     n->holds++;
@@ -201,6 +208,7 @@ static int push_step(span_path *p, span_node *n, kv_span *span, bool from_disk, 
 }
 
 static void pop_step(span_path *p) {
+    BASE_ASSERT(p->n_steps > 0 && p->steps[p->n_steps - 1].node->holds > 0);
     span_step *s = &p->steps[--p->n_steps];
     p->n_tokens -= (size_t)s->n_tokens;
     kv_span_unref(s->span);
@@ -231,6 +239,7 @@ static int32_t pos_of(const reading *r, size_t i) { return r->positions ? r->pos
 /* Follows r from its token `*done` on along present nodes; *done: number of matched tokens; *end: why the match
  * ended. */
 static int span_path_follow(span_path *p, const reading *r, size_t *done, span_end *end, rp_error *err) {
+    BASE_ASSERT(p->n_steps > 0 && *done <= r->n);
     for (*end = SPAN_END_ALL; *done < r->n;) {
         span_step *last = &p->steps[p->n_steps - 1];
         const span_node *node = last->node;
@@ -291,6 +300,7 @@ int span_path_turn(span_path *path, const span_root *root, const int32_t *tokens
     reading r = {.tokens = tokens, .positions = positions, .n = n};
     size_t done = path->n_tokens;
     span_node *node = NULL;
+    BASE_ASSERT(path->n_steps > 0 && done <= n);
     int rc = take_root(path->tree, root, &node, err);
     if (rc) return rc;
     rc = push_step(path, node, NULL, false, 0, err);
@@ -328,6 +338,7 @@ size_t span_tree_peek(const span_tree *t, const span_root *root, const int32_t *
 }
 
 int32_t span_path_known(const span_path *p, int32_t *tokens, int32_t most) {
+    BASE_ASSERT(p->n_steps > 0 && most >= 0);
     const span_step *last = &p->steps[p->n_steps - 1];
     const span_node *n = last->node;
     int32_t at = last->n_tokens;
@@ -376,6 +387,7 @@ static int push_part(span_path *p, span_node *n, int32_t from, rp_error *err) {
 }
 
 int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path *other, rp_error *err) {
+    BASE_ASSERT(i < path->n_steps);
     const span_step *s = &path->steps[i];
     const span_node *next = i + 1 < path->n_steps ? path->steps[i + 1].node : NULL;
     span_node *child = newest_child(s->node, s->n_tokens, next, *below), *n = child;
@@ -389,7 +401,8 @@ int span_path_other(const span_path *path, size_t i, uint64_t *below, span_path 
 }
 
 const int32_t *span_step_tokens(const span_step *s, int32_t *pos) {
-    int32_t from = s->first_slot - s->node->first_slot;
+    const int32_t from = s->first_slot - s->node->first_slot;
+    BASE_ASSERT(from >= 0 && from + s->n_tokens <= s->node->n_tokens);
     *pos = s->node->pos + from;
     return s->node->tokens + from;
 }
@@ -432,6 +445,7 @@ static span_node *new_node(const base_key *parent, int32_t at, const reading *r)
 
 /* The node for r after the path: an evicted one, or a new one, in the list of evicted nodes. */
 static int take_node(span_path *p, const reading *r, span_node **out) {
+    BASE_ASSERT(p->n_steps > 0 && r->n > 0 && r->n <= KV_SPAN_TOKENS);
     const span_step *last = &p->steps[p->n_steps - 1];
     span_node *n = find_child(last->node, (place){last->n_tokens, r->pos, r->tokens[0]});
     BASE_ASSERT(!n || !n->present);
@@ -453,6 +467,7 @@ static int take_node(span_path *p, const reading *r, span_node **out) {
 }
 
 uint64_t span_tree_extend_bytes(const span_path *path, const kv_span *span, const int32_t *tokens) {
+    BASE_ASSERT(path->n_steps > 0);
     const span_step *last = &path->steps[path->n_steps - 1];
     const span_node *node = last->node;
     int32_t at = last->n_tokens, pos = kv_span_position(span);
@@ -502,6 +517,7 @@ int span_tree_extend(span_path *path, kv_span *span, const int32_t *tokens, uint
     };
     if ((rc = span_store_put(t->store, span, node, &about, NULL, err))) return rc;
     unlink_dropped(t, node);
+    BASE_ASSERT(!node->present && base_key_equal(kv_span_key(span), &node->key));
     node->present = *kept = true;
     node->number = ++t->n_made;
     node->first_slot = (int32_t)known;
@@ -564,6 +580,7 @@ static int span_tree_hang(span_tree *t, lost_node *l, rp_error *err) {
         if (parent) prune_root(t, parent);
         return RP_OK;
     }
+    BASE_ASSERT(!l->node->parent);
     l->node->number = ++t->n_made;
     if (link_child(parent, l->node)) return base_fail_memory(err, sizeof(*l), "the prefix tree");
     return RP_OK;
@@ -575,6 +592,7 @@ static void drop_lost(span_tree *t, span_node *top) {
     do {
         n = span_node_deepest(top);
         span_store_drop(t->store, &n->key); /* on_drop lists it */
+        BASE_ASSERT(!n->present);
         unlink_dropped(t, n);
         if (n != top) unlink_child(n);
         free_node(n);

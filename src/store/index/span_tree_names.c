@@ -48,6 +48,7 @@ void span_node_begin_names(const span_tree *t, span_node *n) {
         n->chain.is_plain = t->reporter->on_blocks && base_key_equal(&n->key, &t->reporter->blocks_root);
         return;
     }
+    BASE_ASSERT(n->at >= 0 && n->at <= n->parent->n_tokens);
     n->depth = n->parent->depth + n->at;
     n->chain = span_node_chain(t, n->parent, n->depth, NULL);
 }
@@ -93,6 +94,7 @@ void span_tree_report(void *tree, const span_change *change) {
         return;
     }
     if (!n) return;
+    BASE_ASSERT(base_key_equal(&n->key, change->key) && n->n_tokens > 0);
     const bool was_there = n->tiers != 0;
     n->tiers = (uint8_t)change->tiers;
     if (!is_reached(n)) return;
